@@ -1,0 +1,1 @@
+//! Units, time types, fixed pools and seeded random numbers for every other crate.

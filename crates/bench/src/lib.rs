@@ -1,0 +1,1 @@
+//! The load generator, the raw socket exchange that is its limit, and reports.

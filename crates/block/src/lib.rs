@@ -1,0 +1,1 @@
+//! The device contract, devices and layers, and the suite that each of them passes.

@@ -1,0 +1,1 @@
+//! Configuration, actions, the HTTP/JSON interface and metrics.

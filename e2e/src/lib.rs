@@ -1,0 +1,1 @@
+//! Tests against real kernels in guests and against other people's tools.
