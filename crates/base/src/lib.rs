@@ -1,1 +1,14 @@
 //! Units, time types, fixed pools and seeded random numbers for every other crate.
+//!
+//! Pure: nothing in here reads a clock, does I/O or knows what a request is.
+
+pub mod prng;
+pub mod slab;
+pub mod time;
+pub mod timer;
+pub mod units;
+
+pub use prng::Prng;
+pub use slab::{Slab, SlabKey};
+pub use time::{Nanos, Time};
+pub use timer::TimerQueue;

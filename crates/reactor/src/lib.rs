@@ -1,1 +1,26 @@
 //! The per-core loop: operations as data, and the io_uring driver that runs them.
+//!
+//! Upper layers hand typed [`Op`]s to a [`Driver`] and get [`Completion`]s; [`Core`] is the loop
+//! over a driver, a [`Service`] and a mailbox. No async runtime, no lock and no allocation on the
+//! I/O path after start.
+
+mod core;
+mod driver;
+mod idle;
+pub mod limits;
+mod mailbox;
+pub mod memory;
+mod op;
+mod send_list;
+pub mod uring;
+
+pub use crate::core::{Context, Core, Service};
+pub use driver::{Driver, DriverStats, Wait, Wake};
+pub use idle::{IdlePolicy, PollPolicy};
+pub use mailbox::{Mailbox, MailboxSender};
+pub use memory::{Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle};
+pub use op::{
+    Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,
+    SocketOptions, Stream,
+};
+pub use send_list::{Segment, SendList};

@@ -1,0 +1,182 @@
+//! A fixed-capacity pool whose keys go stale when their slot is given to somebody else.
+//!
+//! Memory is taken once, at construction; a full slab hands the value back instead of growing.
+
+use std::fmt;
+
+/// Names one occupied slot of a [`Slab`]; a key kept after `remove` no longer finds anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlabKey {
+    /// The slot's number, below the slab's capacity.
+    pub index: u32,
+    /// How often the slot has been given out (wraps).
+    pub generation: u8,
+}
+
+struct Slot<T> {
+    generation: u8,
+    value: Option<T>,
+}
+
+/// A fixed number of slots for values of one kind.
+pub struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    /// A slab of `capacity` empty slots.
+    ///
+    /// # Panics
+    /// If `capacity` does not fit in 32 bits.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let count = u32::try_from(capacity).expect("a slab has fewer than 2^32 slots");
+        Self {
+            slots: (0..count)
+                .map(|_| Slot {
+                    generation: 0,
+                    value: None,
+                })
+                .collect(),
+            free: (0..count).rev().collect(),
+        }
+    }
+
+    /// Puts `value` into a free slot, or hands it back when there is none.
+    ///
+    /// # Errors
+    /// The value itself, when every slot is taken.
+    pub fn insert(&mut self, value: T) -> Result<SlabKey, T> {
+        let Some(index) = self.free.pop() else {
+            return Err(value);
+        };
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.value.is_none(), "a free slot is empty");
+        slot.value = Some(value);
+        Ok(SlabKey {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    /// Takes the value out and frees its slot; `None` for a stale key.
+    pub fn remove(&mut self, key: SlabKey) -> Option<T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation != key.generation {
+            return None;
+        }
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    /// The value under `key`; `None` for a stale key.
+    #[must_use]
+    pub fn get(&self, key: SlabKey) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation {
+            slot.value.as_ref()
+        } else {
+            None
+        }
+    }
+
+    /// The value under `key`, to change; `None` for a stale key.
+    pub fn get_mut(&mut self, key: SlabKey) -> Option<&mut T> {
+        let slot = self.slots.get_mut(key.index as usize)?;
+        if slot.generation == key.generation {
+            slot.value.as_mut()
+        } else {
+            None
+        }
+    }
+
+    /// The key of the value in slot `index`, where one is there.
+    #[must_use]
+    pub fn key_at(&self, index: u32) -> Option<SlabKey> {
+        let slot = self.slots.get(index as usize)?;
+        slot.value.as_ref()?;
+        Some(SlabKey {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    /// Every occupied slot, in order of its number.
+    pub fn iter(&self) -> impl Iterator<Item = (SlabKey, &T)> {
+        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+            let value = slot.value.as_ref()?;
+            Some((
+                SlabKey {
+                    index,
+                    generation: slot.generation,
+                },
+                value,
+            ))
+        })
+    }
+
+    /// Every occupied slot, to change, in order of its number.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (SlabKey, &mut T)> {
+        (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
+            let generation = slot.generation;
+            let value = slot.value.as_mut()?;
+            Some((SlabKey { index, generation }, value))
+        })
+    }
+
+    /// How many slots are taken.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether no slot is taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether every slot is taken.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// How many slots there are.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+}
+
+impl<T> fmt::Debug for Slab<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slab")
+            .field("len", &self.len())
+            .field("capacity", &self.capacity())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_key_finds_nothing() {
+        let mut slab = Slab::with_capacity(1);
+        let first = slab.insert('a').expect("a free slot");
+        assert_eq!(slab.insert('b'), Err('b'));
+        assert_eq!(slab.remove(first), Some('a'));
+        let second = slab.insert('c').expect("a free slot");
+        assert_eq!(second.index, first.index);
+        assert_eq!(slab.get(first), None);
+        assert_eq!(slab.remove(first), None);
+        assert_eq!(slab.get(second), Some(&'c'));
+        assert_eq!(slab.key_at(0), Some(second));
+        assert_eq!(slab.len(), 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! Deadlines of many things, the earliest first.
+//!
+//! A binary heap with lazy cancellation: whoever set a deadline that no longer matters ignores it
+//! when it fires. That keeps setting and firing at O(log n) and cancelling free, which suits
+//! deadlines that are almost always cancelled (command time-outs, keep-alives).
+
+use crate::Time;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Deadlines with a key of the owner's choosing.
+#[derive(Debug, Default)]
+pub struct TimerQueue<K: Ord> {
+    heap: BinaryHeap<Reverse<(Time, K)>>,
+}
+
+impl<K: Ord + Copy> TimerQueue<K> {
+    /// A queue with room for `capacity` deadlines before it allocates.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self {
+            heap: BinaryHeap::with_capacity(capacity),
+        }
+    }
+
+    /// Fires `key` at `deadline`; the same key may be set several times and fires each time.
+    pub fn set(&mut self, deadline: Time, key: K) {
+        self.heap.push(Reverse((deadline, key)));
+    }
+
+    /// The earliest deadline.
+    #[must_use]
+    pub fn next(&self) -> Option<Time> {
+        self.heap.peek().map(|Reverse((deadline, _))| *deadline)
+    }
+
+    /// Takes the earliest deadline that is due at `now`.
+    pub fn pop_due(&mut self, now: Time) -> Option<K> {
+        if self.next()? > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, key))| key)
+    }
+
+    /// How many deadlines are set, cancelled ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether no deadline is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fires_in_order_and_only_when_due() {
+        let mut timers = TimerQueue::with_capacity(4);
+        timers.set(Time(30), 'c');
+        timers.set(Time(10), 'a');
+        timers.set(Time(20), 'b');
+        assert_eq!(timers.next(), Some(Time(10)));
+        assert_eq!(timers.pop_due(Time(9)), None);
+        assert_eq!(timers.pop_due(Time(25)), Some('a'));
+        assert_eq!(timers.pop_due(Time(25)), Some('b'));
+        assert_eq!(timers.pop_due(Time(25)), None);
+        assert_eq!(timers.len(), 1);
+    }
+}

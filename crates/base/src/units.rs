@@ -1,0 +1,30 @@
+//! Numbers that say what they count.
+
+use std::fmt;
+
+/// A logical block address within a namespace or device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lba(pub u64);
+
+/// A core of the machine, numbered as the kernel does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CoreId(pub u32);
+
+impl fmt::Display for Lba {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for CoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One kibibyte in bytes.
+pub const KIB: usize = 1024;
+/// One mebibyte in bytes.
+pub const MIB: usize = 1024 * KIB;
+/// One gibibyte in bytes.
+pub const GIB: usize = 1024 * MIB;

@@ -1,0 +1,207 @@
+//! The device contract.
+//!
+//! A [`Device`] is what is shared; it is opened once on every core that uses it, and the
+//! [`Channel`] that this gives is the only thing the I/O path touches. The same contract serves
+//! memory, files, an emulated flash, any of them behind layers, and a namespace on another machine.
+
+mod file;
+mod null;
+mod ram;
+
+use crate::request::{BlockError, Completion, Request};
+use base::Time;
+use reactor::{Context, Driver, RegionHandle};
+use std::io;
+
+/// Size and block size of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Size of a logical block in bytes: 512 or 4096.
+    pub block_bytes: u32,
+    /// Number of logical blocks.
+    pub blocks: u64,
+}
+
+impl Geometry {
+    /// Size in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.blocks * self.block_bytes as u64
+    }
+}
+
+/// What a device can do beyond reading and writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It has a volatile write cache: data is stable only after Flush or with FUA.
+    pub volatile_cache: bool,
+    /// It may not be written.
+    pub read_only: bool,
+    /// Deallocated space is given back to somebody.
+    pub thin: bool,
+    /// The largest request it takes, in bytes; larger ones must be split.
+    pub max_transfer_bytes: u32,
+    /// Bytes that are best read and written together, aligned to their size (0: no preference).
+    pub preferred_bytes: u32,
+}
+
+/// Why a device could not be opened or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// Something about a file or block device.
+    #[error("{what}: {source}; {remedy}")]
+    Io {
+        /// What was attempted, with the path.
+        what: String,
+        /// The kernel's reason.
+        source: io::Error,
+        /// What the operator can do.
+        remedy: &'static str,
+    },
+    /// The device cannot be what was asked for.
+    #[error("{0}")]
+    Invalid(String),
+    /// Memory is short.
+    #[error(transparent)]
+    Memory(#[from] reactor::memory::RegionError),
+}
+
+/// A block device, shared by every core.
+pub trait Device: Send + Sync + std::fmt::Debug {
+    /// Size and block size now. The block size never changes; the size does only by
+    /// [`resize`](Self::resize), or by what is behind the device.
+    fn geometry(&self) -> Geometry;
+
+    /// What it can do; fixed.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Opens it on the calling core.
+    ///
+    /// # Errors
+    /// When what is behind the device cannot be opened.
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError>;
+
+    /// Changes the number of blocks. Content within both sizes stays; new blocks read as zeroes.
+    /// Called only while no channel has a request in flight; channels are opened anew afterwards.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for a device whose size is given by something else.
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        let _ = blocks;
+        Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
+    }
+}
+
+/// What became of a submitted request.
+#[derive(Debug)]
+pub enum Submit {
+    /// It is done already.
+    Done(Completion),
+    /// Its completion will be [reaped](Channel::reap).
+    Queued,
+    /// There is no room for it now; submit it again after the next completion.
+    Busy(Request),
+}
+
+/// One core's way into a device.
+///
+/// # Contract
+/// Every request completes exactly once, by `Done` or through [`reap`](Self::reap); its data comes
+/// back with it. No address, length or order of calls makes a channel panic. A channel checks its
+/// own range. After [`BlockError::Gone`] all further requests fail the same way.
+pub trait Channel: std::fmt::Debug {
+    /// Takes a request.
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit;
+
+    /// Sends off what was gathered; called once after a run of submissions.
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// Whether an operation of this room is the channel's; the core passes its completion on to
+    /// [`complete`](Self::complete).
+    fn owns(&self, room: reactor::Room) -> bool {
+        let _ = room;
+        false
+    }
+
+    /// An operation that this channel handed to the driver has completed.
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        let _ = (completion, cx);
+    }
+
+    /// Takes the next finished request.
+    fn reap(&mut self) -> Option<Completion> {
+        None
+    }
+
+    /// Called once each turn of the core: fires what is due.
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// When [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for never.
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+
+    /// The device's own memory, where reads and writes are nothing but copies: the transport then
+    /// sends from it and receives into it, and the request never comes here.
+    fn direct(&self) -> Option<Direct> {
+        None
+    }
+
+    /// Starts to end the channel: requests in flight complete (as aborted, if need be), operations
+    /// end. Ended when [`closed`](Self::closed) says so.
+    fn close(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// Whether nothing of the channel is left in the driver, so that it may be dropped.
+    fn closed(&self) -> bool {
+        true
+    }
+}
+
+/// Memory that is a device.
+#[derive(Clone, Debug)]
+pub enum Direct {
+    /// Block `n` lies at byte `n × block_bytes`.
+    Linear(RegionHandle),
+    /// Writes are dropped; reads yield zeroes from this region, whatever the address. It is as
+    /// long as the largest transfer.
+    Null(RegionHandle),
+}
+
+/// Checks a request against a device: what every channel does first.
+///
+/// # Errors
+/// [`BlockError::OutOfRange`], [`BlockError::ReadOnly`] or [`BlockError::Malformed`].
+pub fn check(
+    request: &Request,
+    geometry: Geometry,
+    capabilities: Capabilities,
+) -> Result<(), BlockError> {
+    use crate::request::Operation;
+    if request.operation == Operation::Flush {
+        return Ok(());
+    }
+    if request.operation.is_write() && capabilities.read_only {
+        return Err(BlockError::ReadOnly);
+    }
+    let end = request.lba.0.checked_add(u64::from(request.blocks));
+    if end.is_none_or(|end| end > geometry.blocks) {
+        return Err(BlockError::OutOfRange);
+    }
+    let bytes = u64::from(request.blocks) * u64::from(geometry.block_bytes);
+    let data = request.data.as_ref().map(|data| data.len() as u64);
+    let fits = if request.operation.has_data() {
+        data == Some(bytes)
+    } else {
+        data.is_none()
+    };
+    if request.blocks == 0 || !fits {
+        return Err(BlockError::Malformed);
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What a device is asked and what it answers.
+
+use base::units::Lba;
+use reactor::IoSlice;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Fills the request's data from the range.
+    Read,
+    /// Stores the request's data in the range.
+    Write {
+        /// Complete only once the data is on stable storage (FUA).
+        durable: bool,
+    },
+    /// Puts every write that completed before on stable storage. The range is ignored.
+    Flush,
+    /// The range reads as zeroes afterwards.
+    WriteZeroes {
+        /// The space may be given back.
+        deallocate: bool,
+        /// Complete only once the zeroes are on stable storage (FUA).
+        durable: bool,
+    },
+    /// The content of the range is no longer needed. It reads as zeroes afterwards.
+    Deallocate,
+    /// Fails with [`BlockError::CompareFailure`] where the range differs from the request's data.
+    Compare,
+    /// Reads the range without handing the data out.
+    Verify,
+}
+
+impl Operation {
+    /// Whether the operation carries data in the request: as many bytes as the range has.
+    #[must_use]
+    pub const fn has_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write { .. } | Self::Compare)
+    }
+
+    /// Whether the operation changes the content of the device.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate
+        )
+    }
+}
+
+/// One request. A channel owns it from `submit` until its [`Completion`] is reaped.
+#[derive(Debug)]
+pub struct Request {
+    /// The submitter's name for it; comes back with the completion.
+    pub tag: u64,
+    /// What to do.
+    pub operation: Operation,
+    /// First block of the range.
+    pub lba: Lba,
+    /// Blocks in the range: 1 to 2³²−1 (0 only for Flush).
+    pub blocks: u32,
+    /// The data, exactly as long as the range, for operations that have some.
+    pub data: Option<IoSlice>,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request's tag.
+    pub tag: u64,
+    /// How it ended.
+    pub result: Result<(), BlockError>,
+    /// The request's data, handed back.
+    pub data: Option<IoSlice>,
+}
+
+/// Why a device could not do what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// The range does not lie within the device.
+    #[error("range beyond the end of the device")]
+    OutOfRange,
+    /// The data does not match the range, or the range is empty.
+    #[error("request malformed: data and range do not match")]
+    Malformed,
+    /// The device cannot do this operation.
+    #[error("operation not supported by the device")]
+    Unsupported,
+    /// The device may not be written.
+    #[error("device is read-only")]
+    ReadOnly,
+    /// There is no space left behind a thinly provisioned device.
+    #[error("no space left behind the device")]
+    NoSpace,
+    /// Data could not be read from the medium.
+    #[error("unrecovered read error")]
+    ReadFailure,
+    /// Data could not be written to the medium.
+    #[error("write fault")]
+    WriteFailure,
+    /// The compared data differs.
+    #[error("compared data differs")]
+    CompareFailure,
+    /// What was read is not what had been written.
+    #[error("data read back differs from what was written")]
+    Corrupt,
+    /// The request was given up before it took effect, or it is unknown whether it did.
+    #[error("request aborted")]
+    Aborted,
+    /// The device went away.
+    #[error("device is gone")]
+    Gone,
+    /// The device did not answer in time.
+    #[error("device timed out")]
+    TimedOut,
+    /// Anything else that went wrong inside of the device.
+    #[error("internal device error")]
+    Internal,
+}

@@ -1,0 +1,126 @@
+//! The loop of a core: poll → apply → maintain → flush.
+//!
+//! A core owns a driver, a service (the connections of a target, the lanes of a host, a load
+//! generator), and a mailbox. Nobody else touches them. What the service hands to the driver while
+//! it applies and maintains is flushed at the beginning of the next turn's poll.
+
+use crate::driver::{Driver, Wait};
+use crate::idle::{IdlePolicy, PollPolicy};
+use crate::mailbox::{Mailbox, MailboxSender};
+use crate::op::{Completion, Op, OpKey};
+use base::Time;
+use std::io;
+
+/// What a service may use while it works.
+pub struct Context<'a> {
+    /// The time at which this turn began.
+    pub now: Time,
+    /// The world below.
+    pub driver: &'a mut dyn Driver,
+}
+
+impl Context<'_> {
+    /// Hands an operation to the driver.
+    pub fn submit(&mut self, key: OpKey, op: Op) {
+        self.driver.submit(key, op);
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The work of a core.
+pub trait Service {
+    /// What other threads may tell it.
+    type Message: Send;
+
+    /// An operation completed.
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>);
+
+    /// A message came.
+    fn message(&mut self, message: Self::Message, cx: &mut Context<'_>);
+
+    /// Runs once each turn, after everything was applied: start what became possible, send what
+    /// was gathered, fire deadlines. Must be cheap when nothing happened.
+    fn maintain(&mut self, cx: &mut Context<'_>);
+
+    /// When [`maintain`](Self::maintain) must run again at the latest; [`Time::NEVER`] for never,
+    /// a time that has passed for "at once".
+    fn deadline(&self) -> Time;
+
+    /// Whether the work is over and the loop may end.
+    fn finished(&self) -> bool;
+}
+
+/// A core: a driver, a service and a mailbox, and the loop over them.
+#[derive(Debug)]
+pub struct Core<D, S: Service> {
+    /// The world below.
+    pub driver: D,
+    /// The work.
+    pub service: S,
+    mailbox: Mailbox<S::Message>,
+    completions: Vec<Completion>,
+    idle: IdlePolicy,
+}
+
+impl<D: Driver, S: Service> Core<D, S> {
+    /// A core that will run `service` on `driver`, sleeping as `poll` says.
+    pub fn new(driver: D, service: S, poll: PollPolicy) -> Self {
+        let mailbox = Mailbox::new(driver.waker());
+        Self {
+            driver,
+            service,
+            mailbox,
+            completions: Vec::with_capacity(256),
+            idle: IdlePolicy::new(poll),
+        }
+    }
+
+    /// A sending end of the core's mailbox.
+    #[must_use]
+    pub fn sender(&self) -> MailboxSender<S::Message> {
+        self.mailbox.sender()
+    }
+
+    /// Runs until the service has finished.
+    ///
+    /// # Errors
+    /// When the driver is broken.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.service.finished() {
+            let deadline = self.service.deadline();
+            let wait = self.idle.decide(self.driver.now(), deadline);
+            self.turn(wait)?;
+        }
+        Ok(())
+    }
+
+    /// One turn of the loop. Returns whether anything happened.
+    ///
+    /// # Errors
+    /// When the driver is broken.
+    pub fn turn(&mut self, wait: Wait) -> io::Result<bool> {
+        self.driver.reap(wait, &mut self.completions)?;
+        let mut busy = !self.completions.is_empty();
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        for completion in self.completions.drain(..) {
+            self.service.apply(completion, &mut cx);
+        }
+        while let Some(message) = self.mailbox.pop() {
+            busy = true;
+            self.service.message(message, &mut cx);
+        }
+        self.service.maintain(&mut cx);
+        self.idle.observe(cx.now, wait, busy);
+        Ok(busy)
+    }
+}

@@ -1,0 +1,105 @@
+//! The one trait with a fake: what a core asks of the world below it.
+
+use crate::memory::BufferPool;
+use crate::op::{Completion, FileId, ListenerId, Op, OpKey, Room, SocketId, SocketOptions, Stream};
+use base::Time;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// How long [`Driver::reap`] may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Look at what is there, and return at once.
+    No,
+    /// Sleep until something happens, but not beyond this time.
+    Until(Time),
+}
+
+/// Wakes a core that sleeps in [`Driver::reap`]; may be called from any thread.
+pub trait Wake: Send + Sync + std::fmt::Debug {
+    /// Makes the core's current or next sleep end at once.
+    fn wake(&self);
+}
+
+/// A core's world: the kernel through io_uring ([`uring`](crate::uring)), or the simulator.
+///
+/// One core owns one driver. Operations handed over by [`submit`](Self::submit) start, in order,
+/// at the next [`reap`](Self::reap) at the latest. Every one completes exactly once, also when its
+/// socket is closed.
+pub trait Driver {
+    /// What time it is now.
+    fn now(&self) -> Time;
+
+    /// The core's buffers for payload.
+    fn buffers(&self) -> &BufferPool;
+
+    /// A room that nobody has yet.
+    fn room(&mut self) -> Room;
+
+    /// Takes an operation.
+    fn submit(&mut self, key: OpKey, op: Op);
+
+    /// Starts what was submitted, waits as told until anything completes, and appends what did.
+    ///
+    /// # Errors
+    /// When the driver itself is broken (the ring is gone): the core cannot go on.
+    fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()>;
+
+    /// Listens on `address`; port 0 takes a free one. Returns the address in use.
+    ///
+    /// # Errors
+    /// The kernel's: `AddrInUse`, `PermissionDenied`, `AddrNotAvailable`…
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)>;
+
+    /// Stops listening. A connection that was not accepted yet is refused.
+    fn close_listener(&mut self, listener: ListenerId);
+
+    /// Takes over a connection that this or another core's driver accepted.
+    fn adopt(&mut self, stream: Stream) -> SocketId;
+
+    /// Takes over an open file.
+    ///
+    /// # Errors
+    /// When the driver has no room for another one.
+    fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId>;
+
+    /// Forgets a file; all its operations must have completed.
+    fn close_file(&mut self, file: FileId);
+
+    /// What wakes this core.
+    fn waker(&self) -> Arc<dyn Wake>;
+
+    /// Counters since the start.
+    fn stats(&self) -> DriverStats;
+}
+
+/// What a driver did since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverStats {
+    /// Times that [`Driver::reap`] ran.
+    pub turns: u64,
+    /// Times that it slept in the kernel.
+    pub sleeps: u64,
+    /// System calls that send, and the bytes they took.
+    pub sends: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Sends that the kernel could not take whole at once.
+    pub send_stalls: u64,
+    /// System calls that received something.
+    pub receives: u64,
+    /// System calls that found nothing to receive.
+    pub empty_receives: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Entries handed to io_uring.
+    pub ring_submissions: u64,
+    /// System calls on the ring.
+    pub ring_enters: u64,
+}

@@ -1,0 +1,147 @@
+//! Messages to a core from other threads.
+//!
+//! Only administration travels here (a new connection, a changed configuration, a request from a
+//! blocking caller), so a short lock is fine; a core looks at one atomic each turn.
+
+use crate::driver::Wake;
+use crate::limits::MAILBOX_CAPACITY;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+struct Shared<M> {
+    queue: Mutex<VecDeque<M>>,
+    /// Whether the queue may hold something; set after a push, cleared before a drain.
+    pending: AtomicBool,
+    waker: Arc<dyn Wake>,
+}
+
+impl<M> Shared<M> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<M>> {
+        // A push or a pop cannot leave the queue half changed, so a poisoned lock is still good.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The receiving end, owned by a core.
+pub struct Mailbox<M> {
+    shared: Arc<Shared<M>>,
+}
+
+/// The sending end, for any thread.
+pub struct MailboxSender<M> {
+    shared: Arc<Shared<M>>,
+}
+
+impl<M> Mailbox<M> {
+    /// A mailbox whose messages wake the core behind `waker`.
+    #[must_use]
+    pub fn new(waker: Arc<dyn Wake>) -> Self {
+        let queue = Mutex::new(VecDeque::with_capacity(MAILBOX_CAPACITY));
+        Self {
+            shared: Arc::new(Shared {
+                queue,
+                pending: AtomicBool::new(false),
+                waker,
+            }),
+        }
+    }
+
+    /// Another sending end.
+    #[must_use]
+    pub fn sender(&self) -> MailboxSender<M> {
+        MailboxSender {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    /// The oldest message.
+    pub fn pop(&mut self) -> Option<M> {
+        if !self.shared.pending.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut queue = self.shared.lock();
+        let message = queue.pop_front();
+        if queue.is_empty() {
+            // Under the lock, so a push that follows sets it again.
+            self.shared.pending.store(false, Ordering::Release);
+        }
+        message
+    }
+}
+
+impl<M> MailboxSender<M> {
+    /// Sends a message and wakes the core.
+    ///
+    /// # Errors
+    /// The message itself when [`MAILBOX_CAPACITY`] others wait already.
+    pub fn send(&self, message: M) -> Result<(), M> {
+        let mut queue = self.shared.lock();
+        if queue.len() >= MAILBOX_CAPACITY {
+            return Err(message);
+        }
+        queue.push_back(message);
+        self.shared.pending.store(true, Ordering::Release);
+        drop(queue);
+        self.shared.waker.wake();
+        Ok(())
+    }
+}
+
+impl<M> Clone for MailboxSender<M> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<M> fmt::Debug for Mailbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox")
+            .field("len", &self.shared.lock().len())
+            .finish()
+    }
+}
+
+impl<M> fmt::Debug for MailboxSender<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MailboxSender")
+            .field("len", &self.shared.lock().len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Debug, Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn messages_arrive_in_order_wake_the_core_and_are_bounded() {
+        let count = Arc::new(Count::default());
+        let waker: Arc<dyn Wake> = Arc::clone(&count) as Arc<dyn Wake>;
+        let mut mailbox = Mailbox::new(waker);
+        let sender = mailbox.sender();
+        for i in 0..MAILBOX_CAPACITY {
+            assert_eq!(sender.send(i), Ok(()));
+        }
+        assert_eq!(sender.send(7), Err(7));
+        assert_eq!(count.0.load(Ordering::Relaxed), MAILBOX_CAPACITY);
+        for i in 0..MAILBOX_CAPACITY {
+            assert_eq!(mailbox.pop(), Some(i));
+        }
+        assert_eq!(mailbox.pop(), None);
+        assert_eq!(sender.send(1), Ok(()));
+        assert_eq!(mailbox.pop(), Some(1));
+    }
+}

@@ -1,0 +1,272 @@
+//! Page-aligned buffers of a core, in a few sizes, taken from the machine once at start.
+#![allow(unsafe_code)] // Buffers are ranges of one mapping whose addresses the kernel is given.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// Size of a page: the alignment of every buffer, which is enough for `O_DIRECT` on any device.
+pub(super) const PAGE_BYTES: usize = 4096;
+
+/// Anonymous memory of our own, unmapped when dropped.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    address: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping is an address and a length; its owners document who may access the bytes.
+unsafe impl Send for Mapping {}
+// SAFETY: sharing the address is harmless; `Region` documents concurrent access to the bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    pub(super) fn new(len: usize) -> io::Result<Self> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        let address = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }?;
+        let address = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // Big pages spare translation misses on random access. A kernel without them says so;
+        // nothing depends on it.
+        // SAFETY: the range is exactly the mapping that was just made.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                address.as_ptr().cast(),
+                len,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+        Ok(Self { address, len })
+    }
+
+    pub(super) fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`, and nobody holds a handle any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "unmapping our own memory cannot fail");
+    }
+}
+
+/// How many buffers of one size a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferClass {
+    /// Size of each in bytes; rounded up to whole pages.
+    pub bytes: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+struct Class {
+    bytes: usize,
+    free: RefCell<Vec<NonNull<u8>>>,
+    /// Fewest free buffers ever seen: whether the pool was sized well.
+    low_water: Cell<usize>,
+}
+
+struct PoolInner {
+    classes: Vec<Class>,
+    _mapping: Mapping,
+}
+
+/// The buffers of one core. Cloning gives another handle on the same pool.
+///
+/// Pages are taken from the machine when a buffer is first used, and the buffer that came back
+/// last is given out first, so an idle pool costs little and a busy one stays in the cache.
+#[derive(Clone)]
+pub struct BufferPool {
+    inner: Rc<PoolInner>,
+}
+
+impl BufferPool {
+    /// A pool with the given sizes, smallest first.
+    ///
+    /// # Errors
+    /// When the kernel has not that much address space for us.
+    ///
+    /// # Panics
+    /// If the sizes are not in ascending order, or a size is zero.
+    pub fn new(classes: &[BufferClass]) -> io::Result<Self> {
+        assert!(
+            classes.windows(2).all(|w| w[0].bytes < w[1].bytes),
+            "sizes ascend"
+        );
+        assert!(classes.iter().all(|c| c.bytes > 0), "a buffer has a size");
+        let rounded = |class: &BufferClass| class.bytes.next_multiple_of(PAGE_BYTES);
+        let total: usize = classes.iter().map(|c| rounded(c) * c.count).sum();
+        let mapping = Mapping::new(total.max(PAGE_BYTES))?;
+        let mut next = mapping.address();
+        let classes = classes
+            .iter()
+            .map(|class| {
+                let bytes = rounded(class);
+                let mut free = Vec::with_capacity(class.count);
+                for _ in 0..class.count {
+                    free.push(NonNull::new(next).expect("a mapping does not start at zero"));
+                    next = next.wrapping_add(bytes);
+                }
+                free.reverse();
+                Class {
+                    bytes,
+                    low_water: Cell::new(free.len()),
+                    free: RefCell::new(free),
+                }
+            })
+            .collect();
+        Ok(Self {
+            inner: Rc::new(PoolInner {
+                classes,
+                _mapping: mapping,
+            }),
+        })
+    }
+
+    /// A buffer of at least `bytes` bytes, from the smallest size that has one left. `None` when
+    /// all are in use: the caller waits for one to come back. The content is whatever it was.
+    #[must_use]
+    pub fn take(&self, bytes: usize) -> Option<Buffer> {
+        let candidates = self.inner.classes.iter().enumerate();
+        for (index, class) in candidates.filter(|(_, class)| class.bytes >= bytes) {
+            let mut free = class.free.borrow_mut();
+            if let Some(address) = free.pop() {
+                class.low_water.set(class.low_water.get().min(free.len()));
+                drop(free);
+                let pool = Rc::clone(&self.inner);
+                return Some(Buffer {
+                    address,
+                    len: class.bytes,
+                    class: index,
+                    pool,
+                });
+            }
+        }
+        None
+    }
+
+    /// Size of the largest buffer in bytes.
+    #[must_use]
+    pub fn largest(&self) -> usize {
+        self.inner.classes.last().map_or(0, |class| class.bytes)
+    }
+
+    /// (size in bytes, free now, fewest ever free) of each size.
+    pub fn usage(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
+        let classes = self.inner.classes.iter();
+        classes.map(|c| (c.bytes, c.free.borrow().len(), c.low_water.get()))
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.usage()).finish()
+    }
+}
+
+/// A page-aligned buffer with one owner; dropping it gives it back to its pool.
+pub struct Buffer {
+    address: NonNull<u8>,
+    len: usize,
+    class: usize,
+    pool: Rc<PoolInner>,
+}
+
+impl Buffer {
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.address.as_ptr()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range belongs to the pool's mapping, which the buffer keeps alive, and to
+        // this buffer alone; anonymous memory is initialised.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.pool.classes[self.class]
+            .free
+            .borrow_mut()
+            .push(self.address);
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_distinct_aligned_and_come_back() {
+        let classes = [
+            BufferClass {
+                bytes: 4096,
+                count: 2,
+            },
+            BufferClass {
+                bytes: 65_536,
+                count: 1,
+            },
+        ];
+        let pool = BufferPool::new(&classes).expect("a small mapping");
+        let mut a = pool.take(100).expect("a small one");
+        let mut b = pool.take(4096).expect("a small one");
+        a.fill(1);
+        b.fill(2);
+        assert!(a.iter().all(|&x| x == 1));
+        assert_eq!(a.address() as usize % PAGE_BYTES, 0);
+        // Small ones are gone: the next size serves.
+        let c = pool.take(1).expect("the large one");
+        assert_eq!(c.len(), 65_536);
+        assert!(pool.take(1).is_none());
+        drop(b);
+        assert!(pool.take(5_000).is_none());
+        assert!(pool.take(1).is_some());
+        drop((a, c));
+        let usage: Vec<_> = pool.usage().collect();
+        assert_eq!(usage, [(4096, 2, 0), (65_536, 1, 0)]);
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_pool_handle() {
+        let pool = BufferPool::new(&[BufferClass { bytes: 1, count: 1 }]).expect("a mapping");
+        let mut buffer = pool.take(1).expect("one");
+        drop(pool);
+        buffer[0] = 9;
+        assert_eq!(buffer[0], 9);
+    }
+}

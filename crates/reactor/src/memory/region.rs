@@ -1,0 +1,168 @@
+//! A device's own memory, mapped once and shared by every core that serves the device.
+#![allow(unsafe_code)] // The memory is written by several cores and by the kernel at once.
+
+use crate::memory::pool::{Mapping, PAGE_BYTES};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Why a [`Region`] could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// The kernel refused the mapping.
+    #[error("cannot map {bytes} bytes of memory: {source}; ask for less, or free some")]
+    Map {
+        /// How much was asked for.
+        bytes: usize,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+}
+
+/// Zeroed memory that lives as long as anybody holds a handle; pages are taken when first touched.
+///
+/// Like the memory of a real device, it makes no promise about concurrent accesses to the same
+/// bytes: a reader may see a mix of two writes, at the granularity that the processor copies with.
+/// Nothing but bytes is ever stored here, so no such mix is invalid.
+#[derive(Clone, Debug)]
+pub struct Region {
+    mapping: Arc<Mapping>,
+}
+
+impl Region {
+    /// Maps `bytes` bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// [`RegionError::Map`] when the kernel has not that much address space for us.
+    pub fn new(bytes: usize) -> Result<Self, RegionError> {
+        let size = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let mapping = Mapping::new(size).map_err(|source| RegionError::Map { bytes, source })?;
+        Ok(Self {
+            mapping: Arc::new(mapping),
+        })
+    }
+
+    /// A handle for the calling core, which is cheap to copy there.
+    #[must_use]
+    pub fn handle(&self) -> RegionHandle {
+        RegionHandle {
+            region: Rc::new(self.clone()),
+        }
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.mapping.len()
+    }
+
+    /// Never: a region has at least a page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// One core's handle on a [`Region`]. Cloning it touches no memory that another core uses.
+#[derive(Clone, Debug)]
+pub struct RegionHandle {
+    region: Rc<Region>,
+}
+
+impl RegionHandle {
+    /// Size in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.region.len()
+    }
+
+    /// Never: a region has at least a page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Copies `bytes` into the region at `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
+        let to = self.checked(offset, bytes.len());
+        // SAFETY: `checked` proved that the destination lies within the mapping, and a slice of
+        // Rust memory never overlaps with it. Other cores may access the same bytes: only plain
+        // bytes live here, and the type documents that they may mix, as on a real device.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Copies `out.len()` bytes at `offset` out of the region.
+    ///
+    /// # Panics
+    /// If the range does not lie within the region.
+    pub fn copy_out(&self, offset: usize, out: &mut [u8]) {
+        let from = self.checked(offset, out.len());
+        // SAFETY: as in `copy_in`, with source and destination exchanged.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Writes `len` zero bytes at `offset`.
+    ///
+    /// # Panics
+    /// If the range does not lie within the region.
+    pub fn zero(&self, offset: usize, len: usize) {
+        let to = self.checked(offset, len);
+        // SAFETY: `checked` proved that the range lies within the mapping.
+        unsafe { std::ptr::write_bytes(to, 0, len) }
+    }
+
+    /// Whether the bytes at `offset` equal `bytes`.
+    ///
+    /// # Panics
+    /// If the range does not lie within the region.
+    #[must_use]
+    pub fn equals(&self, offset: usize, bytes: &[u8]) -> bool {
+        let mut chunk = [0u8; 512];
+        bytes.chunks(chunk.len()).enumerate().all(|(i, expected)| {
+            let at = offset + i * 512;
+            let found = &mut chunk[..expected.len()];
+            self.copy_out(at, found);
+            found == expected
+        })
+    }
+
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.region.mapping.address()
+    }
+
+    fn checked(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.len()),
+            "range {offset}+{len} lies outside of a region of {} bytes",
+            self.len()
+        );
+        self.address().wrapping_add(offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_written_are_read_and_fresh_memory_is_zero() {
+        let region = Region::new(10_000).expect("a small mapping").handle();
+        assert_eq!(region.len(), 12_288);
+        region.copy_in(4_090, b"across a page");
+        assert!(region.equals(4_090, b"across a page"));
+        assert!(!region.equals(4_090, b"across a pagf"));
+        region.zero(4_092, 4);
+        let mut out = [1u8; 8];
+        region.copy_out(4_088, &mut out);
+        assert_eq!(&out, b"\0\0ac\0\0\0\0");
+    }
+
+    #[test]
+    #[should_panic(expected = "lies outside")]
+    fn a_range_beyond_the_end_is_refused() {
+        let region = Region::new(4_096).expect("a small mapping").handle();
+        region.copy_in(4_095, b"ab");
+    }
+}

@@ -1,0 +1,238 @@
+//! Operations and their completions, as data.
+//!
+//! The layers above hand a [`Driver`](crate::Driver) an [`Op`] under an [`OpKey`] of their own
+//! making, and get exactly one [`Completion`] with that key back (only [`Op::Accept`] yields one
+//! for each connection). An operation owns the memory it works on; the completion hands it back.
+
+use crate::SendList;
+use crate::memory::{Buffer, IoSlice};
+use base::Nanos;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+/// Which part of a core an operation belongs to: a service, or one of its devices' channels.
+/// Drivers hand rooms out ([`Driver::room`](crate::Driver::room)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Room(pub u16);
+
+/// Names an operation; comes back with its completion. The driver only carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpKey {
+    /// Whose operation it is.
+    pub room: Room,
+    /// What kind, as its owner numbers them.
+    pub kind: u8,
+    /// Generation of the slot that `index` names.
+    pub generation: u8,
+    /// Slot in its owner's table.
+    pub index: u32,
+}
+
+impl OpKey {
+    /// A key for the slot `key` of the owner's table.
+    #[must_use]
+    pub const fn new(room: Room, kind: u8, key: base::SlabKey) -> Self {
+        Self {
+            room,
+            kind,
+            generation: key.generation,
+            index: key.index,
+        }
+    }
+
+    /// A key for something of which its owner has only one.
+    #[must_use]
+    pub const fn single(room: Room, kind: u8) -> Self {
+        Self {
+            room,
+            kind,
+            generation: 0,
+            index: 0,
+        }
+    }
+
+    /// The slot of the owner's table.
+    #[must_use]
+    pub const fn slab_key(self) -> base::SlabKey {
+        base::SlabKey {
+            index: self.index,
+            generation: self.generation,
+        }
+    }
+}
+
+/// A connected socket that a driver owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SocketId(pub u32);
+
+/// A listening socket that a driver owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerId(pub u32);
+
+/// An open file or block device that a driver owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId(pub u32);
+
+/// A connection that no driver owns at the moment: it is on its way from the core that accepted
+/// it to the core that will serve it.
+#[derive(Debug)]
+pub enum Stream {
+    /// A connected TCP socket of the kernel.
+    Socket(OwnedFd),
+    /// One end of a connection in the simulator.
+    Simulated(u64),
+}
+
+/// How a socket is set up. The defaults are what the data path wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// Kernel send and receive buffer in bytes; the kernel caps it at its own limits. A whole
+    /// caravan must fit, so that it is never split.
+    pub buffer_bytes: usize,
+    /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
+    /// short paths; a name that the kernel does not have is ignored.
+    pub congestion_control: Option<&'static str>,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            buffer_bytes: 4 * base::units::MIB,
+            congestion_control: Some("reno"),
+        }
+    }
+}
+
+/// How [`Op::Allocate`] changes a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// The range reads as zeroes and stays allocated.
+    ZeroRange,
+    /// The range reads as zeroes and its space is given back.
+    PunchHole,
+}
+
+/// An operation for a driver.
+#[derive(Debug)]
+pub enum Op {
+    /// Accepts connections until the listener is closed: a completion each.
+    Accept {
+        /// Where from.
+        listener: ListenerId,
+    },
+    /// Connects a new socket.
+    Connect {
+        /// The peer.
+        address: SocketAddr,
+        /// How the socket is set up.
+        options: SocketOptions,
+        /// After this long without an answer the operation fails with `TimedOut`.
+        timeout: Nanos,
+    },
+    /// Receives what has arrived, as soon as anything has. One at a time per socket.
+    Receive {
+        /// From which connection.
+        socket: SocketId,
+        /// Where the first bytes go; what follows them, and everything where this is `None`,
+        /// goes into a receive buffer of the driver's.
+        into: Option<IoSlice>,
+    },
+    /// Sends all of the list. One at a time per socket.
+    Send {
+        /// To which connection.
+        socket: SocketId,
+        /// What.
+        list: Box<SendList>,
+    },
+    /// Ends the connection: pending operations complete with an error, then this one completes.
+    Close {
+        /// Which connection.
+        socket: SocketId,
+    },
+    /// Reads from a file into the whole slice.
+    Read {
+        /// Which file.
+        file: FileId,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// Where to.
+        slice: IoSlice,
+    },
+    /// Writes the whole slice to a file.
+    Write {
+        /// Which file.
+        file: FileId,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What.
+        slice: IoSlice,
+        /// Complete only once the data is on stable storage (`RWF_DSYNC`).
+        durable: bool,
+    },
+    /// Puts everything written before on stable storage (`fdatasync`).
+    Sync {
+        /// Which file.
+        file: FileId,
+    },
+    /// Zeroes or gives back a range of a file (`fallocate`).
+    Allocate {
+        /// Which file.
+        file: FileId,
+        /// What to do.
+        allocation: Allocation,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+}
+
+/// What became of an operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The operation's key.
+    pub key: OpKey,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A connection came in; more may follow under the same key.
+    Accepted(io::Result<(Stream, SocketAddr)>),
+    /// A connection was made, or was not.
+    Connected(io::Result<SocketId>),
+    /// Something was received, or the connection ended.
+    Received(Received),
+    /// The whole list is with the kernel, or the connection is broken.
+    Sent {
+        /// The list, for reuse.
+        list: Box<SendList>,
+        /// Whether all of it was sent.
+        result: io::Result<()>,
+    },
+    /// The connection is gone, and so are all its operations.
+    Closed,
+    /// A file operation ended.
+    File {
+        /// Bytes that were read or written: a short count is the caller's to continue.
+        result: io::Result<usize>,
+        /// The memory of the operation, where it had any.
+        slice: Option<IoSlice>,
+    },
+}
+
+/// What a receive brought.
+#[derive(Debug)]
+pub struct Received {
+    /// The slice that the operation named, handed back.
+    pub into: Option<IoSlice>,
+    /// How many bytes went to the front of `into`.
+    pub filled: usize,
+    /// What came after them: a receive buffer and how many bytes of it are valid.
+    pub rest: Option<(Buffer, usize)>,
+    /// `Ok` where something was received; `UnexpectedEof` where the peer closed the connection.
+    pub result: io::Result<()>,
+}

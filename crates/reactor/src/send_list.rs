@@ -1,0 +1,161 @@
+//! What leaves in one `sendmsg`: headers that were encoded here, and payload where it lies.
+//!
+//! A send list is filled by a connection, owned by the driver while it is being sent, and handed
+//! back when every byte of it is with the kernel; then the connection clears it and its memory
+//! goes back to where it came from. Nothing in it is allocated after construction.
+
+use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS_MAX};
+use crate::memory::IoSlice;
+
+/// One range of a [`SendList`].
+#[derive(Debug)]
+pub enum Segment {
+    /// Bytes of the list's own header space.
+    Header {
+        /// Where they start.
+        start: usize,
+        /// How many they are.
+        len: usize,
+    },
+    /// Payload, where it lies.
+    Payload(IoSlice),
+}
+
+/// A scatter list with its own space for headers.
+#[derive(Debug)]
+pub struct SendList {
+    headers: Vec<u8>,
+    segments: Vec<Segment>,
+    bytes: usize,
+}
+
+impl SendList {
+    /// An empty list with room for `header_bytes` of headers and `segments` ranges.
+    #[must_use]
+    pub fn with_capacity(header_bytes: usize, segments: usize) -> Self {
+        Self {
+            headers: Vec::with_capacity(header_bytes),
+            segments: Vec::with_capacity(segments.min(SEND_SEGMENTS_MAX)),
+            bytes: 0,
+        }
+    }
+
+    /// A list of the usual size ([`SEND_HEADER_BYTES`], [`SEND_SEGMENTS_MAX`]).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_capacity(SEND_HEADER_BYTES, SEND_SEGMENTS_MAX)
+    }
+
+    /// Whether another header of up to `header_bytes` and `ranges` more ranges fit.
+    #[must_use]
+    pub fn fits(&self, header_bytes: usize, ranges: usize) -> bool {
+        self.headers.len() + header_bytes <= self.headers.capacity()
+            && self.segments.len() + ranges <= self.segments.capacity()
+    }
+
+    /// Appends header bytes; bytes that follow other header bytes share their range.
+    ///
+    /// # Panics
+    /// If they do not fit: ask [`fits`](Self::fits) first.
+    pub fn push_header(&mut self, bytes: &[u8]) {
+        assert!(
+            self.fits(bytes.len(), 1),
+            "the caller asked whether the header fits"
+        );
+        let start = self.headers.len();
+        self.headers.extend_from_slice(bytes);
+        self.bytes += bytes.len();
+        if let Some(Segment::Header { len, .. }) = self.segments.last_mut() {
+            *len += bytes.len();
+        } else {
+            self.segments.push(Segment::Header {
+                start,
+                len: bytes.len(),
+            });
+        }
+    }
+
+    /// Appends payload, where it lies; an empty range is dropped.
+    ///
+    /// # Panics
+    /// If no range is left: ask [`fits`](Self::fits) first.
+    pub fn push_payload(&mut self, payload: IoSlice) {
+        if payload.is_empty() {
+            return;
+        }
+        assert!(self.fits(0, 1), "the caller asked whether the range fits");
+        self.bytes += payload.len();
+        self.segments.push(Segment::Payload(payload));
+    }
+
+    /// Bytes in the list.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is nothing to send.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The ranges, in order.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The header space that [`Segment::Header`] refers to.
+    #[must_use]
+    pub fn headers(&self) -> &[u8] {
+        &self.headers
+    }
+
+    /// Forgets everything; payload memory goes back to where it came from.
+    pub fn clear(&mut self) {
+        self.headers.clear();
+        self.segments.clear();
+        self.bytes = 0;
+    }
+
+    /// Everything from byte `from` on, as one piece: for drivers without a kernel, and for tests.
+    #[must_use]
+    pub fn to_bytes(&self, from: usize) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes);
+        for segment in &self.segments {
+            match segment {
+                Segment::Header { start, len } => {
+                    out.extend_from_slice(&self.headers[*start..start + len]);
+                }
+                Segment::Payload(slice) => slice.append_to(0, &mut out),
+            }
+        }
+        out.split_off(from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Memory, Region};
+
+    #[test]
+    fn neighbouring_headers_share_a_range_and_order_is_kept() {
+        let region = Region::new(4096).expect("a page").handle();
+        region.copy_in(8, b"payload");
+        let mut list = SendList::with_capacity(64, 4);
+        list.push_header(b"one ");
+        list.push_header(b"two ");
+        list.push_payload(IoSlice::new(Memory::Region(region), 8, 7));
+        list.push_header(b" three");
+        assert_eq!(list.segments().len(), 3);
+        assert_eq!(list.to_bytes(0), b"one two payload three");
+        assert_eq!(list.to_bytes(4), b"two payload three");
+        assert_eq!(list.bytes(), 21);
+        assert!(!list.fits(64, 0));
+        assert!(!list.fits(0, 2));
+        list.clear();
+        assert!(list.is_empty() && list.fits(64, 4));
+    }
+}
