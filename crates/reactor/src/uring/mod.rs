@@ -1,1 +1,556 @@
-//! The driver that runs operations on a Linux kernel through io_uring.
+//! The driver that runs operations on a Linux kernel.
+//!
+//! The ring (io_uring) accepts, connects, does file I/O, watches silent sockets, and is where a
+//! core sleeps. A socket on which data came lately is *hot*: it is received from directly, without
+//! blocking, on every turn, and sends go out directly as well; a direct call costs less than a
+//! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
+//! that stays silent for [`HOT_WINDOW`] goes back to the ring. Nothing is allocated per operation.
+
+mod operations;
+mod ring;
+mod socket;
+mod wake;
+
+pub use ring::{Features, SetupError, TaskRun};
+
+use crate::driver::{Driver, DriverStats, Wait, Wake};
+use crate::limits::{
+    COMPLETION_RING_ENTRIES, HOT_SOCKETS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
+    SEND_SEGMENTS_MAX, SUBMISSION_RING_ENTRIES,
+};
+use crate::memory::{BufferClass, BufferPool, IoSlice};
+use crate::op::{
+    Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId, SocketOptions,
+    Stream,
+};
+use base::{Nanos, Slab, SlabKey, Time};
+use operations::Operation;
+use ring::Ring;
+use rustix::time::{ClockId, clock_gettime};
+use socket::{Attempt, Receiving, Sending, Socket};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use wake::EventWaker;
+
+/// How long a silent socket stays hot.
+const HOT_WINDOW: Nanos = Nanos::from_micros(200);
+
+/// How a driver is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The core's payload buffers, smallest first.
+    pub buffers: Vec<BufferClass>,
+    /// Connections that the core may own at once.
+    pub sockets: usize,
+    /// File operations that may be in flight at once; more wait in the driver.
+    pub file_operations: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        use base::units::{KIB, MIB};
+        let class = |bytes, count| BufferClass { bytes, count };
+        Self {
+            buffers: vec![
+                class(4 * KIB, 4096),
+                class(16 * KIB, 1024),
+                class(64 * KIB, 512),
+                class(128 * KIB, 512),
+                class(MIB, 128),
+            ],
+            sockets: 4096,
+            file_operations: 4096,
+        }
+    }
+}
+
+/// Runs the operations of one core.
+#[derive(Debug)]
+pub struct UringDriver {
+    ring: Ring,
+    operations: Slab<Operation>,
+    sockets: Slab<Socket>,
+    /// The slab key of the socket with a given number, for events that name only the number.
+    hot: Vec<SlabKey>,
+    /// Where the next round over the hot sockets begins, so that none is always last.
+    hot_start: usize,
+    listeners: Vec<Option<Listener>>,
+    files: Vec<Option<Arc<File>>>,
+    file_operations: usize,
+    file_operations_max: usize,
+    /// File operations that found no free place.
+    backlog: VecDeque<(OpKey, Op)>,
+    ready: Vec<Completion>,
+    buffers: BufferPool,
+    receive_buffers: BufferPool,
+    iovecs: Vec<libc::iovec>,
+    waker: Arc<EventWaker>,
+    next_room: u16,
+    now: Time,
+    stats: DriverStats,
+}
+
+#[derive(Debug)]
+struct Listener {
+    fd: OwnedFd,
+    options: SocketOptions,
+    accept: Option<(OpKey, u64)>,
+}
+
+impl UringDriver {
+    /// Sets a driver up on the calling thread, which must be the one that uses it.
+    ///
+    /// # Errors
+    /// [`SetupError`], which says what to do.
+    pub fn new(options: &Options) -> Result<Self, SetupError> {
+        let other = |what| move |source| SetupError::Other { what, source };
+        let entries = options.sockets * 2 + options.file_operations + 1024;
+        let buffers = BufferPool::new(&options.buffers).map_err(other("map buffers"))?;
+        let receive = BufferClass {
+            bytes: RECEIVE_BUFFER_BYTES,
+            count: RECEIVE_BUFFERS,
+        };
+        let receive_buffers = BufferPool::new(&[receive]).map_err(other("map receive buffers"))?;
+        let ring = Ring::new(SUBMISSION_RING_ENTRIES, COMPLETION_RING_ENTRIES)?;
+        let waker = EventWaker::new().map_err(other("make an event counter"))?;
+        let mut driver = Self {
+            ring,
+            operations: Slab::with_capacity(entries),
+            sockets: Slab::with_capacity(options.sockets),
+            hot: Vec::with_capacity(HOT_SOCKETS_MAX),
+            hot_start: 0,
+            listeners: Vec::new(),
+            files: Vec::new(),
+            file_operations: 0,
+            file_operations_max: options.file_operations,
+            backlog: VecDeque::new(),
+            ready: Vec::with_capacity(256),
+            buffers,
+            receive_buffers,
+            iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
+            waker: Arc::new(waker),
+            next_room: 0,
+            now: clock(),
+            stats: DriverStats::default(),
+        };
+        driver
+            .watch_waker()
+            .map_err(other("watch the event counter"))?;
+        Ok(driver)
+    }
+
+    /// What the kernel offers.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.ring.features
+    }
+
+    fn complete(&mut self, key: OpKey, outcome: Outcome) {
+        self.ready.push(Completion { key, outcome });
+    }
+
+    fn socket_key(&self, socket: SocketId) -> SlabKey {
+        self.sockets
+            .key_at(socket.0)
+            .expect("the owner of a socket closes it last")
+    }
+
+    /// Sends as much as the kernel takes; what is left waits for room.
+    fn continue_sending(&mut self, key: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        let Some(sending) = &mut socket.sending else {
+            return;
+        };
+        let mut finished = None;
+        while finished.is_none() {
+            match socket::send(&socket.fd, &sending.list, sending.sent, &mut self.iovecs) {
+                Attempt::Moved(bytes) => {
+                    self.stats.sends += 1;
+                    self.stats.sent_bytes += bytes as u64;
+                    sending.sent += bytes;
+                    if sending.sent >= sending.list.bytes() {
+                        finished = Some(Ok(()));
+                    }
+                }
+                Attempt::WouldBlock => break,
+                Attempt::Failed(error) => finished = Some(Err(error)),
+            }
+        }
+        let Some(result) = finished else {
+            self.stats.send_stalls += 1;
+            self.watch_room(key);
+            return;
+        };
+        if let Some(Sending { key, list, .. }) = socket.sending.take() {
+            self.complete(key, Outcome::Sent { list, result });
+        }
+    }
+
+    /// Receives what has arrived on a socket. Returns whether the receive ended.
+    fn try_receive(&mut self, key: SlabKey) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return false;
+        };
+        let Some(receiving) = &mut socket.receiving else {
+            return false;
+        };
+        let Some(mut buffer) = self.receive_buffers.take(1) else {
+            return false;
+        };
+        let wanted = receiving.into.as_ref().map_or(0, IoSlice::len);
+        let (filled, rest, result) =
+            match socket::receive(&socket.fd, receiving.into.as_mut(), &mut buffer) {
+                Attempt::WouldBlock => {
+                    self.stats.empty_receives += 1;
+                    return false;
+                }
+                Attempt::Moved(0) => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
+                Attempt::Failed(error) => (0, None, Err(error)),
+                Attempt::Moved(bytes) => {
+                    self.stats.receives += 1;
+                    self.stats.received_bytes += bytes as u64;
+                    socket.last_arrival = self.now;
+                    let filled = bytes.min(wanted);
+                    let rest = (bytes > filled).then_some((buffer, bytes - filled));
+                    (filled, rest, Ok(()))
+                }
+            };
+        if let Some(Receiving { key, into }) = socket.receiving.take() {
+            let received = Received {
+                into,
+                filled,
+                rest,
+                result,
+            };
+            self.complete(key, Outcome::Received(received));
+        }
+        true
+    }
+
+    /// Reads every hot socket once; the silent ones cool down.
+    fn receive_hot(&mut self) {
+        let count = self.hot.len();
+        if count == 0 {
+            return;
+        }
+        self.hot_start = (self.hot_start + 1) % count;
+        for i in 0..count {
+            let key = self.hot[(self.hot_start + i) % count];
+            self.try_receive(key);
+        }
+        let mut index = 0;
+        while index < self.hot.len() {
+            let key = self.hot[index];
+            let cold = self.sockets.get(key).is_none_or(|socket| {
+                socket.receiving.is_some() && self.now.since(socket.last_arrival) > HOT_WINDOW
+            });
+            if cold {
+                self.cool_down(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Makes a socket hot, if there is room.
+    fn heat_up(&mut self, key: SlabKey) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return false;
+        };
+        if !socket.hot && self.hot.len() < HOT_SOCKETS_MAX {
+            socket.hot = true;
+            socket.last_arrival = self.now;
+            self.hot.push(key);
+        }
+        socket.hot
+    }
+
+    /// Takes the hot socket at `index` off the list and lets the ring watch it.
+    fn cool_down(&mut self, index: usize) {
+        let key = self.hot.swap_remove(index);
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.hot = false;
+            if socket.receiving.is_some() {
+                self.watch_arrival(key);
+            }
+        }
+    }
+
+    /// Before sleeping, the ring watches every socket that waits for something.
+    fn watch_hot(&mut self) {
+        for index in 0..self.hot.len() {
+            let key = self.hot[index];
+            if self
+                .sockets
+                .get(key)
+                .is_some_and(|socket| socket.receiving.is_some())
+            {
+                self.watch_arrival(key);
+            }
+        }
+    }
+
+    fn reap_ring(&mut self) {
+        while let Some(entry) = self.ring.pop() {
+            self.ring_completed(entry.user_data(), entry.result(), entry.flags());
+        }
+    }
+
+    fn start_backlog(&mut self) {
+        while self.file_operations < self.file_operations_max {
+            let Some((key, op)) = self.backlog.pop_front() else {
+                return;
+            };
+            self.start_file(key, op);
+        }
+    }
+
+    /// Closes a socket: everything pending on it ends now, it itself once the ring let go of it.
+    fn close(&mut self, key: SlabKey, closing: OpKey) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        assert!(socket.closing.is_none(), "a socket is closed once");
+        socket.closing = Some(closing);
+        let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
+        let polls = [socket.poll_in, socket.poll_out];
+        if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
+            self.hot.swap_remove(index);
+        }
+        let canceled = || io::Error::from_raw_os_error(libc::ECANCELED);
+        if let Some(Sending { key, list, .. }) = sending {
+            self.complete(
+                key,
+                Outcome::Sent {
+                    list,
+                    result: Err(canceled()),
+                },
+            );
+        }
+        if let Some(Receiving { key, into }) = receiving {
+            let result = Err(canceled());
+            let received = Received {
+                into,
+                filled: 0,
+                rest: None,
+                result,
+            };
+            self.complete(key, Outcome::Received(received));
+        }
+        for operation in polls.into_iter().flatten() {
+            self.cancel(operation);
+        }
+        self.finish_close(key);
+    }
+
+    /// Lets go of a closing socket when the ring watches it no more.
+    fn finish_close(&mut self, key: SlabKey) {
+        let Some(socket) = self.sockets.get(key) else {
+            return;
+        };
+        let Some(closing) = socket.closing else {
+            return;
+        };
+        if socket.poll_in.is_none() && socket.poll_out.is_none() {
+            drop(self.sockets.remove(key));
+            self.complete(closing, Outcome::Closed);
+        }
+    }
+}
+
+impl Driver for UringDriver {
+    fn now(&self) -> Time {
+        clock()
+    }
+
+    fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    fn room(&mut self) -> Room {
+        let room = Room(self.next_room);
+        self.next_room = self
+            .next_room
+            .checked_add(1)
+            .expect("a core has fewer than 2^16 rooms");
+        room
+    }
+
+    fn submit(&mut self, key: OpKey, op: Op) {
+        match op {
+            Op::Send { socket, list } => {
+                let slot = self.socket_key(socket);
+                let entry = self
+                    .sockets
+                    .get_mut(slot)
+                    .expect("the key was just looked up");
+                assert!(entry.sending.is_none(), "one send at a time per socket");
+                entry.sending = Some(Sending { key, list, sent: 0 });
+                self.continue_sending(slot);
+            }
+            Op::Receive { socket, into } => {
+                let slot = self.socket_key(socket);
+                let entry = self
+                    .sockets
+                    .get_mut(slot)
+                    .expect("the key was just looked up");
+                assert!(
+                    entry.receiving.is_none(),
+                    "one receive at a time per socket"
+                );
+                entry.receiving = Some(Receiving { key, into });
+                if !entry.hot && !self.heat_up(slot) {
+                    self.watch_arrival(slot);
+                }
+            }
+            Op::Close { socket } => {
+                let slot = self.socket_key(socket);
+                self.close(slot, key);
+            }
+            Op::Accept { listener } => self.start_accept(key, listener),
+            Op::Connect {
+                address,
+                options,
+                timeout,
+            } => {
+                self.start_connect(key, address, &options, timeout);
+            }
+            Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. } => {
+                self.backlog.push_back((key, op));
+                self.start_backlog();
+            }
+        }
+    }
+
+    fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.stats.turns += 1;
+        self.now = clock();
+        self.receive_hot();
+        match wait {
+            Wait::Until(deadline) if self.ready.is_empty() && deadline > self.now => {
+                self.watch_hot();
+                self.stats.sleeps += 1;
+                let never = deadline == Time::NEVER;
+                let span = if never {
+                    Nanos(Time::NEVER.0)
+                } else {
+                    deadline.since(self.now)
+                };
+                self.ring.sleep(span)?;
+                self.now = clock();
+            }
+            _ => self.ring.turn()?,
+        }
+        self.reap_ring();
+        self.start_backlog();
+        completions.append(&mut self.ready);
+        Ok(())
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        use socket2::{Domain, Protocol, Socket as Raw, Type};
+        let raw = Raw::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        raw.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            raw.set_only_v6(true)?;
+        }
+        raw.bind(&address.into())?;
+        raw.listen(1024)?;
+        let bound = raw.local_addr()?;
+        let bound = bound.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let listener = Listener {
+            fd: raw.into(),
+            options: options.clone(),
+            accept: None,
+        };
+        let id = ListenerId(u32::try_from(self.listeners.len()).expect("few listeners"));
+        self.listeners.push(Some(listener));
+        Ok((id, bound))
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some(Listener {
+            accept: Some((_, operation)),
+            ..
+        }) = slot.and_then(Option::take)
+        {
+            self.cancel(operation);
+        }
+    }
+
+    fn adopt(&mut self, stream: Stream) -> SocketId {
+        let Stream::Socket(fd) = stream else {
+            unreachable!("a simulated stream does not reach a kernel");
+        };
+        self.adopt_fd(fd)
+    }
+
+    fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {
+        let index = self
+            .files
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or(self.files.len());
+        if index == self.files.len() {
+            self.files.push(None);
+        }
+        self.files[index] = Some(file);
+        let number =
+            u32::try_from(index).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(FileId(number))
+    }
+
+    fn close_file(&mut self, file: FileId) {
+        if let Some(slot) = self.files.get_mut(file.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker) as Arc<dyn Wake>
+    }
+
+    fn stats(&self) -> DriverStats {
+        DriverStats {
+            ring_submissions: self.ring.submissions,
+            ring_enters: self.ring.enters,
+            ..self.stats
+        }
+    }
+}
+
+impl Drop for UringDriver {
+    /// File operations write into memory of ours until they complete, so they are waited for.
+    fn drop(&mut self) {
+        self.backlog.clear();
+        while self.file_operations > 0 && self.ring.sleep(Nanos::from_secs(1)).is_ok() {
+            self.reap_ring();
+        }
+    }
+}
+
+/// The monotonic clock.
+fn clock() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + nanos)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! One TCP connection: direct, non-blocking sends and receives of scatter lists.
+#![allow(unsafe_code)] // `sendmsg` and `recvmsg` take addresses; the lists own what they name.
+
+use crate::limits::SEND_SEGMENTS_MAX;
+use crate::memory::{Buffer, IoSlice};
+use crate::op::{OpKey, SocketOptions};
+use crate::send_list::{Segment, SendList};
+use base::Time;
+use rustix::net::sockopt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// How many bytes beyond the wanted payload a receive takes along: the next PDU's header and a
+/// little, but not so much of a following payload that copying it later would hurt.
+const RECEIVE_TAIL_BYTES: usize = 4096;
+
+/// A send under way.
+#[derive(Debug)]
+pub(super) struct Sending {
+    pub(super) key: OpKey,
+    pub(super) list: Box<SendList>,
+    pub(super) sent: usize,
+}
+
+/// A receive that waits for something to arrive.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    pub(super) key: OpKey,
+    pub(super) into: Option<IoSlice>,
+}
+
+/// A connected socket and what is going on with it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) fd: OwnedFd,
+    pub(super) sending: Option<Sending>,
+    pub(super) receiving: Option<Receiving>,
+    /// The ring watches for something to receive; its operation.
+    pub(super) poll_in: Option<u64>,
+    /// The ring watches for room to send; its operation.
+    pub(super) poll_out: Option<u64>,
+    /// Data came lately: the socket is read directly on every turn.
+    pub(super) hot: bool,
+    pub(super) last_arrival: Time,
+    pub(super) closing: Option<OpKey>,
+}
+
+impl Socket {
+    pub(super) fn new(fd: OwnedFd, now: Time) -> Self {
+        Self {
+            fd,
+            sending: None,
+            receiving: None,
+            poll_in: None,
+            poll_out: None,
+            hot: false,
+            last_arrival: now,
+            closing: None,
+        }
+    }
+}
+
+/// What a non-blocking system call came to.
+#[derive(Debug)]
+pub(super) enum Attempt {
+    /// So many bytes were moved.
+    Moved(usize),
+    /// Nothing can be moved now.
+    WouldBlock,
+    /// The connection is broken.
+    Failed(io::Error),
+}
+
+/// Sends what of the list is left from byte `sent` on, as far as the kernel takes it.
+pub(super) fn send(
+    fd: &OwnedFd,
+    list: &SendList,
+    sent: usize,
+    iovecs: &mut Vec<libc::iovec>,
+) -> Attempt {
+    iovecs.clear();
+    let mut skip = sent;
+    for segment in list.segments() {
+        let (address, len) = match segment {
+            Segment::Header { start, len } => (list.headers()[*start..].as_ptr().cast_mut(), *len),
+            Segment::Payload(slice) => (slice.address(), slice.len()),
+        };
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        let base = address.wrapping_add(skip).cast::<libc::c_void>();
+        iovecs.push(libc::iovec {
+            iov_base: base,
+            iov_len: len - skip,
+        });
+        skip = 0;
+    }
+    debug_assert!(
+        iovecs.len() <= SEND_SEGMENTS_MAX,
+        "a send list has a bounded number of ranges"
+    );
+    let message = message(iovecs);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the vectors name ranges that `list` owns and keeps for the duration of the call; the
+    // kernel only reads them.
+    let result = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) };
+    attempt(result)
+}
+
+/// Receives into the front of `into`, then into `rest`. End of stream is `Moved(0)`.
+pub(super) fn receive(fd: &OwnedFd, into: Option<&mut IoSlice>, rest: &mut Buffer) -> Attempt {
+    let Some(slice) = into else {
+        // SAFETY: the buffer is ours alone and as long as we say.
+        let result = unsafe {
+            libc::recv(
+                fd.as_raw_fd(),
+                rest.as_mut_ptr().cast(),
+                rest.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        return attempt(result);
+    };
+    let mut iovecs = [
+        libc::iovec {
+            iov_base: slice.address().cast(),
+            iov_len: slice.len(),
+        },
+        libc::iovec {
+            iov_base: rest.as_mut_ptr().cast(),
+            iov_len: rest.len().min(RECEIVE_TAIL_BYTES),
+        },
+    ];
+    let mut message = message(&mut iovecs);
+    // SAFETY: the first vector names memory that the slice owns (a buffer's, exclusively, or a
+    // region's, which documents concurrent access), the second a buffer that is ours alone.
+    let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+    attempt(result)
+}
+
+fn message(iovecs: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: a message header of zeroes is valid: no address, no control data, no vectors.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iovecs.as_mut_ptr();
+    message.msg_iovlen = iovecs.len();
+    message
+}
+
+fn attempt(result: isize) -> Attempt {
+    if let Ok(bytes) = usize::try_from(result) {
+        return Attempt::Moved(bytes);
+    }
+    let error = io::Error::last_os_error();
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Attempt::WouldBlock,
+        _ => Attempt::Failed(error),
+    }
+}
+
+/// Sets a TCP socket up for the data path. Only `TCP_NODELAY` is essential; what else the kernel
+/// refuses costs speed, not correctness.
+pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()> {
+    sockopt::set_tcp_nodelay(fd, true)?;
+    let _ = sockopt::set_socket_send_buffer_size(fd, options.buffer_bytes);
+    let _ = sockopt::set_socket_recv_buffer_size(fd, options.buffer_bytes);
+    if let Some(name) = options.congestion_control {
+        let _ = sockopt::set_tcp_congestion(fd, name);
+    }
+    Ok(())
+}

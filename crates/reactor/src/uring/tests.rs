@@ -1,0 +1,443 @@
+//! The driver against the real kernel: loopback sockets and a temporary file.
+
+use super::*;
+use crate::memory::{Buffer, Memory};
+use crate::op::Allocation;
+use crate::send_list::SendList;
+
+const ROOM: Room = Room(7);
+
+fn small() -> UringDriver {
+    let buffers = vec![
+        BufferClass {
+            bytes: 4096,
+            count: 16,
+        },
+        BufferClass {
+            bytes: 1 << 20,
+            count: 4,
+        },
+    ];
+    UringDriver::new(&Options {
+        buffers,
+        sockets: 64,
+        file_operations: 4,
+    })
+    .expect("a ring")
+}
+
+fn key(kind: u8) -> OpKey {
+    OpKey::single(ROOM, kind)
+}
+
+/// Runs the driver until an operation with this key completes; others must not.
+fn wait_for(driver: &mut UringDriver, wanted: OpKey) -> Outcome {
+    let mut completions = Vec::new();
+    loop {
+        let deadline = driver.now() + Nanos::from_secs(10);
+        driver
+            .reap(Wait::Until(deadline), &mut completions)
+            .expect("the ring works");
+        assert!(driver.now() < deadline, "nothing happened");
+        if let Some(completion) = completions.pop() {
+            assert!(completions.is_empty());
+            assert_eq!(completion.key, wanted);
+            return completion.outcome;
+        }
+    }
+}
+
+/// A connected pair of sockets, both owned by the driver.
+fn pair(driver: &mut UringDriver) -> (SocketId, SocketId) {
+    let options = SocketOptions::default();
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let (listener, address) = driver.listen(local, &options).expect("a free port");
+    let timeout = Nanos::from_secs(5);
+    driver.submit(
+        key(1),
+        Op::Connect {
+            address,
+            options,
+            timeout,
+        },
+    );
+    let Outcome::Connected(Ok(near)) = wait_for(driver, key(1)) else {
+        panic!("no connection")
+    };
+    driver.submit(key(2), Op::Accept { listener });
+    let Outcome::Accepted(Ok((stream, _))) = wait_for(driver, key(2)) else {
+        panic!("no peer")
+    };
+    let far = driver.adopt(stream);
+    driver.close_listener(listener);
+    let Outcome::Accepted(Err(_)) = wait_for(driver, key(2)) else {
+        panic!("still accepting")
+    };
+    (near, far)
+}
+
+fn list(bytes: &[u8]) -> Box<SendList> {
+    let mut list = Box::new(SendList::with_capacity(64, 8));
+    list.push_header(bytes);
+    list
+}
+
+fn send(driver: &mut UringDriver, socket: SocketId, bytes: &[u8]) {
+    driver.submit(
+        key(3),
+        Op::Send {
+            socket,
+            list: list(bytes),
+        },
+    );
+    let Outcome::Sent { result, .. } = wait_for(driver, key(3)) else {
+        panic!("not sent")
+    };
+    result.expect("sent");
+}
+
+fn received(outcome: Outcome) -> Received {
+    let Outcome::Received(received) = outcome else {
+        panic!("not received: {outcome:?}")
+    };
+    received
+}
+
+#[test]
+fn bytes_cross_and_a_close_is_seen() {
+    let mut driver = small();
+    let (near, far) = pair(&mut driver);
+    send(&mut driver, near, b"to the far end");
+    driver.submit(
+        key(4),
+        Op::Receive {
+            socket: far,
+            into: None,
+        },
+    );
+    let got = received(wait_for(&mut driver, key(4)));
+    let (buffer, len) = got.rest.expect("data");
+    assert_eq!(&buffer[..len], b"to the far end");
+
+    // A receive that waits while its own side closes the socket comes back.
+    driver.submit(
+        key(4),
+        Op::Receive {
+            socket: far,
+            into: None,
+        },
+    );
+    driver.submit(key(5), Op::Close { socket: far });
+    let mut completions = Vec::new();
+    while completions.len() < 2 {
+        driver
+            .reap(
+                Wait::Until(driver.now() + Nanos::from_secs(5)),
+                &mut completions,
+            )
+            .expect("ok");
+    }
+    assert!(
+        matches!(completions[1].outcome, Outcome::Closed),
+        "the close comes last"
+    );
+    let Outcome::Received(got) = completions.remove(0).outcome else {
+        panic!("no receive")
+    };
+    assert!(got.result.is_err());
+
+    driver.submit(
+        key(4),
+        Op::Receive {
+            socket: near,
+            into: None,
+        },
+    );
+    let got = received(wait_for(&mut driver, key(4)));
+    let error = got.result.expect_err("the peer closed");
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn a_cold_socket_wakes_the_sleeper_and_can_be_closed_while_watched() {
+    let mut driver = small();
+    let (near, far) = pair(&mut driver);
+    driver.submit(
+        key(4),
+        Op::Receive {
+            socket: far,
+            into: None,
+        },
+    );
+    let mut none = Vec::new();
+    // Long enough to cool down; the ring watches the socket afterwards.
+    driver
+        .reap(Wait::Until(driver.now() + Nanos::from_millis(5)), &mut none)
+        .expect("ok");
+    assert!(none.is_empty());
+    driver.submit(
+        key(3),
+        Op::Send {
+            socket: near,
+            list: list(b"wake"),
+        },
+    );
+    let mut completions = Vec::new();
+    while completions.len() < 2 {
+        driver
+            .reap(
+                Wait::Until(driver.now() + Nanos::from_secs(5)),
+                &mut completions,
+            )
+            .expect("ok");
+    }
+    assert!(completions.iter().any(|c| c.key == key(4)));
+    driver.submit(
+        key(4),
+        Op::Receive {
+            socket: far,
+            into: None,
+        },
+    );
+    driver
+        .reap(Wait::Until(driver.now() + Nanos::from_millis(1)), &mut none)
+        .expect("ok");
+    driver.submit(key(5), Op::Close { socket: far });
+    completions.clear();
+    while completions.len() < 2 {
+        driver
+            .reap(
+                Wait::Until(driver.now() + Nanos::from_secs(5)),
+                &mut completions,
+            )
+            .expect("ok");
+    }
+    assert!(matches!(completions[1].outcome, Outcome::Closed));
+    assert!(driver.sockets.key_at(far.0).is_none());
+}
+
+#[test]
+fn a_large_payload_lands_where_it_was_asked_to_and_the_rest_beside_it() {
+    let mut driver = small();
+    let (near, far) = pair(&mut driver);
+    let mut source = driver.buffers().take(1 << 20).expect("a buffer");
+    for (i, byte) in source.iter_mut().enumerate() {
+        *byte = u8::try_from(i % 251).expect("small");
+    }
+    let expected = source.to_vec();
+    let mut list = list(b"header");
+    list.push_payload(IoSlice::from_buffer(source, 1 << 20));
+    list.push_header(b"trailer");
+    driver.submit(key(3), Op::Send { socket: near, list });
+
+    let into = IoSlice::from_buffer(driver.buffers().take(1 << 20).expect("a buffer"), 6);
+    driver.submit(
+        key(4),
+        Op::Receive {
+            socket: far,
+            into: Some(into),
+        },
+    );
+    let mut stream = Vec::new();
+    let mut sent = false;
+    let mut completions = Vec::new();
+    while stream.len() < 6 + (1 << 20) + 7 || !sent {
+        driver
+            .reap(
+                Wait::Until(driver.now() + Nanos::from_secs(5)),
+                &mut completions,
+            )
+            .expect("ok");
+        for completion in completions.drain(..) {
+            match completion.outcome {
+                Outcome::Sent { result, .. } => {
+                    result.expect("sent");
+                    sent = true;
+                }
+                Outcome::Received(got) => {
+                    got.result.as_ref().expect("received");
+                    collect(&mut stream, got);
+                    let into = driver.buffers().take(1 << 20).expect("a buffer");
+                    let into = Some(IoSlice::from_buffer(into, 300_000));
+                    driver.submit(key(4), Op::Receive { socket: far, into });
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+    }
+    assert_eq!(&stream[..6], b"header");
+    assert!(stream[6..6 + (1 << 20)] == expected);
+    assert_eq!(&stream[6 + (1 << 20)..], b"trailer");
+}
+
+fn collect(stream: &mut Vec<u8>, got: Received) {
+    let into = got.into.expect("handed back");
+    let Memory::Buffer(buffer) = into.into_memory() else {
+        panic!("a buffer")
+    };
+    stream.extend_from_slice(&buffer[..got.filled]);
+    if let Some((buffer, len)) = got.rest {
+        stream.extend_from_slice(&buffer[..len]);
+    }
+}
+
+#[test]
+fn a_refused_connection_is_an_error() {
+    let mut driver = small();
+    let options = SocketOptions::default();
+    let local = "127.0.0.1:0".parse().expect("an address");
+    let (listener, address) = driver.listen(local, &options).expect("a free port");
+    driver.close_listener(listener);
+    let timeout = Nanos::from_secs(5);
+    driver.submit(
+        key(1),
+        Op::Connect {
+            address,
+            options,
+            timeout,
+        },
+    );
+    let Outcome::Connected(Err(error)) = wait_for(&mut driver, key(1)) else {
+        panic!("connected")
+    };
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_wake_ends_a_sleep_from_another_thread() {
+    let mut driver = small();
+    let waker = driver.waker();
+    let thread = std::thread::spawn(move || waker.wake());
+    let mut none = Vec::new();
+    // Without the wake this would sleep until the test runner gives up.
+    driver
+        .reap(Wait::Until(Time::NEVER), &mut none)
+        .expect("ok");
+    thread.join().expect("the waker ran");
+    driver.waker().wake();
+    driver
+        .reap(Wait::Until(Time::NEVER), &mut none)
+        .expect("ok");
+}
+
+fn temporary() -> Arc<File> {
+    let path = std::env::temp_dir().join(format!(
+        "switchyard-uring-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path);
+    let file = file.expect("a temporary file");
+    std::fs::remove_file(path).expect("removed");
+    Arc::new(file)
+}
+
+fn filled(driver: &UringDriver, byte: u8) -> Buffer {
+    let mut buffer = driver.buffers().take(4096).expect("a buffer");
+    buffer.fill(byte);
+    buffer
+}
+
+#[test]
+fn file_operations_do_what_they_say_also_beyond_the_limit_in_flight() {
+    let mut driver = small();
+    let file = temporary();
+    let id = driver.open_file(file).expect("opened");
+    for i in 0..16u8 {
+        let slice = IoSlice::from_buffer(filled(&driver, i), 4096);
+        let offset = u64::from(i) * 4096;
+        driver.submit(
+            key(i),
+            Op::Write {
+                file: id,
+                offset,
+                slice,
+                durable: i % 2 == 0,
+            },
+        );
+    }
+    let mut completions = Vec::new();
+    while completions.len() < 16 {
+        driver
+            .reap(
+                Wait::Until(driver.now() + Nanos::from_secs(5)),
+                &mut completions,
+            )
+            .expect("ok");
+    }
+    for completion in completions.drain(..) {
+        let Outcome::File { result, slice } = completion.outcome else {
+            panic!("not a file op")
+        };
+        assert_eq!(result.expect("written"), 4096);
+        assert!(slice.is_some());
+    }
+    driver.submit(key(1), Op::Sync { file: id });
+    assert!(matches!(
+        wait_for(&mut driver, key(1)),
+        Outcome::File { result: Ok(0), .. }
+    ));
+}
+
+#[test]
+fn a_hole_reads_as_zeroes_and_a_forgotten_file_is_an_error() {
+    let mut driver = small();
+    let id = driver.open_file(temporary()).expect("opened");
+    let slice = IoSlice::from_buffer(filled(&driver, 1), 4096);
+    driver.submit(
+        key(1),
+        Op::Write {
+            file: id,
+            offset: 4096,
+            slice,
+            durable: false,
+        },
+    );
+    let Outcome::File { result, .. } = wait_for(&mut driver, key(1)) else {
+        panic!("no file")
+    };
+    assert_eq!(result.expect("written"), 4096);
+    let allocation = Allocation::PunchHole;
+    driver.submit(
+        key(1),
+        Op::Allocate {
+            file: id,
+            allocation,
+            offset: 4096,
+            len: 4096,
+        },
+    );
+    let Outcome::File { result, .. } = wait_for(&mut driver, key(1)) else {
+        panic!("not a file")
+    };
+    let punched = result.is_ok();
+    let slice = IoSlice::from_buffer(filled(&driver, 0xFF), 4096);
+    driver.submit(
+        key(1),
+        Op::Read {
+            file: id,
+            offset: 4096,
+            slice,
+        },
+    );
+    let Outcome::File { result, slice } = wait_for(&mut driver, key(1)) else {
+        panic!("no file")
+    };
+    assert_eq!(result.expect("read"), 4096);
+    let mut content = Vec::new();
+    slice.expect("handed back").append_to(0, &mut content);
+    let expected = if punched { 0 } else { 1 };
+    assert!(content.iter().all(|&byte| byte == expected));
+    driver.close_file(id);
+    driver.submit(key(1), Op::Sync { file: id });
+    assert!(matches!(
+        wait_for(&mut driver, key(1)),
+        Outcome::File { result: Err(_), .. }
+    ));
+}
