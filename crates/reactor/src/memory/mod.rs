@@ -7,9 +7,11 @@
 
 mod pool;
 mod region;
+mod shared;
 
 pub use pool::{Buffer, BufferClass, BufferPool};
 pub use region::{Region, RegionError, RegionHandle};
+pub use shared::SharedBuffer;
 
 /// A range of memory that takes part in an operation, with its owner.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct IoSlice {
 pub enum Memory {
     /// A buffer of this core's pool, owned by the slice.
     Buffer(Buffer),
+    /// A buffer of this core's pool with several owners, who only read it.
+    Shared(SharedBuffer),
     /// A device's memory, kept alive by the slice.
     Region(RegionHandle),
 }
@@ -46,6 +50,7 @@ impl IoSlice {
     pub fn new(memory: Memory, offset: usize, len: usize) -> Self {
         let size = match &memory {
             Memory::Buffer(buffer) => buffer.len(),
+            Memory::Shared(shared) => shared.bytes().len(),
             Memory::Region(region) => region.len(),
         };
         assert!(
@@ -71,6 +76,69 @@ impl IoSlice {
         self.len == 0
     }
 
+    /// Where the range starts in its memory, in bytes.
+    #[must_use]
+    pub const fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The same range, of which [`duplicate`](Self::duplicate) can make more. Nobody can change
+    /// the bytes until it is [exclusive](Self::into_exclusive) again. A device's memory is always
+    /// shared and stays as it is.
+    #[must_use]
+    pub fn into_shared(self) -> Self {
+        let memory = match self.memory {
+            Memory::Buffer(buffer) => Memory::Shared(SharedBuffer::new(buffer)),
+            other => other,
+        };
+        Self { memory, ..self }
+    }
+
+    /// The same range with one owner; a device's memory stays as it is.
+    ///
+    /// # Errors
+    /// The slice itself, while another slice shares its buffer.
+    pub fn into_exclusive(self) -> Result<Self, Self> {
+        let Self {
+            memory,
+            offset,
+            len,
+        } = self;
+        let (memory, alone) = match memory {
+            Memory::Shared(shared) => match shared.into_buffer() {
+                Ok(buffer) => (Memory::Buffer(buffer), true),
+                Err(shared) => (Memory::Shared(shared), false),
+            },
+            other => (other, true),
+        };
+        let slice = Self {
+            memory,
+            offset,
+            len,
+        };
+        if alone { Ok(slice) } else { Err(slice) }
+    }
+
+    /// Another slice: `len` bytes from `at` on, where the memory is shared; `None` where this
+    /// slice is its buffer's only owner.
+    ///
+    /// # Panics
+    /// If the range is shorter than that.
+    #[must_use]
+    pub fn duplicate(&self, at: usize, len: usize) -> Option<Self> {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len));
+        let memory = match &self.memory {
+            Memory::Buffer(_) => return None,
+            Memory::Shared(shared) => Memory::Shared(shared.share()),
+            Memory::Region(region) => Memory::Region(region.clone()),
+        };
+        Some(Self {
+            memory,
+            offset: self.offset + at,
+            len,
+        })
+    }
+
     /// Gives the memory back.
     #[must_use]
     pub fn into_memory(self) -> Memory {
@@ -80,7 +148,7 @@ impl IoSlice {
     /// Copies `bytes` into the range from `at` on.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If they do not fit, or while the buffer is shared.
     pub fn copy_in(&mut self, at: usize, bytes: &[u8]) {
         assert!(
             at.checked_add(bytes.len())
@@ -90,6 +158,7 @@ impl IoSlice {
             Memory::Buffer(buffer) => {
                 buffer[self.offset + at..][..bytes.len()].copy_from_slice(bytes);
             }
+            Memory::Shared(_) => panic!("a shared buffer is only read"),
             Memory::Region(region) => region.copy_in(self.offset + at, bytes),
         }
     }
@@ -114,24 +183,28 @@ impl IoSlice {
             Memory::Buffer(buffer) => {
                 out.copy_from_slice(&buffer[self.offset + at..][..out.len()]);
             }
+            Memory::Shared(shared) => {
+                out.copy_from_slice(&shared.bytes()[self.offset + at..][..out.len()]);
+            }
             Memory::Region(region) => region.copy_out(self.offset + at, out),
         }
     }
 
-    /// The bytes of the range, where one owner has them; `None` for a device's shared memory.
+    /// The bytes of the range, where nobody can change them; `None` for a device's memory.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.memory {
             Memory::Buffer(buffer) => Some(&buffer[self.offset..self.offset + self.len]),
+            Memory::Shared(shared) => Some(&shared.bytes()[self.offset..self.offset + self.len]),
             Memory::Region(_) => None,
         }
     }
 
-    /// The bytes of the range, to change; `None` for a device's shared memory.
+    /// The bytes of the range, to change; `None` for a device's memory and a shared buffer.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.memory {
             Memory::Buffer(buffer) => Some(&mut buffer[self.offset..self.offset + self.len]),
-            Memory::Region(_) => None,
+            Memory::Shared(_) | Memory::Region(_) => None,
         }
     }
 
@@ -140,6 +213,9 @@ impl IoSlice {
         match &self.memory {
             Memory::Buffer(buffer) => {
                 out.extend_from_slice(&buffer[self.offset..self.offset + self.len][from..]);
+            }
+            Memory::Shared(shared) => {
+                out.extend_from_slice(&shared.bytes()[self.offset..self.offset + self.len][from..]);
             }
             Memory::Region(region) => {
                 let start = out.len();
@@ -153,6 +229,7 @@ impl IoSlice {
     pub(crate) fn address(&self) -> *mut u8 {
         let start = match &self.memory {
             Memory::Buffer(buffer) => buffer.address(),
+            Memory::Shared(shared) => shared.address(),
             Memory::Region(region) => region.address(),
         };
         start.wrapping_add(self.offset)

@@ -79,6 +79,9 @@ pub struct BufferClass {
 struct Class {
     bytes: usize,
     free: RefCell<Vec<NonNull<u8>>>,
+    /// Address of the first buffer, and how many owners each has while it is shared.
+    first: *mut u8,
+    owners: Vec<Cell<u32>>,
     /// Fewest free buffers ever seen: whether the pool was sized well.
     low_water: Cell<usize>,
 }
@@ -119,6 +122,7 @@ impl BufferPool {
             .iter()
             .map(|class| {
                 let bytes = rounded(class);
+                let first = next;
                 let mut free = Vec::with_capacity(class.count);
                 for _ in 0..class.count {
                     free.push(NonNull::new(next).expect("a mapping does not start at zero"));
@@ -127,6 +131,8 @@ impl BufferPool {
                 free.reverse();
                 Class {
                     bytes,
+                    first,
+                    owners: vec![Cell::new(0); class.count],
                     low_water: Cell::new(free.len()),
                     free: RefCell::new(free),
                 }
@@ -193,6 +199,28 @@ impl Buffer {
     pub(crate) fn address(&self) -> *mut u8 {
         self.address.as_ptr()
     }
+
+    /// How many share the buffer; meaningful to [`SharedBuffer`](super::shared::SharedBuffer) only.
+    pub(super) fn owners(&self) -> &Cell<u32> {
+        let class = &self.pool.classes[self.class];
+        let distance = self.address.as_ptr() as usize - class.first as usize;
+        &class.owners[distance / class.bytes]
+    }
+
+    /// A second value for the same buffer, for an owner that only reads.
+    pub(super) fn alias(&self) -> Self {
+        Self {
+            address: self.address,
+            len: self.len,
+            class: self.class,
+            pool: Rc::clone(&self.pool),
+        }
+    }
+
+    /// Drops the value without giving the buffer back: another value stands for it.
+    pub(super) fn forget(mut self) {
+        self.class = usize::MAX;
+    }
 }
 
 impl Deref for Buffer {
@@ -213,10 +241,10 @@ impl DerefMut for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.classes[self.class]
-            .free
-            .borrow_mut()
-            .push(self.address);
+        // Only `forget` leaves no class behind.
+        if let Some(class) = self.pool.classes.get(self.class) {
+            class.free.borrow_mut().push(self.address);
+        }
     }
 }
 

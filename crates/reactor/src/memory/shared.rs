@@ -1,0 +1,108 @@
+//! A buffer with several owners, who may only read it.
+//!
+//! A host sends a write's payload from the request's own memory, in as many pieces as the
+//! controller asks for, and still has to hand that memory back, or send it again on another
+//! connection. So it makes the buffer shared first, and exclusive again when the last piece has
+//! left. The count lies in the pool, so that sharing allocates nothing.
+
+use crate::memory::pool::Buffer;
+
+/// One of the owners of a buffer. The bytes cannot change while this exists.
+#[derive(Debug)]
+pub struct SharedBuffer {
+    /// Given back to the pool by the last owner alone.
+    buffer: Option<Buffer>,
+}
+
+impl SharedBuffer {
+    /// The first owner.
+    pub(super) fn new(buffer: Buffer) -> Self {
+        buffer.owners().set(1);
+        Self {
+            buffer: Some(buffer),
+        }
+    }
+
+    fn buffer(&self) -> &Buffer {
+        self.buffer.as_ref().expect("taken by drop and unwrap only")
+    }
+
+    /// The bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.buffer()
+    }
+
+    /// Another owner.
+    pub(super) fn share(&self) -> Self {
+        let owners = self.buffer().owners();
+        owners.set(owners.get().checked_add(1).expect("fewer owners than 2^32"));
+        Self {
+            buffer: Some(self.buffer().alias()),
+        }
+    }
+
+    /// The buffer itself, where nobody else owns it; otherwise this owner again.
+    pub(super) fn into_buffer(mut self) -> Result<Buffer, Self> {
+        if self.buffer().owners().get() > 1 {
+            return Err(self);
+        }
+        self.buffer().owners().set(0);
+        Ok(self.buffer.take().expect("taken here for the first time"))
+    }
+
+    pub(super) fn address(&self) -> *mut u8 {
+        self.buffer().address()
+    }
+}
+
+impl Drop for SharedBuffer {
+    fn drop(&mut self) {
+        let Some(buffer) = self.buffer.take() else {
+            return;
+        };
+        let left = buffer.owners().get() - 1;
+        buffer.owners().set(left);
+        if left > 0 {
+            // Somebody else will give it back.
+            buffer.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::memory::{BufferClass, BufferPool, IoSlice};
+
+    fn free(pool: &BufferPool) -> usize {
+        pool.usage().next().expect("one size").1
+    }
+
+    #[test]
+    fn the_last_owner_gives_the_buffer_back_once() {
+        let class = BufferClass {
+            bytes: 4096,
+            count: 2,
+        };
+        let pool = BufferPool::new(&[class]).expect("a small mapping");
+        let mut slice = IoSlice::from_buffer(pool.take(1).expect("one"), 100);
+        slice.copy_in(0, b"payload");
+        assert!(
+            slice.duplicate(0, 7).is_none(),
+            "an exclusive slice has one owner"
+        );
+        let mut slice = slice.into_shared();
+        assert!(slice.bytes_mut().is_none());
+        let piece = slice.duplicate(3, 4).expect("shared");
+        assert_eq!(piece.bytes(), Some(&b"load"[..]));
+        let other = piece.duplicate(1, 2).expect("shared");
+        let slice = slice.into_exclusive().expect_err("two more owners");
+        drop(piece);
+        assert_eq!(free(&pool), 1);
+        drop(other);
+        let mut slice = slice.into_exclusive().expect("the last owner");
+        assert_eq!((slice.offset(), slice.len()), (0, 100));
+        slice.copy_in(0, b"P");
+        drop(slice.into_shared());
+        assert_eq!(free(&pool), 2);
+    }
+}
