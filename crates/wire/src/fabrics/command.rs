@@ -1,0 +1,48 @@
+//! Which Fabrics command it is. `[NVMe Base 2.0 §6]`
+
+use crate::fabrics::{Connect, Disconnect, PropertyGet, PropertySet};
+use crate::nvme::{Command, FabricsType, Status};
+
+/// A Fabrics command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FabricsCommand {
+    /// Connect.
+    Connect(Connect),
+    /// Property Get.
+    PropertyGet(PropertyGet),
+    /// Property Set.
+    PropertySet(PropertySet),
+    /// Disconnect.
+    Disconnect(Disconnect),
+}
+
+impl FabricsCommand {
+    /// Reads a command whose opcode is that of Fabrics commands.
+    ///
+    /// # Errors
+    ///
+    /// Invalid Command Opcode for a type that is not in the list (authentication among them),
+    /// Invalid Field for a value that a field cannot have.
+    pub fn parse(command: &Command) -> Result<Self, Status> {
+        if !command.is_fabrics() {
+            return Err(Status::INVALID_OPCODE.with_dnr());
+        }
+        Ok(match command.fabrics_type() {
+            FabricsType::CONNECT => Self::Connect(Connect::parse(command)),
+            FabricsType::PROPERTY_GET => Self::PropertyGet(PropertyGet::parse(command)?),
+            FabricsType::PROPERTY_SET => Self::PropertySet(PropertySet::parse(command)?),
+            FabricsType::DISCONNECT => Self::Disconnect(Disconnect::parse(command)),
+            _ => return Err(Status::INVALID_OPCODE.with_dnr()),
+        })
+    }
+
+    /// The command. The data pointer of Connect is for the caller to set.
+    pub fn encode(&self, cid: u16) -> Command {
+        match self {
+            Self::Connect(connect) => connect.encode(cid),
+            Self::PropertyGet(get) => get.encode(cid),
+            Self::PropertySet(set) => set.encode(cid),
+            Self::Disconnect(disconnect) => disconnect.encode(cid),
+        }
+    }
+}

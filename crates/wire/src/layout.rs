@@ -1,0 +1,129 @@
+//! One table of offsets per data structure, from which both directions come.
+//!
+//! The big structures (identify data, log pages) have dozens of fields. Writing parse and encode by
+//! hand would name every offset twice, and the two would drift; the `layout!` macro names it once
+//! and proves while compiling that fields do not overlap and stay inside the structure.
+
+/// A value with a fixed place on the wire, little-endian.
+pub(crate) trait Field: Sized {
+    /// Bytes on the wire.
+    const SIZE: usize;
+    /// Reads the value from the first `SIZE` bytes.
+    fn get(bytes: &[u8]) -> Self;
+    /// Writes the value to the first `SIZE` bytes.
+    fn put(&self, bytes: &mut [u8]);
+}
+
+macro_rules! integer_field {
+    ($($ty:ty),+) => {$(
+        impl Field for $ty {
+            const SIZE: usize = size_of::<$ty>();
+            fn get(bytes: &[u8]) -> Self {
+                let mut raw = [0; size_of::<$ty>()];
+                raw.copy_from_slice(&bytes[..size_of::<$ty>()]);
+                <$ty>::from_le_bytes(raw)
+            }
+            fn put(&self, bytes: &mut [u8]) {
+                bytes[..size_of::<$ty>()].copy_from_slice(&self.to_le_bytes());
+            }
+        }
+    )+};
+}
+
+integer_field!(u8, u16, u32, u64, u128);
+
+impl<T: Field, const N: usize> Field for [T; N] {
+    const SIZE: usize = T::SIZE * N;
+    fn get(bytes: &[u8]) -> Self {
+        core::array::from_fn(|index| T::get(&bytes[index * T::SIZE..]))
+    }
+    fn put(&self, bytes: &mut [u8]) {
+        for (index, item) in self.iter().enumerate() {
+            item.put(&mut bytes[index * T::SIZE..]);
+        }
+    }
+}
+
+/// Declares a structure of fixed size: its fields, in ascending order of offset, with their offsets.
+///
+/// Bytes that no field covers are reserved: read as anything, written as zero.
+macro_rules! layout {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident : $size:literal {
+            $( $(#[$field_meta:meta])* $field:ident : $ty:ty = $offset:literal ),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct $name {
+            $( $(#[$field_meta])* pub $field: $ty, )+
+        }
+
+        const _: () = {
+            let mut end = 0;
+            $(
+                assert!($offset >= end, "fields overlap or are out of order");
+                end = $offset + <$ty as crate::layout::Field>::SIZE;
+            )+
+            assert!(end <= $size, "a field lies outside the structure");
+        };
+
+        impl $name {
+            /// Bytes on the wire.
+            pub const SIZE: usize = $size;
+
+            /// Reads the structure. Every byte pattern is a value; reserved bytes are not looked at.
+            pub fn parse(bytes: &[u8; $size]) -> Self {
+                Self { $( $field: <$ty as crate::layout::Field>::get(&bytes[$offset..]), )+ }
+            }
+
+            /// Reads the structure from the start of `bytes`; `None` when they are too few.
+            pub fn parse_prefix(bytes: &[u8]) -> Option<Self> {
+                bytes.first_chunk().map(Self::parse)
+            }
+
+            /// Writes the structure; reserved bytes become zero.
+            pub fn encode(&self, out: &mut [u8; $size]) {
+                out.fill(0);
+                $( crate::layout::Field::put(&self.$field, &mut out[$offset..]); )+
+            }
+
+            /// The structure as bytes.
+            pub fn to_bytes(&self) -> [u8; $size] {
+                let mut out = [0; $size];
+                self.encode(&mut out);
+                out
+            }
+
+            /// One for each bit that a field covers, zero for each that is reserved.
+            #[cfg(test)]
+            pub(crate) fn covered() -> [u8; $size] {
+                let mut mask = [0; $size];
+                $( mask[$offset..$offset + <$ty as crate::layout::Field>::SIZE].fill(0xff); )+
+                mask
+            }
+        }
+
+        impl Default for $name {
+            /// All fields zero.
+            fn default() -> Self {
+                Self::parse(&[0; $size])
+            }
+        }
+
+        impl crate::layout::Field for $name {
+            const SIZE: usize = $size;
+            fn get(bytes: &[u8]) -> Self {
+                let mut raw = [0; $size];
+                raw.copy_from_slice(&bytes[..$size]);
+                Self::parse(&raw)
+            }
+            fn put(&self, bytes: &mut [u8]) {
+                bytes[..$size].copy_from_slice(&self.to_bytes());
+            }
+        }
+    };
+}
+
+pub(crate) use layout;

@@ -1,0 +1,122 @@
+//! What the completion of an Asynchronous Event Request says. `[NVMe Base 2.0 §5.2]`
+
+use crate::nvme::log_page::LogPageId;
+
+/// An event: dword 0 of the completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AsyncEvent {
+    /// Event type, 0 to 7; see the constants.
+    pub kind: u8,
+    /// What happened, within its type.
+    pub information: u8,
+    /// The log page that has more, and whose reading lets the next such event come.
+    pub log_page: LogPageId,
+}
+
+impl AsyncEvent {
+    /// Event type: an error.
+    pub const ERROR: u8 = 0b000;
+    /// Event type: health.
+    pub const SMART: u8 = 0b001;
+    /// Event type: a notice.
+    pub const NOTICE: u8 = 0b010;
+    /// Event type: of an I/O command set.
+    pub const COMMAND_SET: u8 = 0b110;
+    /// Event type: of the vendor.
+    pub const VENDOR: u8 = 0b111;
+
+    /// A namespace came, went or changed.
+    pub const NAMESPACE_ATTRIBUTE_CHANGED: Self = Self {
+        kind: Self::NOTICE,
+        information: 0x00,
+        log_page: LogPageId::CHANGED_NAMESPACES,
+    };
+    /// New firmware is being activated.
+    pub const FIRMWARE_ACTIVATION_STARTING: Self = Self {
+        kind: Self::NOTICE,
+        information: 0x01,
+        log_page: LogPageId::FIRMWARE_SLOT,
+    };
+    /// The access states of namespaces changed.
+    pub const ANA_CHANGE: Self = Self {
+        kind: Self::NOTICE,
+        information: 0x03,
+        log_page: LogPageId::ANA,
+    };
+    /// The discovery log page changed.
+    pub const DISCOVERY_LOG_CHANGE: Self = Self {
+        kind: Self::NOTICE,
+        information: 0xf0,
+        log_page: LogPageId::DISCOVERY,
+    };
+    /// The controller failed for good.
+    pub const PERSISTENT_INTERNAL_ERROR: Self = Self {
+        kind: Self::ERROR,
+        information: 0x03,
+        log_page: LogPageId::ERROR,
+    };
+    /// The controller failed and goes on.
+    pub const TRANSIENT_INTERNAL_ERROR: Self = Self {
+        kind: Self::ERROR,
+        information: 0x04,
+        log_page: LogPageId::ERROR,
+    };
+    /// The subsystem's reliability suffered.
+    pub const RELIABILITY_DEGRADED: Self = Self {
+        kind: Self::SMART,
+        information: 0x00,
+        log_page: LogPageId::SMART,
+    };
+    /// A temperature is beyond its threshold.
+    pub const TEMPERATURE_THRESHOLD: Self = Self {
+        kind: Self::SMART,
+        information: 0x01,
+        log_page: LogPageId::SMART,
+    };
+    /// Spare capacity is below its threshold.
+    pub const SPARE_BELOW_THRESHOLD: Self = Self {
+        kind: Self::SMART,
+        information: 0x02,
+        log_page: LogPageId::SMART,
+    };
+
+    /// From the dword.
+    pub const fn from_dword(dword: u32) -> Self {
+        Self {
+            kind: (dword & 0b111) as u8,
+            information: ((dword >> 8) & 0xff) as u8,
+            log_page: LogPageId(((dword >> 16) & 0xff) as u8),
+        }
+    }
+
+    /// To the dword.
+    pub const fn to_dword(self) -> u32 {
+        (self.kind & 0b111) as u32
+            | ((self.information as u32) << 8)
+            | ((self.log_page.0 as u32) << 16)
+    }
+}
+
+impl core::fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let known = match *self {
+            Self::NAMESPACE_ATTRIBUTE_CHANGED => "namespace attribute changed",
+            Self::FIRMWARE_ACTIVATION_STARTING => "firmware activation starting",
+            Self::ANA_CHANGE => "asymmetric namespace access change",
+            Self::DISCOVERY_LOG_CHANGE => "discovery log page change",
+            Self::PERSISTENT_INTERNAL_ERROR => "persistent internal error",
+            Self::TRANSIENT_INTERNAL_ERROR => "transient internal error",
+            Self::RELIABILITY_DEGRADED => "reliability degraded",
+            Self::TEMPERATURE_THRESHOLD => "temperature threshold",
+            Self::SPARE_BELOW_THRESHOLD => "spare below threshold",
+            _ => {
+                return write!(
+                    f,
+                    "event type {} information {:#04x}, log page {}",
+                    self.kind, self.information, self.log_page
+                );
+            }
+        };
+        f.write_str(known)
+    }
+}

@@ -1,0 +1,299 @@
+//! I/O commands of the NVM command set.
+//!
+//! `[NVMe NVM 1.0 §3.2]`. Read, Write, Compare, Verify and Write Zeroes name a run of logical
+//! blocks in the same dwords, so they share [`LbaCommand`]; the opcode says which it is.
+
+use crate::bytes::{low16, u32_at, u64_at};
+use crate::limits::{BLOCKS_PER_COMMAND_MAX, DATASET_RANGES_MAX};
+use crate::nvme::command::Command;
+use crate::nvme::opcode::IoOpcode;
+use crate::nvme::status::Status;
+
+/// A command on a run of logical blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LbaCommand {
+    /// NSID.
+    pub nsid: u32,
+    /// SLBA: the first block.
+    pub slba: u64,
+    /// NLB as a count: 1 to 65,536 blocks.
+    pub blocks: u32,
+    /// Bits 31:16 of dword 12; see the accessors.
+    pub control: LbaControl,
+    /// DSM, bits 7:0 of dword 13 of Read and Write: hints about the access pattern.
+    pub dataset_hints: u8,
+}
+
+/// Bits 31:16 of dword 12 of a block command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct LbaControl(pub u16);
+
+impl LbaControl {
+    /// LR: the controller should not try hard to recover.
+    pub const LIMITED_RETRY: Self = Self(1 << 15);
+    /// FUA: done only when the data is on the medium.
+    pub const FORCE_UNIT_ACCESS: Self = Self(1 << 14);
+    /// PRACT: the controller inserts or strips protection information.
+    pub const PROTECTION_ACTION: Self = Self(1 << 13);
+    /// DEAC, Write Zeroes only: the blocks may be deallocated.
+    pub const DEALLOCATE: Self = Self(1 << 9);
+    /// STC: check the storage tag.
+    pub const STORAGE_TAG_CHECK: Self = Self(1 << 8);
+
+    /// Whether every bit of `other` is set.
+    #[inline]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The bits of both.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// FUA.
+    #[inline]
+    pub const fn fua(self) -> bool {
+        self.contains(Self::FORCE_UNIT_ACCESS)
+    }
+
+    /// LR.
+    #[inline]
+    pub const fn limited_retry(self) -> bool {
+        self.contains(Self::LIMITED_RETRY)
+    }
+
+    /// DEAC.
+    #[inline]
+    pub const fn deallocate(self) -> bool {
+        self.contains(Self::DEALLOCATE)
+    }
+
+    /// PRINFO: PRACT in bit 3, the three PRCHK bits below.
+    #[inline]
+    pub const fn protection_information(self) -> u8 {
+        ((self.0 >> 10) & 0b1111) as u8
+    }
+
+    /// DTYPE, Write only: the directive type, 0 for none.
+    #[inline]
+    pub const fn directive_type(self) -> u8 {
+        ((self.0 >> 4) & 0b1111) as u8
+    }
+}
+
+impl LbaCommand {
+    /// Reads the dwords of a block command; every command has them.
+    #[inline]
+    pub fn parse(command: &Command) -> Self {
+        let cdw12 = command.cdw(12);
+        Self {
+            nsid: command.nsid(),
+            slba: command.cdw64(10),
+            blocks: u32::from(low16(cdw12)) + 1,
+            control: LbaControl(low16(cdw12 >> 16)),
+            dataset_hints: (command.cdw(13) & 0xff) as u8,
+        }
+    }
+
+    /// The command with this opcode. Its data pointer is for the caller to set.
+    ///
+    /// # Panics
+    ///
+    /// When `blocks` is not 1 to 65,536.
+    #[inline]
+    pub fn encode(&self, opcode: IoOpcode, cid: u16) -> Command {
+        assert!(self.blocks >= 1);
+        assert!(self.blocks <= BLOCKS_PER_COMMAND_MAX);
+        let mut command = Command::new(opcode.0, cid);
+        command.set_nsid(self.nsid);
+        command.set_cdw64(10, self.slba);
+        command.set_cdw(12, (self.blocks - 1) | (u32::from(self.control.0) << 16));
+        command.set_cdw(13, u32::from(self.dataset_hints));
+        command
+    }
+
+    /// The block after the last, or `None` when there is no such number.
+    #[inline]
+    pub const fn end(&self) -> Option<u64> {
+        self.slba.checked_add(self.blocks as u64)
+    }
+}
+
+/// Dataset Management. The ranges are the command's data. `[NVMe NVM 1.0 §3.2.3]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DatasetManagement {
+    /// NSID.
+    pub nsid: u32,
+    /// NR as a count: 1 to 256 ranges.
+    pub ranges: u16,
+    /// AD: deallocate the ranges.
+    pub deallocate: bool,
+    /// IDW: the ranges will be written as one.
+    pub integral_write: bool,
+    /// IDR: the ranges will be read as one.
+    pub integral_read: bool,
+}
+
+impl DatasetManagement {
+    /// Reads the dwords.
+    pub fn parse(command: &Command) -> Self {
+        let attributes = command.cdw(11);
+        Self {
+            nsid: command.nsid(),
+            ranges: low16(command.cdw(10) & 0xff) + 1,
+            integral_read: attributes & 1 != 0,
+            integral_write: attributes & 2 != 0,
+            deallocate: attributes & 4 != 0,
+        }
+    }
+
+    /// The command. Its data pointer is for the caller to set.
+    ///
+    /// # Panics
+    ///
+    /// When `ranges` is not 1 to 256.
+    pub fn encode(&self, cid: u16) -> Command {
+        assert!(self.ranges >= 1);
+        assert!(usize::from(self.ranges) <= DATASET_RANGES_MAX);
+        let mut command = Command::new(IoOpcode::DATASET_MANAGEMENT.0, cid);
+        command.set_nsid(self.nsid);
+        command.set_cdw(10, u32::from(self.ranges) - 1);
+        command.set_cdw(
+            11,
+            u32::from(self.integral_read)
+                | (u32::from(self.integral_write) << 1)
+                | (u32::from(self.deallocate) << 2),
+        );
+        command
+    }
+
+    /// Bytes of the range list.
+    pub const fn data_bytes(&self) -> usize {
+        self.ranges as usize * DatasetRange::SIZE
+    }
+
+    /// The ranges in the command's data.
+    ///
+    /// # Errors
+    ///
+    /// Data SGL Length Invalid when the data is shorter than the list.
+    pub fn parse_ranges<'a>(
+        &self,
+        data: &'a [u8],
+    ) -> Result<impl ExactSizeIterator<Item = DatasetRange> + 'a, Status> {
+        let list = data
+            .get(..self.data_bytes())
+            .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+        let (ranges, _) = list.as_chunks();
+        Ok(ranges.iter().map(DatasetRange::parse))
+    }
+}
+
+/// One range of Dataset Management. `[NVMe NVM 1.0 §3.2.3.1]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DatasetRange {
+    /// Context attributes: hints.
+    pub attributes: u32,
+    /// Blocks; 0 is a range of none.
+    pub blocks: u32,
+    /// The first block.
+    pub slba: u64,
+}
+
+impl DatasetRange {
+    /// Bytes on the wire.
+    pub const SIZE: usize = 16;
+
+    /// Reads a range; every 16 bytes are one.
+    pub fn parse(bytes: &[u8; Self::SIZE]) -> Self {
+        Self {
+            attributes: u32_at(bytes, 0),
+            blocks: u32_at(bytes, 4),
+            slba: u64_at(bytes, 8),
+        }
+    }
+
+    /// The range as bytes.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut out = [0; Self::SIZE];
+        out[..4].copy_from_slice(&self.attributes.to_le_bytes());
+        out[4..8].copy_from_slice(&self.blocks.to_le_bytes());
+        out[8..].copy_from_slice(&self.slba.to_le_bytes());
+        out
+    }
+}
+
+/// A command on an I/O queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IoCommand {
+    /// Read.
+    Read(LbaCommand),
+    /// Write.
+    Write(LbaCommand),
+    /// Compare.
+    Compare(LbaCommand),
+    /// Verify: read, but move nothing.
+    Verify(LbaCommand),
+    /// Write Zeroes.
+    WriteZeroes(LbaCommand),
+    /// Flush what was acknowledged before to the medium.
+    Flush {
+        /// NSID; may be the broadcast value.
+        nsid: u32,
+    },
+    /// Dataset Management.
+    DatasetManagement(DatasetManagement),
+}
+
+impl IoCommand {
+    /// Reads an I/O command other than a Fabrics command.
+    ///
+    /// # Errors
+    ///
+    /// Invalid Field for a fused command (this controller has none), Invalid Command Opcode for a
+    /// command that is not in the list.
+    #[inline]
+    pub fn parse(command: &Command) -> Result<Self, Status> {
+        if command.fuse() != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        Ok(match IoOpcode(command.opcode()) {
+            IoOpcode::READ => Self::Read(LbaCommand::parse(command)),
+            IoOpcode::WRITE => Self::Write(LbaCommand::parse(command)),
+            IoOpcode::FLUSH => Self::Flush {
+                nsid: command.nsid(),
+            },
+            IoOpcode::WRITE_ZEROES => Self::WriteZeroes(LbaCommand::parse(command)),
+            IoOpcode::DATASET_MANAGEMENT => {
+                Self::DatasetManagement(DatasetManagement::parse(command))
+            }
+            IoOpcode::COMPARE => Self::Compare(LbaCommand::parse(command)),
+            IoOpcode::VERIFY => Self::Verify(LbaCommand::parse(command)),
+            _ => return Err(Status::INVALID_OPCODE.with_dnr()),
+        })
+    }
+
+    /// The command. Its data pointer is for the caller to set.
+    ///
+    /// # Panics
+    ///
+    /// When a count is out of its range.
+    #[inline]
+    pub fn encode(&self, cid: u16) -> Command {
+        match self {
+            Self::Read(lba) => lba.encode(IoOpcode::READ, cid),
+            Self::Write(lba) => lba.encode(IoOpcode::WRITE, cid),
+            Self::Compare(lba) => lba.encode(IoOpcode::COMPARE, cid),
+            Self::Verify(lba) => lba.encode(IoOpcode::VERIFY, cid),
+            Self::WriteZeroes(lba) => lba.encode(IoOpcode::WRITE_ZEROES, cid),
+            Self::Flush { nsid } => {
+                let mut command = Command::new(IoOpcode::FLUSH.0, cid);
+                command.set_nsid(*nsid);
+                command
+            }
+            Self::DatasetManagement(dsm) => dsm.encode(cid),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! NVMe itself, whatever the transport: commands, completions, and the data they move.
+//!
+//! Owned here: the 64-byte command and the 16-byte completion, the meaning of their fields, and the
+//! data structures of Identify, Get Log Page and Get/Set Features.
+
+pub mod admin;
+pub mod async_event;
+pub mod command;
+pub mod completion;
+pub mod feature;
+pub mod identify;
+pub mod identify_controller;
+pub mod identify_lists;
+pub mod identify_namespace;
+pub mod io;
+pub mod log_page;
+pub mod nqn;
+pub mod opcode;
+pub mod sgl;
+pub mod status;
+mod status_names;
+
+pub use admin::{Abort, AdminCommand, GetLogPage};
+pub use async_event::AsyncEvent;
+pub use command::Command;
+pub use completion::Completion;
+pub use feature::{GetFeatures, SetFeatures};
+pub use identify::Identify;
+pub use identify_controller::IdentifyController;
+pub use identify_namespace::IdentifyNamespace;
+pub use io::{DatasetManagement, IoCommand, LbaCommand};
+pub use nqn::{DISCOVERY_NQN, Nqn, NqnError};
+pub use opcode::{AdminOpcode, FabricsType, IoOpcode};
+pub use sgl::{DataPointer, SglDescriptor};
+pub use status::Status;

@@ -1,0 +1,208 @@
+//! NVMe Qualified Names. `[NVMe Base 2.0 §4.5]`
+
+use crate::limits::{NQN_BYTES_MAX, NQN_FIELD_BYTES};
+
+/// The name of every discovery subsystem. `[NVMe Base 2.0 §4.5]`
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// What a name that carries a UUID begins with.
+const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+/// A qualified name: 1 to 223 bytes of text, kept in place so that it can be copied and compared
+/// without allocating.
+#[derive(Clone, Copy)]
+pub struct Nqn {
+    bytes: [u8; NQN_BYTES_MAX],
+    length: u8,
+}
+
+/// Why a text is no qualified name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NqnError {
+    /// Nothing there.
+    #[error("the name is empty; a name looks like nqn.2026-11.io.example:disk1")]
+    Empty,
+    /// Too long, or without its final zero.
+    #[error("the name is longer than {NQN_BYTES_MAX} bytes")]
+    TooLong,
+    /// Not UTF-8, or with control characters in it.
+    #[error("the name is not plain UTF-8 text")]
+    NotText,
+    /// Not in either of the two forms.
+    #[error(
+        "the name is neither of the form nqn.2026-11.io.example:disk1 (year, month, reversed \
+         domain) nor nqn.2014-08.org.nvmexpress:uuid: with a UUID"
+    )]
+    Malformed,
+}
+
+impl Nqn {
+    /// A name in one of the two forms that the specification allows.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the name.
+    pub fn new(text: &str) -> Result<Self, NqnError> {
+        let name = Self::lenient(text)?;
+        if is_well_formed(text) {
+            Ok(name)
+        } else {
+            Err(NqnError::Malformed)
+        }
+    }
+
+    /// A name from a 256-byte field, padded with zeroes, as Connect and the discovery log page have
+    /// it. Its form is not checked: whether a name is known matters to a target, its looks do not,
+    /// and ordinary hosts let users call themselves anything.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the field.
+    pub fn from_field(field: &[u8; NQN_FIELD_BYTES]) -> Result<Self, NqnError> {
+        let length = field
+            .iter()
+            .position(|byte| *byte == 0)
+            .ok_or(NqnError::TooLong)?;
+        let text = core::str::from_utf8(&field[..length]).map_err(|_| NqnError::NotText)?;
+        Self::lenient(text)
+    }
+
+    fn lenient(text: &str) -> Result<Self, NqnError> {
+        if text.is_empty() {
+            return Err(NqnError::Empty);
+        }
+        if text.len() > NQN_BYTES_MAX {
+            return Err(NqnError::TooLong);
+        }
+        if text.chars().any(char::is_control) {
+            return Err(NqnError::NotText);
+        }
+        let mut bytes = [0; NQN_BYTES_MAX];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        let length = u8::try_from(text.len()).expect("at most 223");
+        Ok(Self { bytes, length })
+    }
+
+    /// The well-known name of discovery subsystems.
+    pub fn discovery() -> Self {
+        Self::new(DISCOVERY_NQN).expect("the well-known name is a name")
+    }
+
+    /// Whether this is the well-known name of discovery subsystems.
+    pub fn is_discovery(&self) -> bool {
+        self.as_str() == DISCOVERY_NQN
+    }
+
+    /// Whether the name has one of the two forms that the specification allows.
+    pub fn is_well_formed(&self) -> bool {
+        is_well_formed(self.as_str())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(self.as_bytes()).expect("checked when the name was made")
+    }
+
+    /// The text, padded with zeroes.
+    pub fn to_field(&self) -> [u8; NQN_FIELD_BYTES] {
+        let mut field = [0; NQN_FIELD_BYTES];
+        field[..NQN_BYTES_MAX].copy_from_slice(&self.bytes);
+        field
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl PartialEq for Nqn {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Nqn {}
+
+impl PartialOrd for Nqn {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Nqn {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl core::hash::Hash for Nqn {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+impl core::fmt::Debug for Nqn {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Nqn({:?})", self.as_str())
+    }
+}
+
+impl core::fmt::Display for Nqn {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl core::str::FromStr for Nqn {
+    type Err = NqnError;
+
+    fn from_str(text: &str) -> Result<Self, NqnError> {
+        Self::new(text)
+    }
+}
+
+/// `nqn.yyyy-mm.reversed.domain`, then nothing or `:` and anything; a UUID after the name of the
+/// standard's own domain.
+fn is_well_formed(text: &str) -> bool {
+    if let Some(uuid) = text.strip_prefix(UUID_PREFIX) {
+        return is_uuid(uuid);
+    }
+    let Some(rest) = text.strip_prefix("nqn.") else {
+        return false;
+    };
+    let Some((date, name)) = rest.split_once('.') else {
+        return false;
+    };
+    let (domain, suffix) = match name.split_once(':') {
+        Some((domain, suffix)) => (domain, Some(suffix)),
+        None => (name, None),
+    };
+    is_year_and_month(date) && domain.split('.').all(is_domain_label) && suffix != Some("")
+}
+
+fn is_year_and_month(text: &str) -> bool {
+    let Some((year, month)) = text.split_once('-') else {
+        return false;
+    };
+    year.len() == 4
+        && year.bytes().all(|byte| byte.is_ascii_digit())
+        && month.len() == 2
+        && matches!(month.parse(), Ok(1..=12_u8))
+}
+
+fn is_domain_label(label: &str) -> bool {
+    !label.is_empty()
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+        && label
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(index, byte)| match index {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}

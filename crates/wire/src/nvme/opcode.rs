@@ -1,0 +1,141 @@
+//! Opcodes of the admin, NVM and Fabrics command sets.
+//!
+//! They are newtypes, not enums: a peer may send any byte, and an unknown one is an ordinary value
+//! that the controller answers with Invalid Command Opcode.
+
+macro_rules! code_names {
+    ($(#[$meta:meta])* $name:ident { $( $(#[$doc:meta])* $constant:ident = $value:literal, $text:literal; )+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u8);
+
+        impl $name {
+            $( $(#[$doc])* pub const $constant: Self = Self($value); )+
+
+            /// The specification's name, when this crate knows the code.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $( $value => Some($text), )+
+                    _ => None,
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => f.write_str(name),
+                    None => write!(f, "{:#04x}", self.0),
+                }
+            }
+        }
+    };
+}
+pub(crate) use code_names;
+
+/// The opcode of every Fabrics command, on admin and I/O queues alike. `[NVMe Base 2.0 §6]`
+pub const FABRICS_OPCODE: u8 = 0x7f;
+
+code_names! {
+    /// Opcode of an admin command. `[NVMe Base 2.0 §5]`
+    AdminOpcode {
+        /// Delete I/O Submission Queue; not used over fabrics.
+        DELETE_IO_SQ = 0x00, "Delete I/O Submission Queue";
+        /// Create I/O Submission Queue; not used over fabrics.
+        CREATE_IO_SQ = 0x01, "Create I/O Submission Queue";
+        /// Get Log Page.
+        GET_LOG_PAGE = 0x02, "Get Log Page";
+        /// Delete I/O Completion Queue; not used over fabrics.
+        DELETE_IO_CQ = 0x04, "Delete I/O Completion Queue";
+        /// Create I/O Completion Queue; not used over fabrics.
+        CREATE_IO_CQ = 0x05, "Create I/O Completion Queue";
+        /// Identify.
+        IDENTIFY = 0x06, "Identify";
+        /// Abort.
+        ABORT = 0x08, "Abort";
+        /// Set Features.
+        SET_FEATURES = 0x09, "Set Features";
+        /// Get Features.
+        GET_FEATURES = 0x0a, "Get Features";
+        /// Asynchronous Event Request.
+        ASYNC_EVENT_REQUEST = 0x0c, "Asynchronous Event Request";
+        /// Namespace Management.
+        NAMESPACE_MANAGEMENT = 0x0d, "Namespace Management";
+        /// Firmware Commit.
+        FIRMWARE_COMMIT = 0x10, "Firmware Commit";
+        /// Firmware Image Download.
+        FIRMWARE_DOWNLOAD = 0x11, "Firmware Image Download";
+        /// Device Self-test.
+        DEVICE_SELF_TEST = 0x14, "Device Self-test";
+        /// Namespace Attachment.
+        NAMESPACE_ATTACHMENT = 0x15, "Namespace Attachment";
+        /// Keep Alive.
+        KEEP_ALIVE = 0x18, "Keep Alive";
+        /// Directive Send.
+        DIRECTIVE_SEND = 0x19, "Directive Send";
+        /// Directive Receive.
+        DIRECTIVE_RECEIVE = 0x1a, "Directive Receive";
+        /// Fabrics commands.
+        FABRICS = 0x7f, "Fabrics";
+        /// Format NVM.
+        FORMAT_NVM = 0x80, "Format NVM";
+        /// Security Send.
+        SECURITY_SEND = 0x81, "Security Send";
+        /// Security Receive.
+        SECURITY_RECEIVE = 0x82, "Security Receive";
+        /// Sanitize.
+        SANITIZE = 0x84, "Sanitize";
+    }
+}
+
+code_names! {
+    /// Opcode of an I/O command of the NVM command set. `[NVMe NVM 1.0 §3]`
+    IoOpcode {
+        /// Flush.
+        FLUSH = 0x00, "Flush";
+        /// Write.
+        WRITE = 0x01, "Write";
+        /// Read.
+        READ = 0x02, "Read";
+        /// Write Uncorrectable.
+        WRITE_UNCORRECTABLE = 0x04, "Write Uncorrectable";
+        /// Compare.
+        COMPARE = 0x05, "Compare";
+        /// Write Zeroes.
+        WRITE_ZEROES = 0x08, "Write Zeroes";
+        /// Dataset Management.
+        DATASET_MANAGEMENT = 0x09, "Dataset Management";
+        /// Verify.
+        VERIFY = 0x0c, "Verify";
+        /// Reservation Register.
+        RESERVATION_REGISTER = 0x0d, "Reservation Register";
+        /// Reservation Report.
+        RESERVATION_REPORT = 0x0e, "Reservation Report";
+        /// Reservation Acquire.
+        RESERVATION_ACQUIRE = 0x11, "Reservation Acquire";
+        /// Reservation Release.
+        RESERVATION_RELEASE = 0x15, "Reservation Release";
+        /// Copy.
+        COPY = 0x19, "Copy";
+        /// Fabrics commands.
+        FABRICS = 0x7f, "Fabrics";
+    }
+}
+
+code_names! {
+    /// Which Fabrics command: byte 4 of a command with opcode 7Fh. `[NVMe Base 2.0 §6]`
+    FabricsType {
+        /// Property Set.
+        PROPERTY_SET = 0x00, "Property Set";
+        /// Connect.
+        CONNECT = 0x01, "Connect";
+        /// Property Get.
+        PROPERTY_GET = 0x04, "Property Get";
+        /// Authentication Send.
+        AUTHENTICATION_SEND = 0x05, "Authentication Send";
+        /// Authentication Receive.
+        AUTHENTICATION_RECEIVE = 0x06, "Authentication Receive";
+        /// Disconnect.
+        DISCONNECT = 0x08, "Disconnect";
+    }
+}

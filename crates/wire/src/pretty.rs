@@ -1,0 +1,1 @@
+//! One line of text per PDU.

@@ -1,0 +1,84 @@
+//! C2HData: data of a command, towards the host. `[NVMe-TCP 1.0 §3.6.2.9]`
+
+use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
+use crate::tcp::FramingError;
+use crate::tcp::header::{LAST_PDU, PduFormat, PduType, SUCCESS, seal};
+use crate::tcp::limits::{COMMON_HEADER_BYTES, SHORT_HEADER_BYTES};
+
+/// Whether more of a transfer follows a C2HData PDU, and who says how the command went.
+///
+/// The flags LAST_PDU and SUCCESS together; SUCCESS without LAST_PDU is illegal and has no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum C2hProgress {
+    /// More data PDUs follow.
+    More,
+    /// The last data PDU; a CapsuleResp follows.
+    Last,
+    /// The last data PDU; the command succeeded, and no CapsuleResp follows.
+    LastAndSuccess,
+}
+
+/// Data from the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct C2hData {
+    /// CCCID: the command.
+    pub command_id: u16,
+    /// DATAO: bytes from the start of the command's data.
+    pub data_offset: u32,
+    /// DATAL: bytes of data in this PDU, not 0.
+    pub data_length: u32,
+    /// LAST_PDU and SUCCESS.
+    pub progress: C2hProgress,
+}
+
+impl C2hData {
+    /// HLEN.
+    pub const SIZE: usize = SHORT_HEADER_BYTES;
+    /// Offset of DATAO.
+    pub const DATAO: usize = 12;
+    /// Offset of DATAL.
+    pub const DATAL: usize = 16;
+
+    /// Reads a C2HData header whose common header has been checked.
+    ///
+    /// # Errors
+    ///
+    /// SUCCESS without LAST_PDU is an invalid FLAGS field.
+    #[inline]
+    pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Result<Self, FramingError> {
+        let progress = match (bytes[1] & LAST_PDU != 0, bytes[1] & SUCCESS != 0) {
+            (false, false) => C2hProgress::More,
+            (true, false) => C2hProgress::Last,
+            (true, true) => C2hProgress::LastAndSuccess,
+            (false, true) => return Err(FramingError::InvalidField { offset: 1 }),
+        };
+        Ok(Self {
+            command_id: u16_at(bytes, 8),
+            data_offset: u32_at(bytes, Self::DATAO),
+            data_length: u32_at(bytes, Self::DATAL),
+            progress,
+        })
+    }
+
+    /// Writes everything before the data; returns its length. The caller sends `data_length` bytes
+    /// of data after it, and then the data digest if `format` has one.
+    ///
+    /// # Panics
+    ///
+    /// When `out` is shorter than [`crate::tcp::limits::PREFIX_BYTES_MAX`] and than the prefix.
+    #[inline]
+    pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
+        let fields = &mut out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES];
+        put_u16(fields, 0, self.command_id);
+        put_u16(fields, 2, 0);
+        put_u32(fields, 4, self.data_offset);
+        put_u32(fields, 8, self.data_length);
+        put_u32(fields, 12, 0);
+        let flags = match self.progress {
+            C2hProgress::More => 0,
+            C2hProgress::Last => LAST_PDU,
+            C2hProgress::LastAndSuccess => LAST_PDU | SUCCESS,
+        };
+        seal(out, PduType::C2hData, flags, self.data_length, format)
+    }
+}

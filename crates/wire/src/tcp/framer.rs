@@ -1,0 +1,633 @@
+//! The framer: finds PDUs in a stream of bytes, however it is cut into pieces.
+//!
+//! It owns the position in the stream: which part of which PDU comes next, the running data digest,
+//! and a carry buffer for the one header that may straddle two pieces. Connections of both ends
+//! call it with whatever a receive brought. It copies no payload and allocates nothing, and no
+//! input can make it panic; after its first error it answers nothing but that error.
+//!
+//! A PDU that lies whole in the input comes as one [`Event::Pdu`]. Of any other the payload comes
+//! as it arrives: [`Event::DataBegin`], any number of [`Event::DataChunk`], [`Event::DataEnd`].
+//! Between the first and the last a caller may also receive straight into the payload's
+//! destination, see [`Framer::advance_external`].
+
+use crate::tcp::header::{CommonHeader, DDGSTF, DataAlignment, HDGSTF, PduHeader, PduType};
+use crate::tcp::limits::{
+    CAPSULE_CMD_BYTES, COMMON_HEADER_BYTES, DIGEST_BYTES, HEADER_BYTES_MAX, IC_BYTES,
+    PADDING_BYTES_MAX, SHORT_HEADER_BYTES, TERM_REQ_BYTES_MAX,
+};
+use crate::tcp::{
+    C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp, R2t, TermReq, digest,
+};
+
+/// Which end of the connection receives; it decides what PDUs are legal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Receives what a host sends.
+    Controller,
+    /// Receives what a controller sends.
+    Host,
+}
+
+impl Role {
+    /// Whether this end may receive a PDU of this type.
+    #[inline]
+    const fn receives(self, pdu_type: PduType) -> bool {
+        let from_host = matches!(
+            pdu_type,
+            PduType::IcReq | PduType::H2cTermReq | PduType::CapsuleCmd | PduType::H2cData
+        );
+        matches!(self, Self::Controller) == from_host
+    }
+}
+
+/// How much data one PDU may carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FramerLimits {
+    /// Bytes of in-capsule data in a CapsuleCmd.
+    pub capsule_data_bytes: u32,
+    /// Bytes of data in an H2CData (MAXH2CDATA) or C2HData PDU (the largest transfer).
+    pub data_pdu_bytes: u32,
+}
+
+/// What the framer found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A whole PDU.
+    Pdu {
+        /// The header.
+        header: PduHeader,
+        /// The payload, if the PDU has one; never empty.
+        data: Option<&'a [u8]>,
+        /// False when there is a data digest and it does not match; the header is still good.
+        digest_ok: bool,
+    },
+    /// A header whose payload has not all arrived.
+    DataBegin {
+        /// The header.
+        header: PduHeader,
+        /// Bytes of payload that follow.
+        data_length: u32,
+    },
+    /// The next bytes of payload; never empty.
+    DataChunk(&'a [u8]),
+    /// The payload is complete.
+    DataEnd {
+        /// False when there is a data digest and it does not match.
+        digest_ok: bool,
+    },
+}
+
+/// What comes next in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A header; the carry buffer has its beginning.
+    Header,
+    /// This much padding, then the payload.
+    Padding { left: u32 },
+    /// This much payload.
+    Data { left: u32 },
+    /// The data digest; the carry buffer has its beginning.
+    DataDigest,
+    /// Nothing: the stream broke the rules, and the carry buffer has the header that did.
+    Failed(FramingError),
+}
+
+/// What follows a header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Body {
+    padding: u32,
+    data: u32,
+    has_digest: bool,
+}
+
+impl Body {
+    const NONE: Self = Self {
+        padding: 0,
+        data: 0,
+        has_digest: false,
+    };
+
+    const fn digest_bytes(&self) -> usize {
+        if self.has_digest { DIGEST_BYTES } else { 0 }
+    }
+}
+
+/// Finds PDUs in a stream of bytes.
+#[derive(Debug, Clone)]
+pub struct Framer {
+    state: State,
+    role: Role,
+    initialized: bool,
+    header_digest: bool,
+    data_digest: bool,
+    /// Bytes; data of a received PDU starts at a multiple of it.
+    alignment: u32,
+    limits: FramerLimits,
+    /// Payload bytes still to come after padding.
+    body: Body,
+    /// Digest of the payload so far.
+    crc: u32,
+    carry: [u8; HEADER_BYTES_MAX],
+    carry_length: usize,
+}
+
+impl Framer {
+    /// A framer at the beginning of a stream, before the connection is initialized.
+    pub const fn new(role: Role, limits: FramerLimits) -> Self {
+        Self {
+            state: State::Header,
+            role,
+            initialized: false,
+            header_digest: false,
+            data_digest: false,
+            alignment: 4,
+            limits,
+            body: Body::NONE,
+            crc: 0,
+            carry: [0; HEADER_BYTES_MAX],
+            carry_length: 0,
+        }
+    }
+
+    /// Which end this is.
+    pub const fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Sets the digests that both ends agreed on; they hold from the next PDU.
+    pub const fn set_digests(&mut self, header: bool, data: bool) {
+        self.header_digest = header;
+        self.data_digest = data;
+    }
+
+    /// Sets the alignment that this end asked for (CPDA or HPDA); it holds from the next PDU.
+    pub const fn set_alignment(&mut self, alignment: DataAlignment) {
+        self.alignment = (alignment.code() as u32 + 1) * 4;
+    }
+
+    /// Sets how much data one PDU may carry; it holds from the next PDU.
+    pub const fn set_limits(&mut self, limits: FramerLimits) {
+        self.limits = limits;
+    }
+
+    /// The next thing in the stream, taken off the front of `input`; `None` when `input` is used up
+    /// and more has to arrive.
+    ///
+    /// An event may come without any input: the end of a payload that was received by
+    /// [`Self::advance_external`].
+    ///
+    /// # Errors
+    ///
+    /// The peer broke the rules. The connection must end; the framer stays in that error.
+    #[inline]
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
+        if self.state == State::Header {
+            self.next_header(input)
+        } else {
+            self.next_body(input)
+        }
+    }
+
+    /// Payload bytes that are due before anything else; `None` outside a payload.
+    #[inline]
+    pub const fn data_remaining(&self) -> Option<u32> {
+        match self.state {
+            State::Data { left } if left > 0 => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Takes note of payload that the caller received by itself, without passing it through
+    /// [`Self::next`]: `bytes` are the next of the payload, where they now lie.
+    ///
+    /// # Panics
+    ///
+    /// When `bytes` are more than [`Self::data_remaining`] says.
+    pub fn advance_external(&mut self, bytes: &[u8]) {
+        let State::Data { left } = self.state else {
+            panic!("payload outside a payload");
+        };
+        let taken = u32::try_from(bytes.len()).expect("a payload is far shorter than 4 GiB");
+        assert!(taken <= left, "more payload than the PDU has");
+        if self.body.has_digest {
+            self.crc = digest::crc32c_append(self.crc, bytes);
+        }
+        self.state = State::Data { left: left - taken };
+    }
+
+    /// Whether the stream is between two PDUs: only there may it end in order.
+    pub const fn is_between_pdus(&self) -> bool {
+        matches!(self.state, State::Header) && self.carry_length == 0
+    }
+
+    /// After an error, the header that caused it, as far as it had arrived: at most 128 bytes, what
+    /// a termination request carries.
+    pub fn offending_header(&self) -> &[u8] {
+        match self.state {
+            State::Failed(_) => &self.carry[..self.carry_length],
+            _ => &[],
+        }
+    }
+
+    /// After an error, the whole termination request for the peer; returns its length.
+    pub fn encode_term_req(
+        &self,
+        error: &FramingError,
+        out: &mut [u8; TERM_REQ_BYTES_MAX],
+    ) -> usize {
+        error
+            .term_req()
+            .encode(self.role, self.offending_header(), out)
+    }
+
+    #[inline]
+    fn next_header<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
+        if self.carry_length == 0
+            && let Some(common) = input.first_chunk()
+        {
+            let common = CommonHeader::parse(common);
+            let extent = match self.header_extent(&common) {
+                Ok(extent) => extent,
+                Err(error) => return Err(self.fail(input, error)),
+            };
+            if let Some((header, rest)) = input.split_at_checked(extent) {
+                let opened = self.open(&common, header);
+                return match opened {
+                    Ok((pdu, body)) => {
+                        *input = rest;
+                        Ok(Some(self.deliver(pdu, body, input)))
+                    }
+                    Err(error) => Err(self.fail(header, error)),
+                };
+            }
+        }
+        self.next_carried_header(input)
+    }
+
+    /// The slow path: a header that did not lie whole in one input.
+    #[cold]
+    fn next_carried_header<'a>(
+        &mut self,
+        input: &mut &'a [u8],
+    ) -> Result<Option<Event<'a>>, FramingError> {
+        if !self.fill_carry(input, COMMON_HEADER_BYTES) {
+            return Ok(None);
+        }
+        let carry = self.carry;
+        let common = carry
+            .first_chunk()
+            .expect("the carry buffer is longer than 8 bytes");
+        let common = CommonHeader::parse(common);
+        let extent = match self.header_extent(&common) {
+            Ok(extent) => extent,
+            Err(error) => return Err(self.fail(&carry[..self.carry_length], error)),
+        };
+        if !self.fill_carry(input, extent) {
+            return Ok(None);
+        }
+        let carry = self.carry;
+        match self.open(&common, &carry[..extent]) {
+            Ok((pdu, body)) => {
+                self.carry_length = 0;
+                Ok(Some(self.deliver(pdu, body, input)))
+            }
+            Err(error) => Err(self.fail(&carry[..extent], error)),
+        }
+    }
+
+    /// Moves input to the carry buffer until it has `wanted` bytes; false when the input ends first.
+    fn fill_carry(&mut self, input: &mut &[u8], wanted: usize) -> bool {
+        let missing = wanted.saturating_sub(self.carry_length);
+        let taken = missing.min(input.len());
+        let (head, rest) = input.split_at(taken);
+        self.carry[self.carry_length..self.carry_length + taken].copy_from_slice(head);
+        self.carry_length += taken;
+        *input = rest;
+        taken == missing
+    }
+
+    /// Checks what must be known to find the end of the header; returns its bytes with digest.
+    #[inline]
+    fn header_extent(&self, common: &CommonHeader) -> Result<usize, FramingError> {
+        let code = common.pdu_type;
+        let pdu_type = PduType::from_code(code)
+            .filter(|pdu_type| self.role.receives(*pdu_type))
+            .ok_or(FramingError::UnexpectedType { code })?;
+        let in_sequence = match pdu_type {
+            PduType::IcReq | PduType::IcResp => !self.initialized,
+            PduType::H2cTermReq | PduType::C2hTermReq => true,
+            _ => self.initialized,
+        };
+        if !in_sequence {
+            return Err(FramingError::OutOfSequence { code });
+        }
+        let expected = pdu_type.header_length();
+        if usize::from(common.hlen) != expected {
+            let expected = u8::try_from(expected).expect("no header is longer than 128 bytes");
+            return Err(FramingError::HeaderLength {
+                received: common.hlen,
+                expected,
+            });
+        }
+        let has_digest = pdu_type.has_digests() && self.header_digest;
+        if (common.flags & HDGSTF != 0) != has_digest {
+            return Err(FramingError::DigestFlags {
+                flags: common.flags,
+            });
+        }
+        Ok(if has_digest {
+            expected + DIGEST_BYTES
+        } else {
+            expected
+        })
+    }
+
+    /// Checks and reads a header that has arrived whole, digest included.
+    #[inline]
+    fn open(
+        &mut self,
+        common: &CommonHeader,
+        header: &[u8],
+    ) -> Result<(PduHeader, Body), FramingError> {
+        if common.flags & HDGSTF != 0 {
+            check_header_digest(header)?;
+        }
+        let extent = header.len();
+        let plain = |common: &CommonHeader| no_body(common, extent);
+        Ok(match common.pdu_type {
+            0x04 => {
+                let body = self.capsule_body(common, extent)?;
+                (
+                    PduHeader::CapsuleCmd(CapsuleCmd::parse(exactly::<CAPSULE_CMD_BYTES>(header))),
+                    body,
+                )
+            }
+            0x05 => {
+                plain(common)?;
+                (
+                    PduHeader::CapsuleResp(CapsuleResp::parse(exactly(header))),
+                    Body::NONE,
+                )
+            }
+            0x06 => {
+                let pdu = H2cData::parse(exactly(header));
+                let body = self.data_body(common, extent, pdu.data_length)?;
+                (PduHeader::H2cData(pdu), body)
+            }
+            0x07 => {
+                let pdu = C2hData::parse(exactly(header))?;
+                let body = self.data_body(common, extent, pdu.data_length)?;
+                (PduHeader::C2hData(pdu), body)
+            }
+            0x09 => {
+                plain(common)?;
+                (PduHeader::R2t(R2t::parse(exactly(header))), Body::NONE)
+            }
+            0x00 => {
+                plain(common)?;
+                let pdu = IcReq::parse(exactly::<IC_BYTES>(header))?;
+                self.initialized = true;
+                (PduHeader::IcReq(pdu), Body::NONE)
+            }
+            0x01 => {
+                plain(common)?;
+                let pdu = IcResp::parse(exactly::<IC_BYTES>(header))?;
+                self.initialized = true;
+                (PduHeader::IcResp(pdu), Body::NONE)
+            }
+            code => {
+                let body = term_body(common)?;
+                let pdu = TermReq::parse(exactly::<SHORT_HEADER_BYTES>(header));
+                let from_host = code == PduType::H2cTermReq.code();
+                let pdu = if from_host {
+                    PduHeader::H2cTermReq(pdu)
+                } else {
+                    PduHeader::C2hTermReq(pdu)
+                };
+                (pdu, body)
+            }
+        })
+    }
+
+    /// The data of a command capsule: whatever PLEN leaves, or nothing.
+    #[inline]
+    fn capsule_body(&self, common: &CommonHeader, extent: usize) -> Result<Body, FramingError> {
+        if common.plen as usize == extent {
+            return Ok(Body::NONE);
+        }
+        let body = self.body(common, extent)?;
+        if body.data > self.limits.capsule_data_bytes {
+            return Err(FramingError::PduLength { plen: common.plen });
+        }
+        Ok(body)
+    }
+
+    /// The data of a data PDU, which says itself how much it is.
+    #[inline]
+    fn data_body(
+        &self,
+        common: &CommonHeader,
+        extent: usize,
+        length: u32,
+    ) -> Result<Body, FramingError> {
+        // [NVMe-TCP 1.0 §3.6.2.8]: a data PDU without data would be a peer that makes us work for
+        // nothing; no transfer contains one.
+        if length == 0 {
+            return Err(FramingError::InvalidField {
+                offset: H2cData::DATAL,
+            });
+        }
+        let limit = self.limits.data_pdu_bytes;
+        if length > limit {
+            return Err(match self.role {
+                Role::Controller => FramingError::DataLimit { length, limit },
+                Role::Host => FramingError::DataOutOfRange { length, limit },
+            });
+        }
+        let body = self.body(common, extent)?;
+        if body.data != length {
+            return Err(FramingError::PduLength { plen: common.plen });
+        }
+        Ok(body)
+    }
+
+    /// What PDO and PLEN leave for padding, data and digest. `[NVMe-TCP 1.0 §3.6.1]`
+    #[inline]
+    fn body(&self, common: &CommonHeader, extent: usize) -> Result<Body, FramingError> {
+        let has_digest = common.flags & DDGSTF != 0;
+        if has_digest != self.data_digest {
+            return Err(FramingError::DigestFlags {
+                flags: common.flags,
+            });
+        }
+        let pdo = usize::from(common.pdo);
+        let bad_offset = FramingError::DataOffset { pdo: common.pdo };
+        let padding = pdo.checked_sub(extent).ok_or(bad_offset)?;
+        let aligned = u32::from(common.pdo).is_multiple_of(self.alignment);
+        if !aligned || padding > PADDING_BYTES_MAX {
+            return Err(bad_offset);
+        }
+        let trailer = if has_digest { DIGEST_BYTES } else { 0 };
+        // All of these are small, so neither the sum nor the conversions can overflow.
+        let around = u32::from(common.pdo) + if trailer == 0 { 0 } else { 4 };
+        let data = common.plen.checked_sub(around).filter(|data| *data > 0);
+        let data = data.ok_or(FramingError::PduLength { plen: common.plen })?;
+        let padding = u32::try_from(padding).expect("at most 127");
+        Ok(Body {
+            padding,
+            data,
+            has_digest,
+        })
+    }
+
+    /// A header is known; hands it out with its payload if that is there, or begins to wait.
+    #[inline]
+    fn deliver<'a>(&mut self, header: PduHeader, body: Body, input: &mut &'a [u8]) -> Event<'a> {
+        if body.data == 0 {
+            return Event::Pdu {
+                header,
+                data: None,
+                digest_ok: true,
+            };
+        }
+        let start = body.padding as usize;
+        let end = start.saturating_add(body.data as usize);
+        let whole = end.saturating_add(body.digest_bytes());
+        let Some((pdu, rest)) = input.split_at_checked(whole) else {
+            self.body = body;
+            self.crc = 0;
+            self.state = if body.padding == 0 {
+                State::Data { left: body.data }
+            } else {
+                State::Padding { left: body.padding }
+            };
+            return Event::DataBegin {
+                header,
+                data_length: body.data,
+            };
+        };
+        *input = rest;
+        let data = &pdu[start..end];
+        let digest_ok = !body.has_digest || pdu[end..] == digest::digest_bytes(data);
+        Event::Pdu {
+            header,
+            data: Some(data),
+            digest_ok,
+        }
+    }
+
+    fn next_body<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
+        if let State::Padding { left } = self.state {
+            let left = left - take(input, left).1;
+            if left > 0 {
+                self.state = State::Padding { left };
+                return Ok(None);
+            }
+            self.state = State::Data {
+                left: self.body.data,
+            };
+        }
+        match self.state {
+            State::Failed(error) => Err(error),
+            State::Data { left } if left > 0 => {
+                let (chunk, taken) = take(input, left);
+                if taken == 0 {
+                    return Ok(None);
+                }
+                if self.body.has_digest {
+                    self.crc = digest::crc32c_append(self.crc, chunk);
+                }
+                self.state = State::Data { left: left - taken };
+                Ok(Some(Event::DataChunk(chunk)))
+            }
+            _ => Ok(self.next_data_end(input)),
+        }
+    }
+
+    /// All payload is there; waits for its digest, if it has one.
+    fn next_data_end<'a>(&mut self, input: &mut &'a [u8]) -> Option<Event<'a>> {
+        let mut digest_ok = true;
+        if self.body.has_digest {
+            self.state = State::DataDigest;
+            if !self.fill_carry(input, DIGEST_BYTES) {
+                return None;
+            }
+            digest_ok = self.carry[..DIGEST_BYTES] == self.crc.to_le_bytes();
+            self.carry_length = 0;
+        }
+        self.state = State::Header;
+        Some(Event::DataEnd { digest_ok })
+    }
+
+    /// Ends the stream: keeps the offending header, and the error for every later call.
+    #[cold]
+    fn fail(&mut self, header: &[u8], error: FramingError) -> FramingError {
+        let expected = header
+            .first()
+            .and_then(|code| PduType::from_code(*code))
+            .map_or(COMMON_HEADER_BYTES, PduType::header_length);
+        let kept = header.len().min(expected);
+        self.carry[..kept].copy_from_slice(&header[..kept]);
+        self.carry_length = kept;
+        self.state = State::Failed(error);
+        error
+    }
+}
+
+/// Takes up to `wanted` bytes off the front of `input`; returns them and how many they are.
+#[inline]
+fn take<'a>(input: &mut &'a [u8], wanted: u32) -> (&'a [u8], u32) {
+    let available = u32::try_from(input.len()).unwrap_or(u32::MAX);
+    let taken = available.min(wanted);
+    let (head, rest) = input.split_at(taken as usize);
+    *input = rest;
+    (head, taken)
+}
+
+/// The beginning of a header whose length [`Framer::header_extent`] has checked.
+#[inline]
+fn exactly<const N: usize>(header: &[u8]) -> &[u8; N] {
+    header
+        .first_chunk()
+        .expect("HLEN was checked to be that of the type")
+}
+
+#[inline]
+fn check_header_digest(header: &[u8]) -> Result<(), FramingError> {
+    let (covered, received) = header
+        .split_last_chunk::<DIGEST_BYTES>()
+        .expect("a header with digest has one");
+    let received = u32::from_le_bytes(*received);
+    let computed = digest::crc32c(covered);
+    if received == computed {
+        Ok(())
+    } else {
+        Err(FramingError::HeaderDigest { received, computed })
+    }
+}
+
+/// Checks a PDU that is nothing but header.
+#[inline]
+fn no_body(common: &CommonHeader, extent: usize) -> Result<(), FramingError> {
+    if common.plen as usize == extent {
+        Ok(())
+    } else {
+        Err(FramingError::PduLength { plen: common.plen })
+    }
+}
+
+/// The offending header that a termination request carries. `[NVMe-TCP 1.0 §3.6.2.4]`
+fn term_body(common: &CommonHeader) -> Result<Body, FramingError> {
+    let plen = common.plen as usize;
+    let data = plen
+        .checked_sub(SHORT_HEADER_BYTES)
+        .filter(|_| plen <= TERM_REQ_BYTES_MAX);
+    match data.and_then(|data| u32::try_from(data).ok()) {
+        Some(data) => Ok(Body {
+            padding: 0,
+            data,
+            has_digest: false,
+        }),
+        None => Err(FramingError::PduLength { plen: common.plen }),
+    }
+}

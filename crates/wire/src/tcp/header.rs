@@ -1,0 +1,278 @@
+//! The common header, the formats that two ends agree on, and the header of any PDU.
+
+use crate::tcp::limits::{
+    ALIGNMENT_CODE_MAX, CAPSULE_CMD_BYTES, COMMON_HEADER_BYTES, DIGEST_BYTES, IC_BYTES,
+    SHORT_HEADER_BYTES,
+};
+use crate::tcp::{C2hData, CapsuleCmd, CapsuleResp, H2cData, IcReq, IcResp, R2t, TermReq, digest};
+
+/// PDU-Type. `[NVMe-TCP 1.0 §3.6.1]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PduType {
+    /// Host to controller: initialize connection.
+    IcReq = 0x00,
+    /// Controller to host: connection initialized.
+    IcResp = 0x01,
+    /// Host to controller: the connection ends, and why.
+    H2cTermReq = 0x02,
+    /// Controller to host: the connection ends, and why.
+    C2hTermReq = 0x03,
+    /// Host to controller: a command, and perhaps its data.
+    CapsuleCmd = 0x04,
+    /// Controller to host: a completion.
+    CapsuleResp = 0x05,
+    /// Host to controller: data that an R2T asked for.
+    H2cData = 0x06,
+    /// Controller to host: data of a command.
+    C2hData = 0x07,
+    /// Controller to host: ready for data of a command.
+    R2t = 0x09,
+}
+
+impl PduType {
+    /// The type with this code.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0x00 => Self::IcReq,
+            0x01 => Self::IcResp,
+            0x02 => Self::H2cTermReq,
+            0x03 => Self::C2hTermReq,
+            0x04 => Self::CapsuleCmd,
+            0x05 => Self::CapsuleResp,
+            0x06 => Self::H2cData,
+            0x07 => Self::C2hData,
+            0x09 => Self::R2t,
+            _ => return None,
+        })
+    }
+
+    /// The code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// HLEN that a PDU of this type has.
+    pub const fn header_length(self) -> usize {
+        match self {
+            Self::IcReq | Self::IcResp => IC_BYTES,
+            Self::CapsuleCmd => CAPSULE_CMD_BYTES,
+            _ => SHORT_HEADER_BYTES,
+        }
+    }
+
+    /// Whether digests, once agreed on, apply: not to the PDUs that begin and end a connection.
+    pub const fn has_digests(self) -> bool {
+        !matches!(
+            self,
+            Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq
+        )
+    }
+
+    /// The specification's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::IcReq => "ICReq",
+            Self::IcResp => "ICResp",
+            Self::H2cTermReq => "H2CTermReq",
+            Self::C2hTermReq => "C2HTermReq",
+            Self::CapsuleCmd => "CapsuleCmd",
+            Self::CapsuleResp => "CapsuleResp",
+            Self::H2cData => "H2CData",
+            Self::C2hData => "C2HData",
+            Self::R2t => "R2T",
+        }
+    }
+}
+
+/// FLAGS: a header digest follows the header.
+pub const HDGSTF: u8 = 1 << 0;
+/// FLAGS: a data digest follows the data.
+pub const DDGSTF: u8 = 1 << 1;
+/// FLAGS of H2CData and C2HData: the last data PDU of the transfer.
+pub const LAST_PDU: u8 = 1 << 2;
+/// FLAGS of C2HData: the command succeeded, and no CapsuleResp follows.
+pub const SUCCESS: u8 = 1 << 3;
+
+/// The eight bytes at the beginning of every PDU, as they are. `[NVMe-TCP 1.0 §3.6.1]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommonHeader {
+    /// PDU-Type.
+    pub pdu_type: u8,
+    /// FLAGS.
+    pub flags: u8,
+    /// HLEN: bytes of the header, without digest.
+    pub hlen: u8,
+    /// PDO: where data starts, bytes from the start of the PDU.
+    pub pdo: u8,
+    /// PLEN: bytes of the whole PDU.
+    pub plen: u32,
+}
+
+impl CommonHeader {
+    /// Reads a common header; every eight bytes are one.
+    #[inline]
+    pub const fn parse(bytes: &[u8; COMMON_HEADER_BYTES]) -> Self {
+        Self {
+            pdu_type: bytes[0],
+            flags: bytes[1],
+            hlen: bytes[2],
+            pdo: bytes[3],
+            plen: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        }
+    }
+
+    /// The header as bytes.
+    #[inline]
+    pub const fn to_bytes(self) -> [u8; COMMON_HEADER_BYTES] {
+        let plen = self.plen.to_le_bytes();
+        [
+            self.pdu_type,
+            self.flags,
+            self.hlen,
+            self.pdo,
+            plen[0],
+            plen[1],
+            plen[2],
+            plen[3],
+        ]
+    }
+}
+
+/// HPDA or CPDA: the alignment that the receiver of data asks for, as its zero-based dword code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct DataAlignment(u8);
+
+impl DataAlignment {
+    /// Four bytes, the least: code 0.
+    pub const DWORD: Self = Self(0);
+
+    /// The alignment with this code, 0 to 31.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        if code <= ALIGNMENT_CODE_MAX {
+            Some(Self(code))
+        } else {
+            None
+        }
+    }
+
+    /// The code on the wire.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Bytes: a multiple of 4, from 4 to 128.
+    pub const fn bytes(self) -> usize {
+        (self.0 as usize + 1) * 4
+    }
+}
+
+/// What two ends agreed on when they initialized the connection, for one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PduFormat {
+    /// Every header is followed by its digest.
+    pub header_digest: bool,
+    /// Every payload is followed by its digest.
+    pub data_digest: bool,
+    /// The alignment of data that the receiver of this direction asked for.
+    pub alignment: DataAlignment,
+}
+
+impl PduFormat {
+    /// No digests, data aligned to dwords: what holds until the connection is initialized.
+    pub const PLAIN: Self = Self {
+        header_digest: false,
+        data_digest: false,
+        alignment: DataAlignment::DWORD,
+    };
+
+    /// Bytes that follow the data of a PDU: its digest, or nothing.
+    pub const fn trailer_bytes(&self) -> usize {
+        if self.data_digest { DIGEST_BYTES } else { 0 }
+    }
+}
+
+/// Completes a PDU whose type-specific fields are already in `out`: writes the common header, the
+/// header digest and the padding; returns where data starts (or where the PDU ends without data).
+#[inline]
+pub(crate) fn seal(
+    out: &mut [u8],
+    pdu_type: PduType,
+    flags: u8,
+    data_length: u32,
+    format: &PduFormat,
+) -> usize {
+    let hlen = pdu_type.header_length();
+    let mut flags = flags;
+    let mut end = hlen;
+    if format.header_digest {
+        flags |= HDGSTF;
+        end += DIGEST_BYTES;
+    }
+    let (pdo, plen) = if data_length == 0 {
+        (0, end)
+    } else {
+        if format.data_digest {
+            flags |= DDGSTF;
+        }
+        let pdo = end.next_multiple_of(format.alignment.bytes());
+        (pdo, pdo + data_length as usize + format.trailer_bytes())
+    };
+    let common = CommonHeader {
+        pdu_type: pdu_type.code(),
+        flags,
+        hlen: u8::try_from(hlen).expect("no header is longer than 128 bytes"),
+        pdo: u8::try_from(pdo).expect("header and padding are at most 128 bytes"),
+        plen: u32::try_from(plen).expect("a payload is far shorter than 4 GiB"),
+    };
+    out[..COMMON_HEADER_BYTES].copy_from_slice(&common.to_bytes());
+    if format.header_digest {
+        let digest = digest::digest_bytes(&out[..hlen]);
+        out[hlen..end].copy_from_slice(&digest);
+    }
+    if data_length == 0 {
+        return end;
+    }
+    out[end..pdo].fill(0);
+    pdo
+}
+
+/// The header of any PDU, parsed and checked. What data follows is said beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PduHeader {
+    /// A command.
+    CapsuleCmd(CapsuleCmd),
+    /// A completion.
+    CapsuleResp(CapsuleResp),
+    /// Data from the host.
+    H2cData(H2cData),
+    /// Data from the controller.
+    C2hData(C2hData),
+    /// The controller is ready for data.
+    R2t(R2t),
+    /// The host initializes the connection.
+    IcReq(IcReq),
+    /// The controller agrees.
+    IcResp(IcResp),
+    /// The host ends the connection; data is the offending header.
+    H2cTermReq(TermReq),
+    /// The controller ends the connection; data is the offending header.
+    C2hTermReq(TermReq),
+}
+
+impl PduHeader {
+    /// The type of the PDU.
+    pub const fn pdu_type(&self) -> PduType {
+        match self {
+            Self::CapsuleCmd(_) => PduType::CapsuleCmd,
+            Self::CapsuleResp(_) => PduType::CapsuleResp,
+            Self::H2cData(_) => PduType::H2cData,
+            Self::C2hData(_) => PduType::C2hData,
+            Self::R2t(_) => PduType::R2t,
+            Self::IcReq(_) => PduType::IcReq,
+            Self::IcResp(_) => PduType::IcResp,
+            Self::H2cTermReq(_) => PduType::H2cTermReq,
+            Self::C2hTermReq(_) => PduType::C2hTermReq,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The limits of the TCP transport, with their reasons.
+
+/// Bytes of the header common to all PDUs. `[NVMe-TCP 1.0 §3.6.1]`
+pub const COMMON_HEADER_BYTES: usize = 8;
+
+/// Bytes of a header or data digest (CRC32C). `[NVMe-TCP 1.0 §3.6.3]`
+pub const DIGEST_BYTES: usize = 4;
+
+/// HLEN of ICReq and ICResp, which are all header. `[NVMe-TCP 1.0 §3.6.2.2]`
+pub const IC_BYTES: usize = 128;
+
+/// HLEN of every PDU but ICReq, ICResp and CapsuleCmd.
+pub const SHORT_HEADER_BYTES: usize = 24;
+
+/// HLEN of CapsuleCmd: common header and command.
+pub const CAPSULE_CMD_BYTES: usize = 72;
+
+/// Bytes of the longest header with its digest; IC PDUs have none.
+pub const HEADER_BYTES_MAX: usize = IC_BYTES;
+
+/// Highest HPDA or CPDA: 32 dwords, zero-based. `[NVMe-TCP 1.0 §3.6.2.2]`
+pub const ALIGNMENT_CODE_MAX: u8 = 31;
+
+/// Bytes of the largest alignment of data in a PDU.
+pub const ALIGNMENT_BYTES_MAX: usize = 128;
+
+/// Bytes that encoding a PDU up to its data may write: header, digest and padding. A PDO is a
+/// multiple of at most 128, and the longest header with padding (CapsuleCmd with digest, 76 bytes)
+/// fits into that.
+pub const PREFIX_BYTES_MAX: usize = 128;
+
+/// Bytes of padding between header and data that a legal PDU has at most.
+pub const PADDING_BYTES_MAX: usize = ALIGNMENT_BYTES_MAX - 1;
+
+/// Bytes of the offending header in a termination request. `[NVMe-TCP 1.0 §3.6.2.4]`
+pub const TERM_DATA_BYTES_MAX: usize = 128;
+
+/// PLEN of the longest termination request.
+pub const TERM_REQ_BYTES_MAX: usize = SHORT_HEADER_BYTES + TERM_DATA_BYTES_MAX;
+
+/// Lowest MAXH2CDATA that a controller may announce. `[NVMe-TCP 1.0 §3.6.2.3]`
+pub const MAX_H2C_DATA_BYTES_MIN: u32 = 4096;
+
+/// Bytes of in-capsule data that every host may send on the admin queue (and with Connect on any
+/// queue), whatever the controller announces. `[NVMe-TCP 1.0 §3.3.1.1]`
+pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
+
+/// The well-known port of an NVMe/TCP I/O controller. `[NVMe-TCP 1.0 §3.1.1]`
+pub const IO_PORT: u16 = 4420;
+
+/// The well-known port of an NVMe/TCP discovery controller. `[NVMe-TCP 1.0 §3.1.1]`
+pub const DISCOVERY_PORT: u16 = 8009;
+
+const _: () = assert!(
+    TERM_REQ_BYTES_MAX == 152,
+    "[NVMe-TCP 1.0 §3.6.2.4] names this number"
+);
+const _: () = assert!((ALIGNMENT_CODE_MAX as usize + 1) * 4 == ALIGNMENT_BYTES_MAX);
+const _: () = assert!(CAPSULE_CMD_BYTES + DIGEST_BYTES <= PREFIX_BYTES_MAX);

@@ -1,0 +1,73 @@
+//! Fixed-size text fields: ASCII padded with spaces, and UTF-8 padded with zeroes.
+//!
+//! `[NVMe Base 2.0 §1.4.2]`: an ASCII field is left-justified and padded with spaces unless its
+//! definition says otherwise; names are zero-terminated instead.
+
+/// `text` padded with spaces to `N` bytes; cut at `N` bytes.
+///
+/// A byte that is not printable ASCII becomes a `?`, because the field allows no other.
+pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [b' '; N];
+    for (place, byte) in field.iter_mut().zip(text.bytes()) {
+        *place = if (0x20..0x7f).contains(&byte) {
+            byte
+        } else {
+            b'?'
+        };
+    }
+    field
+}
+
+/// What `value` displays as, padded with spaces to `N` bytes; cut at `N` bytes.
+pub fn ascii_display_field<const N: usize>(value: impl core::fmt::Display) -> [u8; N] {
+    let mut writer = FieldWriter {
+        field: [b' '; N],
+        length: 0,
+    };
+    // The writer takes everything, so only a `Display` that fails by itself could fail here.
+    let _ = core::fmt::Write::write_fmt(&mut writer, format_args!("{value}"));
+    writer.field
+}
+
+/// Writes text to a field and drops what does not fit.
+struct FieldWriter<const N: usize> {
+    field: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> core::fmt::Write for FieldWriter<N> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        for byte in text.bytes().take(N - self.length) {
+            self.field[self.length] = if (0x20..0x7f).contains(&byte) {
+                byte
+            } else {
+                b'?'
+            };
+            self.length += 1;
+        }
+        Ok(())
+    }
+}
+
+/// `text` padded with zeroes to `N` bytes; cut at `N` bytes.
+pub fn zero_padded_field<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [0; N];
+    for (place, byte) in field.iter_mut().zip(text.bytes()) {
+        *place = byte;
+    }
+    field
+}
+
+/// The text of a field without its padding, whichever of the two kinds; the longest valid UTF-8
+/// beginning when a peer sent something else.
+pub fn field_text(field: &[u8]) -> &str {
+    let end = field
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(field.len());
+    let text = match core::str::from_utf8(&field[..end]) {
+        Ok(text) => text,
+        Err(error) => core::str::from_utf8(&field[..error.valid_up_to()]).unwrap_or_default(),
+    };
+    text.trim_end_matches(' ')
+}
