@@ -1,1 +1,17 @@
 //! The simulated world: the production crates in virtual time, with faults from a seed.
+//!
+//! A [`World`] has a clock that only moves when nobody has anything to do, and a network that
+//! splits, joins, delays and cuts. Cores run in it as they do on a machine: the same
+//! [`reactor::Core`] over the same services, on a [`SimDriver`] instead of io_uring. One seed is
+//! one run: the same seed gives the same events in the same order.
+
+mod client;
+mod driver;
+mod network;
+pub mod oracle;
+mod world;
+
+pub use client::{Client, Report, Workload};
+pub use driver::SimDriver;
+pub use network::NetworkFaults;
+pub use world::{Actor, Outcome, World};

@@ -1,0 +1,316 @@
+//! An application in the simulated world: random requests to a device, every answer checked.
+
+use crate::oracle::{Allowed, Oracle, Version};
+use base::units::Lba;
+use base::{Nanos, Prng, Slab, SlabKey, Time};
+use block::{Channel, Completion, Geometry, Operation, Request, Submit};
+use reactor::{Context, IoSlice, Service};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What the application does.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// Requests in all.
+    pub requests: u64,
+    /// Requests under way at once.
+    pub depth: usize,
+    /// Blocks of most requests, at most.
+    pub blocks_max: u64,
+    /// Blocks of one request in sixteen, at most: large enough for several transfers.
+    pub blocks_large: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Of these, with an error.
+    pub failed: u64,
+    /// A fingerprint of all answers in order: equal runs have equal ones.
+    pub fingerprint: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    range: Range<usize>,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Read(Vec<Allowed>),
+    Write(Version),
+    Flush,
+}
+
+/// The application, as the service of a core.
+#[derive(Debug)]
+pub struct Client {
+    channel: Box<dyn Channel>,
+    geometry: Geometry,
+    workload: Workload,
+    oracle: Oracle,
+    prng: Prng,
+    in_flight: Slab<InFlight>,
+    /// Requests that the channel had no room for.
+    refused: VecDeque<Request>,
+    issued: u64,
+    report: Rc<RefCell<Report>>,
+    closing: bool,
+}
+
+impl Client {
+    /// An application on a freshly made device whose content is all zeroes.
+    #[must_use]
+    pub fn new(
+        channel: Box<dyn Channel>,
+        geometry: Geometry,
+        workload: Workload,
+        seed: u64,
+    ) -> Self {
+        let blocks = usize::try_from(geometry.blocks).expect("a small device");
+        Self {
+            channel,
+            geometry,
+            workload,
+            oracle: Oracle::new(blocks),
+            prng: Prng::from_seed(seed),
+            in_flight: Slab::with_capacity(workload.depth),
+            refused: VecDeque::new(),
+            issued: 0,
+            report: Rc::default(),
+            closing: false,
+        }
+    }
+
+    /// What came of it so far; shared with the running application.
+    #[must_use]
+    pub fn report(&self) -> Rc<RefCell<Report>> {
+        Rc::clone(&self.report)
+    }
+
+    /// A random range that is not being written, or nothing.
+    fn range(&mut self, write: bool) -> Option<Range<usize>> {
+        let large = self.prng.chance(1, 16);
+        let limit = if large {
+            self.workload.blocks_large
+        } else {
+            self.workload.blocks_max
+        };
+        let count = 1 + self.prng.below(limit.min(self.geometry.blocks));
+        let start = self.prng.below(self.geometry.blocks - count + 1);
+        let index = |n: u64| usize::try_from(n).expect("a small device");
+        let range = index(start)..index(start + count);
+        let free = !write || !range.clone().any(|block| self.oracle.is_writing(block));
+        free.then_some(range)
+    }
+
+    fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
+        let roll = self.prng.below(100);
+        let write = (50..97).contains(&roll);
+        let range = if roll < 97 { self.range(write)? } else { 0..0 };
+        let bytes = range.len() * self.geometry.block_bytes as usize;
+        let data = if range.is_empty() {
+            None
+        } else {
+            Some(IoSlice::from_buffer(
+                cx.driver.buffers().take(bytes)?,
+                bytes,
+            ))
+        };
+        let durable = self.prng.chance(1, 8);
+        let (operation, kind) = match roll {
+            0..50 => {
+                let allowed = range
+                    .clone()
+                    .map(|block| self.oracle.begin_read(block))
+                    .collect();
+                (Operation::Read, Kind::Read(allowed))
+            }
+            50..97 => {
+                let version = self.oracle.begin_write(range.clone());
+                (Operation::Write { durable }, Kind::Write(version))
+            }
+            _ => (Operation::Flush, Kind::Flush),
+        };
+        let version = if let Kind::Write(version) = &kind {
+            Some(*version)
+        } else {
+            None
+        };
+        let lba = Lba(range.start as u64);
+        let blocks = u32::try_from(range.len()).expect("a small device");
+        let data = data.map(|data| self.fill(data, range.clone(), version));
+        let key = self
+            .in_flight
+            .insert(InFlight { range, kind })
+            .expect("the depth was checked");
+        Some(Request {
+            tag: tag(key),
+            operation,
+            lba,
+            blocks,
+            data,
+        })
+    }
+
+    /// A write's content: its version and its address, all over each block.
+    fn fill(&self, mut data: IoSlice, range: Range<usize>, version: Option<Version>) -> IoSlice {
+        let size = self.geometry.block_bytes as usize;
+        let bytes = data.bytes_mut().expect("a buffer of ours");
+        for (block, chunk) in range.zip(bytes.chunks_mut(size)) {
+            match version {
+                Some(version) => chunk.copy_from_slice(&content(block, version, size)),
+                None => chunk.fill(0xEE),
+            }
+        }
+        data
+    }
+
+    fn answered(&mut self, completion: Completion) {
+        let key = slab_key(completion.tag);
+        let request = self
+            .in_flight
+            .remove(key)
+            .expect("each request is answered once");
+        let mut report = self.report.borrow_mut();
+        report.answered += 1;
+        report.failed += u64::from(completion.result.is_err());
+        let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
+        report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
+        drop(report);
+        match request.kind {
+            Kind::Flush => {}
+            Kind::Write(version) if completion.result.is_ok() => {
+                self.oracle.acknowledge(request.range, version);
+            }
+            Kind::Write(version) => self.oracle.fail(request.range, version),
+            Kind::Read(began) if completion.result.is_ok() => {
+                let data = completion.data.expect("a read's data comes back");
+                self.check(
+                    &request.range,
+                    &began,
+                    data.bytes().expect("a buffer of ours"),
+                );
+            }
+            Kind::Read(_) => {}
+        }
+    }
+
+    fn check(&mut self, range: &Range<usize>, began: &[Allowed], bytes: &[u8]) {
+        let size = self.geometry.block_bytes as usize;
+        for ((block, began), found) in range.clone().zip(began).zip(bytes.chunks(size)) {
+            let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
+            assert!(
+                found == content(block, version, size),
+                "block {block} holds a mix of writes, or another block's content: {:?}…",
+                &found[..32]
+            );
+            assert!(
+                self.oracle.allows(block, began, version),
+                "block {block} holds version {version}; allowed were {began:?}"
+            );
+            let mut report = self.report.borrow_mut();
+            report.fingerprint = (report.fingerprint ^ version).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
+        match self.channel.submit(request, cx) {
+            Submit::Done(completion) => self.answered(completion),
+            Submit::Queued => {}
+            Submit::Busy(request) => {
+                self.refused.push_front(request);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn issue(&mut self, cx: &mut Context<'_>) {
+        while let Some(request) = self.refused.pop_front() {
+            if !self.submit(request, cx) {
+                return;
+            }
+        }
+        let mut attempts = 0;
+        while self.issued < self.workload.requests && !self.in_flight.is_full() && attempts < 64 {
+            attempts += 1;
+            if let Some(request) = self.next_request(cx) {
+                self.issued += 1;
+                if !self.submit(request, cx) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn all_answered(&self) -> bool {
+        self.issued == self.workload.requests && self.in_flight.is_empty()
+    }
+}
+
+/// What a write of `version` puts into `block`; version 0 is a block that was never written.
+fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
+    if version == 0 {
+        return vec![0; size];
+    }
+    let mut pattern = version.to_le_bytes().to_vec();
+    pattern.extend((block as u64).to_le_bytes());
+    pattern.iter().copied().cycle().take(size).collect()
+}
+
+const fn tag(key: SlabKey) -> u64 {
+    (key.generation as u64) << 32 | key.index as u64
+}
+
+fn slab_key(tag: u64) -> SlabKey {
+    let index = u32::try_from(tag & 0xFFFF_FFFF).expect("masked");
+    let generation = u8::try_from(tag >> 32 & 0xFF).expect("masked");
+    SlabKey { index, generation }
+}
+
+impl Service for Client {
+    type Message = ();
+
+    fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        assert!(
+            self.channel.owns(completion.key.room),
+            "only the channel has operations"
+        );
+        self.channel.complete(completion, cx);
+    }
+
+    fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.channel.tick(cx);
+        while let Some(completion) = self.channel.reap() {
+            self.answered(completion);
+        }
+        self.issue(cx);
+        self.channel.kick(cx);
+        if self.all_answered() && !self.closing {
+            self.closing = true;
+            self.channel.close(cx);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let idle = self.in_flight.is_empty() && !self.closing;
+        // With nothing in flight, a range that was refused for being written is tried again.
+        if idle {
+            Time::ZERO + Nanos(1)
+        } else {
+            self.channel.deadline()
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.closing && self.channel.closed()
+    }
+}

@@ -1,0 +1,388 @@
+//! A driver in virtual time: operations of a core against the simulated network.
+
+use crate::network::Arrival;
+use crate::world::Shared;
+use base::{Nanos, Slab, SlabKey, Time};
+use reactor::{
+    BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
+    OpKey, Outcome, Received, Room, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
+};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes that one receive may bring: small, so that pieces of every size are seen.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// How long a send may stay with the driver before the kernel would have taken it.
+const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
+
+#[derive(Debug)]
+struct Socket {
+    end: u64,
+    receiving: Option<(OpKey, Option<IoSlice>)>,
+    sending: Option<(Time, OpKey, Box<SendList>, bool)>,
+}
+
+/// Runs the operations of one simulated core.
+pub struct SimDriver {
+    world: Rc<RefCell<Shared>>,
+    sockets: Slab<Socket>,
+    listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
+    connecting: Vec<(Time, OpKey, io::Result<u64>)>,
+    ready: Vec<Completion>,
+    buffers: BufferPool,
+    receive_buffers: BufferPool,
+    waker: Arc<Flag>,
+    next_room: u16,
+    stats: DriverStats,
+}
+
+#[derive(Debug, Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl SimDriver {
+    pub(crate) fn new(world: Rc<RefCell<Shared>>) -> Self {
+        let class = |bytes, count| BufferClass { bytes, count };
+        let classes = [class(4096, 512), class(128 * 1024, 64), class(1 << 20, 16)];
+        let buffers = BufferPool::new(&classes).expect("address space for the simulation");
+        let receive_buffers =
+            BufferPool::new(&[class(RECEIVE_BYTES, 8)]).expect("address space for the simulation");
+        Self {
+            world,
+            sockets: Slab::with_capacity(4096),
+            listeners: Vec::new(),
+            connecting: Vec::new(),
+            ready: Vec::new(),
+            buffers,
+            receive_buffers,
+            waker: Arc::default(),
+            next_room: 0,
+            stats: DriverStats::default(),
+        }
+    }
+
+    fn complete(&mut self, key: OpKey, outcome: Outcome) {
+        self.ready.push(Completion { key, outcome });
+    }
+
+    fn key(&self, socket: SocketId) -> SlabKey {
+        self.sockets
+            .key_at(socket.0)
+            .expect("the owner of a socket closes it last")
+    }
+
+    fn adopt_end(&mut self, end: u64) -> SocketId {
+        let socket = Socket {
+            end,
+            receiving: None,
+            sending: None,
+        };
+        let key = self
+            .sockets
+            .insert(socket)
+            .expect("few connections in a simulation");
+        SocketId(key.index)
+    }
+
+    fn send(&mut self, key: OpKey, socket: SocketId, list: Box<SendList>) {
+        let slot = self.key(socket);
+        let socket = self.sockets.get_mut(slot).expect("just looked up");
+        assert!(socket.sending.is_none(), "one send at a time per socket");
+        let world = &mut *self.world.borrow_mut();
+        let bytes = list.to_bytes(0);
+        self.stats.sends += 1;
+        self.stats.sent_bytes += bytes.len() as u64;
+        let sent = world
+            .network
+            .send(socket.end, &bytes, world.now, &mut world.prng);
+        let at = world.now + Nanos(world.prng.below(SEND_STALL_MAX.0));
+        world.schedule(at);
+        socket.sending = Some((at, key, list, sent));
+    }
+
+    fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
+        let world = &mut *self.world.borrow_mut();
+        let now = world.now;
+        let end = world.network.connect(address, now, &mut world.prng);
+        let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
+        let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
+        world.schedule(at);
+        self.connecting.push((at, key, end));
+    }
+
+    fn close(&mut self, key: OpKey, socket: SocketId) {
+        let slot = self.key(socket);
+        let Some(socket) = self.sockets.remove(slot) else {
+            return;
+        };
+        let canceled = || io::Error::from(io::ErrorKind::ConnectionAborted);
+        if let Some((_, key, list, _)) = socket.sending {
+            self.complete(
+                key,
+                Outcome::Sent {
+                    list,
+                    result: Err(canceled()),
+                },
+            );
+        }
+        if let Some((key, into)) = socket.receiving {
+            let result = Err(canceled());
+            let received = Received {
+                into,
+                filled: 0,
+                rest: None,
+                result,
+            };
+            self.complete(key, Outcome::Received(received));
+        }
+        let world = &mut *self.world.borrow_mut();
+        world.network.close(socket.end, world.now);
+        self.ready.push(Completion {
+            key,
+            outcome: Outcome::Closed,
+        });
+    }
+
+    fn poll_accepts(&mut self) {
+        for slot in 0..self.listeners.len() {
+            let Some((address, Some(key))) = self.listeners[slot] else {
+                continue;
+            };
+            loop {
+                let world = &mut *self.world.borrow_mut();
+                let Some(end) = world.network.accept(address, world.now) else {
+                    break;
+                };
+                let peer = SocketAddr::from(([10, 0, 0, 2], 1024));
+                let outcome = Outcome::Accepted(Ok((Stream::Simulated(end), peer)));
+                self.ready.push(Completion { key, outcome });
+            }
+        }
+    }
+
+    fn poll_connects(&mut self) {
+        let now = self.world.borrow().now;
+        let mut index = 0;
+        while index < self.connecting.len() {
+            if self.connecting[index].0 > now {
+                index += 1;
+                continue;
+            }
+            let (_, key, end) = self.connecting.remove(index);
+            let socket = end.map(|end| self.adopt_end(end));
+            self.complete(key, Outcome::Connected(socket));
+        }
+    }
+
+    fn poll_sockets(&mut self) {
+        let keys: Vec<SlabKey> = self.sockets.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.poll_send(key);
+            self.poll_receive(key);
+        }
+    }
+
+    fn poll_send(&mut self, slot: SlabKey) {
+        let now = self.world.borrow().now;
+        let Some(socket) = self.sockets.get_mut(slot) else {
+            return;
+        };
+        if socket
+            .sending
+            .as_ref()
+            .is_none_or(|sending| sending.0 > now)
+        {
+            return;
+        }
+        let Some((_, key, list, sent)) = socket.sending.take() else {
+            return;
+        };
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let result = if sent { Ok(()) } else { Err(broken()) };
+        self.complete(key, Outcome::Sent { list, result });
+    }
+
+    fn poll_receive(&mut self, slot: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(slot) else {
+            return;
+        };
+        let Some((_, into)) = &mut socket.receiving else {
+            return;
+        };
+        let wanted = into.as_ref().map_or(0, IoSlice::len);
+        // Like the kernel's, a turn has only so many buffers; the next one brings the rest.
+        let Some(mut buffer) = self.receive_buffers.take(RECEIVE_BYTES) else {
+            return;
+        };
+        let world = &mut *self.world.borrow_mut();
+        let limit = wanted + RECEIVE_BYTES;
+        let arrival = world
+            .network
+            .receive(socket.end, limit, world.now, &mut world.prng);
+        let (filled, rest, result) = match arrival {
+            Arrival::Nothing => return,
+            Arrival::End => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
+            Arrival::Broken => (0, None, Err(io::ErrorKind::ConnectionReset.into())),
+            Arrival::Bytes(bytes) => {
+                self.stats.receives += 1;
+                self.stats.received_bytes += bytes.len() as u64;
+                let (front, back) = bytes.split_at(wanted.min(bytes.len()));
+                if let Some(slice) = into {
+                    slice.copy_in(0, front);
+                }
+                buffer[..back.len()].copy_from_slice(back);
+                let rest = (!back.is_empty()).then_some((buffer, back.len()));
+                (front.len(), rest, Ok(()))
+            }
+        };
+        if let Some((key, into)) = socket.receiving.take() {
+            let received = Received {
+                into,
+                filled,
+                rest,
+                result,
+            };
+            self.ready.push(Completion {
+                key,
+                outcome: Outcome::Received(received),
+            });
+        }
+    }
+}
+
+impl Driver for SimDriver {
+    fn now(&self) -> Time {
+        self.world.borrow().now
+    }
+
+    fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
+    fn room(&mut self) -> Room {
+        self.next_room += 1;
+        Room(self.next_room - 1)
+    }
+
+    fn submit(&mut self, key: OpKey, op: Op) {
+        match op {
+            Op::Send { socket, list } => self.send(key, socket, list),
+            Op::Receive { socket, into } => {
+                let slot = self.key(socket);
+                let socket = self.sockets.get_mut(slot).expect("just looked up");
+                assert!(
+                    socket.receiving.is_none(),
+                    "one receive at a time per socket"
+                );
+                socket.receiving = Some((key, into));
+            }
+            Op::Close { socket } => self.close(key, socket),
+            Op::Connect {
+                address, timeout, ..
+            } => self.connect(key, address, timeout),
+            Op::Accept { listener } => {
+                let slot = self.listeners.get_mut(listener.0 as usize);
+                if let Some((_, accept)) = slot.and_then(Option::as_mut) {
+                    *accept = Some(key);
+                } else {
+                    let error = io::ErrorKind::NotConnected.into();
+                    self.complete(key, Outcome::Accepted(Err(error)));
+                }
+            }
+            Op::Read { slice, .. } | Op::Write { slice, .. } => {
+                let result = Err(io::ErrorKind::Unsupported.into());
+                self.complete(
+                    key,
+                    Outcome::File {
+                        result,
+                        slice: Some(slice),
+                    },
+                );
+            }
+            Op::Sync { .. } | Op::Allocate { .. } => {
+                let result = Err(io::ErrorKind::Unsupported.into());
+                self.complete(
+                    key,
+                    Outcome::File {
+                        result,
+                        slice: None,
+                    },
+                );
+            }
+        }
+    }
+
+    /// Never waits: the world moves its clock when every core has nothing left to do.
+    fn reap(&mut self, _wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
+        self.stats.turns += 1;
+        self.waker.0.store(false, Ordering::Release);
+        self.poll_accepts();
+        self.poll_connects();
+        self.poll_sockets();
+        completions.append(&mut self.ready);
+        Ok(())
+    }
+
+    fn listen(
+        &mut self,
+        address: SocketAddr,
+        _options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let bound = self.world.borrow_mut().network.listen(address);
+        let bound = bound.ok_or(io::ErrorKind::AddrInUse)?;
+        self.listeners.push(Some((bound, None)));
+        let number = u32::try_from(self.listeners.len() - 1).expect("few listeners");
+        Ok((ListenerId(number), bound))
+    }
+
+    fn close_listener(&mut self, listener: ListenerId) {
+        let slot = self.listeners.get_mut(listener.0 as usize);
+        if let Some((address, accept)) = slot.and_then(Option::take) {
+            self.world.borrow_mut().network.unlisten(address);
+            if let Some(key) = accept {
+                let error = io::ErrorKind::ConnectionAborted.into();
+                self.complete(key, Outcome::Accepted(Err(error)));
+            }
+        }
+    }
+
+    fn adopt(&mut self, stream: Stream) -> SocketId {
+        let Stream::Simulated(end) = stream else {
+            unreachable!("a socket of the kernel does not reach the simulation");
+        };
+        self.adopt_end(end)
+    }
+
+    fn open_file(&mut self, _file: Arc<File>) -> io::Result<FileId> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn close_file(&mut self, _file: FileId) {}
+
+    fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker) as Arc<dyn Wake>
+    }
+
+    fn stats(&self) -> DriverStats {
+        self.stats
+    }
+}
+
+impl std::fmt::Debug for SimDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDriver")
+            .field("sockets", &self.sockets)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,318 @@
+//! The network: byte streams that arrive in order, in pieces of any size, late, or not at all.
+
+use base::{Nanos, Prng, Time};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+/// What the network does to a connection. All of it is legal for TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkFaults {
+    /// Longest time that a piece is on its way.
+    pub delay_max: Nanos,
+    /// Pieces that a send is split into, at most.
+    pub pieces_max: u64,
+    /// A send in this many cuts the connection, after some prefix of it; 0 for never.
+    pub cut_one_in: u64,
+    /// A connect in this many is refused; 0 for never.
+    pub refuse_one_in: u64,
+}
+
+impl NetworkFaults {
+    /// A network that only delays a little.
+    pub const CALM: Self = Self {
+        delay_max: Nanos::from_micros(20),
+        pieces_max: 1,
+        cut_one_in: 0,
+        refuse_one_in: 0,
+    };
+    /// A network that splits and delays, but keeps its connections.
+    pub const ROUGH: Self = Self {
+        delay_max: Nanos::from_millis(2),
+        pieces_max: 7,
+        cut_one_in: 0,
+        refuse_one_in: 0,
+    };
+    /// A network that also cuts.
+    pub const HOSTILE: Self = Self {
+        delay_max: Nanos::from_millis(1),
+        pieces_max: 5,
+        cut_one_in: 400,
+        refuse_one_in: 5,
+    };
+}
+
+/// One end of a connection, as the other end's bytes arrive there.
+#[derive(Debug, Default)]
+struct End {
+    /// Pieces on their way or arrived, in order.
+    arriving: VecDeque<(Time, Vec<u8>)>,
+    /// When the last piece arrives, so that none overtakes it.
+    last_arrival: Time,
+    /// From this time on, what follows the last piece is the end of the stream.
+    ended: Option<Time>,
+    /// From this time on, the connection is broken: everything fails, arrived or not.
+    broken: Option<Time>,
+    /// The owner closed it.
+    closed: bool,
+}
+
+/// What an end can receive now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    Nothing,
+    Bytes(Vec<u8>),
+    End,
+    Broken,
+}
+
+/// All connections and listeners.
+#[derive(Debug)]
+pub(crate) struct Network {
+    faults: NetworkFaults,
+    ends: Vec<End>,
+    /// Connections that wait to be accepted, by the address they asked for.
+    listening: BTreeMap<SocketAddr, VecDeque<(Time, u64)>>,
+    next_port: u16,
+    /// Bytes that were handed to the network, and connections that it cut.
+    pub(crate) bytes: u64,
+    pub(crate) cuts: u64,
+}
+
+impl Network {
+    pub(crate) fn new(faults: NetworkFaults) -> Self {
+        Self {
+            faults,
+            ends: Vec::new(),
+            listening: BTreeMap::new(),
+            next_port: 49_152,
+            bytes: 0,
+            cuts: 0,
+        }
+    }
+
+    pub(crate) fn set_faults(&mut self, faults: NetworkFaults) {
+        self.faults = faults;
+    }
+
+    /// Listens; port 0 takes the next free one.
+    pub(crate) fn listen(&mut self, mut address: SocketAddr) -> Option<SocketAddr> {
+        if address.port() == 0 {
+            address.set_port(self.next_port);
+            self.next_port += 1;
+        }
+        if self.listening.contains_key(&address) {
+            return None;
+        }
+        self.listening.insert(address, VecDeque::new());
+        Some(address)
+    }
+
+    pub(crate) fn unlisten(&mut self, address: SocketAddr) {
+        for (_, end) in self.listening.remove(&address).unwrap_or_default() {
+            self.close(end, Time::ZERO);
+        }
+    }
+
+    /// Connects: the near end's number, or a refusal.
+    pub(crate) fn connect(
+        &mut self,
+        address: SocketAddr,
+        now: Time,
+        prng: &mut Prng,
+    ) -> Option<u64> {
+        if self.faults.refuse_one_in > 0 && prng.chance(1, self.faults.refuse_one_in) {
+            return None;
+        }
+        let arrival = now + self.delay(prng);
+        let near = self.ends.len() as u64;
+        self.listening
+            .get_mut(&address)?
+            .push_back((arrival, near + 1));
+        self.ends.push(End::default());
+        self.ends.push(End::default());
+        Some(near)
+    }
+
+    /// The next connection that has arrived at a listener.
+    pub(crate) fn accept(&mut self, address: SocketAddr, now: Time) -> Option<u64> {
+        let waiting = self.listening.get_mut(&address)?;
+        if waiting.front()?.0 > now {
+            return None;
+        }
+        waiting.pop_front().map(|(_, end)| end)
+    }
+
+    fn end(&mut self, number: u64) -> &mut End {
+        let index = usize::try_from(number).expect("ends are in a vector");
+        &mut self.ends[index]
+    }
+
+    fn delay(&self, prng: &mut Prng) -> Nanos {
+        Nanos(prng.below(self.faults.delay_max.0 + 1))
+    }
+
+    /// Sends from `end` to its peer. False when the connection is broken.
+    pub(crate) fn send(&mut self, end: u64, bytes: &[u8], now: Time, prng: &mut Prng) -> bool {
+        let broken = self.end(end).broken.is_some_and(|at| at <= now);
+        if broken || self.end(end ^ 1).closed {
+            return false;
+        }
+        let cut = self.faults.cut_one_in > 0 && prng.chance(1, self.faults.cut_one_in);
+        let length = if cut {
+            prng.below(bytes.len() as u64 + 1)
+        } else {
+            bytes.len() as u64
+        };
+        let mut rest = &bytes[..usize::try_from(length).expect("a prefix")];
+        self.bytes += length;
+        let mut pieces = 1 + prng.below(self.faults.pieces_max);
+        while !rest.is_empty() {
+            let size = if pieces <= 1 {
+                rest.len() as u64
+            } else {
+                1 + prng.below(rest.len() as u64)
+            };
+            let (piece, after) = rest.split_at(usize::try_from(size).expect("a part of it"));
+            let delay = self.delay(prng);
+            let peer = self.end(end ^ 1);
+            peer.last_arrival = peer.last_arrival.max(now + delay);
+            peer.arriving.push_back((peer.last_arrival, piece.to_vec()));
+            rest = after;
+            pieces -= 1;
+        }
+        if cut {
+            self.cut(end, now, prng);
+        }
+        true
+    }
+
+    /// Breaks a connection: both ends learn of it at times of their own.
+    fn cut(&mut self, end: u64, now: Time, prng: &mut Prng) {
+        self.cuts += 1;
+        for side in [end, end ^ 1] {
+            let at = now + self.delay(prng);
+            let state = self.end(side);
+            // Sometimes what was on its way still arrives, sometimes it does not.
+            let at = if prng.chance(1, 2) {
+                at.max(state.last_arrival)
+            } else {
+                at
+            };
+            state.broken = Some(state.broken.map_or(at, |before| before.min(at)));
+        }
+    }
+
+    /// What has arrived at `end`: any number of bytes of what could be received, at most `limit`.
+    pub(crate) fn receive(
+        &mut self,
+        end: u64,
+        limit: usize,
+        now: Time,
+        prng: &mut Prng,
+    ) -> Arrival {
+        let state = self.end(end);
+        if state.broken.is_some_and(|at| at <= now) {
+            return Arrival::Broken;
+        }
+        let mut bytes = Vec::new();
+        while let Some((at, piece)) = state.arriving.front_mut() {
+            if *at > now || bytes.len() >= limit {
+                break;
+            }
+            let take = piece.len().min(limit - bytes.len());
+            bytes.extend(piece.drain(..take));
+            if piece.is_empty() {
+                state.arriving.pop_front();
+            }
+            // Pieces that arrived apart are joined half of the time.
+            if prng.chance(1, 2) {
+                break;
+            }
+        }
+        if !bytes.is_empty() {
+            Arrival::Bytes(bytes)
+        } else if state.arriving.is_empty() && state.ended.is_some_and(|at| at <= now) {
+            Arrival::End
+        } else {
+            Arrival::Nothing
+        }
+    }
+
+    /// Closes `end`: its peer sees the end of the stream after what was sent before.
+    pub(crate) fn close(&mut self, end: u64, now: Time) {
+        self.end(end).closed = true;
+        self.end(end).arriving.clear();
+        let peer = self.end(end ^ 1);
+        let at = peer.last_arrival.max(now);
+        peer.ended.get_or_insert(at);
+    }
+
+    /// The next time at which something arrives anywhere.
+    pub(crate) fn next_event(&self, now: Time) -> Option<Time> {
+        let waiting = self
+            .listening
+            .values()
+            .filter_map(|queue| queue.front().map(|(at, _)| *at));
+        let arriving = self.ends.iter().filter(|end| !end.closed).flat_map(|end| {
+            let piece = end.arriving.front().map(|(at, _)| *at);
+            [piece, end.ended, end.broken].into_iter().flatten()
+        });
+        waiting.chain(arriving).filter(|&at| at > now).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(network: &mut Network, prng: &mut Prng) -> (u64, u64) {
+        let address = network
+            .listen("10.0.0.1:0".parse().expect("an address"))
+            .expect("free");
+        let near = network
+            .connect(address, Time(0), prng)
+            .expect("not refused");
+        let far = network.accept(address, Time::NEVER).expect("arrived");
+        (near, far)
+    }
+
+    #[test]
+    fn bytes_arrive_in_order_however_they_are_cut_up() {
+        let mut prng = Prng::from_seed(3);
+        let mut network = Network::new(NetworkFaults::ROUGH);
+        let (near, far) = pair(&mut network, &mut prng);
+        let sent: Vec<u8> = (0..=255).cycle().take(5_000).collect();
+        for chunk in sent.chunks(700) {
+            assert!(network.send(near, chunk, Time(0), &mut prng));
+        }
+        network.close(near, Time(0));
+        let (mut got, mut now) = (Vec::new(), Time(0));
+        loop {
+            match network.receive(far, 100, now, &mut prng) {
+                Arrival::Bytes(bytes) => got.extend(bytes),
+                Arrival::Nothing => now = network.next_event(now).expect("more to come"),
+                Arrival::End => break,
+                Arrival::Broken => panic!("a rough network does not cut"),
+            }
+        }
+        assert!(got == sent);
+    }
+
+    #[test]
+    fn a_hostile_network_cuts_and_both_ends_learn_of_it() {
+        let mut prng = Prng::from_seed(5);
+        let mut network = Network::new(NetworkFaults {
+            cut_one_in: 1,
+            ..NetworkFaults::ROUGH
+        });
+        let (near, far) = pair(&mut network, &mut prng);
+        assert!(network.send(near, b"hello", Time(0), &mut prng));
+        let later = Time(0) + Nanos::from_secs(1);
+        assert_eq!(network.receive(far, 100, later, &mut prng), Arrival::Broken);
+        assert_eq!(
+            network.receive(near, 100, later, &mut prng),
+            Arrival::Broken
+        );
+        assert!(!network.send(far, b"hello", later, &mut prng));
+    }
+}
