@@ -1,1 +1,3 @@
 //! The load generator, the raw socket exchange that is its limit, and reports.
+
+pub mod limit;

@@ -1,0 +1,79 @@
+//! Why a raw exchange ended without a result.
+
+use std::net::SocketAddr;
+
+/// An error of the raw socket exchange; the text is for a human and says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    /// The case asks for something that no exchange can do.
+    #[error("case {case}: {what}")]
+    Case {
+        /// Name of the case.
+        case: &'static str,
+        /// What is wrong and what would be right.
+        what: String,
+    },
+    /// The thread could not be pinned.
+    #[error("cannot pin a thread to core {core}; choose a core that this process may use")]
+    Pin {
+        /// The core asked for.
+        core: usize,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No connection to the server.
+    #[error("cannot connect to the raw server at {addr}; is it running?")]
+    Connect {
+        /// The address tried.
+        addr: SocketAddr,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A system call failed.
+    #[error("the raw exchange failed in {call}")]
+    Call {
+        /// The system call.
+        call: &'static str,
+        /// What the kernel said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The peer sent something that is not a message of this case.
+    #[error("the peer broke the exchange: {what}; do both ends run the same case?")]
+    Peer {
+        /// What it did.
+        what: String,
+    },
+    /// The peer closed the connection in the middle of an exchange.
+    #[error("the peer closed the connection with {outstanding} messages outstanding")]
+    Closed {
+        /// Messages without their answer, or begun and not finished.
+        outstanding: usize,
+    },
+    /// Nothing came for [`super::limits::STALL`].
+    #[error("no response for {seconds} s with {outstanding} messages outstanding")]
+    Stalled {
+        /// How long the client waited, in seconds.
+        seconds: u64,
+        /// Messages without their answer.
+        outstanding: usize,
+    },
+    /// The server was stopped before it had served a client.
+    #[error("the raw server was stopped before a client had finished")]
+    Stopped,
+    /// A thread of the exchange panicked: a bug of ours.
+    #[error("the {end} thread panicked; this is a bug in the raw exchange")]
+    Panicked {
+        /// "client" or "server".
+        end: &'static str,
+    },
+}
+
+impl RawError {
+    /// The error of the system call `call`.
+    pub(super) fn call(call: &'static str, source: impl Into<std::io::Error>) -> Self {
+        Self::Call { call, source: source.into() }
+    }
+}

@@ -1,0 +1,48 @@
+//! Memory that payloads are sent from and received into.
+//!
+//! One call of `madvise` needs `unsafe`: a RAM device has its memory in huge pages, and a yardstick
+//! without them would pay for address translation that the measured system does not pay for.
+#![allow(unsafe_code)]
+
+use base::Prng;
+
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Bytes that begin on a huge page, are in huge pages where the kernel has them, and are resident.
+#[derive(Debug)]
+pub(super) struct Region {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Region {
+    /// A region of `len` bytes that are not all the same.
+    pub(super) fn new(len: usize) -> Self {
+        let mut bytes = vec![0; len + HUGE_PAGE_BYTES];
+        let start = bytes.as_ptr().align_offset(HUGE_PAGE_BYTES).min(HUGE_PAGE_BYTES);
+        let advised = len.next_multiple_of(HUGE_PAGE_BYTES).min(bytes.len() - start);
+        let at = bytes[start..start + advised].as_mut_ptr();
+        // SAFETY: the range lies within `bytes`, and the advice changes which pages back it, not
+        // what it holds. A kernel that refuses leaves ordinary pages, which are right as well.
+        let _ = unsafe {
+            rustix::mm::madvise(at.cast(), advised, rustix::mm::Advice::LinuxHugepage)
+        };
+        let mut region = Self { bytes, start, len };
+        let mut random = Prng::from_seed(1);
+        for page in region.bytes_mut().chunks_mut(4096) {
+            page.fill(random.next_u64().to_le_bytes()[0]);
+        }
+        region
+    }
+
+    /// The bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.len]
+    }
+
+    /// The bytes, to be written.
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
+}
