@@ -15,6 +15,8 @@
 
 mod bytes;
 mod layout;
+#[cfg(test)]
+mod layout_tests;
 
 pub mod fabrics;
 pub mod limits;

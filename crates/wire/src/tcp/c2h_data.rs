@@ -65,7 +65,7 @@ impl C2hData {
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than [`crate::tcp::limits::PREFIX_BYTES_MAX`] and than the prefix.
+    /// When `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
     #[inline]
     pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
         let fields = &mut out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES];

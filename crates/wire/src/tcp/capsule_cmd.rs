@@ -31,7 +31,7 @@ impl CapsuleCmd {
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than [`crate::tcp::limits::PREFIX_BYTES_MAX`] and than the prefix.
+    /// When `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
     #[inline]
     pub fn encode(&self, format: &PduFormat, data_length: u32, out: &mut [u8]) -> usize {
         out[COMMON_HEADER_BYTES..CAPSULE_CMD_BYTES].copy_from_slice(self.command.as_bytes());

@@ -181,7 +181,7 @@ impl Framer {
     /// The peer broke the rules. The connection must end; the framer stays in that error.
     #[inline]
     pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
-        if self.state == State::Header {
+        if matches!(self.state, State::Header) {
             self.next_header(input)
         } else {
             self.next_body(input)

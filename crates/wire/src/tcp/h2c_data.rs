@@ -44,7 +44,7 @@ impl H2cData {
     ///
     /// # Panics
     ///
-    /// When `out` is shorter than [`crate::tcp::limits::PREFIX_BYTES_MAX`] and than the prefix.
+    /// When `out` is shorter than that; [`crate::tcp::limits::PREFIX_BYTES_MAX`] always suffices.
     #[inline]
     pub fn encode(&self, format: &PduFormat, out: &mut [u8]) -> usize {
         let fields = &mut out[COMMON_HEADER_BYTES..SHORT_HEADER_BYTES];

@@ -222,7 +222,7 @@ pub(crate) fn seal(
         pdu_type: pdu_type.code(),
         flags,
         hlen: u8::try_from(hlen).expect("no header is longer than 128 bytes"),
-        pdo: u8::try_from(pdo).expect("header and padding are at most 128 bytes"),
+        pdo: u8::try_from(pdo).expect("header and padding are at most 144 bytes"),
         plen: u32::try_from(plen).expect("a payload is far shorter than 4 GiB"),
     };
     out[..COMMON_HEADER_BYTES].copy_from_slice(&common.to_bytes());

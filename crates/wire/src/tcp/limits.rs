@@ -24,10 +24,23 @@ pub const ALIGNMENT_CODE_MAX: u8 = 31;
 /// Bytes of the largest alignment of data in a PDU.
 pub const ALIGNMENT_BYTES_MAX: usize = 128;
 
-/// Bytes that encoding a PDU up to its data may write: header, digest and padding. A PDO is a
-/// multiple of at most 128, and the longest header with padding (CapsuleCmd with digest, 76 bytes)
-/// fits into that.
-pub const PREFIX_BYTES_MAX: usize = 128;
+/// Bytes that encoding a PDU up to its data writes at most: header, digest and padding. It is 144:
+/// a CapsuleCmd with header digest (76 bytes) whose data is aligned to 72 bytes, which the coding of
+/// alignments allows.
+pub const PREFIX_BYTES_MAX: usize = longest_prefix();
+
+const fn longest_prefix() -> usize {
+    let mut longest = IC_BYTES;
+    let mut alignment = 4;
+    while alignment <= ALIGNMENT_BYTES_MAX {
+        let prefix = (CAPSULE_CMD_BYTES + DIGEST_BYTES).next_multiple_of(alignment);
+        if prefix > longest {
+            longest = prefix;
+        }
+        alignment += 4;
+    }
+    longest
+}
 
 /// Bytes of padding between header and data that a legal PDU has at most.
 pub const PADDING_BYTES_MAX: usize = ALIGNMENT_BYTES_MAX - 1;
@@ -56,4 +69,7 @@ const _: () = assert!(
     "[NVMe-TCP 1.0 §3.6.2.4] names this number"
 );
 const _: () = assert!((ALIGNMENT_CODE_MAX as usize + 1) * 4 == ALIGNMENT_BYTES_MAX);
-const _: () = assert!(CAPSULE_CMD_BYTES + DIGEST_BYTES <= PREFIX_BYTES_MAX);
+const _: () = assert!(
+    PREFIX_BYTES_MAX == 144,
+    "PDO is a byte, and documentation names this number"
+);
