@@ -415,59 +415,7 @@ mod tests {
             limits: LIMITS,
         };
         let payload: Vec<u8> = (0..=40).collect();
-        let data_length = length_of(&payload);
-        let pdus: Vec<(PduHeader, &[u8])> = match role {
-            Role::Controller => vec![
-                (
-                    PduHeader::CapsuleCmd(CapsuleCmd {
-                        command: Command::new(2, 1),
-                    }),
-                    &[],
-                ),
-                (
-                    PduHeader::CapsuleCmd(CapsuleCmd {
-                        command: Command::new(1, 2),
-                    }),
-                    &payload,
-                ),
-                (
-                    PduHeader::H2cData(H2cData {
-                        command_id: 2,
-                        transfer_tag: 3,
-                        data_offset: 0,
-                        data_length,
-                        last: true,
-                    }),
-                    &payload,
-                ),
-            ],
-            Role::Host => vec![
-                (
-                    PduHeader::C2hData(C2hData {
-                        command_id: 2,
-                        data_offset: 0,
-                        data_length,
-                        progress: C2hProgress::LastAndSuccess,
-                    }),
-                    &payload,
-                ),
-                (
-                    PduHeader::R2t(R2t {
-                        command_id: 1,
-                        transfer_tag: 2,
-                        offset: 3,
-                        length: 4,
-                    }),
-                    &[],
-                ),
-                (
-                    PduHeader::CapsuleResp(CapsuleResp {
-                        completion: Completion::new(1, 2, Status::LBA_OUT_OF_RANGE),
-                    }),
-                    &[],
-                ),
-            ],
-        };
+        let pdus = samples(role, &payload);
         let mut stream = initialization(role);
         for (header, data) in &pdus {
             stream.extend(encode_pdu(header, data, &format));
@@ -489,6 +437,63 @@ mod tests {
                     "first {cut} bytes"
                 );
             }
+        }
+    }
+
+    /// A PDU of each kind.
+    fn samples(role: Role, payload: &[u8]) -> Vec<(PduHeader, &[u8])> {
+        let data_length = length_of(payload);
+        match role {
+            Role::Controller => vec![
+                (
+                    PduHeader::CapsuleCmd(CapsuleCmd {
+                        command: Command::new(2, 1),
+                    }),
+                    &[],
+                ),
+                (
+                    PduHeader::CapsuleCmd(CapsuleCmd {
+                        command: Command::new(1, 2),
+                    }),
+                    payload,
+                ),
+                (
+                    PduHeader::H2cData(H2cData {
+                        command_id: 2,
+                        transfer_tag: 3,
+                        data_offset: 0,
+                        data_length,
+                        last: true,
+                    }),
+                    payload,
+                ),
+            ],
+            Role::Host => vec![
+                (
+                    PduHeader::C2hData(C2hData {
+                        command_id: 2,
+                        data_offset: 0,
+                        data_length,
+                        progress: C2hProgress::LastAndSuccess,
+                    }),
+                    payload,
+                ),
+                (
+                    PduHeader::R2t(R2t {
+                        command_id: 1,
+                        transfer_tag: 2,
+                        offset: 3,
+                        length: 4,
+                    }),
+                    &[],
+                ),
+                (
+                    PduHeader::CapsuleResp(CapsuleResp {
+                        completion: Completion::new(1, 2, Status::LBA_OUT_OF_RANGE),
+                    }),
+                    &[],
+                ),
+            ],
         }
     }
 }

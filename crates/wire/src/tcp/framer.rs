@@ -460,6 +460,9 @@ impl Framer {
                 flags: common.flags,
             });
         }
+        if (common.plen as usize) <= extent {
+            return Err(FramingError::PduLength { plen: common.plen });
+        }
         let pdo = usize::from(common.pdo);
         let bad_offset = FramingError::DataOffset { pdo: common.pdo };
         let padding = pdo.checked_sub(extent).ok_or(bad_offset)?;
@@ -631,3 +634,6 @@ fn term_body(common: &CommonHeader) -> Result<Body, FramingError> {
         None => Err(FramingError::PduLength { plen: common.plen }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,7 +163,7 @@ fn note(outcome: &mut Outcome, framer: &mut Framer, setup: &Setup, event: Event<
 /// Writes a PDU in the way its sender would; `data` is the payload or the offending header.
 pub(crate) fn encode_pdu(header: &PduHeader, data: &[u8], format: &PduFormat) -> Vec<u8> {
     let mut out = [0xaa; PREFIX_BYTES_MAX];
-    let length = u32::try_from(data.len()).unwrap();
+    let length = u32::try_from(data.len()).expect("a test has less than 4 GiB");
     let prefix = match header {
         PduHeader::CapsuleCmd(pdu) => pdu.encode(format, length, &mut out),
         PduHeader::CapsuleResp(pdu) => pdu.encode(format, &mut out),
