@@ -71,3 +71,25 @@ pub fn field_text(field: &[u8]) -> &str {
     };
     text.trim_end_matches(' ')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_padded_and_cut() {
+        assert_eq!(&ascii_field::<6>("abc"), b"abc   ");
+        assert_eq!(&ascii_field::<2>("abc"), b"ab");
+        assert_eq!(&ascii_field::<4>("a\n\u{e9}"), b"a???");
+        assert_eq!(&zero_padded_field::<5>("abc"), b"abc\0\0");
+        assert_eq!(&ascii_display_field::<4>(65_535), b"6553");
+    }
+
+    #[test]
+    fn text_is_what_comes_before_the_padding() {
+        assert_eq!(field_text(b"abc   "), "abc");
+        assert_eq!(field_text(b"abc\0\xff\xff"), "abc");
+        assert_eq!(field_text(b"ab\xffc"), "ab");
+        assert_eq!(field_text(b""), "");
+    }
+}

@@ -198,3 +198,6 @@ impl InvalidParameter {
         join16(self.offset, if self.is_in_data { 1 } else { 0 })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,3 +119,6 @@ impl DiscoveryLogEntry {
         Nqn::from_field(&self.subnqn_field)
     }
 }
+
+#[cfg(test)]
+mod tests;

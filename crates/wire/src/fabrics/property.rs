@@ -315,3 +315,6 @@ impl ControllerStatus {
         Self(self.0 | other.0)
     }
 }
+
+#[cfg(test)]
+mod tests;

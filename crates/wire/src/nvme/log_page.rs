@@ -210,4 +210,11 @@ impl EffectsLog {
     pub const CHANGES_INVENTORY: u32 = 1 << 3;
     /// CCC: it may change the controller's capabilities.
     pub const CHANGES_CONTROLLER: u32 = 1 << 4;
+    /// CSE, bits 18:16, 001b: only one such command to the namespace at a time.
+    pub const EXCLUSIVE_TO_NAMESPACE: u32 = 0b001 << 16;
+    /// CSE, bits 18:16, 010b: only one such command to any namespace at a time.
+    pub const EXCLUSIVE: u32 = 0b010 << 16;
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,3 +206,6 @@ fn is_uuid(text: &str) -> bool {
             _ => byte.is_ascii_hexdigit(),
         })
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,3 +132,6 @@ impl DataPointer {
             .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())
     }
 }
+
+#[cfg(test)]
+mod tests;

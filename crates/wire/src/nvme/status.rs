@@ -124,3 +124,6 @@ impl core::fmt::Display for Status {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,7 +215,12 @@ pub(crate) fn seal(
         if format.data_digest {
             flags |= DDGSTF;
         }
-        let pdo = end.next_multiple_of(format.alignment.bytes());
+        // Headers and digests are whole dwords; only a peer that wants more costs a division.
+        let pdo = if format.alignment == DataAlignment::DWORD {
+            end
+        } else {
+            end.next_multiple_of(format.alignment.bytes())
+        };
         (pdo, pdo + data_length as usize + format.trailer_bytes())
     };
     let common = CommonHeader {

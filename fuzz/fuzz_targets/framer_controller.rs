@@ -1,0 +1,9 @@
+//! Any stream at the controller's end, however it is cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/wire/tests/fuzz_entry/mod.rs"]
+mod fuzz_entry;
+
+fuzz_target!(|input: &[u8]| fuzz_entry::framer(wire::tcp::Role::Controller, input));
