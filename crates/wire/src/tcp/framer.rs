@@ -10,10 +10,13 @@
 //! Between the first and the last a caller may also receive straight into the payload's
 //! destination, see [`Framer::advance_external`].
 
-use crate::tcp::header::{CommonHeader, DDGSTF, DataAlignment, HDGSTF, PduHeader, PduType};
+mod body;
+
+use self::body::{Body, no_body, term_body};
+use crate::tcp::header::{CommonHeader, DataAlignment, HDGSTF, PduHeader, PduType};
 use crate::tcp::limits::{
     CAPSULE_CMD_BYTES, COMMON_HEADER_BYTES, DIGEST_BYTES, HEADER_BYTES_MAX, IC_BYTES,
-    PADDING_BYTES_MAX, SHORT_HEADER_BYTES, TERM_REQ_BYTES_MAX,
+    SHORT_HEADER_BYTES, TERM_REQ_BYTES_MAX,
 };
 use crate::tcp::{
     C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp, R2t, TermReq, digest,
@@ -90,26 +93,6 @@ enum State {
     DataDigest,
     /// Nothing: the stream broke the rules, and the carry buffer has the header that did.
     Failed(FramingError),
-}
-
-/// What follows a header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Body {
-    padding: u32,
-    data: u32,
-    has_digest: bool,
-}
-
-impl Body {
-    const NONE: Self = Self {
-        padding: 0,
-        data: 0,
-        has_digest: false,
-    };
-
-    const fn digest_bytes(&self) -> usize {
-        if self.has_digest { DIGEST_BYTES } else { 0 }
-    }
 }
 
 /// Finds PDUs in a stream of bytes.
@@ -409,80 +392,6 @@ impl Framer {
         })
     }
 
-    /// The data of a command capsule: whatever PLEN leaves, or nothing.
-    #[inline]
-    fn capsule_body(&self, common: &CommonHeader, extent: usize) -> Result<Body, FramingError> {
-        if common.plen as usize == extent {
-            return Ok(Body::NONE);
-        }
-        let body = self.body(common, extent)?;
-        if body.data > self.limits.capsule_data_bytes {
-            return Err(FramingError::PduLength { plen: common.plen });
-        }
-        Ok(body)
-    }
-
-    /// The data of a data PDU, which says itself how much it is.
-    #[inline]
-    fn data_body(
-        &self,
-        common: &CommonHeader,
-        extent: usize,
-        length: u32,
-    ) -> Result<Body, FramingError> {
-        // [NVMe-TCP 1.0 §3.6.2.8]: a data PDU without data would be a peer that makes us work for
-        // nothing; no transfer contains one.
-        if length == 0 {
-            return Err(FramingError::InvalidField {
-                offset: H2cData::DATAL,
-            });
-        }
-        let limit = self.limits.data_pdu_bytes;
-        if length > limit {
-            return Err(match self.role {
-                Role::Controller => FramingError::DataLimit { length, limit },
-                Role::Host => FramingError::DataOutOfRange { length, limit },
-            });
-        }
-        let body = self.body(common, extent)?;
-        if body.data != length {
-            return Err(FramingError::PduLength { plen: common.plen });
-        }
-        Ok(body)
-    }
-
-    /// What PDO and PLEN leave for padding, data and digest. `[NVMe-TCP 1.0 §3.6.1]`
-    #[inline]
-    fn body(&self, common: &CommonHeader, extent: usize) -> Result<Body, FramingError> {
-        let has_digest = common.flags & DDGSTF != 0;
-        if has_digest != self.data_digest {
-            return Err(FramingError::DigestFlags {
-                flags: common.flags,
-            });
-        }
-        if (common.plen as usize) <= extent {
-            return Err(FramingError::PduLength { plen: common.plen });
-        }
-        let pdo = usize::from(common.pdo);
-        let bad_offset = FramingError::DataOffset { pdo: common.pdo };
-        let padding = pdo.checked_sub(extent).ok_or(bad_offset)?;
-        let aligned = u32::from(common.pdo).is_multiple_of(self.alignment);
-        if !aligned || padding > PADDING_BYTES_MAX {
-            return Err(bad_offset);
-        }
-        let trailer = if has_digest { DIGEST_BYTES } else { 0 };
-        // All of these are small, so neither the sum nor the conversions can overflow.
-        let around = u32::from(common.pdo) + if trailer == 0 { 0 } else { 4 };
-        let data = common.plen.checked_sub(around).filter(|data| *data > 0);
-        let data = data.ok_or(FramingError::PduLength { plen: common.plen })?;
-        let padding = u32::try_from(padding).expect("at most 127");
-        Ok(Body {
-            padding,
-            data,
-            has_digest,
-        })
-    }
-
     /// A header is known; hands it out with its payload if that is there, or begins to wait.
     #[inline]
     fn deliver<'a>(&mut self, header: PduHeader, body: Body, input: &mut &'a [u8]) -> Event<'a> {
@@ -606,32 +515,6 @@ fn check_header_digest(header: &[u8]) -> Result<(), FramingError> {
         Ok(())
     } else {
         Err(FramingError::HeaderDigest { received, computed })
-    }
-}
-
-/// Checks a PDU that is nothing but header.
-#[inline]
-fn no_body(common: &CommonHeader, extent: usize) -> Result<(), FramingError> {
-    if common.plen as usize == extent {
-        Ok(())
-    } else {
-        Err(FramingError::PduLength { plen: common.plen })
-    }
-}
-
-/// The offending header that a termination request carries. `[NVMe-TCP 1.0 §3.6.2.4]`
-fn term_body(common: &CommonHeader) -> Result<Body, FramingError> {
-    let plen = common.plen as usize;
-    let data = plen
-        .checked_sub(SHORT_HEADER_BYTES)
-        .filter(|_| plen <= TERM_REQ_BYTES_MAX);
-    match data.and_then(|data| u32::try_from(data).ok()) {
-        Some(data) => Ok(Body {
-            padding: 0,
-            data,
-            has_digest: false,
-        }),
-        None => Err(FramingError::PduLength { plen: common.plen }),
     }
 }
 

@@ -238,7 +238,9 @@ pub(crate) fn seal(
     if data_length == 0 {
         return end;
     }
-    out[end..pdo].fill(0);
+    if pdo > end {
+        out[end..pdo].fill(0);
+    }
     pdo
 }
 
