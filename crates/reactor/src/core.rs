@@ -7,7 +7,7 @@
 use crate::driver::{Driver, Wait};
 use crate::idle::{IdlePolicy, PollPolicy};
 use crate::mailbox::{Mailbox, MailboxSender};
-use crate::op::{Completion, Op, OpKey};
+use crate::op::{Completion, Op, OpKey, Outcome};
 use base::Time;
 use std::io;
 
@@ -108,6 +108,11 @@ impl<D: Driver, S: Service> Core<D, S> {
     pub fn turn(&mut self, wait: Wait) -> io::Result<bool> {
         self.driver.reap(wait, &mut self.completions)?;
         let mut busy = !self.completions.is_empty();
+        // That a send of ours went out is no work that anybody waited for.
+        let mut rewarded = self
+            .completions
+            .iter()
+            .any(|c| !matches!(c.outcome, Outcome::Sent { .. }));
         let mut cx = Context {
             now: self.driver.now(),
             driver: &mut self.driver,
@@ -117,10 +122,14 @@ impl<D: Driver, S: Service> Core<D, S> {
         }
         while let Some(message) = self.mailbox.pop() {
             busy = true;
+            rewarded = true;
             self.service.message(message, &mut cx);
         }
         self.service.maintain(&mut cx);
-        self.idle.observe(cx.now, wait, busy);
+        let now = cx.now;
+        let driver = &self.driver;
+        self.idle
+            .observe(now, wait, rewarded, || driver.preemptions());
         Ok(busy)
     }
 }

@@ -75,6 +75,12 @@ pub trait Driver {
     /// What wakes this core.
     fn waker(&self) -> Arc<dyn Wake>;
 
+    /// How often the scheduler has taken the processor away from this core's thread for somebody
+    /// else; it costs a system call to ask.
+    fn preemptions(&self) -> u64 {
+        0
+    }
+
     /// Counters since the start.
     fn stats(&self) -> DriverStats;
 }

@@ -3,8 +3,9 @@
 //! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a
 //! little; a core that shares its processor with the very thread it waits for must not, because
 //! that thread cannot run meanwhile. Nobody tells a core which of the two it is. It learns: a poll
-//! that was rewarded makes the next one more likely, a poll in vain less, and now and then one is
-//! tried again. Pure: it is told the time.
+//! that was soon rewarded makes the next one more likely, a poll in vain less, one that the
+//! scheduler interrupted for somebody else much less, and now and then one is tried again. Pure:
+//! it is told the time.
 
 use crate::driver::Wait;
 use base::{Nanos, Time};
@@ -28,8 +29,15 @@ const POLL_WINDOW: Nanos = Nanos::from_micros(120);
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
 const CONFIDENCE_MAX: u32 = 16;
 
-/// What one rewarded poll is worth in polls in vain.
+/// A poll that is rewarded within this time spared a wake-up that would have cost more.
+const SOON: Nanos = Nanos::from_micros(30);
+
+/// What one soon rewarded poll is worth in polls in vain.
 const REWARD: u32 = 2;
+
+/// After so many polls, the scheduler's count of preemptions is looked at: where somebody else got
+/// the processor during most of them, whatever rewarded them would have come sooner to a sleeper.
+const POLLS_PER_CHECK: u32 = 16;
 
 /// A core that gave up tries one poll again after this many sleeps that were shorter than a poll
 /// would have been: where polling never pays, both ends together lose less than 0.5 % of their
@@ -42,6 +50,9 @@ pub struct IdlePolicy {
     policy: PollPolicy,
     confidence: u32,
     short_sleeps: u32,
+    /// Polls since the last check, and what the scheduler's count was then.
+    polls: u32,
+    preemptions: u64,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
 }
@@ -61,6 +72,8 @@ impl IdlePolicy {
             policy,
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
+            polls: 0,
+            preemptions: 0,
             stretch: None,
         }
     }
@@ -84,26 +97,53 @@ impl IdlePolicy {
         }
     }
 
-    /// What the turn brought that [`decide`](Self::decide) was asked about.
-    pub fn observe(&mut self, now: Time, wait: Wait, busy: bool) {
+    /// What the turn brought that [`decide`](Self::decide) was asked about. `preemptions` counts
+    /// how often the scheduler took the processor away; it is asked only now and then.
+    pub fn observe(
+        &mut self,
+        now: Time,
+        wait: Wait,
+        busy: bool,
+        preemptions: impl FnOnce() -> u64,
+    ) {
         if !busy {
             return;
         }
         let Some(stretch) = self.stretch.take() else {
             return;
         };
+        let length = now.since(stretch.since);
         if stretch.polls {
-            if wait == Wait::No {
-                self.confidence = (self.confidence + REWARD).min(CONFIDENCE_MAX);
-            } else {
-                self.confidence = self.confidence.saturating_sub(1);
-            }
-        } else if now.since(stretch.since) < POLL_WINDOW {
+            self.polled(wait, length);
+            self.check(preemptions);
+        } else if length < POLL_WINDOW {
             self.short_sleeps += 1;
             if self.short_sleeps >= TRY_AFTER_SLEEPS {
                 self.short_sleeps = 0;
                 self.confidence = 1;
             }
+        }
+    }
+
+    fn polled(&mut self, wait: Wait, length: Nanos) {
+        if wait != Wait::No {
+            self.confidence = self.confidence.saturating_sub(1);
+        } else if length <= SOON {
+            self.confidence = (self.confidence + REWARD).min(CONFIDENCE_MAX);
+        }
+        // A reward that came late, from a peer that had to be woken, proves nothing: once both
+        // ends poll, it will come soon.
+    }
+
+    fn check(&mut self, preemptions: impl FnOnce() -> u64) {
+        self.polls += 1;
+        if self.polls < POLLS_PER_CHECK {
+            return;
+        }
+        self.polls = 0;
+        let before = std::mem::replace(&mut self.preemptions, preemptions());
+        if self.preemptions - before >= u64::from(POLLS_PER_CHECK / 2) {
+            self.confidence = 0;
         }
     }
 }
@@ -126,7 +166,7 @@ mod tests {
                     Wait::No => {
                         now = now + Nanos(US);
                         let busy = now.since(start).0 >= gap;
-                        policy.observe(now, Wait::No, busy);
+                        policy.observe(now, Wait::No, busy, || 0);
                         if busy {
                             rewarded += 1;
                             break;
@@ -134,7 +174,7 @@ mod tests {
                     }
                     wait @ Wait::Until(_) => {
                         now = now + Nanos(woken);
-                        policy.observe(now, wait, true);
+                        policy.observe(now, wait, true, || 0);
                         break;
                     }
                 }
@@ -158,7 +198,7 @@ mod tests {
             if policy.decide(Time(0), Time::NEVER) == Wait::No {
                 tries += 1;
             }
-            policy.observe(Time(15 * US), Wait::Until(Time::NEVER), true);
+            policy.observe(Time(15 * US), Wait::Until(Time::NEVER), true, || 0);
         }
         assert!(tries <= 10_000 / 512 + 1, "{tries} polls in vain of 10,000");
     }
@@ -169,6 +209,38 @@ mod tests {
         rewarded(&mut policy, u64::MAX, 60 * US, 1_000);
         rewarded(&mut policy, 20 * US, 60 * US, 600);
         assert_eq!(rewarded(&mut policy, 20 * US, 60 * US, 100), 100);
+    }
+
+    #[test]
+    fn a_reward_that_came_because_the_peer_got_this_processor_counts_against_polling() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        for i in 0..u64::from(POLLS_PER_CHECK) {
+            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+            policy.observe(Time(20 * US), Wait::No, true, || i);
+        }
+        assert_eq!(
+            policy.decide(Time(0), Time::NEVER),
+            Wait::Until(Time::NEVER)
+        );
+    }
+
+    #[test]
+    fn an_occasional_preemption_does_not() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        for i in 0..1_000 {
+            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+            policy.observe(Time(20 * US), Wait::No, true, || i / 8);
+        }
+    }
+
+    #[test]
+    fn two_ends_that_sleep_find_each_other() {
+        // The first to try is rewarded late, since its peer still has to be woken; it goes on.
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        rewarded(&mut policy, u64::MAX, 60 * US, 700);
+        assert!(rewarded(&mut policy, 70 * US, 60 * US, 600) > 50);
+        assert!(rewarded(&mut policy, 10 * US, 60 * US, 600) > 50);
+        assert_eq!(rewarded(&mut policy, 10 * US, 60 * US, 100), 100);
     }
 
     #[test]
@@ -187,8 +259,8 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(always.decide(Time(0), Time::NEVER), Wait::No);
             assert_eq!(never.decide(Time(0), Time::NEVER), Wait::Until(Time::NEVER));
-            always.observe(Time(9), Wait::No, false);
-            never.observe(Time(9), Wait::Until(Time::NEVER), true);
+            always.observe(Time(9), Wait::No, false, || 0);
+            never.observe(Time(9), Wait::Until(Time::NEVER), true, || 0);
         }
     }
 }

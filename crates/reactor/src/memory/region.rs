@@ -113,6 +113,32 @@ impl RegionHandle {
         unsafe { std::ptr::write_bytes(to, 0, len) }
     }
 
+    /// Makes `len` bytes at `offset` read as zeroes, and gives the whole pages among them back to
+    /// the machine; they are taken anew when next written.
+    ///
+    /// # Panics
+    /// If the range does not lie within the region.
+    pub fn discard(&self, offset: usize, len: usize) {
+        let start = self.checked(offset, len).wrapping_sub(offset);
+        let first = offset.next_multiple_of(PAGE_BYTES).min(offset + len);
+        let last = ((offset + len) / PAGE_BYTES * PAGE_BYTES).max(first);
+        self.zero(offset, first - offset);
+        self.zero(last, offset + len - last);
+        if first == last {
+            return;
+        }
+        let (pages, advice) = (
+            start.wrapping_add(first).cast(),
+            rustix::mm::Advice::LinuxDontNeed,
+        );
+        // SAFETY: the pages lie within our own anonymous mapping, which stays mapped and reads as
+        // zeroes; only plain bytes live here, and nobody holds a reference to them.
+        if unsafe { rustix::mm::madvise(pages, last - first, advice) }.is_err() {
+            // Locked memory cannot be given back.
+            self.zero(first, last - first);
+        }
+    }
+
     /// Whether the bytes at `offset` equal `bytes`.
     ///
     /// # Panics
@@ -157,6 +183,18 @@ mod tests {
         let mut out = [1u8; 8];
         region.copy_out(4_088, &mut out);
         assert_eq!(&out, b"\0\0ac\0\0\0\0");
+    }
+
+    #[test]
+    fn discarded_bytes_read_as_zeroes_and_their_neighbours_stay() {
+        let region = Region::new(5 * 4_096).expect("a small mapping").handle();
+        for (offset, len) in [(100, 50), (4_000, 200), (4_096, 8_192), (10, 16_000), (7, 0)] {
+            let mut expected = vec![0xA5u8; region.len()];
+            region.copy_in(0, &expected);
+            region.discard(offset, len);
+            expected[offset..offset + len].fill(0);
+            assert!(region.equals(0, &expected), "{len} bytes at {offset}");
+        }
     }
 
     #[test]
