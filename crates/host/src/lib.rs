@@ -1,1 +1,25 @@
 //! The NVMe/TCP host: discovery, connections, recovery; a remote namespace is a device.
+
+mod association;
+mod channel;
+mod client;
+mod controller;
+mod error;
+mod inflight;
+mod info;
+pub mod limits;
+mod namespace;
+mod options;
+mod recovery;
+mod tcp;
+
+pub use association::{Association, Phase};
+pub use channel::{ChannelState, RemoteChannel};
+pub use client::{
+    Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, Subsystem, discover,
+};
+pub use controller::{Controller, ControllerState};
+pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
+pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
+pub use namespace::RemoteNamespace;
+pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};

@@ -1,0 +1,527 @@
+//! What the parts of one association share, on whatever core each of them runs.
+//!
+//! One [`Controller`](crate::Controller) drives the admin queue; any number of channels have I/O
+//! queues. They agree through an *epoch*: a number that counts associations, together with the
+//! phase. A channel looks at it once a turn (one load of a line that hardly ever changes) and
+//! follows: it opens its queues when a new association is live, and closes them when that is lost.
+//! Whoever notices the loss first moves the epoch on and wakes everybody. Nothing in here is
+//! touched by a request.
+
+use crate::error::ConnectionError;
+use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
+use crate::limits::IO_QUEUES_MAX;
+use crate::options::ConnectOptions;
+use block::Geometry;
+use reactor::Wake;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What phase an association is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It was never live yet.
+    Connecting,
+    /// Requests flow.
+    Live,
+    /// It was lost, and the next one is being made.
+    Recovering,
+    /// It will not come back: closed, refused for good, or out of time.
+    Gone,
+}
+
+/// A phase, and how many associations there have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) generation: u64,
+    pub(crate) phase: Phase,
+}
+
+impl Epoch {
+    const fn pack(self) -> u64 {
+        let phase = match self.phase {
+            Phase::Connecting => 0,
+            Phase::Live => 1,
+            Phase::Recovering => 2,
+            Phase::Gone => 3,
+        };
+        self.generation << 2 | phase
+    }
+
+    const fn unpack(bits: u64) -> Self {
+        let phase = match bits & 3 {
+            0 => Phase::Connecting,
+            1 => Phase::Live,
+            2 => Phase::Recovering,
+            _ => Phase::Gone,
+        };
+        Self {
+            generation: bits >> 2,
+            phase,
+        }
+    }
+}
+
+/// What I/O queues need to know of the association that is live.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parameters {
+    pub(crate) cntlid: u16,
+    /// Commands on one I/O queue.
+    pub(crate) depth: u16,
+    /// I/O queues granted.
+    pub(crate) io_queues: u16,
+    pub(crate) in_capsule_bytes: u32,
+    pub(crate) max_transfer_bytes: u32,
+    /// Blocks of one Write Zeroes or Verify.
+    pub(crate) features: Features,
+}
+
+/// Optional commands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Features {
+    pub(crate) compare: bool,
+    pub(crate) dataset_management: bool,
+    pub(crate) write_zeroes: bool,
+    pub(crate) verify: bool,
+    pub(crate) volatile_cache: bool,
+}
+
+/// A command that a channel wants aborted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AbortRequest {
+    pub(crate) generation: u64,
+    pub(crate) queue_id: u16,
+    pub(crate) cid: u16,
+}
+
+/// A namespace as everybody sees it now.
+#[derive(Debug)]
+pub(crate) struct NamespaceState {
+    pub(crate) nsid: u32,
+    pub(crate) block_bytes: u32,
+    /// 0 when it went away.
+    blocks: AtomicU64,
+    read_only: AtomicBool,
+}
+
+impl NamespaceState {
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.blocks.load(Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+}
+
+/// What is known about the other end; behind one lock, for administration.
+#[derive(Debug, Default)]
+struct Knowledge {
+    parameters: Parameters,
+    controller: Option<ControllerInfo>,
+    namespaces: BTreeMap<u32, NamespaceInfo>,
+    states: BTreeMap<u32, Arc<NamespaceState>>,
+    unusable: BTreeMap<u32, &'static str>,
+    discovery: Vec<DiscoveryEntry>,
+    error: Option<ConnectionError>,
+    aborts: Vec<AbortRequest>,
+    queues: Vec<bool>,
+    wakers: Vec<(u64, Arc<dyn Wake>)>,
+    next_waker: u64,
+}
+
+/// The shared state of one controller's associations.
+#[derive(Debug)]
+pub struct Association {
+    options: ConnectOptions,
+    epoch: AtomicU64,
+    /// I/O connections that are not closed.
+    open: AtomicU32,
+    /// Any I/O since the last look.
+    traffic: AtomicBool,
+    /// There are aborts to send.
+    aborts: AtomicBool,
+    /// The owner wants it to end.
+    closing: AtomicBool,
+    knowledge: Mutex<Knowledge>,
+    changed: Condvar,
+}
+
+impl Association {
+    pub(crate) fn new(options: ConnectOptions) -> Arc<Self> {
+        let start = Epoch {
+            generation: 0,
+            phase: Phase::Connecting,
+        };
+        Arc::new(Self {
+            options,
+            epoch: AtomicU64::new(start.pack()),
+            open: AtomicU32::new(0),
+            traffic: AtomicBool::new(false),
+            aborts: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            knowledge: Mutex::new(Knowledge::default()),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Knowledge> {
+        // Every change under the lock is a single assignment, so a poisoned lock is still good.
+        self.knowledge
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it was asked to connect.
+    #[must_use]
+    pub fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
+    /// The phase now.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.epoch().phase
+    }
+
+    /// How many associations have been live.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.epoch().generation
+    }
+
+    /// Why the last connection ended, or could not be made.
+    #[must_use]
+    pub fn last_error(&self) -> Option<ConnectionError> {
+        self.lock().error.clone()
+    }
+
+    /// The controller, once it was identified.
+    #[must_use]
+    pub fn controller(&self) -> Option<ControllerInfo> {
+        self.lock().controller.clone()
+    }
+
+    /// The active namespaces, in order, as they were last identified.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<NamespaceInfo> {
+        self.lock().namespaces.values().cloned().collect()
+    }
+
+    /// The discovery log of a discovery controller, as it was last read.
+    #[must_use]
+    pub fn discovery_log(&self) -> Vec<DiscoveryEntry> {
+        self.lock().discovery.clone()
+    }
+
+    /// Why a namespace that exists cannot be used.
+    pub(crate) fn unusable(&self, nsid: u32) -> Option<&'static str> {
+        self.lock().unusable.get(&nsid).copied()
+    }
+
+    pub(crate) fn namespace_state(&self, nsid: u32) -> Option<Arc<NamespaceState>> {
+        self.lock().states.get(&nsid).cloned()
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch::unpack(self.epoch.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters {
+        self.lock().parameters
+    }
+
+    /// Moves on, and tells everybody.
+    pub(crate) fn set_epoch(&self, epoch: Epoch) {
+        self.epoch.store(epoch.pack(), Ordering::SeqCst);
+        self.announce();
+    }
+
+    /// The association of this generation is lost. Only the first report counts.
+    pub(crate) fn report_lost(&self, generation: u64, error: Option<ConnectionError>) {
+        let live = Epoch {
+            generation,
+            phase: Phase::Live,
+        };
+        let lost = Epoch {
+            generation,
+            phase: Phase::Recovering,
+        };
+        let moved = self.epoch.compare_exchange(
+            live.pack(),
+            lost.pack(),
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if moved.is_ok() {
+            if error.is_some() {
+                self.lock().error = error;
+            }
+            self.announce();
+        }
+    }
+
+    pub(crate) fn set_error(&self, error: Option<ConnectionError>) {
+        if error.is_some() {
+            self.lock().error = error;
+        }
+    }
+
+    fn announce(&self) {
+        let knowledge = self.lock();
+        for (_, waker) in &knowledge.wakers {
+            waker.wake();
+        }
+        drop(knowledge);
+        self.changed.notify_all();
+    }
+
+    /// Registers a core to be woken when the epoch moves.
+    pub(crate) fn add_waker(&self, waker: Arc<dyn Wake>) -> u64 {
+        let mut knowledge = self.lock();
+        let id = knowledge.next_waker;
+        knowledge.next_waker += 1;
+        knowledge.wakers.push((id, waker));
+        id
+    }
+
+    pub(crate) fn remove_waker(&self, id: u64) {
+        self.lock().wakers.retain(|(other, _)| *other != id);
+    }
+
+    /// Asks the controller to end everything in order.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.announce();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Blocks the calling thread until the phase is neither connecting nor recovering, or `limit`
+    /// has passed. For threads that do not run a core.
+    pub(crate) fn wait_settled(&self, limit: Duration) -> Phase {
+        let end = Instant::now() + limit;
+        let mut knowledge = self.lock();
+        loop {
+            let phase = self.phase();
+            let left = end.saturating_duration_since(Instant::now());
+            if matches!(phase, Phase::Live | Phase::Gone) || left.is_zero() {
+                return phase;
+            }
+            let waited = self.changed.wait_timeout(knowledge, left);
+            knowledge = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// An I/O connection is about to be opened; refused when the epoch has moved meanwhile.
+    pub(crate) fn enter_open(&self, epoch: Epoch) -> bool {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        if self.epoch() == epoch {
+            return true;
+        }
+        self.leave_open();
+        false
+    }
+
+    /// An I/O connection is closed.
+    pub(crate) fn leave_open(&self) {
+        let before = self.open.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "what is left was entered");
+        if before == 1 && self.phase() != Phase::Live {
+            self.announce();
+        }
+    }
+
+    pub(crate) fn open_connections(&self) -> u32 {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// Takes a free queue identifier among those granted.
+    pub(crate) fn take_queue(&self, granted: u16) -> Option<u16> {
+        let mut knowledge = self.lock();
+        let granted = usize::from(granted.min(IO_QUEUES_MAX));
+        let free = (0..granted).find(|&i| !knowledge.queues.get(i).copied().unwrap_or(false))?;
+        if knowledge.queues.len() <= free {
+            knowledge.queues.resize(free + 1, false);
+        }
+        knowledge.queues[free] = true;
+        u16::try_from(free + 1).ok()
+    }
+
+    pub(crate) fn release_queue(&self, queue_id: u16) {
+        let index = usize::from(queue_id) - 1;
+        if let Some(taken) = self.lock().queues.get_mut(index) {
+            *taken = false;
+        }
+    }
+
+    pub(crate) fn note_traffic(&self) {
+        // Reading first keeps the line shared while nothing changes.
+        if !self.traffic.load(Ordering::Relaxed) {
+            self.traffic.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn take_traffic(&self) -> bool {
+        self.traffic.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn request_abort(&self, request: AbortRequest) {
+        self.lock().aborts.push(request);
+        self.aborts.store(true, Ordering::SeqCst);
+        self.announce();
+    }
+
+    pub(crate) fn take_aborts(&self) -> Vec<AbortRequest> {
+        if !self.aborts.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lock().aborts)
+    }
+
+    /// The controller was identified anew.
+    pub(crate) fn learn_controller(&self, info: ControllerInfo, parameters: Parameters) {
+        let mut knowledge = self.lock();
+        knowledge.controller = Some(info);
+        knowledge.parameters = parameters;
+    }
+
+    /// The namespaces were identified anew: those that are missing went away.
+    pub(crate) fn learn_namespaces(
+        &self,
+        found: Vec<NamespaceInfo>,
+        unusable: BTreeMap<u32, &'static str>,
+    ) {
+        let mut knowledge = self.lock();
+        let found: BTreeMap<_, _> = found.into_iter().map(|info| (info.nsid, info)).collect();
+        for (nsid, state) in &knowledge.states {
+            let info = found
+                .get(nsid)
+                .filter(|info| info.geometry.block_bytes == state.block_bytes);
+            let blocks = info.map_or(0, |info| info.geometry.blocks);
+            state.blocks.store(blocks, Ordering::Relaxed);
+            if let Some(info) = info {
+                state.read_only.store(info.read_only, Ordering::Relaxed);
+            }
+        }
+        // A namespace that went away, and one whose block size changed, is another one from now
+        // on: whoever had the old one keeps a state that says "gone".
+        knowledge.states.retain(|_, state| !state.is_gone());
+        for (nsid, info) in &found {
+            knowledge.states.entry(*nsid).or_insert_with(|| {
+                Arc::new(NamespaceState {
+                    nsid: *nsid,
+                    block_bytes: info.geometry.block_bytes,
+                    blocks: AtomicU64::new(info.geometry.blocks),
+                    read_only: AtomicBool::new(info.read_only),
+                })
+            });
+        }
+        knowledge.namespaces = found;
+        knowledge.unusable = unusable;
+    }
+
+    pub(crate) fn learn_discovery(&self, entries: Vec<DiscoveryEntry>) {
+        self.lock().discovery = entries;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{HostIdentity, parse_nqn};
+
+    fn association() -> Arc<Association> {
+        let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
+        let host = HostIdentity::generate();
+        Association::new(ConnectOptions::new(([127, 0, 0, 1], 1).into(), nqn, host))
+    }
+
+    fn info(nsid: u32, blocks: u64) -> NamespaceInfo {
+        NamespaceInfo {
+            nsid,
+            geometry: Geometry {
+                block_bytes: 512,
+                blocks,
+            },
+            blocks_used: 0,
+            thin: false,
+            read_only: false,
+            preferred_bytes: 0,
+            nguid: None,
+            eui64: None,
+            uuid: None,
+        }
+    }
+
+    #[test]
+    fn only_the_first_report_of_a_loss_counts() {
+        let association = association();
+        association.set_epoch(Epoch {
+            generation: 3,
+            phase: Phase::Live,
+        });
+        association.report_lost(2, None);
+        assert_eq!(association.phase(), Phase::Live);
+        association.report_lost(3, Some(ConnectionError::Unusable("first")));
+        association.report_lost(3, Some(ConnectionError::Unusable("second")));
+        assert_eq!(association.phase(), Phase::Recovering);
+        assert_eq!(
+            association.last_error(),
+            Some(ConnectionError::Unusable("first"))
+        );
+    }
+
+    #[test]
+    fn queues_are_numbered_from_one_and_given_out_once() {
+        let association = association();
+        assert_eq!(association.take_queue(2), Some(1));
+        assert_eq!(association.take_queue(2), Some(2));
+        assert_eq!(association.take_queue(2), None);
+        association.release_queue(1);
+        assert_eq!(association.take_queue(2), Some(1));
+    }
+
+    #[test]
+    fn a_resized_namespace_keeps_its_state_and_a_removed_one_is_gone_for_good() {
+        let association = association();
+        association.learn_namespaces(vec![info(1, 10), info(2, 10)], BTreeMap::new());
+        let one = association.namespace_state(1).unwrap();
+        association.learn_namespaces(vec![info(1, 20)], BTreeMap::new());
+        assert_eq!(one.geometry().blocks, 20);
+        association.learn_namespaces(vec![], BTreeMap::new());
+        assert!(one.is_gone());
+        association.learn_namespaces(vec![info(1, 30)], BTreeMap::new());
+        assert!(one.is_gone());
+        assert_eq!(
+            association.namespace_state(1).unwrap().geometry().blocks,
+            30
+        );
+    }
+
+    #[test]
+    fn a_connection_that_comes_too_late_does_not_open() {
+        let association = association();
+        let epoch = Epoch {
+            generation: 1,
+            phase: Phase::Live,
+        };
+        association.set_epoch(epoch);
+        assert!(association.enter_open(epoch));
+        association.report_lost(1, None);
+        assert!(!association.enter_open(epoch));
+        assert_eq!(association.open_connections(), 1);
+        association.leave_open();
+        assert_eq!(association.open_connections(), 0);
+    }
+}

@@ -1,0 +1,618 @@
+//! One core's way to a remote namespace: its lanes, and the requests that wait for one.
+//!
+//! A lane is a connection, an I/O queue of the controller's. The channel follows the association:
+//! it opens its lanes when one is live, closes them when it is lost, keeps what was not answered,
+//! and sends it again on the next (docs/decisions/0004-replay.md). It must never complete a
+//! request as done that no controller answered, and never let a newer write overtake an
+//! overlapping one that is being sent again.
+
+mod translate;
+
+use crate::association::{AbortRequest, Association, Epoch, NamespaceState, Parameters, Phase};
+use crate::controller::qpair_config;
+use crate::inflight::{Exchange, Finished, Outcome};
+use crate::limits::{ABORT_TIME, RETRIES_PER_REQUEST_MAX, TIMEOUTS_PER_REQUEST_MAX};
+use crate::options::ReplayPolicy;
+use crate::recovery::{RangeLocks, Verdict, judge};
+use crate::tcp::{Join, Qpair};
+use base::{Nanos, Time};
+use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
+use reactor::{Context, Driver, IoSlice, Room};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use wire::fabrics::ConnectData;
+
+/// What state a channel is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChannelState {
+    /// No association is live: requests wait.
+    Waiting,
+    /// Lanes are being connected: requests wait until all are.
+    Joining,
+    /// Requests flow.
+    Live,
+    /// The association was lost: lanes are being closed.
+    Leaving,
+    /// It will not come back: requests fail.
+    Gone,
+}
+
+/// A connection of the channel.
+#[derive(Debug)]
+struct Lane {
+    qpair: Qpair,
+    queue_id: u16,
+    /// The association counts it as open.
+    open: bool,
+}
+
+/// One core's channel to a remote namespace.
+#[derive(Debug)]
+pub struct RemoteChannel {
+    association: Arc<Association>,
+    namespace: Arc<NamespaceState>,
+    capabilities: Capabilities,
+    room: Room,
+    waker: Option<u64>,
+    state: ChannelState,
+    epoch: Epoch,
+    parameters: Parameters,
+    lanes: Vec<Lane>,
+    next_lane: usize,
+    /// Requests that no lane has yet, in order; never more than all lanes could hold.
+    waiting: VecDeque<Exchange>,
+    /// Requests that were lost with a connection.
+    replay: VecDeque<Exchange>,
+    /// Writes among them may leave from then on.
+    replay_writes_at: Time,
+    locks: RangeLocks,
+    capacity: usize,
+    outstanding: usize,
+    done: VecDeque<Completion>,
+    closing: bool,
+}
+
+impl RemoteChannel {
+    pub(crate) fn new(
+        association: Arc<Association>,
+        namespace: Arc<NamespaceState>,
+        capabilities: Capabilities,
+        queues: u16,
+        depth: u16,
+        driver: &mut dyn Driver,
+    ) -> Self {
+        let room = driver.room();
+        let waker = association.add_waker(driver.waker());
+        let config = qpair_config(association.options(), false);
+        let depth = depth.min(association.parameters().depth.max(1));
+        let lanes: Vec<_> = (0..u32::from(queues))
+            .map(|index| Lane {
+                qpair: Qpair::new(config.clone(), room, index, depth),
+                queue_id: 0,
+                open: false,
+            })
+            .collect();
+        let capacity = lanes.len() * usize::from(depth);
+        Self {
+            room,
+            waker: Some(waker),
+            state: ChannelState::Waiting,
+            epoch: Epoch {
+                generation: 0,
+                phase: Phase::Connecting,
+            },
+            parameters: Parameters::default(),
+            lanes,
+            next_lane: 0,
+            waiting: VecDeque::with_capacity(capacity),
+            replay: VecDeque::with_capacity(capacity),
+            replay_writes_at: Time::ZERO,
+            locks: RangeLocks::with_capacity(capacity),
+            capacity,
+            outstanding: 0,
+            done: VecDeque::with_capacity(capacity),
+            closing: false,
+            association,
+            namespace,
+            capabilities,
+        }
+    }
+
+    /// The state now.
+    #[must_use]
+    pub fn state(&self) -> ChannelState {
+        self.state
+    }
+
+    /// Requests that were not reaped yet.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// How many requests the channel takes before it answers busy.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Ends a request.
+    fn finish(&mut self, exchange: Exchange, result: Result<(), BlockError>) {
+        if exchange.replayed
+            && let Some(request) = &exchange.request
+        {
+            self.locks.unlock(request);
+        }
+        let private = exchange.request.is_some_and(|request| request.private_data);
+        self.done.push_back(Completion {
+            tag: exchange.tag,
+            result,
+            data: exchange.data.filter(|_| !private),
+        });
+    }
+
+    /// Puts a command on the lane that has room and comes next; hands it back where none has.
+    #[inline]
+    fn dispatch(&mut self, exchange: Exchange, now: Time) -> Result<(), Exchange> {
+        let mut exchange = exchange;
+        for _ in 0..self.lanes.len() {
+            let lane = self.next_lane;
+            self.next_lane = if lane + 1 == self.lanes.len() {
+                0
+            } else {
+                lane + 1
+            };
+            match self.lanes[lane].qpair.start(exchange, now) {
+                Ok(()) => return Ok(()),
+                Err(back) => exchange = back,
+            }
+        }
+        Err(exchange)
+    }
+
+    /// Whether a request has to wait although the channel is live.
+    fn must_wait(&self, exchange: &Exchange) -> bool {
+        if self.state != ChannelState::Live {
+            return true;
+        }
+        if self.locks.is_empty() {
+            return !self.waiting.is_empty();
+        }
+        let request = exchange.request.as_ref();
+        request.is_some_and(|request| self.locks.blocks(request))
+    }
+
+    /// Sends what waited: first what was lost, then what is new, but no write past a locked range.
+    fn drain_waiting(&mut self, now: Time) {
+        if self.state != ChannelState::Live {
+            return;
+        }
+        for _ in 0..self.replay.len() {
+            let Some(exchange) = self.replay.pop_front() else {
+                break;
+            };
+            let writes = exchange.replayed;
+            if writes && self.replay_writes_at > now {
+                self.replay.push_back(exchange);
+                continue;
+            }
+            if let Err(back) = self.dispatch(exchange, now) {
+                self.replay.push_front(back);
+                return;
+            }
+        }
+        for _ in 0..self.waiting.len() {
+            let Some(exchange) = self.waiting.pop_front() else {
+                break;
+            };
+            let request = exchange.request.as_ref();
+            if request.is_some_and(|request| self.locks.blocks(request)) {
+                // A full turn around the queue keeps its order.
+                self.waiting.push_back(exchange);
+                continue;
+            }
+            if let Err(back) = self.dispatch(exchange, now) {
+                self.waiting.push_front(back);
+                // The rest keeps its place behind those that turned around before.
+                return;
+            }
+        }
+    }
+
+    /// Takes what the lanes finished.
+    fn collect(&mut self, lane: usize, cx: &mut Context<'_>) {
+        while let Some(finished) = self.lanes[lane].qpair.table().finished.pop_front() {
+            self.finished(finished, cx);
+        }
+    }
+
+    fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
+        let Finished {
+            mut exchange,
+            outcome,
+        } = finished;
+        let completion = match outcome {
+            Outcome::Answered(completion) => completion,
+            Outcome::TimedOut => return self.finish(exchange, Err(BlockError::TimedOut)),
+            Outcome::Lost => return self.lost(exchange),
+        };
+        match judge(completion.status) {
+            Verdict::Done => self.part_done(exchange, cx.now),
+            Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
+                self.finish(exchange, Err(error));
+            }
+            Verdict::Retry(_) => {
+                exchange.retries += 1;
+                self.replay.push_back(exchange);
+                self.drain_waiting(cx.now);
+            }
+            Verdict::Failed(error) => self.finish(exchange, Err(error)),
+        }
+    }
+
+    /// A command succeeded; its request may need another one for the rest of its range.
+    #[inline]
+    fn part_done(&mut self, mut exchange: Exchange, now: Time) {
+        let Some(request) = &mut exchange.request else {
+            return;
+        };
+        if request.blocks_left == 0 {
+            self.finish(exchange, Ok(()));
+            return;
+        }
+        if exchange.replayed {
+            self.locks.unlock(request);
+        }
+        translate::advance(request, self.namespace.geometry(), &self.parameters);
+        exchange.command = translate::command(request, self.namespace.nsid);
+        if exchange.replayed {
+            self.locks.lock(request);
+        }
+        exchange.retries = 0;
+        if let Err(back) = self.dispatch(exchange, now) {
+            self.replay.push_front(back);
+        }
+    }
+
+    /// A command was lost with its connection.
+    fn lost(&mut self, mut exchange: Exchange) {
+        if self.closing {
+            return self.finish(exchange, Err(BlockError::Aborted));
+        }
+        if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
+            return self.finish(exchange, Err(BlockError::TimedOut));
+        }
+        if let Some(request) = &exchange.request
+            && request.operation.is_write()
+            && !exchange.replayed
+        {
+            exchange.replayed = true;
+            self.locks.lock(request);
+        }
+        self.replay.push_back(exchange);
+    }
+
+    /// Follows the association.
+    fn follow(&mut self, cx: &mut Context<'_>) {
+        let epoch = self.association.epoch();
+        if epoch == self.epoch && self.state != ChannelState::Leaving {
+            return;
+        }
+        if self.state != ChannelState::Leaving && self.state != ChannelState::Gone {
+            self.leave(cx);
+        }
+        self.epoch = epoch;
+        if self.lanes.iter().any(|lane| !lane.qpair.is_closed()) {
+            return;
+        }
+        match epoch.phase {
+            Phase::Live if !self.closing && !self.namespace.is_gone() => self.join(cx),
+            Phase::Gone => self.gone(BlockError::Gone),
+            _ => self.state = ChannelState::Waiting,
+        }
+    }
+
+    /// Closes every lane.
+    fn leave(&mut self, cx: &mut Context<'_>) {
+        if matches!(self.state, ChannelState::Live | ChannelState::Joining) {
+            let wait = match self.association.options().replay {
+                ReplayPolicy::Immediate => Nanos::ZERO,
+                // The controller counts from the last command that it saw, which is before now.
+                ReplayPolicy::AfterKeepAlive => self.association.options().keep_alive,
+            };
+            self.replay_writes_at = cx.now + wait;
+        }
+        self.state = ChannelState::Leaving;
+        for lane in &mut self.lanes {
+            lane.qpair.close(cx);
+        }
+    }
+
+    /// Opens every lane on the association that is live.
+    fn join(&mut self, cx: &mut Context<'_>) {
+        self.parameters = self.association.parameters();
+        self.state = ChannelState::Joining;
+        for index in 0..self.lanes.len() {
+            if !self.join_lane(index, cx) {
+                break;
+            }
+        }
+        if self.lanes.iter().all(|lane| !lane.open) {
+            self.association.report_lost(
+                self.epoch.generation,
+                Some(crate::ConnectionError::Unusable(
+                    "it grants no further I/O queue; use fewer queues or raise its limit",
+                )),
+            );
+        }
+    }
+
+    /// Opens a lane; false when the controller grants no further queue, or the epoch has moved.
+    fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
+        let lane = &mut self.lanes[index];
+        if lane.queue_id == 0 {
+            let Some(queue_id) = self.association.take_queue(self.parameters.io_queues) else {
+                return false;
+            };
+            lane.queue_id = queue_id;
+        }
+        if !self.association.enter_open(self.epoch) {
+            return false;
+        }
+        lane.open = true;
+        let options = self.association.options();
+        let data = ConnectData::new(
+            options.host.id,
+            self.parameters.cntlid,
+            &options.subsystem,
+            &options.host.nqn,
+        );
+        // [NVMe Base 2.0 §3.3.1.2]: one entry of the queue stays empty, so zero-based is right.
+        let depth = u16::try_from(lane.qpair.depth()).expect("at most 4096");
+        let join = Join {
+            queue_id: lane.queue_id,
+            sq_size: depth,
+            keep_alive_ms: 0,
+            data: Box::new(data),
+            in_capsule_bytes: self.parameters.in_capsule_bytes,
+        };
+        lane.qpair.open(join, cx);
+        true
+    }
+
+    /// Everything that waits fails.
+    fn gone(&mut self, error: BlockError) {
+        self.state = ChannelState::Gone;
+        while let Some(exchange) = self.replay.pop_front().or_else(|| self.waiting.pop_front()) {
+            self.finish(exchange, Err(error));
+        }
+    }
+
+    /// Looks at the lanes after something happened to one of them.
+    fn check_lane(&mut self, index: usize, cx: &mut Context<'_>) {
+        self.collect(index, cx);
+        let lane = &mut self.lanes[index];
+        if lane.qpair.is_closed() && lane.open {
+            lane.open = false;
+            self.association.leave_open();
+        }
+        if lane.qpair.is_live() {
+            if self.state == ChannelState::Joining {
+                self.joined(cx);
+            }
+            return;
+        }
+        let ended = lane.qpair.is_closed() || lane.qpair.is_ending();
+        if ended && matches!(self.state, ChannelState::Live | ChannelState::Joining) {
+            let error = lane.qpair.take_error();
+            self.association.report_lost(self.epoch.generation, error);
+            self.leave(cx);
+        }
+        if self.state == ChannelState::Leaving {
+            self.follow(cx);
+        }
+    }
+
+    fn joined(&mut self, cx: &mut Context<'_>) {
+        let all = self
+            .lanes
+            .iter()
+            .all(|lane| lane.qpair.is_live() || !lane.open);
+        if all {
+            self.state = ChannelState::Live;
+            self.drain_waiting(cx.now);
+            self.pump(cx);
+        }
+    }
+
+    fn pump(&mut self, cx: &mut Context<'_>) {
+        for lane in &mut self.lanes {
+            lane.qpair.pump(cx);
+        }
+    }
+
+    /// Commands that take too long are aborted; if that does not help, the association is reset.
+    fn look_for_timeouts(&mut self, index: usize, cx: &mut Context<'_>) {
+        let lane = &mut self.lanes[index];
+        let table = lane.qpair.table();
+        let mut start = 0;
+        let mut reset = false;
+        while let Some(slot) = table.overdue(start, cx.now) {
+            let cid = table.cid(slot);
+            let entry = table.slot(slot);
+            if let Some(exchange) = &mut entry.exchange {
+                exchange.timeouts = exchange.timeouts.saturating_add(1);
+            }
+            reset |= entry.aborting;
+            entry.aborting = true;
+            entry.deadline = cx.now + ABORT_TIME;
+            self.association.request_abort(AbortRequest {
+                generation: self.epoch.generation,
+                queue_id: lane.queue_id,
+                cid,
+            });
+            start = slot + 1;
+            if usize::from(start) >= table.depth() {
+                break;
+            }
+        }
+        if reset {
+            let options = self.association.options();
+            let error = crate::ConnectionError::TimedOut {
+                address: options.address,
+                what: "a command, nor to its Abort",
+                seconds: options.command_timeout.0 / 1_000_000_000,
+            };
+            self.association
+                .report_lost(self.epoch.generation, Some(error));
+        }
+    }
+}
+
+impl Channel for RemoteChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.outstanding >= self.capacity {
+            return Submit::Busy(request);
+        }
+        let tag = request.tag;
+        let refused = |error, data: Option<IoSlice>| {
+            Submit::Done(Completion {
+                tag,
+                result: Err(error),
+                data,
+            })
+        };
+        if self.closing {
+            return refused(BlockError::Aborted, request.data);
+        }
+        if self.state == ChannelState::Gone || self.namespace.is_gone() {
+            return refused(BlockError::Gone, request.data);
+        }
+        let capabilities = Capabilities {
+            read_only: self.namespace.read_only(),
+            ..self.capabilities
+        };
+        let geometry = self.namespace.geometry();
+        if let Err(error) = block::check(&request, geometry, capabilities) {
+            return refused(error, request.data);
+        }
+        let parameters = if self.state == ChannelState::Live {
+            self.parameters
+        } else {
+            self.association.parameters()
+        };
+        if let Err(error) = translate::allowed(&request, geometry, &parameters) {
+            return refused(error, request.data);
+        }
+        let buffers = cx.driver.buffers();
+        let exchange =
+            match translate::exchange(request, self.namespace.nsid, geometry, &parameters, buffers)
+            {
+                Ok(exchange) => exchange,
+                Err(request) => return Submit::Busy(request),
+            };
+        self.outstanding += 1;
+        if self.must_wait(&exchange) {
+            self.waiting.push_back(exchange);
+        } else if let Err(exchange) = self.dispatch(exchange, cx.now) {
+            self.waiting.push_back(exchange);
+        }
+        Submit::Queued
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.pump(cx);
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        room == self.room
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        let index = completion.key.index as usize;
+        self.lanes[index].qpair.apply(completion, cx);
+        self.check_lane(index, cx);
+        if !self.waiting.is_empty() || !self.replay.is_empty() {
+            self.drain_waiting(cx.now);
+            self.pump(cx);
+        }
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        let done = self.done.pop_front()?;
+        self.outstanding -= 1;
+        Some(done)
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.follow(cx);
+        if self.namespace.is_gone() && self.state != ChannelState::Gone && !self.closing {
+            if self.lanes.iter().all(|lane| lane.qpair.is_closed()) {
+                self.gone(BlockError::Gone);
+            } else if self.state != ChannelState::Leaving {
+                self.leave(cx);
+            }
+        }
+        for index in 0..self.lanes.len() {
+            let qpair = &mut self.lanes[index].qpair;
+            if qpair.tick(cx) {
+                if qpair.take_traffic() {
+                    self.association.note_traffic();
+                }
+                self.look_for_timeouts(index, cx);
+            }
+            if self.state != ChannelState::Live || !self.lanes[index].qpair.is_live() {
+                self.check_lane(index, cx);
+            }
+        }
+        if !self.waiting.is_empty() || !self.replay.is_empty() {
+            self.drain_waiting(cx.now);
+            self.pump(cx);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let lanes = self.lanes.iter().map(|lane| lane.qpair.deadline());
+        let replay = if self.state == ChannelState::Live && !self.replay.is_empty() {
+            self.replay_writes_at
+        } else {
+            Time::NEVER
+        };
+        lanes.min().unwrap_or(Time::NEVER).min(replay)
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        if self.closing {
+            return;
+        }
+        self.closing = true;
+        if self.state == ChannelState::Gone {
+            return;
+        }
+        self.leave(cx);
+        self.gone(BlockError::Aborted);
+        for index in 0..self.lanes.len() {
+            self.check_lane(index, cx);
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.qpair.is_closed())
+    }
+}
+
+impl Drop for RemoteChannel {
+    fn drop(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            self.association.remove_waker(waker);
+        }
+        for lane in &self.lanes {
+            if lane.open {
+                self.association.leave_open();
+            }
+            if lane.queue_id > 0 {
+                self.association.release_queue(lane.queue_id);
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Block requests as NVMe commands. `[NVMe NVM 1.0 §3.2]`
+
+use crate::association::Parameters;
+use crate::inflight::{BlockRequest, Direction, Exchange};
+use base::units::Lba;
+use block::{BlockError, Geometry, Operation, Request};
+use reactor::{BufferPool, IoSlice};
+use wire::limits::BLOCKS_PER_COMMAND_MAX;
+use wire::nvme::io::{DatasetRange, LbaControl};
+use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
+
+/// Whether the controller can do it: the command is optional, or the transfer too large.
+pub(super) fn allowed(
+    request: &Request,
+    geometry: Geometry,
+    parameters: &Parameters,
+) -> Result<(), BlockError> {
+    let features = parameters.features;
+    let supported = match request.operation {
+        Operation::Compare => features.compare,
+        Operation::Deallocate => features.dataset_management,
+        Operation::WriteZeroes { .. } => features.write_zeroes,
+        Operation::Verify => features.verify,
+        Operation::Read | Operation::Write { .. } | Operation::Flush => true,
+    };
+    if !supported {
+        return Err(BlockError::Unsupported);
+    }
+    let bytes = u64::from(request.blocks) * u64::from(geometry.block_bytes);
+    if request.operation.has_data()
+        && (bytes > u64::from(parameters.max_transfer_bytes)
+            || request.blocks > BLOCKS_PER_COMMAND_MAX)
+    {
+        return Err(BlockError::Malformed);
+    }
+    Ok(())
+}
+
+/// The first command of a request; hands the request back when a buffer is missing.
+#[inline]
+pub(super) fn exchange(
+    request: Request,
+    nsid: u32,
+    geometry: Geometry,
+    parameters: &Parameters,
+    buffers: &BufferPool,
+) -> Result<Exchange, Request> {
+    let mut part = BlockRequest {
+        operation: request.operation,
+        lba: request.lba,
+        blocks: request.blocks,
+        blocks_left: 0,
+        private_data: false,
+    };
+    let mut data = None;
+    let direction = match request.operation {
+        Operation::Read => Direction::In,
+        Operation::Write { .. } | Operation::Compare => Direction::Out,
+        Operation::Deallocate => {
+            let Some(list) = range_list(&request, buffers) else {
+                return Err(request);
+            };
+            part.private_data = true;
+            data = Some(list);
+            Direction::Out
+        }
+        Operation::WriteZeroes { .. } | Operation::Verify => {
+            part.blocks = 0;
+            part.blocks_left = request.blocks;
+            advance(&mut part, geometry, parameters);
+            Direction::None
+        }
+        Operation::Flush => Direction::None,
+    };
+    Ok(Exchange {
+        tag: request.tag,
+        command: command(&part, nsid),
+        direction,
+        data: data.or(request.data),
+        request: Some(part),
+        timeouts: 0,
+        retries: 0,
+        replayed: false,
+    })
+}
+
+/// The list of one range that Dataset Management carries as data.
+fn range_list(request: &Request, buffers: &BufferPool) -> Option<IoSlice> {
+    let range = DatasetRange {
+        attributes: 0,
+        blocks: request.blocks,
+        slba: request.lba.0,
+    };
+    let buffer = buffers.take(DatasetRange::SIZE)?;
+    let mut list = IoSlice::from_buffer(buffer, DatasetRange::SIZE);
+    list.copy_in(0, &range.to_bytes());
+    Some(list)
+}
+
+/// Moves on to the next part of a request that one command cannot cover.
+pub(super) fn advance(request: &mut BlockRequest, geometry: Geometry, parameters: &Parameters) {
+    // WZSL and VSL would allow more; what fits into a transfer is what everybody takes.
+    let fits = (parameters.max_transfer_bytes / geometry.block_bytes).max(1);
+    let step = fits.min(BLOCKS_PER_COMMAND_MAX).min(request.blocks_left);
+    request.lba = Lba(request.lba.0 + u64::from(request.blocks));
+    request.blocks = step;
+    request.blocks_left -= step;
+}
+
+/// The command for the current part of a request.
+#[inline]
+pub(super) fn command(request: &BlockRequest, nsid: u32) -> Command {
+    let (opcode, control) = match request.operation {
+        Operation::Read => (IoOpcode::READ, LbaControl(0)),
+        Operation::Write { durable } => (IoOpcode::WRITE, fua(durable)),
+        Operation::Compare => (IoOpcode::COMPARE, LbaControl(0)),
+        Operation::Verify => (IoOpcode::VERIFY, LbaControl(0)),
+        Operation::WriteZeroes {
+            deallocate,
+            durable,
+        } => {
+            let hole = if deallocate {
+                LbaControl::DEALLOCATE
+            } else {
+                LbaControl(0)
+            };
+            (IoOpcode::WRITE_ZEROES, fua(durable).with(hole))
+        }
+        Operation::Flush => {
+            let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
+            flush.set_nsid(nsid);
+            return flush;
+        }
+        Operation::Deallocate => {
+            let deallocate = DatasetManagement {
+                nsid,
+                ranges: 1,
+                deallocate: true,
+                integral_write: false,
+                integral_read: false,
+            };
+            return deallocate.encode(0);
+        }
+    };
+    let command = LbaCommand {
+        nsid,
+        slba: request.lba.0,
+        blocks: request.blocks,
+        control,
+        dataset_hints: 0,
+    };
+    command.encode(opcode, 0)
+}
+
+const fn fua(durable: bool) -> LbaControl {
+    if durable {
+        LbaControl::FORCE_UNIT_ACCESS
+    } else {
+        LbaControl(0)
+    }
+}

@@ -1,0 +1,372 @@
+//! Blocking calls: a subsystem, its namespaces, and reads and writes on them.
+
+use super::queue::{Queue, QueueOptions};
+use super::service::{BlockingReply, BlockingRequest, Message};
+use super::{Host, HostInner};
+use crate::association::Association;
+use crate::error::{HostError, RequestError};
+use crate::info::{ControllerInfo, NamespaceInfo};
+use crate::namespace::RemoteNamespace;
+use base::units::Lba;
+use block::{BlockError, Device, Operation};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Pieces of one call that are under way at once: enough to keep a connection busy, few enough to
+/// leave buffers for others.
+const PIECES_IN_FLIGHT: usize = 8;
+
+/// A connected subsystem: one controller of it. Cheap to clone; disconnected in order when the
+/// last clone and the last namespace of it are dropped.
+#[derive(Clone, Debug)]
+pub struct Subsystem {
+    inner: Arc<SubsystemInner>,
+}
+
+#[derive(Debug)]
+struct SubsystemInner {
+    association: Arc<Association>,
+    host: Host,
+}
+
+impl Drop for SubsystemInner {
+    fn drop(&mut self) {
+        self.association.close();
+        let controllers = &self.host.inner.controllers;
+        controllers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Subsystem {
+    pub(super) fn new(host: Host, association: Arc<Association>) -> Self {
+        Self {
+            inner: Arc::new(SubsystemInner { association, host }),
+        }
+    }
+
+    /// State and knowledge of the association.
+    #[must_use]
+    pub fn association(&self) -> &Arc<Association> {
+        &self.inner.association
+    }
+
+    /// What the controller says about itself.
+    ///
+    /// # Errors
+    /// [`HostError::Closed`] when it was never identified.
+    pub fn controller(&self) -> Result<ControllerInfo, HostError> {
+        self.association().controller().ok_or(HostError::Closed)
+    }
+
+    /// The active namespaces, in order. Follows changes that the controller reports.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<NamespaceInfo> {
+        self.association().namespaces()
+    }
+
+    /// A namespace, for blocking calls.
+    ///
+    /// # Errors
+    /// When it does not exist, or has a format that we cannot use.
+    pub fn namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let remote = RemoteNamespace::new(self.association(), nsid)?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let host = &self.inner.host.inner;
+        host.send(Message::Open(id, remote.clone()))?;
+        Ok(Namespace {
+            inner: Arc::new(NamespaceInner {
+                id,
+                remote,
+                subsystem: self.clone(),
+            }),
+        })
+    }
+
+    /// Disconnects now, in order, whoever still holds it: requests under way fail.
+    pub fn disconnect(&self) {
+        self.association().close();
+    }
+}
+
+#[derive(Debug)]
+struct NamespaceInner {
+    id: u64,
+    remote: RemoteNamespace,
+    subsystem: Subsystem,
+}
+
+impl NamespaceInner {
+    fn host(&self) -> &HostInner {
+        &self.subsystem.inner.host.inner
+    }
+}
+
+impl Drop for NamespaceInner {
+    fn drop(&mut self) {
+        // A host that is closed has released it already.
+        let _ = self.host().send(Message::Release(self.id));
+    }
+}
+
+/// A namespace, for blocking calls from any thread. Cheap to clone.
+///
+/// Offsets and lengths are in bytes and must be multiples of the block size; any length is taken,
+/// and split as the controller demands. A call returns when all of it is done. It does not return
+/// while the connection is lost, unless that lasts longer than the loss time-out.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    inner: Arc<NamespaceInner>,
+}
+
+impl Namespace {
+    /// What the namespace says about itself, as it was identified when it was opened.
+    #[must_use]
+    pub fn info(&self) -> &NamespaceInfo {
+        self.inner.remote.info()
+    }
+
+    /// Size in bytes now.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.inner.remote.geometry().bytes()
+    }
+
+    /// Block size in bytes.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.inner.remote.geometry().block_bytes
+    }
+
+    /// The namespace as a device, to be opened on a core of the caller's own.
+    #[must_use]
+    pub fn device(&self) -> RemoteNamespace {
+        self.inner.remote.clone()
+    }
+
+    /// A queue of its own for the calling thread: `depth` requests at once, completions in the
+    /// caller's hands, no other thread in between.
+    ///
+    /// # Errors
+    /// When the machine refuses another io_uring, or the association is over.
+    pub fn queue(&self, depth: u16) -> Result<Queue, HostError> {
+        self.queue_with(&QueueOptions {
+            depth,
+            poll: self.inner.host().poll,
+            ..QueueOptions::default()
+        })
+    }
+
+    /// The same with all options.
+    ///
+    /// # Errors
+    /// As [`queue`](Self::queue).
+    pub fn queue_with(&self, options: &QueueOptions) -> Result<Queue, HostError> {
+        Queue::open(&self.inner.remote, self.inner.subsystem.clone(), options)
+    }
+
+    /// Reads `data.len()` bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`RequestError`]; `data` may be filled in part.
+    pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), RequestError> {
+        let length = data.len() as u64;
+        self.run(Operation::Read, offset, length, Data::Read(data))
+    }
+
+    /// Writes `data` at `offset`. Stable only after [`flush`](Self::flush) where the device has a
+    /// volatile cache.
+    ///
+    /// # Errors
+    /// [`RequestError`]; part of the range may be written.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
+        let operation = Operation::Write { durable: false };
+        self.run(operation, offset, data.len() as u64, Data::Write(data))
+    }
+
+    /// Writes `data` at `offset` and returns when it is on stable storage.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_durable(&self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
+        let operation = Operation::Write { durable: true };
+        self.run(operation, offset, data.len() as u64, Data::Write(data))
+    }
+
+    /// Puts everything that was written before on stable storage.
+    ///
+    /// # Errors
+    /// [`RequestError::Device`].
+    pub fn flush(&self) -> Result<(), RequestError> {
+        self.run(Operation::Flush, 0, 0, Data::None)
+    }
+
+    /// Makes `length` bytes at `offset` read as zeroes.
+    ///
+    /// # Errors
+    /// [`RequestError`]; part of the range may be zero.
+    pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), RequestError> {
+        let operation = Operation::WriteZeroes {
+            deallocate: false,
+            durable: false,
+        };
+        self.run(operation, offset, length, Data::None)
+    }
+
+    /// Gives `length` bytes at `offset` back: their content is no longer needed.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn discard(&self, offset: u64, length: u64) -> Result<(), RequestError> {
+        self.run(Operation::Deallocate, offset, length, Data::None)
+    }
+
+    /// Compares `data` with what is at `offset`.
+    ///
+    /// # Errors
+    /// [`BlockError::CompareFailure`] where they differ, and as [`read`](Self::read).
+    pub fn compare(&self, offset: u64, data: &[u8]) -> Result<(), RequestError> {
+        let length = data.len() as u64;
+        self.run(Operation::Compare, offset, length, Data::Write(data))
+    }
+
+    /// Lets the device read `length` bytes at `offset` without sending them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn verify(&self, offset: u64, length: u64) -> Result<(), RequestError> {
+        self.run(Operation::Verify, offset, length, Data::None)
+    }
+
+    fn check(&self, offset: u64, length: u64) -> Result<(), RequestError> {
+        let geometry = self.inner.remote.geometry();
+        if geometry.blocks == 0 {
+            return Err(BlockError::Gone.into());
+        }
+        let block_bytes = geometry.block_bytes;
+        for (what, value) in [("offset", offset), ("length", length)] {
+            if !value.is_multiple_of(u64::from(block_bytes)) {
+                return Err(RequestError::Alignment {
+                    what,
+                    value,
+                    block_bytes,
+                });
+            }
+        }
+        let size = geometry.bytes();
+        if offset.checked_add(length).is_none_or(|end| end > size) {
+            return Err(RequestError::OutOfRange {
+                offset,
+                length,
+                size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Splits a call into requests, keeps a few of them under way, and waits for all.
+    fn run(
+        &self,
+        operation: Operation,
+        offset: u64,
+        length: u64,
+        mut data: Data<'_>,
+    ) -> Result<(), RequestError> {
+        self.check(offset, length)?;
+        let flush = operation == Operation::Flush;
+        if length == 0 && !flush {
+            return Ok(());
+        }
+        let step = if operation.has_data() {
+            u64::from(self.inner.remote.capabilities().max_transfer_bytes)
+        } else {
+            // Blocks of a request are counted in 32 bits.
+            u64::from(u32::MAX / 2 + 1) * u64::from(self.block_bytes())
+        };
+        let pieces = usize::try_from(length.div_ceil(step)).expect("a length in memory");
+        let pieces = pieces.max(1);
+        let (reply, replies) = channel();
+        let mut next = 0;
+        let mut out = 0;
+        let mut failed = None;
+        while next < pieces || out > 0 {
+            while failed.is_none() && next < pieces && out < PIECES_IN_FLIGHT {
+                let at = next as u64 * step;
+                let size = step.min(length - at);
+                self.send_piece(operation, offset, at, size, next, &data, &reply)?;
+                next += 1;
+                out += 1;
+            }
+            if out == 0 {
+                break;
+            }
+            let answer = wait(&replies)?;
+            out -= 1;
+            match answer.result {
+                Ok(()) => data.take(answer.piece as u64 * step, &answer.data),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn send_piece(
+        &self,
+        operation: Operation,
+        offset: u64,
+        at: u64,
+        size: u64,
+        piece: usize,
+        data: &Data<'_>,
+        reply: &Sender<BlockingReply>,
+    ) -> Result<(), RequestError> {
+        let block = u64::from(self.block_bytes());
+        let request = BlockingRequest {
+            piece,
+            operation,
+            lba: Lba((offset + at) / block),
+            blocks: u32::try_from(size / block).expect("a step has fewer than 2^32 blocks"),
+            data: data.piece(at, size),
+            reply: reply.clone(),
+        };
+        let message = Message::Request(self.inner.id, request);
+        self.inner
+            .host()
+            .send(message)
+            .map_err(|_| RequestError::Closed)
+    }
+}
+
+/// Waits for the next answer. We hold a sender ourselves, so only the thread's end could make us
+/// wait for ever; it answers everything before it ends.
+fn wait(replies: &Receiver<BlockingReply>) -> Result<BlockingReply, RequestError> {
+    replies.recv().map_err(|_| RequestError::Closed)
+}
+
+/// The caller's memory.
+enum Data<'a> {
+    None,
+    Read(&'a mut [u8]),
+    Write(&'a [u8]),
+}
+
+impl Data<'_> {
+    /// What the thread gets for a piece: a copy of what is written, or room for what is read.
+    fn piece(&self, at: u64, size: u64) -> Vec<u8> {
+        let range = |at: u64| usize::try_from(at).expect("an offset in memory");
+        match self {
+            Self::None => Vec::new(),
+            Self::Read(_) => vec![0; range(size)],
+            Self::Write(data) => data[range(at)..range(at + size)].to_vec(),
+        }
+    }
+
+    /// Takes over what was read.
+    fn take(&mut self, at: u64, bytes: &[u8]) {
+        if let Self::Read(data) = self {
+            let at = usize::try_from(at).expect("an offset in memory");
+            data[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The programmer's interface: a [`Host`] with a dataplane thread of its own, blocking calls on a
+//! [`Namespace`], and a [`Queue`] for those who want their completions themselves.
+//!
+//! The thread owns the admin queues of all controllers (so keep-alives are sent whatever the
+//! program does) and the lanes of blocking requests. It must never block on a caller.
+
+mod blocking;
+mod queue;
+mod service;
+
+pub use blocking::{Namespace, Subsystem};
+pub use queue::{Completions, Queue, QueueOptions};
+
+use crate::association::{Association, Phase};
+use crate::controller::Controller;
+use crate::error::{ConnectionError, HostError};
+use crate::info::{DiscoveryEntry, SubsystemKind};
+use crate::limits::{CONTROLLERS_MAX, REFERRAL_DEPTH_MAX, REFERRALS_MAX};
+use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
+use base::Nanos;
+use base::units::{KIB, MIB};
+use reactor::uring::UringDriver;
+use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions};
+use service::{ClientService, Message};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use wire::nvme::Nqn;
+use wire::tcp::limits::{DISCOVERY_PORT, IO_PORT};
+
+/// How a [`Host`] is made. Every method changes one option; [`build`](Self::build) starts it.
+#[derive(Clone, Debug)]
+pub struct HostBuilder {
+    identity: Option<HostIdentity>,
+    nqn: Option<String>,
+    poll: PollPolicy,
+    template: ConnectOptions,
+}
+
+impl HostBuilder {
+    /// The name that targets know this host by. Without it each process gets one of its own.
+    #[must_use]
+    pub fn nqn(mut self, nqn: impl Into<String>) -> Self {
+        self.nqn = Some(nqn.into());
+        self
+    }
+
+    /// Name and identifier, both given.
+    #[must_use]
+    pub fn identity(mut self, identity: HostIdentity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Ask for digests of headers and of data: damage on the way is noticed, at some cost.
+    #[must_use]
+    pub fn digests(mut self, header: bool, data: bool) -> Self {
+        self.template.header_digest = header;
+        self.template.data_digest = data;
+        self
+    }
+
+    /// I/O queues of each core, and commands outstanding on each.
+    #[must_use]
+    pub fn queues(mut self, queues: u16, depth: u16) -> Self {
+        self.template.queues = queues;
+        self.template.depth = depth;
+        self
+    }
+
+    /// The keep-alive time-out; zero turns keep-alive off.
+    #[must_use]
+    pub fn keep_alive(mut self, timeout: Duration) -> Self {
+        self.template.keep_alive = timeout.into();
+        self
+    }
+
+    /// How long a command may take before it is aborted.
+    #[must_use]
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.template.command_timeout = timeout.into();
+        self
+    }
+
+    /// How long each step of connecting may take.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.template.connect_timeout = timeout.into();
+        self
+    }
+
+    /// Shortest and longest wait before a reconnect.
+    #[must_use]
+    pub fn reconnect_delay(mut self, min: Duration, max: Duration) -> Self {
+        self.template.reconnect_delay_min = min.into();
+        self.template.reconnect_delay_max = max.into();
+        self
+    }
+
+    /// After so long without a connection requests fail; `None` waits for ever.
+    #[must_use]
+    pub fn loss_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.template.loss_timeout = timeout.map(Nanos::from);
+        self
+    }
+
+    /// When writes that were lost with a connection may be sent again.
+    #[must_use]
+    pub fn replay(mut self, policy: ReplayPolicy) -> Self {
+        self.template.replay = policy;
+        self
+    }
+
+    /// Whether the host's thread polls while it is idle.
+    #[must_use]
+    pub fn poll(mut self, poll: PollPolicy) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// How sockets are set up.
+    #[must_use]
+    pub fn socket(mut self, options: SocketOptions) -> Self {
+        self.template.socket = options;
+        self
+    }
+
+    /// Starts the host's thread.
+    ///
+    /// # Errors
+    /// When an option is out of range, or the machine refuses a thread or an io_uring.
+    pub fn build(self) -> Result<Host, HostError> {
+        let identity = match (self.identity, self.nqn) {
+            (Some(identity), _) => identity,
+            (None, Some(nqn)) => HostIdentity::from_nqn(&nqn)?,
+            (None, None) => HostIdentity::generate(),
+        };
+        let mut template = self.template;
+        template.host = identity;
+        template.check()?;
+        let (thread, sender) = start_thread(self.poll)?;
+        let inner = HostInner {
+            template,
+            poll: self.poll,
+            sender,
+            controllers: AtomicUsize::new(0),
+            thread: Some(thread),
+        };
+        Ok(Host {
+            inner: Arc::new(inner),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct HostInner {
+    template: ConnectOptions,
+    poll: PollPolicy,
+    sender: MailboxSender<Message>,
+    controllers: AtomicUsize,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HostInner {
+    /// Hands the thread a message; waits while its mailbox is full.
+    fn send(&self, mut message: Message) -> Result<(), HostError> {
+        loop {
+            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                return Err(HostError::Closed);
+            }
+            match self.sender.send(message) {
+                Ok(()) => return Ok(()),
+                Err(back) => message = back,
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+impl Drop for HostInner {
+    fn drop(&mut self) {
+        let told = self.send(Message::Shutdown);
+        if let (Ok(()), Some(thread)) = (told, self.thread.take()) {
+            // It ends within the time that a shutdown may take; a panic of it was reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An NVMe/TCP host. Cheap to clone; closed when the last clone, and everything that was made with
+/// it, is dropped.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let host = host::Host::builder().build()?;
+/// let subsystem = host.connect("127.0.0.1:4420", "nqn.2026-11.io.switchyard:default")?;
+/// let namespace = subsystem.namespace(1)?;
+/// namespace.write(0, &[7; 4096])?;
+/// let mut data = [0; 4096];
+/// namespace.read(0, &mut data)?;
+/// assert_eq!(data, [7; 4096]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Host {
+    inner: Arc<HostInner>,
+}
+
+impl Host {
+    /// The options of a new host, all at their defaults.
+    #[must_use]
+    pub fn builder() -> HostBuilder {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let template = ConnectOptions::new(nowhere, Nqn::discovery(), HostIdentity::generate());
+        HostBuilder {
+            identity: None,
+            nqn: None,
+            poll: PollPolicy::Auto,
+            template,
+        }
+    }
+
+    /// Who we are.
+    #[must_use]
+    pub fn identity(&self) -> &HostIdentity {
+        &self.inner.template.host
+    }
+
+    /// The options that [`connect_with`](Self::connect_with) takes, for this target.
+    ///
+    /// # Errors
+    /// When the address or the name cannot be understood.
+    pub fn options(&self, address: &str, subsystem: &str) -> Result<ConnectOptions, HostError> {
+        let mut options = self.inner.template.clone();
+        options.address = resolve(address, IO_PORT)?;
+        options.subsystem = parse_nqn(subsystem)?;
+        Ok(options)
+    }
+
+    /// Connects to a subsystem; `address` is `HOST:PORT`.
+    ///
+    /// # Errors
+    /// [`HostError::Connection`] says what the target, or the way to it, did not do.
+    pub fn connect(&self, address: &str, subsystem: &str) -> Result<Subsystem, HostError> {
+        self.connect_with(self.options(address, subsystem)?)
+    }
+
+    /// Connects with options of its own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and [`HostError::Option`].
+    pub fn connect_with(&self, options: ConnectOptions) -> Result<Subsystem, HostError> {
+        options.check()?;
+        let before = self.inner.controllers.fetch_add(1, Ordering::Relaxed);
+        let subsystem = Subsystem::new(self.clone(), Controller::associate(options));
+        if before >= CONTROLLERS_MAX {
+            return Err(HostError::Limit(
+                "this host has 256 controllers already; drop one, or make another host",
+            ));
+        }
+        self.settle(subsystem.association())?;
+        Ok(subsystem)
+    }
+
+    /// Lets the thread run the association, and waits until it is live.
+    fn settle(&self, association: &Arc<Association>) -> Result<(), HostError> {
+        let options = association.options();
+        self.inner.send(Message::Connect(Arc::clone(association)))?;
+        // TCP, ICResp, Connect, and a few admin commands, each with that time-out.
+        let limit = Duration::from(options.connect_timeout) * 8;
+        match association.wait_settled(limit) {
+            Phase::Live => Ok(()),
+            Phase::Gone => Err(association
+                .last_error()
+                .map_or(HostError::Closed, HostError::Connection)),
+            Phase::Connecting | Phase::Recovering => {
+                association.close();
+                let error = association.last_error();
+                Err(error
+                    .unwrap_or(ConnectionError::TimedOut {
+                        address: options.address,
+                        what: "the set-up of the controller",
+                        seconds: limit.as_secs(),
+                    })
+                    .into())
+            }
+        }
+    }
+
+    /// Asks a discovery controller what there is, and every one that it refers to; duplicates are
+    /// left out. `[NVMe Base 2.0 §3.1.2.3]`
+    ///
+    /// # Errors
+    /// When the first controller does not answer. One that was referred to and does not is left
+    /// out: it may be down, and the rest is still true.
+    pub fn discover(&self, address: &str) -> Result<Vec<DiscoveryEntry>, HostError> {
+        let first = resolve(address, DISCOVERY_PORT)?;
+        let mut entries = self.discover_one(first)?;
+        let mut asked = BTreeSet::from([first]);
+        let mut level = referrals(&entries);
+        for _ in 0..REFERRAL_DEPTH_MAX {
+            let mut next = Vec::new();
+            for address in level {
+                if asked.len() >= REFERRALS_MAX || !asked.insert(address) {
+                    continue;
+                }
+                if let Ok(more) = self.discover_one(address) {
+                    next.extend(referrals(&more));
+                    for entry in more {
+                        if !entries.contains(&entry) {
+                            entries.push(entry);
+                        }
+                    }
+                }
+            }
+            level = next;
+        }
+        Ok(entries)
+    }
+
+    fn discover_one(&self, address: SocketAddr) -> Result<Vec<DiscoveryEntry>, HostError> {
+        let mut options = self.inner.template.clone();
+        options.address = address;
+        options.subsystem = Nqn::discovery();
+        // Asked once and left: there is nothing to keep alive.
+        options.keep_alive = Nanos::ZERO;
+        let association = Controller::associate(options);
+        self.settle(&association)?;
+        let log = association.discovery_log();
+        association.close();
+        Ok(log)
+    }
+}
+
+/// Asks a discovery controller at `address` what there is, as `identity`.
+///
+/// # Errors
+/// As [`Host::discover`].
+pub fn discover(address: &str, identity: &HostIdentity) -> Result<Vec<DiscoveryEntry>, HostError> {
+    let host = Host::builder().identity(identity.clone()).build()?;
+    host.discover(address)
+}
+
+fn referrals(entries: &[DiscoveryEntry]) -> Vec<SocketAddr> {
+    let referrals = entries
+        .iter()
+        .filter(|entry| entry.kind == SubsystemKind::Referral);
+    referrals.filter_map(|entry| entry.socket_address).collect()
+}
+
+/// Buffers of the host's thread: a few requests of each size; blocking callers wait for one.
+fn driver_options() -> reactor::uring::Options {
+    let class = |bytes, count| BufferClass { bytes, count };
+    reactor::uring::Options {
+        buffers: vec![class(4 * KIB, 512), class(64 * KIB, 128), class(MIB, 32)],
+        sockets: CONTROLLERS_MAX * 4,
+        file_operations: 16,
+    }
+}
+
+type Started = Result<MailboxSender<Message>, reactor::uring::SetupError>;
+
+/// Starts the dataplane thread. The driver must be made on the thread that uses it.
+fn start_thread(poll: PollPolicy) -> Result<(JoinHandle<()>, MailboxSender<Message>), HostError> {
+    let (started, starting) = mpsc::channel::<Started>();
+    let run = move || {
+        let driver = match UringDriver::new(&driver_options()) {
+            Ok(driver) => driver,
+            Err(error) => {
+                let _ = started.send(Err(error));
+                return;
+            }
+        };
+        let mut core = Core::new(driver, ClientService::new(), poll);
+        if started.send(Ok(core.sender())).is_ok() {
+            // A broken ring ends the thread; every caller then hears that the host is closed.
+            let _ = core.run();
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name("switchyard-host".into())
+        .spawn(run)
+        .map_err(|source| HostError::Io {
+            what: "cannot start a thread",
+            source,
+        })?;
+    let sender = starting.recv().map_err(|_| HostError::Closed)??;
+    Ok((thread, sender))
+}

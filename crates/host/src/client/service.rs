@@ -1,0 +1,255 @@
+//! The work of a host's thread: controllers, and channels for blocking requests.
+
+use crate::association::Association;
+use crate::channel::RemoteChannel;
+use crate::controller::Controller;
+use crate::limits::BLOCKING_REQUESTS_MAX;
+use crate::namespace::RemoteNamespace;
+use base::units::Lba;
+use base::{Slab, SlabKey, Time};
+use block::{BlockError, Channel, Operation, Request, Submit};
+use reactor::{Completion, Context, IoSlice, Service};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// What callers tell the thread.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Run this association.
+    Connect(Arc<Association>),
+    /// Open a channel under this number.
+    Open(u64, RemoteNamespace),
+    /// Close the channel with this number.
+    Release(u64),
+    /// Do this on the channel with this number.
+    Request(u64, BlockingRequest),
+    /// Close everything and end.
+    Shutdown,
+}
+
+/// A piece of a blocking call.
+#[derive(Debug)]
+pub(super) struct BlockingRequest {
+    /// The caller's name for it.
+    pub(super) piece: usize,
+    pub(super) operation: Operation,
+    pub(super) lba: Lba,
+    pub(super) blocks: u32,
+    /// What to write or compare; room for what is read.
+    pub(super) data: Vec<u8>,
+    pub(super) reply: Sender<BlockingReply>,
+}
+
+/// The answer to a piece.
+#[derive(Debug)]
+pub(super) struct BlockingReply {
+    pub(super) piece: usize,
+    pub(super) result: Result<(), BlockError>,
+    pub(super) data: Vec<u8>,
+}
+
+impl BlockingRequest {
+    fn answer(self, result: Result<(), BlockError>) {
+        let reply = BlockingReply {
+            piece: self.piece,
+            result,
+            data: self.data,
+        };
+        // A caller that gave up does not want to know.
+        let _ = self.reply.send(reply);
+    }
+}
+
+#[derive(Debug)]
+struct OpenChannel {
+    channel: RemoteChannel,
+    /// Requests that found no place, in order.
+    backlog: VecDeque<BlockingRequest>,
+    closing: bool,
+}
+
+/// The service of a host's thread.
+#[derive(Debug)]
+pub(super) struct ClientService {
+    controllers: Vec<Controller>,
+    channels: BTreeMap<u64, OpenChannel>,
+    requests: Slab<BlockingRequest>,
+    shutting_down: bool,
+}
+
+impl ClientService {
+    pub(super) fn new() -> Self {
+        Self {
+            controllers: Vec::new(),
+            channels: BTreeMap::new(),
+            requests: Slab::with_capacity(BLOCKING_REQUESTS_MAX),
+            shutting_down: false,
+        }
+    }
+
+    fn open(&mut self, id: u64, namespace: &RemoteNamespace, cx: &mut Context<'_>) {
+        if let Ok(channel) = namespace.open_remote(cx.driver) {
+            let open = OpenChannel {
+                channel,
+                backlog: VecDeque::new(),
+                closing: false,
+            };
+            self.channels.insert(id, open);
+        }
+    }
+}
+
+impl OpenChannel {
+    /// Hands the channel what waits, as far as it takes it.
+    fn submit(&mut self, requests: &mut Slab<BlockingRequest>, cx: &mut Context<'_>) {
+        while let Some(request) = self.backlog.pop_front() {
+            if self.closing {
+                request.answer(Err(BlockError::Aborted));
+                continue;
+            }
+            let data = match slice_for(&request, cx) {
+                Ok(data) => data,
+                Err(NoBuffer) => {
+                    self.backlog.push_front(request);
+                    break;
+                }
+            };
+            let (operation, lba, blocks) = (request.operation, request.lba, request.blocks);
+            let key = match requests.insert(request) {
+                Ok(key) => key,
+                Err(request) => {
+                    self.backlog.push_front(request);
+                    break;
+                }
+            };
+            let request = Request {
+                tag: u64::from(key.index) << 8 | u64::from(key.generation),
+                operation,
+                lba,
+                blocks,
+                data,
+            };
+            match self.channel.submit(request, cx) {
+                Submit::Queued => {}
+                Submit::Done(done) => finish(requests, done),
+                Submit::Busy(_) => {
+                    if let Some(request) = requests.remove(key) {
+                        self.backlog.push_front(request);
+                    }
+                    break;
+                }
+            }
+        }
+        self.channel.kick(cx);
+    }
+}
+
+/// All buffers of the size are taken.
+struct NoBuffer;
+
+fn slice_for(request: &BlockingRequest, cx: &mut Context<'_>) -> Result<Option<IoSlice>, NoBuffer> {
+    if !request.operation.has_data() {
+        return Ok(None);
+    }
+    let length = request.data.len();
+    let buffer = cx.driver.buffers().take(length).ok_or(NoBuffer)?;
+    let mut slice = IoSlice::from_buffer(buffer, length);
+    if request.operation != Operation::Read {
+        slice.copy_in(0, &request.data);
+    }
+    Ok(Some(slice))
+}
+
+fn finish(requests: &mut Slab<BlockingRequest>, done: block::Completion) {
+    let key = SlabKey {
+        index: u32::try_from(done.tag >> 8).expect("we made the tag of a key"),
+        generation: u8::try_from(done.tag & 0xff).expect("one byte"),
+    };
+    let Some(mut request) = requests.remove(key) else {
+        return;
+    };
+    if let (Operation::Read, Ok(()), Some(data)) = (request.operation, done.result, &done.data) {
+        data.copy_out(0, &mut request.data);
+    }
+    request.answer(done.result);
+}
+
+impl Service for ClientService {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let room = completion.key.room;
+        let mut controllers = self.controllers.iter_mut();
+        if let Some(controller) = controllers.find(|controller| controller.owns(room)) {
+            return controller.complete(completion, cx);
+        }
+        let mut channels = self.channels.values_mut();
+        if let Some(open) = channels.find(|open| open.channel.owns(room)) {
+            open.channel.complete(completion, cx);
+        }
+    }
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::Connect(association) => {
+                let controller = Controller::new(association, cx.driver);
+                self.controllers.push(controller);
+            }
+            Message::Open(id, namespace) => self.open(id, &namespace, cx),
+            Message::Release(id) => {
+                if let Some(open) = self.channels.get_mut(&id) {
+                    open.closing = true;
+                    open.channel.close(cx);
+                }
+            }
+            Message::Request(id, request) => match self.channels.get_mut(&id) {
+                Some(open) => open.backlog.push_back(request),
+                None => request.answer(Err(BlockError::Gone)),
+            },
+            Message::Shutdown => {
+                self.shutting_down = true;
+                for open in self.channels.values_mut() {
+                    open.closing = true;
+                    open.channel.close(cx);
+                }
+                for controller in &self.controllers {
+                    controller.association().close();
+                }
+            }
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        for controller in &mut self.controllers {
+            controller.tick(cx);
+        }
+        self.controllers.retain(|controller| !controller.closed());
+        for open in self.channels.values_mut() {
+            open.channel.tick(cx);
+            loop {
+                open.submit(&mut self.requests, cx);
+                let mut reaped = false;
+                while let Some(done) = open.channel.reap() {
+                    reaped = true;
+                    finish(&mut self.requests, done);
+                }
+                if !reaped || open.backlog.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.channels
+            .retain(|_, open| !(open.closing && open.channel.closed()));
+    }
+
+    fn deadline(&self) -> Time {
+        let controllers = self.controllers.iter().map(Controller::deadline);
+        let channels = self.channels.values().map(|open| open.channel.deadline());
+        controllers.chain(channels).min().unwrap_or(Time::NEVER)
+    }
+
+    fn finished(&self) -> bool {
+        self.shutting_down && self.controllers.is_empty() && self.channels.is_empty()
+    }
+}

@@ -1,0 +1,514 @@
+//! The controller as a host sees it: the admin queue, and with it the association.
+//!
+//! Owns the admin connection; sets the controller up, keeps it alive, hears its events, aborts what
+//! takes too long, and makes everything anew after a loss. It runs on any core, on any driver: its
+//! owner passes completions on, and calls [`Controller::tick`] each turn. Channels follow it
+//! through the [`Association`]. It must never announce a new association while connections of the
+//! old one may still be open here.
+
+mod inquiry;
+mod setup;
+
+use crate::association::{Association, Epoch, Phase};
+use crate::error::ConnectionError;
+use crate::inflight::{Exchange, Finished, Outcome};
+use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, SHUTDOWN_TIME, STABLE_TIME, STATUS_POLL};
+use crate::options::ConnectOptions;
+use crate::recovery::Backoff;
+use crate::tcp::{Join, Qpair, QpairConfig};
+use base::{Nanos, Time};
+use inquiry::Inquiry;
+use reactor::{Context, Driver, IoSlice, Room};
+use setup::Setup;
+use std::sync::Arc;
+use wire::fabrics::{
+    ConnectData, FabricsCommand, Property, PropertyGet, PropertySet, PropertySize,
+};
+use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion};
+
+/// What state a controller is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerState {
+    /// The admin queue is being connected.
+    Connecting,
+    /// The controller is being enabled and identified.
+    SettingUp,
+    /// Requests flow.
+    Live,
+    /// The association is lost; connections of it are being closed.
+    Draining,
+    /// The next attempt comes later.
+    Waiting,
+    /// The controller is being shut down.
+    ShuttingDown,
+    /// It is over.
+    Closed,
+}
+
+/// What an admin command was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+enum Purpose {
+    SetUp = 0,
+    KeepAlive = 1,
+    Event = 2,
+    Abort = 3,
+    Inquiry = 4,
+    ShutDown = 5,
+}
+
+/// How long connections of channels may take to close before the next association is made anyway.
+/// A channel whose core does not run cannot close; it closes before it sends anything again.
+const CHANNELS_CLOSE_TIME: Nanos = Nanos::from_secs(1);
+
+/// One controller of a remote subsystem, from the host's side.
+#[derive(Debug)]
+pub struct Controller {
+    association: Arc<Association>,
+    room: Room,
+    waker: u64,
+    qpair: Qpair,
+    state: ControllerState,
+    setup: Setup,
+    inquiry: Option<Inquiry>,
+    /// Namespaces or the discovery log changed while they were being read.
+    ask_again: bool,
+    backoff: Backoff,
+    generation: u64,
+    /// When the state has lasted too long, or its next step is due.
+    deadline: Time,
+    /// When the state must be over.
+    limit: Time,
+    lost_at: Option<Time>,
+    live_at: Time,
+    keep_alive_at: Time,
+    keep_alive_out: bool,
+    aborts_out: usize,
+    traffic_based: bool,
+    events: bool,
+}
+
+impl Controller {
+    /// A controller that starts to connect at its first [`tick`](Self::tick), on `driver`.
+    #[must_use]
+    pub fn new(association: Arc<Association>, driver: &mut dyn Driver) -> Self {
+        let options = association.options();
+        let room = driver.room();
+        let qpair = Qpair::new(qpair_config(options, true), room, 0, ADMIN_DEPTH);
+        let backoff = Backoff::new(
+            options.reconnect_delay_min,
+            options.reconnect_delay_max,
+            options.seed,
+        );
+        let waker = association.add_waker(driver.waker());
+        Self {
+            room,
+            waker,
+            qpair,
+            state: ControllerState::Waiting,
+            setup: Setup::default(),
+            inquiry: None,
+            ask_again: false,
+            backoff,
+            generation: 0,
+            deadline: Time::ZERO,
+            limit: Time::NEVER,
+            lost_at: None,
+            live_at: Time::ZERO,
+            keep_alive_at: Time::NEVER,
+            keep_alive_out: false,
+            aborts_out: 0,
+            traffic_based: false,
+            events: false,
+            association,
+        }
+    }
+
+    /// Begins an association with these options. Give the result to [`Self::new`].
+    #[must_use]
+    pub fn associate(options: ConnectOptions) -> Arc<Association> {
+        Association::new(options)
+    }
+
+    /// What it shares with its channels.
+    #[must_use]
+    pub fn association(&self) -> &Arc<Association> {
+        &self.association
+    }
+
+    /// The state now.
+    #[must_use]
+    pub fn state(&self) -> ControllerState {
+        self.state
+    }
+
+    /// Whether an operation of this room is the controller's.
+    #[must_use]
+    pub fn owns(&self, room: Room) -> bool {
+        room == self.room
+    }
+
+    /// Whether nothing of it is left in the driver.
+    #[must_use]
+    pub fn closed(&self) -> bool {
+        self.state == ControllerState::Closed
+    }
+
+    fn options(&self) -> &ConnectOptions {
+        self.association.options()
+    }
+
+    /// An operation of the controller has completed.
+    pub fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.qpair.apply(completion, cx);
+        self.proceed(cx);
+    }
+
+    /// Follows the admin queue: its state first, then what was answered on it.
+    fn proceed(&mut self, cx: &mut Context<'_>) {
+        if self.state == ControllerState::Connecting && self.qpair.is_live() {
+            self.begin_setup(cx);
+        }
+        while let Some(finished) = self.qpair.table().finished.pop_front() {
+            self.finished(finished, cx);
+        }
+        let over = !matches!(
+            self.state,
+            ControllerState::Draining | ControllerState::Waiting | ControllerState::Closed
+        );
+        if over && (self.qpair.is_closed() || self.qpair.is_ending()) {
+            let error = self.qpair.take_error();
+            self.lose(error, cx);
+        }
+        self.qpair.pump(cx);
+    }
+
+    fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
+        let Outcome::Answered(completion) = finished.outcome else {
+            return;
+        };
+        let data = finished.exchange.data;
+        let data = data.as_ref().and_then(IoSlice::bytes).unwrap_or_default();
+        match finished.exchange.tag {
+            tag if tag == Purpose::SetUp as u64 => self.set_up_answered(&completion, data, cx),
+            tag if tag == Purpose::KeepAlive as u64 => self.keep_alive_out = false,
+            tag if tag == Purpose::Event as u64 => self.event(&completion, cx),
+            tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
+            tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
+            _ => self.shut_down_answered(&completion, cx),
+        }
+    }
+
+    /// Fires what is due; called once each turn of the core.
+    pub fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.qpair.tick(cx) {
+            self.look_for_timeouts(cx);
+        }
+        if self.association.is_closing() {
+            self.begin_shut_down(cx);
+        }
+        match self.state {
+            ControllerState::Waiting if self.deadline <= cx.now => self.connect(cx),
+            ControllerState::SettingUp if self.deadline <= cx.now => self.poll_ready(cx),
+            ControllerState::Live => self.keep(cx),
+            ControllerState::Draining => self.drained(cx),
+            ControllerState::ShuttingDown => self.shutting_down(cx),
+            _ => {}
+        }
+        self.proceed(cx);
+    }
+
+    /// When [`tick`](Self::tick) must run at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Time {
+        let own = match self.state {
+            ControllerState::Live => self.keep_alive_at,
+            ControllerState::Closed => return Time::NEVER,
+            _ => self.deadline,
+        };
+        own.min(self.limit).min(self.qpair.deadline())
+    }
+
+    fn connect(&mut self, cx: &mut Context<'_>) {
+        let options = self.association.options();
+        let data = ConnectData::new(
+            options.host.id,
+            ConnectData::CNTLID_DYNAMIC,
+            &options.subsystem,
+            &options.host.nqn,
+        );
+        let join = Join {
+            queue_id: 0,
+            sq_size: ADMIN_DEPTH,
+            keep_alive_ms: u32::try_from(options.keep_alive.as_millis()).unwrap_or(u32::MAX),
+            data: Box::new(data),
+            // Nothing that we send on the admin queue carries data.
+            in_capsule_bytes: 0,
+        };
+        self.enter(ControllerState::Connecting, Time::NEVER);
+        self.qpair.open(join, cx);
+    }
+
+    fn enter(&mut self, state: ControllerState, deadline: Time) {
+        self.state = state;
+        self.deadline = deadline;
+        self.limit = Time::NEVER;
+    }
+
+    /// Sends an admin command; without a buffer or a slot for it the association is lost, as with
+    /// any other trouble.
+    fn ask(
+        &mut self,
+        purpose: Purpose,
+        command: wire::nvme::Command,
+        data_bytes: usize,
+        cx: &mut Context<'_>,
+    ) {
+        let mut data = None;
+        if data_bytes > 0 {
+            let Some(buffer) = cx.driver.buffers().take(data_bytes) else {
+                return self.lose(Some(ConnectionError::Unusable("no buffer is free")), cx);
+            };
+            data = Some(IoSlice::from_buffer(buffer, data_bytes));
+        }
+        let exchange = Exchange::admin(purpose as u64, command, data);
+        let result = if purpose == Purpose::Event {
+            self.qpair.start_until(exchange, Time::NEVER)
+        } else {
+            self.qpair.start(exchange, cx.now)
+        };
+        if result.is_err() {
+            self.lose(None, cx);
+        }
+    }
+
+    fn ask_fabrics(&mut self, purpose: Purpose, command: &FabricsCommand, cx: &mut Context<'_>) {
+        self.ask(purpose, command.encode(0), 0, cx);
+    }
+
+    fn ask_admin(
+        &mut self,
+        purpose: Purpose,
+        command: &AdminCommand,
+        data_bytes: usize,
+        cx: &mut Context<'_>,
+    ) {
+        self.ask(purpose, command.encode(0), data_bytes, cx);
+    }
+
+    /// The association works: channels may open their queues.
+    fn go_live(&mut self, cx: &mut Context<'_>) {
+        self.enter(ControllerState::Live, Time::NEVER);
+        self.generation += 1;
+        self.lost_at = None;
+        self.live_at = cx.now;
+        self.keep_alive_out = false;
+        self.aborts_out = 0;
+        self.keep_alive_at = self.next_keep_alive(cx.now);
+        if self.events {
+            self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
+        }
+        self.association.set_epoch(Epoch {
+            generation: self.generation,
+            phase: Phase::Live,
+        });
+    }
+
+    fn next_keep_alive(&self, now: Time) -> Time {
+        match self.options().keep_alive {
+            Nanos::ZERO => Time::NEVER,
+            keep_alive => now + Nanos(keep_alive.0 / 2),
+        }
+    }
+
+    /// While live: keep alive, abort, follow a loss that a channel noticed.
+    fn keep(&mut self, cx: &mut Context<'_>) {
+        if self.association.phase() == Phase::Recovering {
+            return self.lose(None, cx);
+        }
+        for request in self.association.take_aborts() {
+            if request.generation != self.generation || self.aborts_out >= ABORTS_MAX {
+                continue;
+            }
+            self.aborts_out += 1;
+            let abort = Abort {
+                sq_id: request.queue_id,
+                cid: request.cid,
+            };
+            self.ask_admin(Purpose::Abort, &AdminCommand::Abort(abort), 0, cx);
+        }
+        if self.keep_alive_at > cx.now || self.state != ControllerState::Live {
+            return;
+        }
+        // [NVMe Base 2.0 §3.9]: where traffic counts, a busy association needs no more of it.
+        let own = self.qpair.take_traffic();
+        let busy = self.traffic_based && (self.association.take_traffic() || own);
+        if !self.keep_alive_out && !busy {
+            self.keep_alive_out = true;
+            self.ask_admin(Purpose::KeepAlive, &AdminCommand::KeepAlive, 0, cx);
+        }
+        self.keep_alive_at = self.next_keep_alive(cx.now);
+    }
+
+    fn look_for_timeouts(&mut self, cx: &mut Context<'_>) {
+        if self.qpair.table().overdue(0, cx.now).is_some() {
+            let options = self.options();
+            let error = ConnectionError::TimedOut {
+                address: options.address,
+                what: "an admin command",
+                seconds: options.connect_timeout.0 / 1_000_000_000,
+            };
+            self.qpair.fail(error, cx);
+        }
+    }
+
+    /// Something happened at the controller. `[NVMe Base 2.0 §5.2]`
+    fn event(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        if !completion.status.is_success() {
+            self.events = false;
+            return;
+        }
+        let event = AsyncEvent::from_dword(completion.dword0());
+        if matches!(
+            event,
+            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED | AsyncEvent::DISCOVERY_LOG_CHANGE
+        ) {
+            self.look_again(cx);
+        }
+        self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
+    }
+
+    /// The association is lost: close what is left of it, then try again.
+    fn lose(&mut self, error: Option<ConnectionError>, cx: &mut Context<'_>) {
+        let shutting_down = self.state == ControllerState::ShuttingDown;
+        if self.state == ControllerState::Live {
+            self.association.report_lost(self.generation, error);
+        } else {
+            self.association.set_error(error);
+        }
+        self.lost_at.get_or_insert(cx.now);
+        self.inquiry = None;
+        self.qpair.close(cx);
+        self.enter(ControllerState::Draining, cx.now + CHANNELS_CLOSE_TIME);
+        if shutting_down {
+            self.deadline = cx.now;
+        }
+        if self.live_at > Time::ZERO && cx.now.since(self.live_at) > STABLE_TIME {
+            self.backoff.reset();
+            self.live_at = Time::ZERO;
+        }
+    }
+
+    fn drained(&mut self, cx: &mut Context<'_>) {
+        if !self.qpair.is_closed() {
+            return;
+        }
+        if self.association.open_connections() > 0 && self.deadline > cx.now {
+            return;
+        }
+        let lost_for = cx.now.since(self.lost_at.unwrap_or(cx.now));
+        let error = self.association.last_error();
+        let refused = error.is_some_and(|error| error.is_permanent());
+        let hopeless = match self.association.phase() {
+            Phase::Gone => true,
+            // A first attempt that fails is the caller's to judge.
+            Phase::Connecting => !self.options().persistent || refused,
+            _ => {
+                let limit = self.options().loss_timeout;
+                limit.is_some_and(|limit| lost_for >= limit)
+            }
+        };
+        if hopeless || self.association.is_closing() {
+            return self.end();
+        }
+        let delay = self.backoff.next();
+        self.enter(ControllerState::Waiting, cx.now + delay);
+    }
+
+    fn end(&mut self) {
+        self.enter(ControllerState::Closed, Time::NEVER);
+        self.association.set_epoch(Epoch {
+            generation: self.generation,
+            phase: Phase::Gone,
+        });
+        self.association.remove_waker(self.waker);
+    }
+
+    /// Shuts down in order: first the channels, then the controller. `[NVMe Base 2.0 §3.6.1]`
+    fn begin_shut_down(&mut self, cx: &mut Context<'_>) {
+        match self.state {
+            ControllerState::Closed | ControllerState::ShuttingDown | ControllerState::Draining => {
+                return;
+            }
+            ControllerState::Waiting => return self.end(),
+            ControllerState::Connecting | ControllerState::SettingUp => {
+                return self.lose(None, cx);
+            }
+            ControllerState::Live => {}
+        }
+        self.association.set_epoch(Epoch {
+            generation: self.generation,
+            phase: Phase::Gone,
+        });
+        self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
+        self.limit = cx.now + SHUTDOWN_TIME;
+        self.setup.shutdown_asked = false;
+    }
+
+    fn shutting_down(&mut self, cx: &mut Context<'_>) {
+        if self.limit <= cx.now {
+            return self.lose(None, cx);
+        }
+        let channels_open = self.association.open_connections() > 0;
+        if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
+            self.setup.shutdown_asked = true;
+            self.deadline = Time::NEVER;
+            let normal = wire::fabrics::property::Configuration::ENABLE.with_shutdown(0b01);
+            let set = PropertySet {
+                size: PropertySize::Four,
+                property: Property::CC,
+                value: u64::from(normal.0),
+            };
+            self.ask_fabrics(Purpose::ShutDown, &FabricsCommand::PropertySet(set), cx);
+        } else if self.setup.shutdown_asked && self.deadline <= cx.now {
+            self.deadline = Time::NEVER;
+            self.ask_status(Purpose::ShutDown, cx);
+        }
+    }
+
+    fn ask_status(&mut self, purpose: Purpose, cx: &mut Context<'_>) {
+        let get = PropertyGet {
+            size: PropertySize::Four,
+            property: Property::CSTS,
+        };
+        self.ask_fabrics(purpose, &FabricsCommand::PropertyGet(get), cx);
+    }
+
+    fn shut_down_answered(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        if self.state != ControllerState::ShuttingDown {
+            return;
+        }
+        let status = wire::fabrics::property::ControllerStatus(completion.dword0());
+        // The answer to the Property Set has no value, so it never looks complete.
+        if !completion.status.is_success() || status.shutdown() == 0b10 {
+            return self.lose(None, cx);
+        }
+        self.deadline = cx.now + STATUS_POLL;
+    }
+}
+
+/// How a connection of this association is made.
+pub(crate) fn qpair_config(options: &ConnectOptions, admin: bool) -> QpairConfig {
+    QpairConfig {
+        address: options.address,
+        socket: options.socket.clone(),
+        header_digest: options.header_digest,
+        data_digest: options.data_digest,
+        step_timeout: options.connect_timeout,
+        command_timeout: if admin {
+            options.connect_timeout
+        } else {
+            options.command_timeout
+        },
+    }
+}

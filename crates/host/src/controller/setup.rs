@@ -1,0 +1,284 @@
+//! Enabling and identifying a controller, step by step. `[NVMe Base 2.0 §3.5.2]`
+
+use super::inquiry::{Inquiry, LogScan, NamespaceScan, Progress};
+use super::{Controller, ControllerState, Purpose};
+use crate::association::{Features, Parameters};
+use crate::error::ConnectionError;
+use crate::info::ControllerInfo;
+use crate::limits::{IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
+use base::{Nanos, Time};
+use reactor::Context;
+use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
+use wire::fabrics::{FabricsCommand, Property, PropertyGet, PropertySet, PropertySize};
+use wire::limits::IDENTIFY_BYTES;
+use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
+use wire::nvme::identify::Cns;
+use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
+
+/// Which step of the set-up is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    /// CAP is being read.
+    #[default]
+    Capabilities,
+    /// CC.EN is being set.
+    Enable,
+    /// CSTS.RDY is awaited.
+    Ready,
+    /// Identify Controller.
+    Identify,
+    /// Set Features: Number of Queues.
+    Queues,
+    /// Set Features: Asynchronous Event Configuration.
+    Events,
+    /// Namespaces, or the discovery log.
+    Inquiry,
+}
+
+/// What the set-up has found out.
+#[derive(Debug, Default)]
+pub(super) struct Setup {
+    step: Step,
+    capabilities: Option<Capabilities>,
+    identified: Option<Box<ControllerInfo>>,
+    parameters: Parameters,
+    wanted_events: AsyncEventConfiguration,
+    /// When the controller must be ready.
+    ready_by: Time,
+    pub(super) shutdown_asked: bool,
+}
+
+impl Controller {
+    /// The admin queue is live: start to talk.
+    pub(super) fn begin_setup(&mut self, cx: &mut Context<'_>) {
+        self.setup = Setup::default();
+        self.enter(ControllerState::SettingUp, Time::NEVER);
+        let get = PropertyGet {
+            size: PropertySize::Eight,
+            property: Property::CAP,
+        };
+        self.ask_fabrics(Purpose::SetUp, &FabricsCommand::PropertyGet(get), cx);
+    }
+
+    /// A command of the set-up was answered.
+    pub(super) fn set_up_answered(
+        &mut self,
+        completion: &Completion,
+        data: &[u8],
+        cx: &mut Context<'_>,
+    ) {
+        if self.state != ControllerState::SettingUp {
+            return;
+        }
+        let status = completion.status;
+        let what = match self.setup.step {
+            Step::Capabilities => "Property Get of CAP",
+            Step::Enable => "Property Set of CC",
+            Step::Ready => "Property Get of CSTS",
+            Step::Identify => "Identify Controller",
+            Step::Queues => "Set Features (Number of Queues)",
+            // A controller that does not know the events sends none.
+            Step::Events | Step::Inquiry => "",
+        };
+        if !status.is_success() && !what.is_empty() {
+            return self.lose(Some(ConnectionError::Refused { what, status }), cx);
+        }
+        match self.setup.step {
+            Step::Capabilities => self.enable(completion, cx),
+            Step::Enable => {
+                self.setup.step = Step::Ready;
+                self.ask_status(Purpose::SetUp, cx);
+            }
+            Step::Ready => self.is_ready(completion, cx),
+            Step::Identify => self.identified(data, cx),
+            Step::Queues => self.queues_granted(completion, cx),
+            Step::Events => {
+                self.events = status.is_success();
+                self.begin_inquiry(cx);
+            }
+            Step::Inquiry => {}
+        }
+    }
+
+    fn enable(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        let capabilities = Capabilities::from_bits(completion.result);
+        // [NVMe Base 2.0 §3.1.3.1]: CAP.TO counts half seconds; none at all would be no patience.
+        let patience = Nanos::from_millis(500 * u64::from(capabilities.timeout.max(2)));
+        self.setup.ready_by = cx.now + patience;
+        self.setup.capabilities = Some(capabilities);
+        self.setup.step = Step::Enable;
+        let set = PropertySet {
+            size: PropertySize::Four,
+            property: Property::CC,
+            value: u64::from(Configuration::ENABLE.0),
+        };
+        self.ask_fabrics(Purpose::SetUp, &FabricsCommand::PropertySet(set), cx);
+    }
+
+    fn is_ready(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        let status = ControllerStatus(completion.dword0());
+        if status.fatal() {
+            let error = ConnectionError::Unusable("it reports a fatal status (CSTS.CFS)");
+            return self.lose(Some(error), cx);
+        }
+        if !status.ready() {
+            if self.setup.ready_by <= cx.now {
+                let error = ConnectionError::Unusable("it did not become ready in time (CAP.TO)");
+                return self.lose(Some(error), cx);
+            }
+            self.deadline = cx.now + STATUS_POLL;
+            return;
+        }
+        self.setup.step = Step::Identify;
+        let identify = AdminCommand::Identify(Identify::new(Cns::CONTROLLER, 0));
+        self.ask_admin(Purpose::SetUp, &identify, IDENTIFY_BYTES, cx);
+    }
+
+    /// CSTS is looked at again.
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) {
+        self.deadline = Time::NEVER;
+        self.ask_status(Purpose::SetUp, cx);
+    }
+
+    fn identified(&mut self, data: &[u8], cx: &mut Context<'_>) {
+        let Some(identify) = IdentifyController::parse_prefix(data) else {
+            let error = ConnectionError::Unusable("its identify data is too short");
+            return self.lose(Some(error), cx);
+        };
+        let capabilities = self.setup.capabilities.expect("read two steps before");
+        let page_bytes = 4096_u32 << capabilities.page_shift_min;
+        let options = self.association.options();
+        let mut info = ControllerInfo::from_identify(&identify);
+        info.cntlid = self.qpair.cntlid;
+        info.max_transfer_bytes = identify
+            .max_transfer_bytes(page_bytes)
+            .map_or(TRANSFER_BYTES_MAX, |bytes| bytes.min(TRANSFER_BYTES_MAX));
+        // One entry of a queue always stays empty, hence MQES itself. [NVMe Base 2.0 §3.3.1.2]
+        info.queue_depth = options.depth.min(capabilities.max_queue_entries);
+        if identify.maxcmd > 0 {
+            info.queue_depth = info.queue_depth.min(identify.maxcmd);
+        }
+        info.keep_alive_ms = u32::try_from(options.keep_alive.as_millis()).unwrap_or(u32::MAX);
+        if info.queue_depth == 0 {
+            let error = ConnectionError::Unusable("it allows no command on an I/O queue");
+            return self.lose(Some(error), cx);
+        }
+        self.traffic_based = info.traffic_based_keep_alive;
+        let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE
+            .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE);
+        self.setup.wanted_events = AsyncEventConfiguration(identify.oaes & wanted.0);
+        self.setup.parameters = Parameters {
+            cntlid: info.cntlid,
+            depth: info.queue_depth,
+            io_queues: 0,
+            in_capsule_bytes: info.in_capsule_bytes,
+            max_transfer_bytes: info.max_transfer_bytes,
+            features: Features {
+                compare: info.compare,
+                dataset_management: info.dataset_management,
+                write_zeroes: info.write_zeroes,
+                verify: info.verify,
+                volatile_cache: info.volatile_cache,
+            },
+        };
+        self.setup.identified = Some(Box::new(info));
+        if options.is_discovery() {
+            return self.configure_events(cx);
+        }
+        self.setup.step = Step::Queues;
+        let queues = NumberOfQueues::of(IO_QUEUES_MAX).to_dword();
+        let set = SetFeatures::new(FeatureId::NUMBER_OF_QUEUES, queues);
+        self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
+    }
+
+    fn queues_granted(&mut self, completion: &Completion, cx: &mut Context<'_>) {
+        let granted = NumberOfQueues::from_dword(completion.dword0()).pairs();
+        let granted = u16::try_from(granted)
+            .unwrap_or(u16::MAX)
+            .min(IO_QUEUES_MAX);
+        self.setup.parameters.io_queues = granted;
+        if let Some(info) = &mut self.setup.identified {
+            info.io_queues = granted;
+        }
+        self.configure_events(cx);
+    }
+
+    fn configure_events(&mut self, cx: &mut Context<'_>) {
+        self.events = false;
+        if self.setup.wanted_events.0 == 0 {
+            return self.begin_inquiry(cx);
+        }
+        self.setup.step = Step::Events;
+        let wanted = self.setup.wanted_events.0;
+        let set = SetFeatures::new(FeatureId::ASYNC_EVENT_CONFIGURATION, wanted);
+        self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
+    }
+
+    fn begin_inquiry(&mut self, cx: &mut Context<'_>) {
+        self.setup.step = Step::Inquiry;
+        if let Some(info) = self.setup.identified.take() {
+            let parameters = self.setup.parameters;
+            self.association.learn_controller(*info, parameters);
+        }
+        self.inquire(cx);
+    }
+
+    fn inquire(&mut self, cx: &mut Context<'_>) {
+        self.ask_again = false;
+        self.inquiry = Some(if self.options().is_discovery() {
+            Inquiry::Discovery(Box::new(LogScan::new()))
+        } else {
+            Inquiry::Namespaces(NamespaceScan::new())
+        });
+        self.continue_inquiry(cx);
+    }
+
+    fn continue_inquiry(&mut self, cx: &mut Context<'_>) {
+        if let Some(inquiry) = &self.inquiry {
+            let (command, bytes) = inquiry.command();
+            self.ask_admin(Purpose::Inquiry, &command, bytes, cx);
+        }
+    }
+
+    /// An event says that something changed.
+    pub(super) fn look_again(&mut self, cx: &mut Context<'_>) {
+        if self.inquiry.is_some() {
+            self.ask_again = true;
+        } else {
+            self.inquire(cx);
+        }
+    }
+
+    /// A command of the inquiry was answered.
+    pub(super) fn inquiry_answered(
+        &mut self,
+        completion: &Completion,
+        data: &[u8],
+        cx: &mut Context<'_>,
+    ) {
+        let Some(inquiry) = &mut self.inquiry else {
+            return;
+        };
+        match inquiry.answer(completion.status, data) {
+            Progress::Continue => self.continue_inquiry(cx),
+            Progress::Failed(reason) => self.lose(Some(ConnectionError::Unusable(reason)), cx),
+            Progress::Finished => {
+                match self.inquiry.take() {
+                    Some(Inquiry::Namespaces(scan)) => {
+                        self.association.learn_namespaces(scan.found, scan.unusable);
+                    }
+                    Some(Inquiry::Discovery(scan)) => {
+                        self.association.learn_discovery(scan.entries);
+                    }
+                    None => {}
+                }
+                if self.state == ControllerState::SettingUp {
+                    self.go_live(cx);
+                }
+                if self.ask_again {
+                    self.inquire(cx);
+                }
+            }
+        }
+    }
+}

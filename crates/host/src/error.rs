@@ -1,0 +1,286 @@
+//! What can go wrong, by who is at fault: the peer's protocol, and set-up as a human sees it.
+//!
+//! Errors of a single request are [`block::BlockError`].
+
+use std::io;
+use std::net::SocketAddr;
+use wire::nvme::Status;
+use wire::tcp::{FatalErrorStatus, FramingError, TermReq};
+
+/// A controller broke the rules of NVMe/TCP. The connection is terminated with H2CTermReq, and
+/// made anew; the requests on it are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// A PDU is malformed.
+    #[error(transparent)]
+    Framing(#[from] FramingError),
+    /// A PDU came that makes no sense in the connection's state.
+    #[error("a {pdu} came while the connection was {state}")]
+    Sequence {
+        /// The PDU's name.
+        pdu: &'static str,
+        /// The state of the connection.
+        state: &'static str,
+    },
+    /// A PDU names a command that is not outstanding.
+    #[error("command identifier {cid:#06x} is not outstanding")]
+    UnknownCommand {
+        /// The identifier received.
+        cid: u16,
+    },
+    /// Data for a command that expects none, or that lies outside of what was asked for, or that
+    /// does not continue where the data before it ended.
+    #[error("data {offset}+{length} of command {cid:#06x} is not the next part of its data")]
+    DataOutOfRange {
+        /// The command.
+        cid: u16,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+        /// Bytes.
+        length: u32,
+    },
+    /// An R2T for a command that has no data to send, for nothing, or for data outside of it.
+    #[error("R2T {offset}+{length} for command {cid:#06x} does not lie within its data")]
+    TransferOutOfRange {
+        /// The command.
+        cid: u16,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+        /// Bytes.
+        length: u32,
+    },
+    /// More R2Ts at once than we allowed in ICReq.
+    #[error("more R2Ts outstanding for command {cid:#06x} than were allowed")]
+    TooManyTransfers {
+        /// The command.
+        cid: u16,
+    },
+    /// A successful completion before all data of a read had come.
+    #[error("command {cid:#06x} completed after {received} of {expected} bytes")]
+    DataMissing {
+        /// The command.
+        cid: u16,
+        /// Bytes received.
+        received: u32,
+        /// Bytes asked for.
+        expected: u32,
+    },
+    /// The controller demands digests that we did not offer.
+    #[error("the controller enabled a digest that was not offered")]
+    Digests,
+}
+
+impl ProtocolError {
+    /// What the termination request says. `[NVMe-TCP 1.0 §3.6.2.4]`
+    #[must_use]
+    pub fn term_req(&self) -> TermReq {
+        let status = match self {
+            Self::Framing(error) => return error.term_req(),
+            Self::Sequence { .. } => FatalErrorStatus::PDU_SEQUENCE_ERROR,
+            Self::DataOutOfRange { .. } | Self::TransferOutOfRange { .. } => {
+                FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE
+            }
+            Self::TooManyTransfers { .. } => FatalErrorStatus::R2T_LIMIT_EXCEEDED,
+            Self::UnknownCommand { .. } | Self::DataMissing { .. } | Self::Digests => {
+                FatalErrorStatus::INVALID_PDU_HEADER_FIELD
+            }
+        };
+        // The offset of CCCID, which is at fault; in ICResp the offset of DGST.
+        let information = match self {
+            Self::UnknownCommand { .. } | Self::DataMissing { .. } => 8,
+            Self::Digests => 11,
+            _ => 0,
+        };
+        TermReq {
+            status,
+            information,
+        }
+    }
+}
+
+/// Why a connection ended, or was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectionError {
+    /// The kernel's reason.
+    #[error("{address}: {}", describe_io(*.kind))]
+    Io {
+        /// The controller's address.
+        address: SocketAddr,
+        /// What the kernel says.
+        kind: io::ErrorKind,
+    },
+    /// The controller broke the rules.
+    #[error("{address}: protocol error by the controller: {error}")]
+    Protocol {
+        /// The controller's address.
+        address: SocketAddr,
+        /// What it did.
+        error: ProtocolError,
+    },
+    /// The controller terminated the connection with C2HTermReq.
+    #[error(
+        "{address}: the controller terminated the connection: {status}, information {information:#x}"
+    )]
+    Terminated {
+        /// The controller's address.
+        address: SocketAddr,
+        /// FES.
+        status: FatalErrorStatus,
+        /// FEI.
+        information: u32,
+    },
+    /// A command of the set-up was refused.
+    #[error("{what} refused: {status}; {}", remedy(*.status))]
+    Refused {
+        /// Which command.
+        what: &'static str,
+        /// Its status.
+        status: Status,
+    },
+    /// Something did not come in time.
+    #[error(
+        "{address}: no answer to {what} within {seconds} s; check that an NVMe/TCP controller listens there"
+    )]
+    TimedOut {
+        /// The controller's address.
+        address: SocketAddr,
+        /// What was waited for.
+        what: &'static str,
+        /// How long, in seconds.
+        seconds: u64,
+    },
+    /// The controller says something that makes it unusable.
+    #[error("unusable controller: {0}")]
+    Unusable(&'static str),
+}
+
+impl ConnectionError {
+    /// Whether trying again can help: not when the controller refused us for what we are.
+    #[must_use]
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => status.dnr(),
+            Self::Unusable(_) => true,
+            _ => false,
+        }
+    }
+}
+
+fn describe_io(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::ConnectionRefused => {
+            "connection refused: nothing listens there; start the target or check address and port"
+        }
+        io::ErrorKind::TimedOut => {
+            "no answer: the address is not reachable; check route and firewall"
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "unreachable: check address and route"
+        }
+        io::ErrorKind::UnexpectedEof => "the controller closed the connection",
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+            "the controller reset the connection"
+        }
+        _ => "the connection failed",
+    }
+}
+
+fn remedy(status: Status) -> &'static str {
+    if status.is(Status::CONNECT_INVALID_HOST) {
+        "allow this host NQN in the subsystem, or connect with another one"
+    } else if status.is(Status::CONNECT_INVALID_PARAMETERS) {
+        "check the subsystem NQN (`discover` lists those that are offered)"
+    } else if status.is(Status::CONNECT_CONTROLLER_BUSY) {
+        "every controller is taken; disconnect another host"
+    } else {
+        "see the target's log"
+    }
+}
+
+/// Why a host could not be set up, or could not connect.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The connection could not be made.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    /// An option makes no sense.
+    #[error("{0}")]
+    Option(String),
+    /// An address cannot be understood or found.
+    #[error("address \"{address}\": {reason}; write it as HOST:PORT, for example 127.0.0.1:4420")]
+    Address {
+        /// What was given.
+        address: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The core's driver could not be made.
+    #[error(transparent)]
+    Driver(#[from] reactor::uring::SetupError),
+    /// The machine refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The namespace does not exist.
+    #[error("namespace {nsid} does not exist in {subsystem}; it has {available}")]
+    NoNamespace {
+        /// The namespace asked for.
+        nsid: u32,
+        /// The subsystem.
+        subsystem: String,
+        /// Those that exist.
+        available: String,
+    },
+    /// The namespace has a format that we do not handle.
+    #[error("namespace {nsid}: {reason}")]
+    UnusableNamespace {
+        /// Which.
+        nsid: u32,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// The host was closed, or its thread ended.
+    #[error("the host was closed")]
+    Closed,
+    /// Too much of something.
+    #[error("{0}")]
+    Limit(&'static str),
+}
+
+/// Why a blocking request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Offset or length is not a multiple of the block size.
+    #[error(
+        "{what} {value} is not a multiple of the namespace's block size, {block_bytes} bytes; \
+         read or write whole blocks"
+    )]
+    Alignment {
+        /// "offset" or "length".
+        what: &'static str,
+        /// What was given, in bytes.
+        value: u64,
+        /// The block size.
+        block_bytes: u32,
+    },
+    /// The range does not lie within the namespace.
+    #[error("bytes {offset}+{length} lie beyond the end of the namespace, which has {size} bytes")]
+    OutOfRange {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// Size of the namespace in bytes.
+        size: u64,
+    },
+    /// The device could not do it.
+    #[error(transparent)]
+    Device(#[from] block::BlockError),
+    /// The host was closed.
+    #[error("the host was closed")]
+    Closed,
+}

@@ -1,0 +1,211 @@
+//! What a controller and its namespaces say about themselves, as plain values.
+
+use block::Geometry;
+use std::net::SocketAddr;
+use wire::fabrics::DiscoveryLogEntry;
+use wire::nvme::{IdentifyController, IdentifyNamespace};
+use wire::text::field_text;
+
+/// A controller. `[NVMe Base 2.0 §5.17.2.1]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerInfo {
+    /// CNTLID.
+    pub cntlid: u16,
+    /// The subsystem's name.
+    pub subsystem: String,
+    /// MN.
+    pub model: String,
+    /// SN.
+    pub serial: String,
+    /// FR.
+    pub firmware: String,
+    /// VS: version of the specification, as "2.0.0".
+    pub version: String,
+    /// The largest transfer in bytes: what MDTS allows and we use.
+    pub max_transfer_bytes: u32,
+    /// In-capsule data of an I/O queue in bytes.
+    pub in_capsule_bytes: u32,
+    /// I/O queues that the controller grants.
+    pub io_queues: u16,
+    /// Commands outstanding on one queue.
+    pub queue_depth: u16,
+    /// The keep-alive time-out in force in milliseconds; 0 for none.
+    pub keep_alive_ms: u32,
+    /// Highest namespace identifier.
+    pub namespaces_max: u32,
+    /// There is a volatile write cache.
+    pub volatile_cache: bool,
+    /// ONCS: Compare.
+    pub compare: bool,
+    /// ONCS: Dataset Management.
+    pub dataset_management: bool,
+    /// ONCS: Write Zeroes.
+    pub write_zeroes: bool,
+    /// ONCS: Verify.
+    pub verify: bool,
+    /// CTRATT: any traffic keeps the association alive.
+    pub traffic_based_keep_alive: bool,
+}
+
+impl ControllerInfo {
+    pub(crate) fn from_identify(identify: &IdentifyController) -> Self {
+        let text = |field: &[u8]| field_text(field).trim().to_owned();
+        let oncs = |bit| identify.oncs & bit != 0;
+        Self {
+            cntlid: identify.cntlid,
+            subsystem: text(&identify.subnqn),
+            model: text(&identify.model_number),
+            serial: text(&identify.serial_number),
+            firmware: text(&identify.firmware_revision),
+            version: wire::fabrics::property::Version(identify.ver).to_string(),
+            max_transfer_bytes: 0,
+            in_capsule_bytes: identify.in_capsule_data_bytes(),
+            io_queues: 0,
+            queue_depth: 0,
+            keep_alive_ms: 0,
+            namespaces_max: identify.nn,
+            volatile_cache: identify.vwc & IdentifyController::VWC_PRESENT != 0,
+            compare: oncs(IdentifyController::ONCS_COMPARE),
+            dataset_management: oncs(IdentifyController::ONCS_DATASET_MANAGEMENT),
+            write_zeroes: oncs(IdentifyController::ONCS_WRITE_ZEROES),
+            verify: oncs(IdentifyController::ONCS_VERIFY),
+            traffic_based_keep_alive: identify.ctratt
+                & IdentifyController::CTRATT_TRAFFIC_BASED_KEEP_ALIVE
+                != 0,
+        }
+    }
+}
+
+/// A namespace. `[NVMe NVM 1.0 §4.1.5.1]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// NSID.
+    pub nsid: u32,
+    /// Size and block size.
+    pub geometry: Geometry,
+    /// NUSE: blocks in use.
+    pub blocks_used: u64,
+    /// Space is given back when it is deallocated.
+    pub thin: bool,
+    /// It may not be written now.
+    pub read_only: bool,
+    /// NPWG in bytes: what is best written together; 0 for no preference.
+    pub preferred_bytes: u32,
+    /// NGUID, where it has one.
+    pub nguid: Option<[u8; 16]>,
+    /// EUI64, where it has one.
+    pub eui64: Option<[u8; 8]>,
+    /// UUID, where it has one.
+    pub uuid: Option<[u8; 16]>,
+}
+
+impl NamespaceInfo {
+    /// Reads the data structure; says why where we cannot use such a namespace.
+    pub(crate) fn from_identify(
+        nsid: u32,
+        identify: &IdentifyNamespace,
+    ) -> Result<Self, &'static str> {
+        if identify.nsze == 0 {
+            return Err("it is not active");
+        }
+        let block_bytes = identify
+            .block_bytes()
+            .filter(|bytes| (512..=4096).contains(bytes))
+            .ok_or("its blocks are neither of 512 nor of 4096 bytes; format it with one of them")?;
+        if identify.format().metadata_bytes != 0 {
+            return Err("its blocks carry metadata; format it without");
+        }
+        let optimal = identify.nsfeat & IdentifyNamespace::NSFEAT_OPTIMAL_IO != 0;
+        let preferred = (u32::from(identify.npwg) + 1).saturating_mul(block_bytes);
+        let some = |id: [u8; 16]| (id != [0; 16]).then_some(id);
+        Ok(Self {
+            nsid,
+            geometry: Geometry {
+                block_bytes,
+                // Keeps the size in bytes below 2^63.
+                blocks: identify.nsze.min((1 << 63) / u64::from(block_bytes)),
+            },
+            blocks_used: identify.nuse,
+            thin: identify.nsfeat & IdentifyNamespace::NSFEAT_THIN != 0,
+            read_only: identify.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
+            preferred_bytes: if optimal { preferred } else { 0 },
+            nguid: some(identify.nguid),
+            eui64: (identify.eui64 != [0; 8]).then_some(identify.eui64),
+            uuid: None,
+        })
+    }
+
+    /// The UUID in its usual form.
+    #[must_use]
+    pub fn uuid_text(&self) -> Option<String> {
+        self.uuid
+            .map(|bytes| uuid::Uuid::from_bytes(bytes).to_string())
+    }
+}
+
+/// What a discovery log entry leads to. `[NVMe Base 2.0 §5.16.1.23]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubsystemKind {
+    /// Another discovery subsystem.
+    Referral,
+    /// A subsystem with namespaces.
+    Nvm,
+    /// The discovery subsystem that was asked.
+    CurrentDiscovery,
+    /// A value that is reserved.
+    Other(u8),
+}
+
+/// One entry of a discovery log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryEntry {
+    /// TRTYPE as text: "tcp", "rdma"…
+    pub transport: String,
+    /// TRADDR.
+    pub address: String,
+    /// TRSVCID: the port, for TCP.
+    pub service: String,
+    /// SUBNQN.
+    pub subsystem: String,
+    /// SUBTYPE.
+    pub kind: SubsystemKind,
+    /// PORTID.
+    pub port_id: u16,
+    /// CNTLID: FFFFh where the subsystem chooses.
+    pub cntlid: u16,
+    /// ASQSZ: entries of the admin queue.
+    pub admin_queue_entries: u16,
+    /// SECTYPE: a secure channel is needed.
+    pub secure_channel: bool,
+    /// Where to connect, if it is TCP with a numeric address.
+    pub socket_address: Option<SocketAddr>,
+}
+
+impl DiscoveryEntry {
+    pub(crate) fn from_log(entry: &DiscoveryLogEntry) -> Self {
+        let transport = match entry.trtype {
+            1 => "rdma".to_owned(),
+            2 => "fc".to_owned(),
+            DiscoveryLogEntry::TRTYPE_TCP => "tcp".to_owned(),
+            254 => "loop".to_owned(),
+            other => format!("{other}"),
+        };
+        Self {
+            transport,
+            address: entry.address_text().to_owned(),
+            service: entry.service_text().to_owned(),
+            subsystem: field_text(&entry.subnqn_field).to_owned(),
+            kind: match entry.subtype {
+                DiscoveryLogEntry::SUBTYPE_REFERRAL => SubsystemKind::Referral,
+                DiscoveryLogEntry::SUBTYPE_NVM => SubsystemKind::Nvm,
+                DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY => SubsystemKind::CurrentDiscovery,
+                other => SubsystemKind::Other(other),
+            },
+            port_id: entry.port_id,
+            cntlid: entry.cntlid,
+            admin_queue_entries: entry.asqsz,
+            secure_channel: entry.sectype == DiscoveryLogEntry::SECTYPE_TLS13,
+            socket_address: entry.socket_address(),
+        }
+    }
+}

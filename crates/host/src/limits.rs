@@ -1,0 +1,95 @@
+//! Every limit of this crate, with its unit in the name and its reason beside it.
+
+use base::Nanos;
+
+/// Commands outstanding on one queue. The command identifier holds the slot's number and, in the
+/// bits above, how often the slot was used, so that an answer to an old command is noticed.
+pub const QUEUE_DEPTH_MAX: u16 = 4096;
+
+/// Commands outstanding on the admin queue: one of the set-up, one keep-alive, one asynchronous
+/// event request, and aborts.
+pub const ADMIN_DEPTH: u16 = 31;
+
+/// Aborts that are outstanding at a time; controllers announce at least four by custom, and more
+/// than a few mean that the connection should be reset instead.
+pub const ABORTS_MAX: usize = 4;
+
+/// I/O queues that one channel opens at most: more connections per core only cost system calls.
+pub const CHANNEL_QUEUES_MAX: u16 = 64;
+
+/// I/O queues of one controller, over all cores.
+pub const IO_QUEUES_MAX: u16 = 128;
+
+/// The largest transfer that we ask for in one command, whatever the controller allows: what one
+/// pool buffer holds.
+pub const TRANSFER_BYTES_MAX: u32 = 1024 * 1024;
+
+/// Transfers whose remaining data is longer than this are received straight into the request's
+/// memory. Below it a copy from the receive buffer costs less than another system call.
+pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * 1024;
+
+/// R2Ts that the controller may have outstanding for one command. One is what every controller
+/// uses, and a queue's memory for them is depth times this.
+pub const R2T_PER_COMMAND_MAX: usize = 4;
+
+/// Header bytes of one send: 128 commands with digest and padding.
+pub const SEND_HEADER_BYTES: usize = 128 * 128;
+
+/// Ranges of one send: header, payload and digest for each of its commands.
+pub const SEND_SEGMENTS: usize = 512;
+
+/// How long a termination request may take to leave before the connection is cut.
+pub const TERMINATION_TIME: Nanos = Nanos::from_millis(500);
+
+/// How long one step of the connection's set-up (TCP, ICResp, Connect, an admin command) may take.
+pub const SETUP_STEP_TIME: Nanos = Nanos::from_secs(10);
+
+/// How long an aborted command may still take before its connection is reset.
+pub const ABORT_TIME: Nanos = Nanos::from_secs(5);
+
+/// How often the outstanding commands are looked over for time-outs: coarse, because the shortest
+/// useful time-out is seconds long, and a look touches every slot.
+pub const TIMEOUT_SCAN: Nanos = Nanos::from_millis(250);
+
+/// How often a command may time out before it fails. Each time its connection is reset, so a
+/// command that always times out would hold everybody up for ever.
+pub const TIMEOUTS_PER_REQUEST_MAX: u8 = 2;
+
+/// How often a command that the controller refused without "do not retry" is sent again at once.
+pub const RETRIES_PER_REQUEST_MAX: u8 = 3;
+
+/// How long an association must have lived for the next reconnect to start from the shortest delay.
+pub const STABLE_TIME: Nanos = Nanos::from_secs(10);
+
+/// How long the controller is given to shut down on a graceful disconnect.
+pub const SHUTDOWN_TIME: Nanos = Nanos::from_secs(5);
+
+/// How often CSTS is read while the controller becomes ready or shuts down.
+pub const STATUS_POLL: Nanos = Nanos::from_millis(10);
+
+/// Namespaces of a controller that we look at. Identify costs two round trips for each.
+pub const NAMESPACES_MAX: usize = 1024;
+
+/// Entries of a discovery log that we read; a larger one is an error of the controller's.
+pub const DISCOVERY_ENTRIES_MAX: u64 = 4096;
+
+/// How often a discovery log that changes under our eyes is read again.
+pub const DISCOVERY_READS_MAX: u32 = 8;
+
+/// How many referrals deep discovery follows.
+pub const REFERRAL_DEPTH_MAX: usize = 4;
+
+/// Discovery controllers asked in one discovery.
+pub const REFERRALS_MAX: usize = 32;
+
+/// Controllers that one [`Host`](crate::Host) keeps at once.
+pub const CONTROLLERS_MAX: usize = 256;
+
+/// Blocking requests of one [`Host`](crate::Host) in flight; further callers wait their turn.
+pub const BLOCKING_REQUESTS_MAX: usize = 256;
+
+const _: () = assert!(
+    QUEUE_DEPTH_MAX.is_power_of_two(),
+    "slot numbers are the low bits of a CID"
+);
+const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(4096));

@@ -1,0 +1,138 @@
+//! A namespace of a remote subsystem, as a block device.
+
+use crate::association::{Association, NamespaceState, Phase};
+use crate::channel::RemoteChannel;
+use crate::error::HostError;
+use crate::info::NamespaceInfo;
+use block::{Capabilities, Channel, Device, DeviceError, Geometry};
+use reactor::Driver;
+use std::fmt;
+use std::sync::Arc;
+
+/// A namespace on another machine. Any core may open it; each gets I/O queues of its own.
+///
+/// Somebody must run the [`Controller`](crate::Controller) of its association meanwhile: a
+/// [`Host`](crate::Host) does so on a thread of its own, a simulator on one of its cores.
+#[derive(Clone)]
+pub struct RemoteNamespace {
+    association: Arc<Association>,
+    state: Arc<NamespaceState>,
+    info: NamespaceInfo,
+    capabilities: Capabilities,
+    queues: u16,
+    depth: u16,
+}
+
+impl RemoteNamespace {
+    /// The namespace `nsid` of a controller that is live.
+    ///
+    /// # Errors
+    /// When there is no such namespace, when we cannot use it, or when the controller is not
+    /// identified yet.
+    pub fn new(association: &Arc<Association>, nsid: u32) -> Result<Self, HostError> {
+        if let Some(reason) = association.unusable(nsid) {
+            return Err(HostError::UnusableNamespace { nsid, reason });
+        }
+        let known = association.namespaces();
+        let info = known.iter().find(|info| info.nsid == nsid);
+        let state = association.namespace_state(nsid);
+        let (Some(info), Some(state)) = (info, state) else {
+            let all: Vec<_> = known.iter().map(|info| info.nsid.to_string()).collect();
+            return Err(HostError::NoNamespace {
+                nsid,
+                subsystem: association.options().subsystem.to_string(),
+                available: if all.is_empty() {
+                    "none".to_owned()
+                } else {
+                    all.join(", ")
+                },
+            });
+        };
+        let parameters = association.parameters();
+        let block = info.geometry.block_bytes;
+        let capabilities = Capabilities {
+            volatile_cache: parameters.features.volatile_cache,
+            read_only: info.read_only,
+            thin: info.thin,
+            max_transfer_bytes: (parameters.max_transfer_bytes / block).max(1) * block,
+            preferred_bytes: info.preferred_bytes,
+        };
+        let options = association.options();
+        Ok(Self {
+            queues: options.queues,
+            depth: options.depth,
+            association: Arc::clone(association),
+            info: info.clone(),
+            state,
+            capabilities,
+        })
+    }
+
+    /// The same namespace; channels opened from it have `queues` queues of `depth` commands.
+    #[must_use]
+    pub fn with_queues(mut self, queues: u16, depth: u16) -> Self {
+        self.queues = queues.clamp(1, crate::limits::CHANNEL_QUEUES_MAX);
+        self.depth = depth.clamp(1, crate::limits::QUEUE_DEPTH_MAX - 1);
+        self
+    }
+
+    /// What the namespace says about itself, as it was identified when this value was made.
+    #[must_use]
+    pub fn info(&self) -> &NamespaceInfo {
+        &self.info
+    }
+
+    /// The association that it is reached by.
+    #[must_use]
+    pub fn association(&self) -> &Arc<Association> {
+        &self.association
+    }
+
+    /// Opens it on the calling core, as [`Device::open`] does, with the type known.
+    ///
+    /// # Errors
+    /// When the association is over.
+    pub fn open_remote(&self, driver: &mut dyn Driver) -> Result<RemoteChannel, DeviceError> {
+        if self.association.phase() == Phase::Gone {
+            return Err(DeviceError::Invalid(format!(
+                "{self:?} is gone: {}",
+                self.association
+                    .last_error()
+                    .map_or_else(|| "its host was closed".to_owned(), |e| e.to_string())
+            )));
+        }
+        Ok(RemoteChannel::new(
+            Arc::clone(&self.association),
+            Arc::clone(&self.state),
+            self.capabilities,
+            self.queues,
+            self.depth,
+            driver,
+        ))
+    }
+}
+
+impl fmt::Debug for RemoteNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = self.association.options();
+        write!(
+            f,
+            "namespace {} of {} at {}",
+            self.state.nsid, options.subsystem, options.address
+        )
+    }
+}
+
+impl Device for RemoteNamespace {
+    fn geometry(&self) -> Geometry {
+        self.state.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(self.open_remote(driver)?))
+    }
+}

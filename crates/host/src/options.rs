@@ -1,0 +1,278 @@
+//! Who we are, whom we connect to, and how.
+
+use crate::error::HostError;
+use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
+use base::Nanos;
+use reactor::SocketOptions;
+use std::net::{SocketAddr, ToSocketAddrs};
+use wire::nvme::{DISCOVERY_NQN, Nqn};
+
+/// The identity of a host: what a target knows us by. `[NVMe Base 2.0 §4.5]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostIdentity {
+    /// The host's NVMe Qualified Name.
+    pub nqn: Nqn,
+    /// The host identifier: the same for every connection of this host.
+    pub id: [u8; 16],
+}
+
+impl HostIdentity {
+    /// An identity of its own for this process, by a random UUID.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self::from_uuid(uuid::Uuid::new_v4())
+    }
+
+    /// The identity that a UUID stands for: the same UUID, the same host.
+    ///
+    /// # Panics
+    /// Never: a UUID always makes a valid name.
+    #[must_use]
+    pub fn from_uuid(uuid: uuid::Uuid) -> Self {
+        let name = format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}");
+        Self {
+            nqn: Nqn::new(&name).expect("the UUID form is a valid name"),
+            id: uuid.into_bytes(),
+        }
+    }
+
+    /// The identity with this name; the identifier derives from the name, so it is stable.
+    ///
+    /// # Errors
+    /// When the name is not a valid NQN.
+    pub fn from_nqn(nqn: &str) -> Result<Self, HostError> {
+        let parsed = parse_nqn(nqn)?;
+        if let Some(text) = nqn.strip_prefix("nqn.2014-08.org.nvmexpress:uuid:")
+            && let Ok(uuid) = uuid::Uuid::parse_str(text)
+        {
+            return Ok(Self {
+                nqn: parsed,
+                id: uuid.into_bytes(),
+            });
+        }
+        // Two 64-bit FNV-1a sums over the name: an identifier need not be secret, only stable.
+        let sum = |basis: u64| {
+            nqn.bytes().fold(basis, |hash, byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            })
+        };
+        let mut id = [0; 16];
+        id[..8].copy_from_slice(&sum(0xcbf2_9ce4_8422_2325).to_le_bytes());
+        id[8..].copy_from_slice(&sum(0x6c62_272e_07bb_0142).to_le_bytes());
+        Ok(Self { nqn: parsed, id })
+    }
+}
+
+/// When requests that were lost with a connection may be sent again on the next one
+/// (docs/decisions/0004-replay.md).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplayPolicy {
+    /// As soon as there is a new connection. Safe with targets that end a host's old controller
+    /// before they accept its next one, which ours does.
+    #[default]
+    Immediate,
+    /// Writes only once the old controller's keep-alive time-out must have expired, for targets
+    /// of which nothing is known. Reads at once.
+    AfterKeepAlive,
+}
+
+/// How a controller is connected.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Where the controller listens.
+    pub address: SocketAddr,
+    /// The subsystem; [`DISCOVERY_NQN`] for discovery.
+    pub subsystem: Nqn,
+    /// Who we are.
+    pub host: HostIdentity,
+    /// I/O queues of each channel, 1 to 64: connections that one core keeps.
+    pub queues: u16,
+    /// Commands outstanding on each queue, 1 to 4096; the controller may allow fewer.
+    pub depth: u16,
+    /// Ask for header digests.
+    pub header_digest: bool,
+    /// Ask for data digests.
+    pub data_digest: bool,
+    /// KATO: the controller gives us up when it hears nothing for so long. Zero turns it off.
+    pub keep_alive: Nanos,
+    /// A command that takes longer is aborted, and if that does not help its connection is reset.
+    pub command_timeout: Nanos,
+    /// How long each step of connecting may take.
+    pub connect_timeout: Nanos,
+    /// Shortest wait before a reconnect; doubles with each failure.
+    pub reconnect_delay_min: Nanos,
+    /// Longest wait before a reconnect.
+    pub reconnect_delay_max: Nanos,
+    /// After so long without a connection requests fail with "gone"; `None` tries for ever.
+    pub loss_timeout: Option<Nanos>,
+    /// Try again even if the first connection cannot be made.
+    pub persistent: bool,
+    /// When lost writes may be sent again.
+    pub replay: ReplayPolicy,
+    /// How sockets are set up.
+    pub socket: SocketOptions,
+    /// Seeds the jitter of reconnects.
+    pub seed: u64,
+}
+
+impl ConnectOptions {
+    /// The defaults: one queue of depth 128 per channel, no digests, 15 s keep-alive, 30 s
+    /// command time-out, reconnects after 10 ms to 10 s for ten minutes.
+    #[must_use]
+    pub fn new(address: SocketAddr, subsystem: Nqn, host: HostIdentity) -> Self {
+        let seed = host
+            .id
+            .iter()
+            .fold(u64::from(address.port()), |seed, &byte| {
+                seed.rotate_left(7) ^ u64::from(byte)
+            });
+        Self {
+            address,
+            subsystem,
+            host,
+            queues: 1,
+            depth: 128,
+            header_digest: false,
+            data_digest: false,
+            keep_alive: Nanos::from_secs(15),
+            command_timeout: Nanos::from_secs(30),
+            connect_timeout: crate::limits::SETUP_STEP_TIME,
+            reconnect_delay_min: Nanos::from_millis(10),
+            reconnect_delay_max: Nanos::from_secs(10),
+            loss_timeout: Some(Nanos::from_secs(600)),
+            persistent: false,
+            replay: ReplayPolicy::Immediate,
+            socket: SocketOptions::default(),
+            seed,
+        }
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`HostError::Option`], which names the option and its range.
+    pub fn check(&self) -> Result<(), HostError> {
+        let fail = |text: String| Err(HostError::Option(text));
+        if !(1..=CHANNEL_QUEUES_MAX).contains(&self.queues) {
+            return fail(format!(
+                "queues is {}; choose 1 to {CHANNEL_QUEUES_MAX}",
+                self.queues
+            ));
+        }
+        if !(1..QUEUE_DEPTH_MAX).contains(&self.depth) {
+            return fail(format!(
+                "queue depth is {}; choose 1 to {}",
+                self.depth,
+                QUEUE_DEPTH_MAX - 1
+            ));
+        }
+        if self.keep_alive > Nanos::ZERO && self.keep_alive < Nanos::from_millis(100) {
+            return fail(format!(
+                "keep-alive is {}; choose at least 100 ms, or 0 to turn it off",
+                self.keep_alive
+            ));
+        }
+        for (name, span) in [
+            ("command time-out", self.command_timeout),
+            ("connect time-out", self.connect_timeout),
+            ("shortest reconnect delay", self.reconnect_delay_min),
+        ] {
+            if span < Nanos::from_millis(1) {
+                return fail(format!("{name} is {span}; choose at least 1 ms"));
+            }
+        }
+        if self.reconnect_delay_max < self.reconnect_delay_min {
+            return fail("the longest reconnect delay is shorter than the shortest".into());
+        }
+        Ok(())
+    }
+
+    /// Whether the peer is a discovery controller.
+    #[must_use]
+    pub fn is_discovery(&self) -> bool {
+        self.subsystem.as_str() == DISCOVERY_NQN
+    }
+}
+
+/// Parses an NQN.
+///
+/// # Errors
+/// [`HostError::Option`], which quotes it.
+pub fn parse_nqn(text: &str) -> Result<Nqn, HostError> {
+    Nqn::new(text).map_err(|error| {
+        HostError::Option(format!(
+            "\"{text}\" is not an NVMe Qualified Name: {error}; \
+             one looks like nqn.2026-11.io.switchyard:default"
+        ))
+    })
+}
+
+/// Resolves `HOST:PORT`; without a port `default_port` is used.
+///
+/// # Errors
+/// [`HostError::Address`].
+pub fn resolve(address: &str, default_port: u16) -> Result<SocketAddr, HostError> {
+    let fail = |reason: String| HostError::Address {
+        address: address.to_owned(),
+        reason,
+    };
+    if let Ok(found) = address.parse::<SocketAddr>() {
+        return Ok(found);
+    }
+    if let Ok(ip) = address.parse::<std::net::IpAddr>() {
+        return Ok(SocketAddr::new(ip, default_port));
+    }
+    let found = if address.contains(':') {
+        address.to_socket_addrs()
+    } else {
+        (address, default_port).to_socket_addrs()
+    };
+    found
+        .map_err(|error| fail(error.to_string()))?
+        .next()
+        .ok_or_else(|| fail("the name has no address".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_always_gives_the_same_identifier() {
+        let a = HostIdentity::from_nqn("nqn.2026-11.io.switchyard:a").unwrap();
+        let b = HostIdentity::from_nqn("nqn.2026-11.io.switchyard:a").unwrap();
+        let c = HostIdentity::from_nqn("nqn.2026-11.io.switchyard:b").unwrap();
+        assert_eq!(a, b);
+        assert_ne!(a.id, c.id);
+        let uuid = uuid::Uuid::from_u128(7);
+        let by_uuid = HostIdentity::from_uuid(uuid);
+        assert_eq!(
+            HostIdentity::from_nqn(by_uuid.nqn.as_str()).unwrap(),
+            by_uuid
+        );
+        assert!(HostIdentity::from_nqn("not a name").is_err());
+    }
+
+    #[test]
+    fn addresses_resolve_with_and_without_a_port() {
+        assert_eq!(resolve("127.0.0.1:1", 2).unwrap().port(), 1);
+        assert_eq!(resolve("127.0.0.1", 2).unwrap().port(), 2);
+        assert_eq!(resolve("::1", 3).unwrap().port(), 3);
+        let error = resolve("nowhere.invalid:x", 2).unwrap_err().to_string();
+        assert!(error.contains("HOST:PORT"), "{error}");
+    }
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let host = HostIdentity::generate();
+        let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
+        let good = ConnectOptions::new(([127, 0, 0, 1], 4420).into(), nqn, host);
+        assert!(good.check().is_ok());
+        let mut bad = good.clone();
+        bad.depth = 0;
+        assert!(bad.check().unwrap_err().to_string().contains("queue depth"));
+        let mut bad = good;
+        bad.queues = 65;
+        assert!(bad.check().unwrap_err().to_string().contains("queues"));
+    }
+}

@@ -1,0 +1,541 @@
+//! A queue pair: a TCP connection, its set-up and end, and the commands on it.
+//!
+//! Owns the socket, the framer, the command table and the two send lists. A controller (for the
+//! admin queue) or a channel (for an I/O queue) hands it commands, passes on the completions of
+//! its operations, and takes finished commands out of the table. It must never hand out a command
+//! as finished while an operation of the driver still holds the command's data.
+//!
+//! Budget of a 4 KiB read, depth 128: 64 bytes copied into the slot and again into the send list,
+//! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
+//! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
+
+use super::receive::Reception;
+use super::transmit::Transmission;
+use crate::error::{ConnectionError, ProtocolError};
+use crate::inflight::{CommandTable, Exchange};
+use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
+use base::{Nanos, Time};
+use reactor::{Context, IoSlice, Op, OpKey, Outcome, Room, SocketId, SocketOptions};
+use std::io;
+use std::net::SocketAddr;
+use wire::fabrics::connect::ConnectAttributes;
+use wire::fabrics::{Connect, ConnectData, ConnectResponse};
+use wire::nvme::{Command, Completion, SglDescriptor};
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+use wire::tcp::{
+    DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, PduHeader, Role, TermReq,
+};
+
+/// What state a connection is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionState {
+    /// Nothing of it exists.
+    Closed,
+    /// The TCP connection is being made.
+    Connecting,
+    /// ICReq was sent; ICResp is due.
+    Initializing,
+    /// Connect was sent; its completion is due.
+    Joining,
+    /// Commands flow.
+    Live,
+    /// The controller broke the rules; H2CTermReq is leaving.
+    Terminating,
+    /// The socket is being closed.
+    Closing,
+}
+
+impl ConnectionState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Connecting => "connecting",
+            Self::Initializing => "initializing",
+            Self::Joining => "joining",
+            Self::Live => "live",
+            Self::Terminating => "terminating",
+            Self::Closing => "closing",
+        }
+    }
+}
+
+/// What a connection needs to know before it is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct QpairConfig {
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: SocketOptions,
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+    pub(crate) step_timeout: Nanos,
+    pub(crate) command_timeout: Nanos,
+}
+
+/// The Connect command of one opening. `[NVMe Base 2.0 §6.3]`
+#[derive(Debug)]
+pub(crate) struct Join {
+    pub(crate) queue_id: u16,
+    /// Zero-based.
+    pub(crate) sq_size: u16,
+    pub(crate) keep_alive_ms: u32,
+    pub(crate) data: Box<ConnectData>,
+    /// Bytes of in-capsule data that the queue takes once it is live.
+    pub(crate) in_capsule_bytes: u32,
+}
+
+/// Kinds of operation keys.
+const OPEN: u8 = 0;
+const RECEIVE: u8 = 1;
+const SEND: u8 = 2;
+const CLOSE: u8 = 3;
+
+/// Tag of the Connect command in the table.
+const JOIN_TAG: u64 = u64::MAX;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qpair {
+    config: QpairConfig,
+    room: Room,
+    index: u32,
+    /// How often the connection was opened; part of the operation keys.
+    generation: u8,
+    pub(super) state: ConnectionState,
+    socket: Option<SocketId>,
+    join: Option<Join>,
+    pub(crate) cntlid: u16,
+    pub(super) framer: Framer,
+    pub(super) format: PduFormat,
+    pub(super) max_h2c_data: u32,
+    pub(super) in_capsule_bytes: u32,
+    pub(super) table: CommandTable,
+    pub(super) tx: Transmission,
+    pub(super) rx: Reception,
+    /// When the current step of set-up or end has taken too long.
+    step_deadline: Time,
+    /// When the table is looked over for time-outs.
+    scan_at: Time,
+    error: Option<ConnectionError>,
+    /// Something was received since the owner last asked.
+    traffic: bool,
+}
+
+impl Qpair {
+    /// A closed connection with room for `depth` commands.
+    pub(crate) fn new(config: QpairConfig, room: Room, index: u32, depth: u16) -> Self {
+        Self {
+            config,
+            room,
+            index,
+            generation: 0,
+            state: ConnectionState::Closed,
+            socket: None,
+            join: None,
+            cntlid: 0,
+            framer: new_framer(),
+            format: PduFormat::PLAIN,
+            max_h2c_data: 0,
+            in_capsule_bytes: 0,
+            table: CommandTable::new(depth),
+            tx: Transmission::new(depth),
+            rx: Reception::default(),
+            step_deadline: Time::NEVER,
+            scan_at: Time::NEVER,
+            error: None,
+            traffic: false,
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == ConnectionState::Live
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == ConnectionState::Closed
+    }
+
+    /// Whether the connection is on its way to its end.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(
+            self.state,
+            ConnectionState::Terminating | ConnectionState::Closing
+        )
+    }
+
+    /// Why the connection ended, once.
+    pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
+        self.error.take()
+    }
+
+    /// Whether anything was received since the last call.
+    pub(crate) fn take_traffic(&mut self) -> bool {
+        std::mem::take(&mut self.traffic)
+    }
+
+    pub(crate) fn table(&mut self) -> &mut CommandTable {
+        &mut self.table
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.table.depth()
+    }
+
+    fn key(&self, kind: u8) -> OpKey {
+        let slot = base::SlabKey {
+            index: self.index,
+            generation: self.generation,
+        };
+        OpKey::new(self.room, kind, slot)
+    }
+
+    /// Opens the connection.
+    pub(crate) fn open(&mut self, join: Join, cx: &mut Context<'_>) {
+        assert!(self.is_closed(), "a connection is opened when it is closed");
+        self.generation = self.generation.wrapping_add(1);
+        self.framer = new_framer();
+        self.format = PduFormat::PLAIN;
+        self.rx = Reception::default();
+        self.error = None;
+        self.traffic = false;
+        self.scan_at = Time::NEVER;
+        self.join = Some(join);
+        // The driver's own time-out ends the operation; ours only backs it up.
+        self.enter(ConnectionState::Connecting, Time::NEVER);
+        let op = Op::Connect {
+            address: self.config.address,
+            options: self.config.socket.clone(),
+            timeout: self.config.step_timeout,
+        };
+        cx.submit(self.key(OPEN), op);
+    }
+
+    /// Ends the connection without an error.
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
+        // A termination request may still leave; that takes a moment only.
+        if self.state != ConnectionState::Terminating {
+            self.close_now(cx);
+        }
+    }
+
+    fn close_now(&mut self, cx: &mut Context<'_>) {
+        match self.state {
+            ConnectionState::Closed | ConnectionState::Closing => {}
+            // The socket is not ours yet; it is closed as soon as it is.
+            ConnectionState::Connecting => self.enter(ConnectionState::Closing, Time::NEVER),
+            _ => self.close_socket(cx),
+        }
+    }
+
+    fn enter(&mut self, state: ConnectionState, deadline: Time) {
+        self.state = state;
+        self.step_deadline = deadline;
+    }
+
+    fn close_socket(&mut self, cx: &mut Context<'_>) {
+        let socket = self.socket.take().expect("an open connection has a socket");
+        self.enter(ConnectionState::Closing, Time::NEVER);
+        cx.submit(self.key(CLOSE), Op::Close { socket });
+    }
+
+    /// Ends the connection because of an error; the first one is remembered.
+    pub(crate) fn fail(&mut self, error: ConnectionError, cx: &mut Context<'_>) {
+        self.error.get_or_insert(error);
+        self.close_now(cx);
+    }
+
+    /// Ends the connection because the controller broke the rules, and tells it so.
+    /// `[NVMe-TCP 1.0 §3.6.2.4]`
+    pub(super) fn violated(&mut self, error: ProtocolError, header: &[u8], cx: &mut Context<'_>) {
+        let address = self.config.address;
+        self.error
+            .get_or_insert(ConnectionError::Protocol { address, error });
+        if self.socket.is_none() {
+            return self.close_now(cx);
+        }
+        let deadline = cx.now + TERMINATION_TIME;
+        self.enter(ConnectionState::Terminating, deadline);
+        self.tx.terminate(&error.term_req(), header);
+        self.pump(cx);
+    }
+
+    /// Takes a command; hands it back when there is no room or no connection.
+    pub(crate) fn start(&mut self, exchange: Exchange, now: Time) -> Result<(), Exchange> {
+        let deadline = now + self.config.command_timeout;
+        self.start_until(exchange, deadline)
+    }
+
+    /// The same for a command with a time-out of its own.
+    pub(crate) fn start_until(
+        &mut self,
+        exchange: Exchange,
+        deadline: Time,
+    ) -> Result<(), Exchange> {
+        if self.state != ConnectionState::Live {
+            return Err(exchange);
+        }
+        let index = self.table.insert(exchange, deadline)?;
+        if !self.tx.queue.is_empty() || !self.encode_command(index) {
+            self.tx.queue.push_back(index);
+        }
+        Ok(())
+    }
+
+    /// Sends what was gathered.
+    pub(crate) fn pump(&mut self, cx: &mut Context<'_>) {
+        let Some(socket) = self.socket else { return };
+        if let Some(list) = self.tx.next_send() {
+            cx.submit(self.key(SEND), Op::Send { socket, list });
+        }
+    }
+
+    /// An operation of this connection has completed.
+    pub(crate) fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        debug_assert_eq!(completion.key.generation, self.generation);
+        match completion.outcome {
+            Outcome::Connected(result) => self.connected(result, cx),
+            Outcome::Received(received) => self.received(received, cx),
+            Outcome::Sent { list, result } => self.sent(list, result, cx),
+            Outcome::Closed => self.closed(),
+            other => debug_assert!(false, "no such operation was submitted: {other:?}"),
+        }
+    }
+
+    fn io_error(&self, error: &io::Error) -> ConnectionError {
+        ConnectionError::Io {
+            address: self.config.address,
+            kind: error.kind(),
+        }
+    }
+
+    fn connected(&mut self, result: io::Result<SocketId>, cx: &mut Context<'_>) {
+        match result {
+            Err(error) => {
+                if self.state == ConnectionState::Connecting {
+                    let error = self.io_error(&error);
+                    self.error.get_or_insert(error);
+                }
+                self.closed();
+            }
+            Ok(socket) => {
+                self.socket = Some(socket);
+                if self.state == ConnectionState::Closing {
+                    return self.close_socket(cx);
+                }
+                self.enter(
+                    ConnectionState::Initializing,
+                    cx.now + self.config.step_timeout,
+                );
+                self.tx.push_bytes(&self.ic_req());
+                self.pump(cx);
+                self.receive_more(None, cx);
+            }
+        }
+    }
+
+    /// Digests as asked for, no padding, and a few R2Ts per command. `[NVMe-TCP 1.0 §3.6.2.2]`
+    fn ic_req(&self) -> [u8; IcReq::SIZE] {
+        let request = IcReq {
+            host_alignment: DataAlignment::DWORD,
+            header_digest: self.config.header_digest,
+            data_digest: self.config.data_digest,
+            max_r2t: u32::try_from(R2T_PER_COMMAND_MAX).expect("a few") - 1,
+        };
+        request.to_bytes()
+    }
+
+    /// Hands the driver the next receive; the first bytes go to `into`, if there is one.
+    pub(super) fn receive_more(&mut self, into: Option<IoSlice>, cx: &mut Context<'_>) {
+        if let Some(socket) = self.socket {
+            cx.submit(self.key(RECEIVE), Op::Receive { socket, into });
+        }
+    }
+
+    /// ICResp came: both ends know what PDUs look like from here on; now join the controller.
+    pub(super) fn initialized(
+        &mut self,
+        response: &IcResp,
+        now: Time,
+    ) -> Result<(), ProtocolError> {
+        let unasked = (response.header_digest && !self.config.header_digest)
+            || (response.data_digest && !self.config.data_digest);
+        if unasked {
+            return Err(ProtocolError::Digests);
+        }
+        self.framer
+            .set_digests(response.header_digest, response.data_digest);
+        self.format = PduFormat {
+            header_digest: response.header_digest,
+            data_digest: response.data_digest,
+            alignment: response.controller_alignment,
+        };
+        self.max_h2c_data = response.max_h2c_data;
+        self.enter(ConnectionState::Joining, now + self.config.step_timeout);
+        let join = self.join.take().expect("opening set it");
+        let connect = Connect {
+            record_format: 0,
+            queue_id: join.queue_id,
+            sq_size: join.sq_size,
+            // Without flow control the controller may leave out the capsule of a successful read.
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
+            keep_alive_timeout_ms: join.keep_alive_ms,
+        };
+        let data = join.data.to_bytes();
+        let mut command = connect.encode(0);
+        let length = u32::try_from(data.len()).expect("1024");
+        debug_assert!(length <= ADMIN_IN_CAPSULE_BYTES);
+        command.set_sgl(SglDescriptor::in_capsule(0, length));
+        self.in_capsule_bytes = join.in_capsule_bytes;
+        self.send_join(command, &data);
+        Ok(())
+    }
+
+    fn send_join(&mut self, command: Command, data: &[u8]) {
+        let exchange = Exchange::admin(JOIN_TAG, command, None);
+        let index = self
+            .table
+            .insert(exchange, Time::NEVER)
+            .expect("the table of a new connection is empty");
+        self.encode_capsule_with(index, data);
+    }
+
+    /// Connect was answered.
+    pub(super) fn joined(&mut self, completion: &Completion, now: Time) -> Option<ConnectionError> {
+        let finished = self.table.finished.pop_back();
+        debug_assert!(finished.is_some_and(|f| f.exchange.tag == JOIN_TAG));
+        if !completion.status.is_success() {
+            return Some(ConnectionError::Refused {
+                what: "Connect",
+                status: completion.status,
+            });
+        }
+        let response = ConnectResponse::from_dword(completion.dword0());
+        if response.authentication != 0 {
+            return Some(ConnectionError::Unusable(
+                "it demands authentication, which this host does not have",
+            ));
+        }
+        self.cntlid = response.cntlid;
+        self.enter(ConnectionState::Live, Time::NEVER);
+        self.scan_at = now + TIMEOUT_SCAN;
+        None
+    }
+
+    /// The controller ended the connection with C2HTermReq.
+    pub(super) fn terminated(&mut self, request: TermReq, cx: &mut Context<'_>) {
+        let error = ConnectionError::Terminated {
+            address: self.config.address,
+            status: request.status,
+            information: request.information,
+        };
+        self.fail(error, cx);
+    }
+
+    pub(super) fn receive_failed(&mut self, error: &io::Error, cx: &mut Context<'_>) {
+        let error = self.io_error(error);
+        self.fail(error, cx);
+    }
+
+    pub(super) fn note_traffic(&mut self) {
+        self.traffic = true;
+    }
+
+    fn sent(&mut self, list: Box<reactor::SendList>, result: io::Result<()>, cx: &mut Context<'_>) {
+        self.tx.sent(list);
+        if let Err(error) = result {
+            if self.state != ConnectionState::Closing {
+                let error = self.io_error(&error);
+                self.fail(error, cx);
+            }
+            return;
+        }
+        self.tx.finish_answered(&mut self.table);
+        match self.state {
+            ConnectionState::Terminating if self.tx.is_idle() => self.close_now(cx),
+            ConnectionState::Live => {
+                self.encode_backlog();
+                self.pump(cx);
+            }
+            _ => self.pump(cx),
+        }
+    }
+
+    /// Nothing of the connection is left in the driver: every command on it is lost.
+    fn closed(&mut self) {
+        self.socket = None;
+        self.join = None;
+        self.enter(ConnectionState::Closed, Time::NEVER);
+        self.scan_at = Time::NEVER;
+        self.tx.reset();
+        self.table.lose_all();
+        // A Connect that was lost is nobody's business but ours.
+        self.table
+            .finished
+            .retain(|finished| finished.exchange.tag != JOIN_TAG);
+    }
+
+    /// Fires what is due. Returns whether the table should be looked over for time-outs.
+    pub(crate) fn tick(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.step_deadline <= cx.now {
+            match self.state {
+                ConnectionState::Terminating => self.close_now(cx),
+                ConnectionState::Initializing => self.step_timed_out("ICReq", cx),
+                _ => self.step_timed_out("Connect", cx),
+            }
+        }
+        self.pump(cx);
+        if self.scan_at > cx.now {
+            return false;
+        }
+        self.scan_at = cx.now + TIMEOUT_SCAN;
+        true
+    }
+
+    fn step_timed_out(&mut self, what: &'static str, cx: &mut Context<'_>) {
+        let error = ConnectionError::TimedOut {
+            address: self.config.address,
+            what,
+            seconds: self.config.step_timeout.0 / 1_000_000_000,
+        };
+        self.fail(error, cx);
+    }
+
+    /// When [`tick`](Self::tick) must run at the latest.
+    pub(crate) fn deadline(&self) -> Time {
+        if self.table.len() == 0 {
+            return self.step_deadline;
+        }
+        self.step_deadline.min(self.scan_at)
+    }
+}
+
+fn new_framer() -> Framer {
+    let limits = FramerLimits {
+        capsule_data_bytes: 0,
+        data_pdu_bytes: TRANSFER_BYTES_MAX,
+    };
+    Framer::new(Role::Host, limits)
+}
+
+/// A header as bytes again, for a termination request.
+pub(super) fn header_bytes(header: &PduHeader, format: &PduFormat) -> ([u8; 128], usize) {
+    let mut out = [0; 128];
+    let length = match header {
+        PduHeader::C2hData(pdu) => {
+            pdu.encode(format, &mut out);
+            wire::tcp::C2hData::SIZE
+        }
+        PduHeader::R2t(pdu) => {
+            pdu.encode(format, &mut out);
+            wire::tcp::R2t::SIZE
+        }
+        PduHeader::CapsuleResp(pdu) => {
+            pdu.encode(format, &mut out);
+            wire::tcp::CapsuleResp::SIZE
+        }
+        PduHeader::IcResp(pdu) => {
+            out = pdu.to_bytes();
+            IcResp::SIZE
+        }
+        _ => 0,
+    };
+    (out, length)
+}

@@ -1,0 +1,7 @@
+//! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
+
+mod connection;
+mod receive;
+mod transmit;
+
+pub(crate) use connection::{Join, Qpair, QpairConfig};
