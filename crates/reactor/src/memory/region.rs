@@ -188,7 +188,13 @@ mod tests {
     #[test]
     fn discarded_bytes_read_as_zeroes_and_their_neighbours_stay() {
         let region = Region::new(5 * 4_096).expect("a small mapping").handle();
-        for (offset, len) in [(100, 50), (4_000, 200), (4_096, 8_192), (10, 16_000), (7, 0)] {
+        for (offset, len) in [
+            (100, 50),
+            (4_000, 200),
+            (4_096, 8_192),
+            (10, 16_000),
+            (7, 0),
+        ] {
             let mut expected = vec![0xA5u8; region.len()];
             region.copy_in(0, &expected);
             region.discard(offset, len);
