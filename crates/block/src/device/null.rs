@@ -1,1 +1,137 @@
-//! null
+//! A device that forgets what is written and reads as zeroes: what is left is everybody else's
+//! cost. It has any size, and takes no memory but one largest transfer of zeroes.
+
+use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
+use super::{check_block_bytes, writable};
+use crate::limits::TRANSFER_MAX_BYTES;
+use crate::request::{BlockError, Completion, Operation, Request};
+use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Zeroes to fill and compare data with, a piece at a time.
+static ZEROES: [u8; 4096] = [0; 4096];
+
+/// A device without memory.
+#[derive(Debug)]
+pub struct Null {
+    block_bytes: u32,
+    blocks: AtomicU64,
+    zeroes: Region,
+}
+
+impl Null {
+    /// A device of `bytes` bytes, in blocks of 512 or 4096 bytes.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size.
+    pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
+        check_block_bytes(block_bytes)?;
+        if bytes == 0 || !bytes.is_multiple_of(u64::from(block_bytes)) {
+            return Err(DeviceError::Invalid(format!(
+                "a null device of {bytes} bytes is not a whole number of {block_bytes}-byte \
+                 blocks; choose a positive multiple of {block_bytes}"
+            )));
+        }
+        Ok(Self {
+            block_bytes,
+            blocks: AtomicU64::new(bytes / u64::from(block_bytes)),
+            zeroes: Region::new(TRANSFER_MAX_BYTES as usize)?,
+        })
+    }
+}
+
+impl Device for Null {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks.load(Ordering::Relaxed),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn open(&self, _driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(NullChannel {
+            geometry: self.geometry(),
+            zeroes: self.zeroes.handle(),
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        if blocks == 0 || blocks.checked_mul(u64::from(self.block_bytes)).is_none() {
+            let message = format!("a null device cannot have {blocks} blocks");
+            return Err(DeviceError::Invalid(message));
+        }
+        self.blocks.store(blocks, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+const CAPABILITIES: Capabilities = Capabilities {
+    volatile_cache: false,
+    read_only: false,
+    thin: false,
+    max_transfer_bytes: TRANSFER_MAX_BYTES,
+    preferred_bytes: 0,
+};
+
+/// One core's way in.
+#[derive(Debug)]
+struct NullChannel {
+    geometry: Geometry,
+    zeroes: RegionHandle,
+}
+
+impl NullChannel {
+    fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
+        check(request, self.geometry, CAPABILITIES)?;
+        let Some(data) = &mut request.data else {
+            return Ok(());
+        };
+        match request.operation {
+            Operation::Read if !writable(data) => Err(BlockError::Malformed),
+            Operation::Read => {
+                fill(data);
+                Ok(())
+            }
+            Operation::Compare if !is_zero(data) => Err(BlockError::CompareFailure),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn fill(data: &mut IoSlice) {
+    if let Some(bytes) = data.bytes_mut() {
+        bytes.fill(0);
+        return;
+    }
+    for at in (0..data.len()).step_by(ZEROES.len()) {
+        data.copy_in(at, &ZEROES[..ZEROES.len().min(data.len() - at)]);
+    }
+}
+
+fn is_zero(data: &IoSlice) -> bool {
+    let mut piece = [0; ZEROES.len()];
+    (0..data.len()).step_by(ZEROES.len()).all(|at| {
+        let piece = &mut piece[..ZEROES.len().min(data.len() - at)];
+        data.copy_out(at, piece);
+        *piece == ZEROES[..piece.len()]
+    })
+}
+
+impl Channel for NullChannel {
+    fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
+        let result = self.execute(&mut request);
+        Submit::Done(Completion {
+            tag: request.tag,
+            result,
+            data: request.data,
+        })
+    }
+
+    fn direct(&self) -> Option<Direct> {
+        Some(Direct::Null(self.zeroes.clone()))
+    }
+}

@@ -1,1 +1,199 @@
-//! ram
+//! Memory of this process as a device: the fastest there is, and gone when the process ends.
+//!
+//! It owns one [`Region`] that every core's channel shares. Every operation is done at once, on
+//! the core that asks. Where many cores write the same block at once, a reader may see a mix of
+//! both writes; a host that does that to a disk gets no more.
+
+use super::copy::{copy_from_region, copy_to_region, equals_region};
+use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
+use super::{check_block_bytes, writable};
+use crate::limits::{DISCARD_MIN_BYTES, TRANSFER_MAX_BYTES};
+use crate::request::{BlockError, Completion, Operation, Request};
+use reactor::{Context, Driver, Region, RegionHandle};
+use std::sync::{Mutex, PoisonError};
+
+/// Content is moved to a region of another size in steps of this many bytes.
+const RESIZE_BYTES: usize = 64 * 1024;
+
+/// A device in memory.
+#[derive(Debug)]
+pub struct Ram {
+    block_bytes: u32,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Clone, Debug)]
+struct Memory {
+    region: Region,
+    blocks: u64,
+}
+
+impl Ram {
+    /// A zeroed device of `bytes` bytes, in blocks of 512 or 4096 bytes. Pages are taken from the
+    /// machine when they are first written.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for a size that is no positive multiple of the block size;
+    /// [`DeviceError::Memory`] when there is not that much memory.
+    pub fn new(bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
+        check_block_bytes(block_bytes)?;
+        if bytes == 0 || !bytes.is_multiple_of(u64::from(block_bytes)) {
+            return Err(DeviceError::Invalid(format!(
+                "a ram device of {bytes} bytes is not a whole number of {block_bytes}-byte \
+                 blocks; choose a positive multiple of {block_bytes}"
+            )));
+        }
+        let memory = Memory {
+            region: region(bytes)?,
+            blocks: bytes / u64::from(block_bytes),
+        };
+        Ok(Self {
+            block_bytes,
+            memory: Mutex::new(memory),
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        // A region is replaced as a whole, so it is sound whatever happened to another thread.
+        self.memory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+fn region(bytes: u64) -> Result<Region, DeviceError> {
+    let bytes = usize::try_from(bytes)
+        .map_err(|_| DeviceError::Invalid(format!("{bytes} bytes exceed the address space")))?;
+    Ok(Region::new(bytes)?)
+}
+
+impl Device for Ram {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.memory().blocks,
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn open(&self, _driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let memory = self.memory();
+        Ok(Box::new(RamChannel {
+            geometry: Geometry {
+                block_bytes: self.block_bytes,
+                blocks: memory.blocks,
+            },
+            region: memory.region.handle(),
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        let bytes = blocks
+            .checked_mul(u64::from(self.block_bytes))
+            .filter(|&bytes| bytes > 0);
+        let bytes = bytes.ok_or_else(|| {
+            DeviceError::Invalid(format!("a ram device cannot have {blocks} blocks"))
+        })?;
+        let new = region(bytes)?;
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = bytes.min(memory.blocks * u64::from(self.block_bytes));
+        let kept = usize::try_from(kept).expect("both sizes are mapped");
+        copy_content(&memory.region.handle(), &new.handle(), kept);
+        *memory = Memory {
+            region: new,
+            blocks,
+        };
+        Ok(())
+    }
+}
+
+/// Copies the first `bytes` bytes; what is zero is skipped, so that it takes no pages.
+fn copy_content(from: &RegionHandle, to: &RegionHandle, bytes: usize) {
+    let mut piece = vec![0; RESIZE_BYTES];
+    for at in (0..bytes).step_by(RESIZE_BYTES) {
+        let piece = &mut piece[..RESIZE_BYTES.min(bytes - at)];
+        from.copy_out(at, piece);
+        if piece.iter().any(|&byte| byte != 0) {
+            to.copy_in(at, piece);
+        }
+    }
+}
+
+const CAPABILITIES: Capabilities = Capabilities {
+    volatile_cache: false,
+    read_only: false,
+    thin: true,
+    max_transfer_bytes: TRANSFER_MAX_BYTES,
+    preferred_bytes: 0,
+};
+
+/// One core's way in.
+#[derive(Debug)]
+struct RamChannel {
+    geometry: Geometry,
+    region: RegionHandle,
+}
+
+impl RamChannel {
+    fn execute(&self, request: &mut Request) -> Result<(), BlockError> {
+        check(request, self.geometry, CAPABILITIES)?;
+        let block = u64::from(self.geometry.block_bytes);
+        // A flush ignores its range, which may then be anywhere.
+        if request.operation == Operation::Flush {
+            return Ok(());
+        }
+        let whole = |number| usize::try_from(number).expect("the range was checked");
+        let (offset, len) = (
+            whole(request.lba.0 * block),
+            whole(u64::from(request.blocks) * block),
+        );
+        match request.operation {
+            Operation::Flush | Operation::Verify => {}
+            Operation::Read => {
+                let data = request.data.as_mut().ok_or(BlockError::Malformed)?;
+                if !writable(data) {
+                    return Err(BlockError::Malformed);
+                }
+                copy_from_region(&self.region, offset, data, 0, len);
+            }
+            Operation::Write { .. } => {
+                let data = request.data.as_ref().ok_or(BlockError::Malformed)?;
+                copy_to_region(data, 0, &self.region, offset, len);
+            }
+            Operation::Compare => {
+                let data = request.data.as_ref().ok_or(BlockError::Malformed)?;
+                if !equals_region(data, 0, &self.region, offset, len) {
+                    return Err(BlockError::CompareFailure);
+                }
+            }
+            Operation::WriteZeroes {
+                deallocate: false, ..
+            } if len < DISCARD_MIN_BYTES => {
+                self.region.zero(offset, len);
+            }
+            Operation::WriteZeroes { .. } | Operation::Deallocate => {
+                self.region.discard(offset, len);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Channel for RamChannel {
+    fn submit(&mut self, mut request: Request, _cx: &mut Context<'_>) -> Submit {
+        let result = self.execute(&mut request);
+        Submit::Done(Completion {
+            tag: request.tag,
+            result,
+            data: request.data,
+        })
+    }
+
+    fn direct(&self) -> Option<Direct> {
+        Some(Direct::Linear(self.region.clone()))
+    }
+}

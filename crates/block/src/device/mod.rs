@@ -4,13 +4,18 @@
 //! [`Channel`] that this gives is the only thing the I/O path touches. The same contract serves
 //! memory, files, an emulated flash, any of them behind layers, and a namespace on another machine.
 
-mod file;
+mod copy;
+pub mod file;
 mod null;
 mod ram;
 
+pub use file::{FileDevice, FileOptions};
+pub use null::Null;
+pub use ram::Ram;
+
 use crate::request::{BlockError, Completion, Request};
 use base::Time;
-use reactor::{Context, Driver, RegionHandle};
+use reactor::{Context, Driver, IoSlice, RegionHandle};
 use std::io;
 
 /// Size and block size of a device.
@@ -23,10 +28,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Size in bytes.
+    /// Size in bytes (saturating).
     #[must_use]
     pub const fn bytes(self) -> u64 {
-        self.blocks * self.block_bytes as u64
+        self.blocks.saturating_mul(self.block_bytes as u64)
     }
 }
 
@@ -39,7 +44,8 @@ pub struct Capabilities {
     pub read_only: bool,
     /// Deallocated space is given back to somebody.
     pub thin: bool,
-    /// The largest request it takes, in bytes; larger ones must be split.
+    /// The most data that a request may carry, in bytes; more must be split. Operations without
+    /// data may name any range.
     pub max_transfer_bytes: u32,
     /// Bytes that are best read and written together, aligned to their size (0: no preference).
     pub preferred_bytes: u32,
@@ -176,7 +182,8 @@ pub enum Direct {
 /// Checks a request against a device: what every channel does first.
 ///
 /// # Errors
-/// [`BlockError::OutOfRange`], [`BlockError::ReadOnly`] or [`BlockError::Malformed`].
+/// [`BlockError::OutOfRange`], [`BlockError::ReadOnly`] or [`BlockError::Malformed`] (also for more
+/// data than [`Capabilities::max_transfer_bytes`]).
 pub fn check(
     request: &Request,
     geometry: Geometry,
@@ -200,8 +207,24 @@ pub fn check(
     } else {
         data.is_none()
     };
-    if request.blocks == 0 || !fits {
+    let too_long = data > Some(u64::from(capabilities.max_transfer_bytes));
+    if request.blocks == 0 || !fits || too_long {
         return Err(BlockError::Malformed);
     }
     Ok(())
+}
+
+/// Whether data can be read into the slice: a buffer with several owners may not be changed.
+pub(crate) fn writable(slice: &mut IoSlice) -> bool {
+    slice.bytes_mut().is_some() || slice.bytes().is_none()
+}
+
+/// Refuses block sizes that hosts cannot use.
+fn check_block_bytes(block_bytes: u32) -> Result<(), DeviceError> {
+    if matches!(block_bytes, 512 | 4096) {
+        return Ok(());
+    }
+    Err(DeviceError::Invalid(format!(
+        "a block of {block_bytes} bytes is not supported; choose 512 or 4096"
+    )))
 }

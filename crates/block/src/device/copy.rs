@@ -1,0 +1,69 @@
+//! Copies between a request's data and a device's memory.
+//!
+//! Data mostly lies in a buffer, which is copied at once. Where it lies in a region as well, whose
+//! bytes others may change meanwhile, the copy goes through a piece of the stack.
+
+use reactor::{IoSlice, RegionHandle};
+
+/// Size of that piece.
+const COPY_BYTES: usize = 4096;
+
+/// Calls `visit` with each piece of `len` bytes: where it starts, and memory for it. Ends early,
+/// with `false`, when `visit` says so.
+fn each_piece(len: usize, mut visit: impl FnMut(usize, &mut [u8]) -> bool) -> bool {
+    let mut piece = [0; COPY_BYTES];
+    let mut starts = (0..len).step_by(COPY_BYTES);
+    starts.all(|at| visit(at, &mut piece[..COPY_BYTES.min(len - at)]))
+}
+
+pub(super) fn copy_to_region(
+    data: &IoSlice,
+    from: usize,
+    region: &RegionHandle,
+    at: usize,
+    len: usize,
+) {
+    if let Some(bytes) = data.bytes() {
+        region.copy_in(at, &bytes[from..from + len]);
+        return;
+    }
+    each_piece(len, |i, piece| {
+        data.copy_out(from + i, piece);
+        region.copy_in(at + i, piece);
+        true
+    });
+}
+
+pub(super) fn copy_from_region(
+    region: &RegionHandle,
+    at: usize,
+    data: &mut IoSlice,
+    to: usize,
+    len: usize,
+) {
+    if let Some(bytes) = data.bytes_mut() {
+        region.copy_out(at, &mut bytes[to..to + len]);
+        return;
+    }
+    each_piece(len, |i, piece| {
+        region.copy_out(at + i, piece);
+        data.copy_in(to + i, piece);
+        true
+    });
+}
+
+pub(super) fn equals_region(
+    data: &IoSlice,
+    from: usize,
+    region: &RegionHandle,
+    at: usize,
+    len: usize,
+) -> bool {
+    if let Some(bytes) = data.bytes() {
+        return region.equals(at, &bytes[from..from + len]);
+    }
+    each_piece(len, |i, piece| {
+        data.copy_out(from + i, piece);
+        region.equals(at + i, piece)
+    })
+}

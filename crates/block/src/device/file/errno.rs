@@ -1,0 +1,60 @@
+//! What the kernel's errors mean to somebody who asked a device.
+
+use crate::request::BlockError;
+use std::io;
+
+/// What an operation was about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// It read.
+    Read,
+    /// It changed something.
+    Write,
+}
+
+/// The device error for an error of the kernel.
+pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError {
+    let failure = match direction {
+        Direction::Read => BlockError::ReadFailure,
+        Direction::Write => BlockError::WriteFailure,
+    };
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => BlockError::NoSpace,
+        Some(libc::EROFS | libc::EPERM | libc::EACCES) if direction == Direction::Write => {
+            BlockError::ReadOnly
+        }
+        Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESTALE) => BlockError::Gone,
+        Some(libc::ETIMEDOUT) => BlockError::TimedOut,
+        Some(libc::ECANCELED) => BlockError::Aborted,
+        Some(libc::ENOMEM | libc::EBADF | libc::EFAULT | libc::EINVAL | libc::EAGAIN) => {
+            BlockError::Internal
+        }
+        Some(libc::EOPNOTSUPP) => BlockError::Unsupported,
+        _ => failure,
+    }
+}
+
+/// Whether the kernel says that it cannot zero a range of this file, or not this range (a block
+/// device wants its own blocks); writing zeroes can.
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENOTTY)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_keep_their_meaning() {
+        let of = |number, direction| block_error(&io::Error::from_raw_os_error(number), direction);
+        assert_eq!(of(libc::ENOSPC, Direction::Write), BlockError::NoSpace);
+        assert_eq!(of(libc::EIO, Direction::Read), BlockError::ReadFailure);
+        assert_eq!(of(libc::EIO, Direction::Write), BlockError::WriteFailure);
+        assert_eq!(of(libc::EROFS, Direction::Write), BlockError::ReadOnly);
+        assert_eq!(of(libc::EPERM, Direction::Read), BlockError::ReadFailure);
+        assert_eq!(of(libc::ENODEV, Direction::Read), BlockError::Gone);
+    }
+}

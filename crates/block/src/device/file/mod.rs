@@ -1,0 +1,256 @@
+//! A regular file or a block device as a device.
+//!
+//! The file is opened once and locked, so that no second server uses it. Each core then gets an
+//! open description of its own, because the kernel reports a failed writeback once to each of
+//! them: with a shared one, a core could report success for data that another core knows is lost.
+//! All I/O goes through the core's driver ([`channel`]).
+//!
+//! # Direct and buffered
+//! Where the file system and the device behind it allow it for the block size, the page cache is
+//! bypassed (`O_DIRECT`). Otherwise the file is used through the page cache, which is as safe
+//! (Flush and FUA mean the same) but copies and caches everything once more;
+//! [`FileDevice::mode`] says which it is, and why. On a block device with larger blocks than the
+//! namespace's, a crash may then tear the neighbours of a block that is being written.
+//!
+//! # After a failed flush
+//! When the kernel says that it could not put data on stable storage, it forgets which data that
+//! was, and its next `fdatasync` succeeds. So from then on every Flush and every write with FUA
+//! fails, on all cores, until the device is opened anew.
+
+mod channel;
+mod errno;
+mod open;
+mod sync_queue;
+
+use super::{Capabilities, Channel, Device, DeviceError, Geometry, check_block_bytes};
+use crate::limits::TRANSFER_MAX_BYTES;
+use channel::FileChannel;
+use open::Opened;
+use reactor::Driver;
+use std::fmt;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What to open, and how.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// A regular file or a block device.
+    pub path: PathBuf,
+    /// Size of a logical block in bytes: 512 or 4096.
+    pub block_bytes: u32,
+    /// How many bytes of it are used, and how large it is created; a multiple of the block size.
+    /// `None`: all whole blocks that are there.
+    pub size: Option<u64>,
+    /// Makes a regular file that does not exist, and extends one that is shorter than `size`; the
+    /// new part is sparse.
+    pub create: bool,
+    /// Opens it for reading only.
+    pub read_only: bool,
+    /// Bypasses the page cache where that is possible.
+    pub direct: bool,
+}
+
+/// How a file is accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoMode {
+    /// Past the page cache.
+    Direct {
+        /// What offsets, lengths and memory must be multiples of, in bytes; at most a block.
+        align_bytes: u32,
+    },
+    /// Through the page cache.
+    Buffered(BufferedReason),
+}
+
+/// Why a file is accessed through the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferedReason {
+    /// The options ask for it.
+    Asked,
+    /// The file system has no direct I/O for this file.
+    Unsupported,
+    /// Direct I/O needs larger blocks than the namespace has.
+    Alignment {
+        /// What direct I/O must be a multiple of, in bytes.
+        align_bytes: u32,
+    },
+}
+
+impl fmt::Display for IoMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Direct { align_bytes } => {
+                write!(f, "direct I/O in multiples of {align_bytes} bytes")
+            }
+            Self::Buffered(BufferedReason::Asked) => f.write_str("through the page cache"),
+            Self::Buffered(BufferedReason::Unsupported) => {
+                f.write_str("through the page cache: the file system has no direct I/O for it")
+            }
+            Self::Buffered(BufferedReason::Alignment { align_bytes }) => write!(
+                f,
+                "through the page cache: direct I/O needs blocks of {align_bytes} bytes"
+            ),
+        }
+    }
+}
+
+/// What the channels of all cores share.
+#[derive(Debug)]
+struct Shared {
+    blocks: AtomicU64,
+    /// Data was lost on its way to stable storage: no flush may succeed any more.
+    flush_failed: AtomicBool,
+}
+
+/// A file as a device.
+#[derive(Debug)]
+pub struct FileDevice {
+    options: FileOptions,
+    /// Holds the lock. Never used for I/O where a core can have a description of its own.
+    file: Arc<File>,
+    mode: IoMode,
+    capabilities: Capabilities,
+    regular: bool,
+    shared: Arc<Shared>,
+}
+
+impl FileDevice {
+    /// Opens and locks a file.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] where the system refuses, for instance because another server has it
+    /// locked or because a block device is mounted; [`DeviceError::Invalid`] where it is of the
+    /// wrong kind or size.
+    pub fn open(options: FileOptions) -> Result<Self, DeviceError> {
+        check_block_bytes(options.block_bytes)?;
+        let Opened {
+            file,
+            mode,
+            regular,
+            bytes,
+            thin,
+            preferred_bytes,
+        } = open::open(&options)?;
+        let capabilities = Capabilities {
+            volatile_cache: !options.read_only,
+            read_only: options.read_only,
+            thin,
+            max_transfer_bytes: TRANSFER_MAX_BYTES,
+            preferred_bytes,
+        };
+        let shared = Shared {
+            blocks: AtomicU64::new(bytes / u64::from(options.block_bytes)),
+            flush_failed: AtomicBool::new(false),
+        };
+        Ok(Self {
+            options,
+            file: Arc::new(file),
+            mode,
+            capabilities,
+            regular,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Whether the page cache is bypassed, and if not, why.
+    #[must_use]
+    pub fn mode(&self) -> IoMode {
+        self.mode
+    }
+
+    fn io_error(&self, what: &str, source: std::io::Error, remedy: &'static str) -> DeviceError {
+        let what = format!("cannot {what} {}", self.options.path.display());
+        DeviceError::Io {
+            what,
+            source,
+            remedy,
+        }
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.options.block_bytes,
+            blocks: self.shared.blocks.load(Ordering::Relaxed),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let own = open::reopen(&self.file, &self.options, self.mode);
+        // Without /proc there is only the one description. Then it is the shared flag alone that
+        // tells other cores of a failed flush.
+        let file = own.map_or_else(|_| Arc::clone(&self.file), Arc::new);
+        let file = driver.open_file(file).map_err(|source| {
+            self.io_error(
+                "hand over",
+                source,
+                "use fewer file devices in this process",
+            )
+        })?;
+        let channel = FileChannel::new(self, driver.room(), file)?;
+        Ok(Box::new(channel))
+    }
+
+    /// A regular file is cut or extended with the device. One of which only a part is used can
+    /// shrink but not grow: what follows that part is not ours to show, nor to delete.
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        let path = self.options.path.display();
+        let invalid = |message| Err(DeviceError::Invalid(message));
+        if !self.regular {
+            return invalid(format!(
+                "the size of {path} is the block device's own; change it there, and open it anew"
+            ));
+        }
+        if self.options.read_only {
+            return invalid(format!(
+                "{path} is open for reading only and cannot be resized"
+            ));
+        }
+        let bytes = blocks.checked_mul(u64::from(self.options.block_bytes));
+        let Some(bytes) = bytes.filter(|&bytes| bytes > 0) else {
+            return invalid(format!("{path} cannot have {blocks} blocks"));
+        };
+        let used = self.geometry().bytes();
+        let there = open::size_of(&self.file)
+            .map_err(|error| self.io_error("find the size of", error, "check the disk"))?;
+        // A tail shorter than a block is no more than the rest of a size that was not round.
+        let partly = there >= used + u64::from(self.options.block_bytes);
+        if partly && bytes > used {
+            return invalid(format!(
+                "{path} has {there} bytes of which {used} are used; open it with another size to \
+                 use more of it"
+            ));
+        }
+        if !partly {
+            if there > used && bytes > used {
+                // The rest of a block must not show up in a new one.
+                self.set_len(used)?;
+            }
+            self.set_len(bytes)?;
+        }
+        self.shared.blocks.store(blocks, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl FileDevice {
+    fn set_len(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.file
+            .set_len(bytes)
+            .and_then(|()| self.file.sync_all())
+            .map_err(|error| {
+                self.io_error(
+                    "resize",
+                    error,
+                    "free space on its file system, or ask for less",
+                )
+            })
+    }
+}

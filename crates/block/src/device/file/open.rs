@@ -1,0 +1,295 @@
+//! Opens, locks and measures a file; finds out how it can be accessed. Everything here may block:
+//! it runs when a device is made, never while I/O does.
+
+use super::{BufferedReason, FileOptions, IoMode};
+use crate::device::DeviceError;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A file, ready for use.
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) mode: IoMode,
+    pub(super) regular: bool,
+    /// How much of it is used: whole blocks.
+    pub(super) bytes: u64,
+    /// Whether it gives deallocated space back.
+    pub(super) thin: bool,
+    pub(super) preferred_bytes: u32,
+}
+
+/// Alignments that direct I/O is tried with where the kernel does not tell which it needs.
+const PROBED_ALIGNMENTS: [usize; 2] = [512, 4096];
+
+pub(super) fn open(options: &FileOptions) -> Result<Opened, DeviceError> {
+    let path = &options.path;
+    let found = match path.metadata() {
+        Ok(metadata) => Some(metadata),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed("look at", path, error, "check the path")),
+    };
+    check_options(options, found.as_ref())?;
+    let block_device = found
+        .as_ref()
+        .is_some_and(|found| found.file_type().is_block_device());
+    let (file, direct) = open_file(options, block_device)?;
+    lock(&file, options)?;
+    let bytes = fit_size(&file, options, !block_device, found.is_none())?;
+    let mode = match direct {
+        Some(reason) => IoMode::Buffered(reason),
+        None => direct_mode(&file, options, block_device)?,
+    };
+    let metadata = file
+        .metadata()
+        .map_err(|error| failed("look at", path, error, "check the disk"))?;
+    let thin = !options.read_only && gives_space_back(&file, &metadata, options, block_device);
+    let preferred = u32::try_from(metadata.blksize()).unwrap_or(0);
+    Ok(Opened {
+        file,
+        mode,
+        regular: !block_device,
+        bytes,
+        thin,
+        preferred_bytes: if preferred.is_power_of_two() {
+            preferred
+        } else {
+            0
+        },
+    })
+}
+
+/// A further description of the open file `file`, accessed in the same way.
+pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Result<File> {
+    let flags = if matches!(mode, IoMode::Direct { .. }) {
+        OFlags::DIRECT
+    } else {
+        OFlags::empty()
+    };
+    OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(flag_bits(flags))
+        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// The size of a file or block device in bytes.
+pub(super) fn size_of(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+fn failed(what: &str, path: &Path, source: io::Error, remedy: &'static str) -> DeviceError {
+    DeviceError::Io {
+        what: format!("cannot {what} {}", path.display()),
+        source,
+        remedy,
+    }
+}
+
+fn check_options(options: &FileOptions, found: Option<&Metadata>) -> Result<(), DeviceError> {
+    let path = options.path.display();
+    let invalid = |message| Err(DeviceError::Invalid(message));
+    let block = u64::from(options.block_bytes);
+    if let Some(size) = options
+        .size
+        .filter(|&size| size == 0 || !size.is_multiple_of(block))
+    {
+        return invalid(format!(
+            "{size} bytes of {path} are not a whole number of {block}-byte blocks; choose a \
+             positive multiple of {block}"
+        ));
+    }
+    match found.map(Metadata::file_type) {
+        Some(kind) if kind.is_file() || kind.is_block_device() => Ok(()),
+        Some(_) => invalid(format!(
+            "{path} is neither a regular file nor a block device; name one of these"
+        )),
+        None if options.read_only || !options.create => Err(failed(
+            "open",
+            &options.path,
+            io::ErrorKind::NotFound.into(),
+            "check the path, or let it be created (with a size, and not read-only)",
+        )),
+        None if options.size.is_none() => invalid(format!(
+            "{path} does not exist; give a size to create it with"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Opens the file past the page cache if asked to; otherwise says why not.
+fn open_file(
+    options: &FileOptions,
+    block_device: bool,
+) -> Result<(File, Option<BufferedReason>), DeviceError> {
+    let mut flags = OFlags::empty();
+    if block_device && !options.read_only {
+        // The kernel then refuses a device that is mounted or part of another one.
+        flags |= OFlags::EXCL;
+    }
+    let open = |flags: OFlags| {
+        OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .create(options.create && !options.read_only && !block_device)
+            .mode(0o600)
+            .custom_flags(flag_bits(flags))
+            .open(&options.path)
+    };
+    let (result, reason) = if options.direct {
+        match open(flags | OFlags::DIRECT) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (open(flags), Some(BufferedReason::Unsupported))
+            }
+            result => (result, None),
+        }
+    } else {
+        (open(flags), Some(BufferedReason::Asked))
+    };
+    match result {
+        Ok(file) => Ok((file, reason)),
+        Err(error) => {
+            let remedy = match error.raw_os_error() {
+                Some(libc::EBUSY) => "unmount it and stop what uses it, or open it read-only",
+                Some(libc::EROFS) => "open it read-only",
+                Some(libc::EACCES | libc::EPERM) => {
+                    "give this user the right to open it, or open it read-only"
+                }
+                Some(libc::ENOSPC) => "free space on its file system",
+                _ => "check the path",
+            };
+            Err(failed("open", &options.path, error, remedy))
+        }
+    }
+}
+
+fn flag_bits(flags: OFlags) -> i32 {
+    flags.bits().cast_signed()
+}
+
+/// One writer or many readers, of those that ask; programs that do not ask are not held off.
+fn lock(file: &File, options: &FileOptions) -> Result<(), DeviceError> {
+    let operation = if options.read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    rustix::fs::flock(file, operation).map_err(|errno| {
+        let remedy = if errno == rustix::io::Errno::WOULDBLOCK {
+            "another device or process uses it: stop that one, or choose another file"
+        } else {
+            "use a file system with locks"
+        };
+        failed("lock", &options.path, errno.into(), remedy)
+    })
+}
+
+/// How many bytes are used, after the file was made as large as asked for.
+fn fit_size(
+    file: &File,
+    options: &FileOptions,
+    regular: bool,
+    new: bool,
+) -> Result<u64, DeviceError> {
+    let path = &options.path;
+    let there =
+        size_of(file).map_err(|error| failed("find the size of", path, error, "check the disk"))?;
+    let block = u64::from(options.block_bytes);
+    let wanted = options.size.unwrap_or(there / block * block);
+    if wanted == 0 {
+        return Err(DeviceError::Invalid(format!(
+            "{} has {there} bytes, which is less than one {block}-byte block; give a size and let \
+             it be created, or choose another file",
+            path.display()
+        )));
+    }
+    if wanted <= there {
+        return Ok(wanted);
+    }
+    if !regular || !options.create || options.read_only {
+        return Err(DeviceError::Invalid(format!(
+            "{} has {there} bytes, less than the {wanted} asked for; ask for less, or extend it",
+            path.display()
+        )));
+    }
+    let remedy = "free space on its file system, or ask for less";
+    let extended = file.set_len(wanted).and_then(|()| file.sync_all());
+    extended.map_err(|error| failed("extend", path, error, remedy))?;
+    if new {
+        // A new file is durable only once its directory is.
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty());
+        let synced = File::open(parent.unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all());
+        synced.map_err(|error| failed("make durable", path, error, "check the disk"))?;
+    }
+    Ok(wanted)
+}
+
+/// Finds out what direct I/O needs of a file that was opened for it, and goes back to the page
+/// cache where the block size is smaller than that.
+fn direct_mode(
+    file: &File,
+    options: &FileOptions,
+    block_device: bool,
+) -> Result<IoMode, DeviceError> {
+    let reason = match direct_alignment(file, block_device) {
+        Some(align_bytes) if align_bytes <= options.block_bytes => {
+            return Ok(IoMode::Direct { align_bytes });
+        }
+        Some(align_bytes) => BufferedReason::Alignment { align_bytes },
+        None => BufferedReason::Unsupported,
+    };
+    let buffered = rustix::fs::fcntl_getfl(file)
+        .and_then(|flags| rustix::fs::fcntl_setfl(file, flags.difference(OFlags::DIRECT)));
+    let remedy = "open it without direct I/O";
+    buffered.map_err(|errno| failed("leave direct I/O on", &options.path, errno.into(), remedy))?;
+    Ok(IoMode::Buffered(reason))
+}
+
+/// What direct I/O must be aligned to, in file and memory, in bytes; `None` where there is none.
+fn direct_alignment(file: &File, block_device: bool) -> Option<u32> {
+    let wanted = StatxFlags::DIOALIGN;
+    if let Ok(statx) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)
+        && statx.stx_mask & wanted.bits() != 0
+    {
+        let align = statx.stx_dio_offset_align.max(statx.stx_dio_mem_align);
+        return (statx.stx_dio_offset_align != 0).then_some(align);
+    }
+    // A kernel before 6.1, or a file system that does not say.
+    if block_device {
+        return rustix::fs::ioctl_blksszget(file).ok();
+    }
+    let mut memory = vec![0u8; 3 * 4096];
+    let start = memory.as_ptr().align_offset(4096);
+    let found = PROBED_ALIGNMENTS.into_iter().find(|&align| {
+        // Aligned to `align` and to nothing larger.
+        let at = if align < 4096 { start + align } else { start };
+        file.read_at(&mut memory[at..at + align], 0).is_ok()
+    });
+    found.and_then(|align| u32::try_from(align).ok())
+}
+
+/// Whether holes can be punched. Nothing is changed to find out.
+fn gives_space_back(
+    file: &File,
+    metadata: &Metadata,
+    options: &FileOptions,
+    block_device: bool,
+) -> bool {
+    if block_device {
+        let (major, minor) = (
+            rustix::fs::major(metadata.rdev()),
+            rustix::fs::minor(metadata.rdev()),
+        );
+        let limit = format!("/sys/dev/block/{major}:{minor}/queue/discard_max_bytes");
+        return std::fs::read_to_string(limit).is_ok_and(|text| text.trim() != "0");
+    }
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // Beyond the end there is nothing to lose.
+    let end = metadata.len().next_multiple_of(4096);
+    rustix::fs::fallocate(file, mode, end, u64::from(options.block_bytes)).is_ok()
+}

@@ -1,0 +1,52 @@
+//! Every limit of this crate, with its unit in the name and its reason beside it.
+
+/// The largest data of one request to a local device: the largest transfer of an NVMe/TCP command
+/// that a target announces (MDTS), so that no command has to be split.
+pub const TRANSFER_MAX_BYTES: u32 = 1024 * 1024;
+
+/// Zeroing at least this much memory gives the pages back instead: from about here on, a system
+/// call costs less than writing, and memory that nobody touched is not taken.
+pub const DISCARD_MIN_BYTES: usize = 256 * 1024;
+
+/// Requests in one channel of a file: a queue pair's depth (1024) may go to a single device.
+pub const FILE_QUEUE_DEPTH: usize = 1024;
+
+/// Scratch ranges of a file's channel, for requests that need memory of their own (Compare,
+/// Verify, data that is not aligned for `O_DIRECT`). One would do; four keep a device busy.
+pub const SCRATCH_COUNT: usize = 4;
+
+/// Size of each: a device's usual largest command, so that a piece is a command.
+pub const SCRATCH_BYTES: usize = 128 * 1024;
+
+/// Zeroes are written in pieces of this size where the file system cannot zero a range itself.
+pub const ZERO_PIECE_BYTES: usize = 1024 * 1024;
+
+/// A range is zeroed by the file system in steps of this size: a huge one must not keep a
+/// kernel thread busy without an end, nor hold up the close of the device.
+pub const ALLOCATE_PIECE_BYTES: u64 = 1 << 30;
+
+/// Requests in flight through one channel of a layer: as many as the deepest device below takes.
+pub const LAYER_QUEUE_DEPTH: usize = 1024;
+
+/// Blocks that the verify layer keeps checksums of: 4.5 bytes of memory each, so 1.1 GiB.
+pub const VERIFY_BLOCKS_MAX: u64 = 1 << 28;
+
+/// Rules of the fault layer, which looks at each of them for every request.
+pub const FAULT_RULES_MAX: usize = 64;
+
+const _: () = assert!(
+    SCRATCH_BYTES.is_multiple_of(4096),
+    "pieces are whole blocks"
+);
+const _: () = assert!(
+    ZERO_PIECE_BYTES.is_multiple_of(4096),
+    "pieces are whole blocks"
+);
+const _: () = assert!(
+    ALLOCATE_PIECE_BYTES.is_multiple_of(4096),
+    "pieces are whole blocks"
+);
+const _: () = assert!(
+    TRANSFER_MAX_BYTES.is_multiple_of(4096),
+    "a transfer is whole blocks"
+);
