@@ -1,1 +1,29 @@
 //! Configuration, actions, the HTTP/JSON interface and metrics.
+//!
+//! What is this: the control plane of a target. It owns the declarative [`Configuration`] that is
+//! in force, and is the only place where intent (a file, a request over HTTP, a signal) becomes
+//! an [`Action`]. It knows the dataplane only as the trait [`DataPlane`], which the program
+//! implements over the target; it is called by the command line.
+//!
+//! What must never happen: that model and dataplane disagree about what is shared with whom, or
+//! that this crate's threads run on, or wait on the path of, a dataplane core.
+
+pub mod action;
+pub mod api;
+pub mod config;
+pub mod control;
+pub mod diff;
+pub mod limits;
+pub mod metrics;
+pub mod model;
+pub mod plane;
+pub mod server;
+mod suggest;
+
+pub use action::Action;
+pub use config::{ConfigError, Problem};
+pub use control::{ChangeError, Control};
+pub use diff::{Fixed, FixedWhileRunning, build, diff};
+pub use model::{Configuration, Size};
+pub use plane::{ApplyError, ApplyErrorKind, DataPlane, Snapshot};
+pub use server::{Server, ServerError, ServerOptions};

@@ -1,0 +1,77 @@
+//! The HTTP/JSON interface: one file for each resource.
+//!
+//! What is this: routes over [`Control`], for people and programs on this machine. It has no
+//! passwords: whoever reaches the loopback port or may open the Unix socket is trusted. A web
+//! page is not, though it can make a browser on this machine send requests; [`guard`] refuses
+//! those. Every error is a JSON object that says what is wrong and what to do.
+//!
+//! | path | methods |
+//! |---|---|
+//! | `/v1/config` | GET, POST (`?dry_run=true`) |
+//! | `/v1/devices`, `/v1/devices/{name}` | GET, POST; GET, DELETE |
+//! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, DELETE |
+//! | `/v1/subsystems/{nqn}/namespaces`, `…/{nsid}` | GET, POST; GET, PATCH, DELETE |
+//! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
+//! | `/v1/referrals` | GET, POST, DELETE |
+//! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
+
+mod body;
+mod configuration;
+mod devices;
+mod error;
+mod guard;
+mod hosts;
+mod namespaces;
+mod referrals;
+mod state;
+mod stats;
+mod subsystems;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::Uri;
+use axum::middleware;
+
+use crate::control::Control;
+use crate::limits::CONFIGURATION_BYTES_MAX;
+use error::ApiError;
+pub use error::ErrorBody;
+use state::ApiState;
+
+/// The routes of the whole interface.
+///
+/// `loopback` is the address it is served at, which requests must name as their host; `None` for
+/// a Unix socket, which no browser opens.
+pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
+    Router::new()
+        .merge(configuration::routes())
+        .merge(devices::routes())
+        .merge(hosts::routes())
+        .merge(namespaces::routes())
+        .merge(referrals::routes())
+        .merge(stats::routes())
+        .merge(subsystems::routes())
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(loopback, guard::guard))
+        .with_state(ApiState { control })
+}
+
+async fn unknown_path(uri: Uri) -> ApiError {
+    ApiError::not_found(
+        format!("there is nothing at {}", uri.path()),
+        "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/controllers, \
+         /v1/stats, /metrics or /healthz",
+    )
+}
+
+async fn unknown_method(uri: Uri) -> ApiError {
+    ApiError::method_not_allowed(
+        format!("{} does not take this method", uri.path()),
+        "use one that the Allow header names",
+    )
+}

@@ -1,0 +1,84 @@
+//! What requests carry: bodies and parts of paths, with errors in our form.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use super::error::ApiError;
+use crate::config::{Format, FromNode, Place, parse_part};
+use crate::limits::CONFIGURATION_BYTES_MAX;
+
+/// The body as text, and its language.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) text: String,
+    pub(super) format: Format,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let format = format(request.headers())?;
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                let what_to_do = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                    format!("send at most {CONFIGURATION_BYTES_MAX} bytes")
+                } else {
+                    "send the whole body, as long as Content-Length says".to_owned()
+                };
+                ApiError::new(rejection.status(), rejection.body_text(), what_to_do)
+            })?;
+        let text = String::from_utf8(bytes.into())
+            .map_err(|_| ApiError::bad_request("the body is not UTF-8 text", "send UTF-8 text"))?;
+        Ok(Self { text, format })
+    }
+}
+
+/// Only types that a web page cannot send without asking first are accepted.
+fn format(headers: &HeaderMap) -> Result<Format, ApiError> {
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    let essence = content_type.split(';').next().unwrap_or("").trim();
+    match essence.to_ascii_lowercase().as_str() {
+        "application/json" => Ok(Format::Json),
+        "application/toml" => Ok(Format::Toml),
+        _ => Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            format!("the body's type {content_type:?} is not understood"),
+            "send Content-Type: application/json or application/toml",
+        )),
+    }
+}
+
+impl Body {
+    /// Reads the body as a value, with every problem in it.
+    pub(super) fn read<T: FromNode>(&self) -> Result<T, ApiError> {
+        let (value, _) = parse_part(&self.text, self.format, &Place::root())?;
+        Ok(value)
+    }
+}
+
+/// Parts of the path, decoded.
+#[derive(Debug)]
+pub(super) struct PathParts<T>(pub(super) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathParts<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(value)) => Ok(Self(value)),
+            Err(rejection) => Err(ApiError::new(
+                rejection.status(),
+                rejection.body_text(),
+                "write names percent-encoded, and namespaces as numbers",
+            )),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `/v1/config`: the whole configuration.
+
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+
+use super::body::Body;
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::action::Action;
+use crate::config;
+use crate::diff::diff;
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new().route("/v1/config", get(show).post(replace))
+}
+
+/// The configuration in force: as JSON, or as TOML for a client that accepts `application/toml`.
+async fn show(State(state): State<ApiState>, headers: HeaderMap) -> Response {
+    let configuration = state.configuration();
+    let toml_wanted = headers.get_all(header::ACCEPT).iter().any(|accept| {
+        accept
+            .to_str()
+            .is_ok_and(|a| a.contains("application/toml"))
+    });
+    if toml_wanted {
+        let content_type = [(header::CONTENT_TYPE, "application/toml")];
+        return (content_type, configuration.to_toml()).into_response();
+    }
+    Json(&*configuration).into_response()
+}
+
+#[derive(Serialize)]
+struct Replaced {
+    /// Nothing was done.
+    dry_run: bool,
+    /// What was (or would be) done, in this order.
+    actions: Vec<Action>,
+}
+
+/// Makes the body the configuration in force; with `?dry_run=true`, tells what that would do.
+async fn replace(
+    State(state): State<ApiState>,
+    RawQuery(query): RawQuery,
+    body: Body,
+) -> Result<Json<Replaced>, ApiError> {
+    let dry_run = match query.as_deref() {
+        None | Some("" | "dry_run=false") => false,
+        Some("dry_run=true" | "dry_run") => true,
+        Some(other) => {
+            return Err(ApiError::bad_request(
+                format!("the query {other:?} is not understood"),
+                "write ?dry_run=true, or nothing",
+            ));
+        }
+    };
+    let new = config::parse(&body.text, body.format)?;
+    let actions = if dry_run {
+        diff(&state.configuration(), &new)?
+    } else {
+        state.change(move |before| Ok(diff(before, &new)?)).await?
+    };
+    Ok(Json(Replaced { dry_run, actions }))
+}

@@ -1,0 +1,97 @@
+//! `/v1/devices`: devices by name.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::body::{Body, PathParts};
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::action::Action;
+use crate::config::{Decoder, FromNode, Node, Place};
+use crate::model::{Configuration, Device};
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/devices", get(list).post(add))
+        .route("/v1/devices/{name}", get(show).delete(remove))
+}
+
+/// A device as clients see it: its configuration, and who uses it.
+fn view(configuration: &Configuration, name: &str, device: &Device) -> Value {
+    let users: Vec<Value> = configuration
+        .users_of(name)
+        .map(|(nqn, namespace)| json!({ "nqn": nqn, "nsid": namespace.nsid }))
+        .collect();
+    json!({ "name": name, "device": device, "used_by": users })
+}
+
+async fn list(State(state): State<ApiState>) -> Json<Value> {
+    let configuration = state.configuration();
+    let devices: Vec<Value> = configuration
+        .devices
+        .iter()
+        .map(|(name, device)| view(&configuration, name, device))
+        .collect();
+    Json(json!({ "devices": devices }))
+}
+
+async fn show(
+    State(state): State<ApiState>,
+    PathParts(name): PathParts<String>,
+) -> Result<Json<Value>, ApiError> {
+    let configuration = state.configuration();
+    match configuration.devices.get(&name) {
+        Some(device) => Ok(Json(view(&configuration, &name, device))),
+        None => Err(ApiError::not_found(
+            format!("there is no device {name:?}"),
+            "list the devices with GET /v1/devices",
+        )),
+    }
+}
+
+/// `{ "name": …, "device": { "type": …, … } }`
+struct NamedDevice {
+    name: String,
+    device: Device,
+}
+
+impl FromNode for NamedDevice {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = crate::config::Table::open(node, place, decoder)?;
+        let name = table.required("name", "write the name it gets, like \"fast\"");
+        let device = table.required(
+            "device",
+            "write what it is, like {\"type\": \"ram\", \"size\": \"1G\"}",
+        );
+        table.finish();
+        Some(Self {
+            name: name?,
+            device: device?,
+        })
+    }
+}
+
+async fn add(
+    State(state): State<ApiState>,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let NamedDevice { name, device } = body.read()?;
+    let answer = json!({ "name": name, "device": device, "used_by": [] });
+    state
+        .change(move |_| Ok(vec![Action::AddDevice { name, device }]))
+        .await?;
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+async fn remove(
+    State(state): State<ApiState>,
+    PathParts(name): PathParts<String>,
+) -> Result<StatusCode, ApiError> {
+    state
+        .change(move |_| Ok(vec![Action::RemoveDevice { name }]))
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

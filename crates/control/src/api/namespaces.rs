@@ -1,0 +1,104 @@
+//! `/v1/subsystems/{nqn}/namespaces`: namespaces by identifier.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::body::{Body, PathParts};
+use super::error::ApiError;
+use super::state::ApiState;
+use super::subsystems::find;
+use crate::action::Action;
+use crate::config::{Decoder, FromNode, Node, Place, Table};
+use crate::model::{Namespace, Size};
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/subsystems/{nqn}/namespaces", get(list).post(add))
+        .route(
+            "/v1/subsystems/{nqn}/namespaces/{nsid}",
+            get(show).patch(resize).delete(remove),
+        )
+}
+
+async fn list(
+    State(state): State<ApiState>,
+    PathParts(nqn): PathParts<String>,
+) -> Result<Json<Value>, ApiError> {
+    let configuration = state.configuration();
+    let subsystem = find(&configuration, &nqn)?;
+    Ok(Json(json!({ "namespaces": subsystem.namespaces })))
+}
+
+async fn show(
+    State(state): State<ApiState>,
+    PathParts((nqn, nsid)): PathParts<(String, u32)>,
+) -> Result<Json<Namespace>, ApiError> {
+    let configuration = state.configuration();
+    match find(&configuration, &nqn)?.namespace(nsid) {
+        Some(namespace) => Ok(Json(namespace.clone())),
+        None => Err(ApiError::not_found(
+            format!("subsystem {nqn:?} has no namespace {nsid}"),
+            "list its namespaces with GET /v1/subsystems/{nqn}/namespaces",
+        )),
+    }
+}
+
+async fn add(
+    State(state): State<ApiState>,
+    PathParts(nqn): PathParts<String>,
+    body: Body,
+) -> Result<(StatusCode, Json<Namespace>), ApiError> {
+    let namespace: Namespace = body.read()?;
+    let answer = namespace.clone();
+    state
+        .change(move |_| Ok(vec![Action::AddNamespace { nqn, namespace }]))
+        .await?;
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+/// `{ "size": … }`; null means all of the device.
+struct Resize {
+    size: Option<Size>,
+}
+
+impl FromNode for Resize {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        if !table.mentions("size") {
+            decoder.problem(
+                &place.key("size"),
+                "is missing",
+                "write the new size, like \"2G\", or null for all of the device",
+            );
+        }
+        let size = table.optional("size");
+        table.finish();
+        Some(Self { size: size? })
+    }
+}
+
+async fn resize(
+    State(state): State<ApiState>,
+    PathParts((nqn, nsid)): PathParts<(String, u32)>,
+    body: Body,
+) -> Result<Json<Namespace>, ApiError> {
+    let Resize { size } = body.read()?;
+    let name = nqn.clone();
+    state
+        .change(move |_| Ok(vec![Action::ResizeNamespace { nqn, nsid, size }]))
+        .await?;
+    show(State(state), PathParts((name, nsid))).await
+}
+
+async fn remove(
+    State(state): State<ApiState>,
+    PathParts((nqn, nsid)): PathParts<(String, u32)>,
+) -> Result<StatusCode, ApiError> {
+    state
+        .change(move |_| Ok(vec![Action::RemoveNamespace { nqn, nsid }]))
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,48 @@
+//! What every route has at hand.
+
+use std::sync::Arc;
+
+use crate::action::Action;
+use crate::control::{ChangeError, Control};
+use crate::model::Configuration;
+use crate::plane::Snapshot;
+
+use super::error::ApiError;
+
+/// What every route has at hand.
+#[derive(Clone, Debug)]
+pub(super) struct ApiState {
+    pub(super) control: Arc<Control>,
+}
+
+impl ApiState {
+    pub(super) fn configuration(&self) -> Arc<Configuration> {
+        self.control.configuration()
+    }
+
+    /// Makes a change on a thread that may block. Once begun, it is finished even if the client
+    /// goes away.
+    pub(super) async fn change(
+        &self,
+        decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError> + Send + 'static,
+    ) -> Result<Vec<Action>, ApiError> {
+        let control = Arc::clone(&self.control);
+        blocking(move || control.change_with(decide))
+            .await?
+            .map_err(ApiError::from)
+    }
+
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {
+        let control = Arc::clone(&self.control);
+        blocking(move || control.snapshot()).await
+    }
+}
+
+/// Runs `work` on a thread that may block.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| ApiError::internal(&error))
+}

@@ -1,0 +1,39 @@
+//! What happens now: `/v1/stats`, `/v1/controllers`, `/metrics` and `/healthz`.
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::metrics;
+use crate::plane::Snapshot;
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/stats", get(stats))
+        .route("/v1/controllers", get(controllers))
+        .route("/metrics", get(scrape))
+        .route("/healthz", get(health))
+}
+
+async fn stats(State(state): State<ApiState>) -> Result<Json<Snapshot>, ApiError> {
+    Ok(Json(state.snapshot().await?))
+}
+
+async fn controllers(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
+    let controllers = state.snapshot().await?.controllers;
+    Ok(Json(json!({ "controllers": controllers })))
+}
+
+async fn scrape(State(state): State<ApiState>) -> Result<Response, ApiError> {
+    let text = metrics::render(state.snapshot().await?);
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+async fn health() -> Json<Value> {
+    Json(json!({ "status": "ok" }))
+}

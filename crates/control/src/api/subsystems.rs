@@ -1,0 +1,67 @@
+//! `/v1/subsystems`: subsystems by name.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::body::{Body, PathParts};
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::action::Action;
+use crate::model::{Configuration, Subsystem};
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/subsystems", get(list).post(add))
+        .route("/v1/subsystems/{nqn}", get(show).delete(remove))
+}
+
+/// The subsystem that a path names.
+pub(super) fn find<'a>(
+    configuration: &'a Configuration,
+    nqn: &str,
+) -> Result<&'a Subsystem, ApiError> {
+    configuration.subsystem(nqn).ok_or_else(|| {
+        ApiError::not_found(
+            format!("there is no subsystem {nqn:?}"),
+            "list the subsystems with GET /v1/subsystems",
+        )
+    })
+}
+
+async fn list(State(state): State<ApiState>) -> Json<Value> {
+    Json(json!({ "subsystems": state.configuration().subsystems }))
+}
+
+async fn show(
+    State(state): State<ApiState>,
+    PathParts(nqn): PathParts<String>,
+) -> Result<Json<Subsystem>, ApiError> {
+    let configuration = state.configuration();
+    find(&configuration, &nqn).map(|subsystem| Json(subsystem.clone()))
+}
+
+async fn add(
+    State(state): State<ApiState>,
+    body: Body,
+) -> Result<(StatusCode, Json<Subsystem>), ApiError> {
+    let mut subsystem: Subsystem = body.read()?;
+    subsystem.sort();
+    let answer = subsystem.clone();
+    state
+        .change(move |_| Ok(vec![Action::AddSubsystem { subsystem }]))
+        .await?;
+    Ok((StatusCode::CREATED, Json(answer)))
+}
+
+async fn remove(
+    State(state): State<ApiState>,
+    PathParts(nqn): PathParts<String>,
+) -> Result<StatusCode, ApiError> {
+    state
+        .change(move |_| Ok(vec![Action::RemoveSubsystem { nqn }]))
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,117 @@
+//! Reading a configuration: from TOML or JSON text to a checked [`Configuration`].
+//!
+//! Reading has two steps. [`decode`] turns the text's tree into values and refuses wrong types
+//! and unknown keys; [`check`] looks at the values together. Both report problems by the place of
+//! the key, and go on, so that a person learns everything that is wrong at once. The same two
+//! steps read the bodies of requests.
+
+mod check;
+mod decode;
+mod node;
+mod problem;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::model::Configuration;
+
+pub(crate) use check::check;
+pub(crate) use decode::{Decoder, FromNode, Table};
+pub(crate) use node::Node;
+pub(crate) use problem::Place;
+pub use problem::{ConfigError, Problem};
+
+/// The languages a configuration is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// TOML 1.0.
+    Toml,
+    /// JSON, with the same keys.
+    Json,
+}
+
+/// Reads and checks a configuration.
+///
+/// # Errors
+/// Every problem found, with line and key; without a file's name, which
+/// [`ConfigError::in_file`] adds.
+pub fn parse(text: &str, format: Format) -> Result<Configuration, ConfigError> {
+    let mut configuration: Configuration = parse_part(text, format, &Place::root())?.0;
+    let problems = check(&configuration);
+    if !problems.is_empty() {
+        let root = Node::parse(text, format)?;
+        return Err(ConfigError::located(problems, &root, text));
+    }
+    configuration.sort();
+    Ok(configuration)
+}
+
+/// Reads, without looking at it as a whole, what a request's body or a file says.
+pub(crate) fn parse_part<T: FromNode>(
+    text: &str,
+    format: Format,
+    place: &Place,
+) -> Result<(T, Node), ConfigError> {
+    let root = Node::parse(text, format)?;
+    let decoder = Decoder::default();
+    let value = T::from_node(&root, place, &decoder);
+    let problems = decoder.into_problems();
+    match value {
+        Some(value) if problems.is_empty() => Ok((value, root)),
+        _ => Err(ConfigError::located(problems, &root, text)),
+    }
+}
+
+/// Reads and checks the TOML file at `path`.
+///
+/// # Errors
+/// Every problem found, with file, line and key; or why the file cannot be read.
+pub fn load(path: &Path) -> Result<Configuration, ConfigError> {
+    let text = read(path).map_err(|problem| ConfigError::single(problem).in_file(path))?;
+    parse(&text, Format::Toml).map_err(|error| error.in_file(path))
+}
+
+/// Checks a configuration that was built rather than read.
+///
+/// # Errors
+/// Every problem found, with the key it would have in a file.
+pub fn validate(configuration: &Configuration) -> Result<(), ConfigError> {
+    let problems = check(configuration);
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(ConfigError::unlocated(problems))
+    }
+}
+
+fn read(path: &Path) -> Result<String, Problem> {
+    use std::io::Read;
+
+    let unreadable = |error: std::io::Error| {
+        let remedy = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "name an existing file with --config, or start without --config"
+            }
+            std::io::ErrorKind::PermissionDenied => "make the file readable for this user",
+            std::io::ErrorKind::IsADirectory => "name a file, not a directory",
+            _ => "check the path given with --config",
+        };
+        Problem::of_file(format!("cannot be read: {error}"), remedy)
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    let limit = CONFIGURATION_BYTES_MAX as u64 + 1;
+    file.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() > CONFIGURATION_BYTES_MAX {
+        return Err(Problem::of_file(
+            format!("is larger than {CONFIGURATION_BYTES_MAX} bytes"),
+            "name a configuration, written in TOML",
+        ));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| Problem::of_file("is not UTF-8 text", "name a configuration, written in TOML"))
+}

@@ -1,0 +1,187 @@
+//! What is wrong with a configuration whose values are all well-formed by themselves.
+
+mod devices;
+mod subsystems;
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use super::problem::{Place, Problem};
+use crate::limits;
+use crate::model::{Configuration, Limits};
+
+/// Gathers problems; each names a place.
+pub(super) struct Findings {
+    problems: Vec<Problem>,
+}
+
+impl Findings {
+    fn report(&mut self, place: &Place, error: impl Into<String>, what_to_do: impl Into<String>) {
+        self.problems.push(Problem::new(place, error, what_to_do));
+    }
+
+    fn range(&mut self, place: &Place, value: u64, range: &RangeInclusive<u64>) {
+        if !range.contains(&value) {
+            self.report(
+                place,
+                format!("{value} is out of range"),
+                format!("write a number from {} to {}", range.start(), range.end()),
+            );
+        }
+    }
+
+    fn at_most(&mut self, place: &Place, count: usize, limit: usize, what: &str) {
+        if count > limit {
+            self.report(
+                place,
+                format!("{count} {what} are too many"),
+                format!("keep at most {limit}"),
+            );
+        }
+    }
+
+    /// Reports each item that occurs before.
+    fn distinct<T: Ord + Display>(&mut self, place: &Place, items: &[T]) {
+        let mut seen = BTreeSet::new();
+        for (index, item) in items.iter().enumerate() {
+            if !seen.insert(item) {
+                self.report(
+                    &place.index(index),
+                    format!("{item} is there twice"),
+                    "keep one of the two",
+                );
+            }
+        }
+    }
+}
+
+/// Every problem of `configuration`, by key.
+pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
+    let mut findings = Findings {
+        problems: Vec::new(),
+    };
+    let root = Place::root();
+    target(configuration, &root, &mut findings);
+    promises(&configuration.limits, &root.key("limits"), &mut findings);
+    devices::check(&configuration.devices, &root.key("devices"), &mut findings);
+    subsystems::check(configuration, &root.key("subsystems"), &mut findings);
+    let place = root.key("discovery").key("referrals");
+    subsystems::check_referrals(&configuration.discovery.referrals, &place, &mut findings);
+    findings.problems
+}
+
+fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) {
+    let place = root.key("listen");
+    if configuration.listen.is_empty() {
+        findings.report(
+            &place,
+            "is empty, so no host could connect",
+            "write an address, like listen = [\"127.0.0.1:4420\"]",
+        );
+    }
+    let addresses = &configuration.listen;
+    findings.at_most(
+        &place,
+        addresses.len(),
+        limits::LISTEN_ADDRESSES_MAX,
+        "addresses",
+    );
+    // Port 0 takes any free port, another one each time.
+    let fixed: Vec<_> = addresses.iter().filter(|a| a.port() != 0).collect();
+    if fixed.len() == addresses.len() {
+        findings.distinct(&place, &fixed);
+    }
+    let place = root.key("cores");
+    if let Some(cores) = &configuration.cores {
+        if cores.is_empty() {
+            findings.report(
+                &place,
+                "is empty, so no core could serve",
+                "write a core, like cores = [0], or leave the key away",
+            );
+        }
+        for (index, &core) in cores.iter().enumerate() {
+            let range = 0..=u64::from(limits::CORE_NUMBER_MAX);
+            findings.range(&place.index(index), core.into(), &range);
+        }
+        findings.distinct(&place, cores);
+    }
+}
+
+fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
+    for (key, value, range) in [
+        ("queue_depth", given.queue_depth, limits::QUEUE_DEPTH),
+        (
+            "io_queues_per_controller",
+            given.io_queues_per_controller,
+            limits::IO_QUEUES_PER_CONTROLLER,
+        ),
+        (
+            "in_capsule_data_bytes",
+            given.in_capsule_data_bytes,
+            limits::IN_CAPSULE_DATA_BYTES,
+        ),
+        (
+            "max_transfer_bytes",
+            given.max_transfer_bytes,
+            limits::MAX_TRANSFER_BYTES,
+        ),
+        (
+            "max_h2c_data_bytes",
+            given.max_h2c_data_bytes,
+            limits::MAX_H2C_DATA_BYTES,
+        ),
+        ("max_r2t", given.max_r2t, limits::MAX_R2T),
+        (
+            "keep_alive_min_ms",
+            given.keep_alive_min_ms,
+            limits::KEEP_ALIVE_MS,
+        ),
+        ("connections", given.connections, limits::CONNECTIONS),
+    ] {
+        findings.range(&place.key(key), value, &range);
+    }
+    if given.keep_alive_default_ms != 0 {
+        let key = place.key("keep_alive_default_ms");
+        findings.range(&key, given.keep_alive_default_ms, &limits::KEEP_ALIVE_MS);
+        if given.keep_alive_default_ms < given.keep_alive_min_ms {
+            findings.report(
+                &key,
+                format!(
+                    "{} is shorter than keep_alive_min_ms, {}",
+                    given.keep_alive_default_ms, given.keep_alive_min_ms
+                ),
+                "write 0 for none, or a number not below keep_alive_min_ms",
+            );
+        }
+    }
+    for (key, value, unit) in [
+        (
+            "in_capsule_data_bytes",
+            given.in_capsule_data_bytes,
+            limits::IN_CAPSULE_DATA_UNIT_BYTES,
+        ),
+        (
+            "max_h2c_data_bytes",
+            given.max_h2c_data_bytes,
+            limits::MAX_H2C_DATA_UNIT_BYTES,
+        ),
+    ] {
+        if !value.is_multiple_of(unit) {
+            findings.report(
+                &place.key(key),
+                format!("{value} is not a multiple of {unit}"),
+                format!("write {}", value / unit * unit),
+            );
+        }
+    }
+    let transfer = given.max_transfer_bytes;
+    if limits::MAX_TRANSFER_BYTES.contains(&transfer) && !transfer.is_power_of_two() {
+        findings.report(
+            &place.key("max_transfer_bytes"),
+            format!("{transfer} is not a power of two"),
+            format!("write {}", transfer.next_power_of_two() / 2),
+        );
+    }
+}

@@ -1,0 +1,156 @@
+//! Devices and their layers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::Findings;
+use crate::config::problem::Place;
+use crate::limits;
+use crate::model::{Device, DeviceKind, Fault, Size};
+
+pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Place, findings: &mut Findings) {
+    findings.at_most(place, devices.len(), limits::DEVICES_MAX, "devices");
+    let mut files: BTreeMap<&Path, &str> = BTreeMap::new();
+    for (name, device) in devices {
+        let place = place.key(name);
+        let good_name = (1..=limits::DEVICE_NAME_BYTES_MAX).contains(&name.len())
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if !good_name {
+            findings.report(
+                &place,
+                "is no name for a device",
+                format!(
+                    "use 1 to {} letters, digits, '-', '_' and '.'",
+                    limits::DEVICE_NAME_BYTES_MAX
+                ),
+            );
+        }
+        kind(&device.kind, &place, findings);
+        if let DeviceKind::File { path, .. } = &device.kind
+            && let Some(first) = files.insert(path, name)
+        {
+            findings.report(
+                &place.key("path"),
+                format!("is the file of device {first:?} too, and each would overwrite the other"),
+                "use one device, with shared = true if it needs more than one namespace",
+            );
+        }
+        layers(device, &place, findings);
+    }
+}
+
+fn kind(kind: &DeviceKind, place: &Place, findings: &mut Findings) {
+    if let Some(size) = kind.size() {
+        block_multiple(
+            size,
+            kind.block_size().bytes(),
+            &place.key("size"),
+            findings,
+        );
+    }
+    if let DeviceKind::File {
+        path,
+        size,
+        create,
+        read_only,
+        ..
+    } = kind
+    {
+        if path.as_os_str().is_empty() {
+            findings.report(
+                &place.key("path"),
+                "is empty",
+                "write where the file is, like path = \"/srv/disk.img\"",
+            );
+        }
+        if *create && size.is_none() {
+            findings.report(
+                &place.key("size"),
+                "is missing, and a file that is created needs one",
+                "write how large it becomes, like size = \"10G\", or leave create away",
+            );
+        }
+        if *create && *read_only {
+            findings.report(
+                &place.key("create"),
+                "contradicts read_only = true",
+                "leave one of the two away",
+            );
+        }
+    }
+}
+
+/// A size that blocks of `block_bytes` fill exactly.
+pub(super) fn block_multiple(size: Size, block_bytes: u64, place: &Place, findings: &mut Findings) {
+    let largest = limits::DEVICE_BYTES_MAX / block_bytes * block_bytes;
+    if size.bytes.is_multiple_of(block_bytes) && (1..=largest).contains(&size.bytes) {
+        return;
+    }
+    if size.bytes > largest {
+        let what_to_do = format!("write at most {largest}");
+        findings.report(
+            place,
+            format!("{size} is larger than a device can be"),
+            what_to_do,
+        );
+        return;
+    }
+    let near = Size::from_bytes((size.bytes / block_bytes).max(1) * block_bytes);
+    findings.report(
+        place,
+        format!("{size} is not a whole number of blocks of {block_bytes} bytes"),
+        format!("write \"{near}\", or another multiple of {block_bytes} bytes"),
+    );
+}
+
+fn layers(device: &Device, place: &Place, findings: &mut Findings) {
+    if let Some(delay) = &device.delay {
+        let place = place.key("delay");
+        let range = 0..=limits::DELAY_US_MAX;
+        findings.range(&place.key("read_us"), delay.read_us, &range);
+        findings.range(&place.key("write_us"), delay.write_us, &range);
+    }
+    if let Some(fault) = &device.fault {
+        faults(fault, &place.key("fault").key("rules"), findings);
+    }
+}
+
+fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
+    findings.at_most(place, fault.rules.len(), limits::FAULT_RULES_MAX, "rules");
+    if fault.rules.is_empty() {
+        findings.report(
+            place,
+            "is empty, so nothing would ever fail",
+            "write at least one rule, or leave fault away",
+        );
+    }
+    for (index, rule) in fault.rules.iter().enumerate() {
+        let place = place.index(index);
+        for (key, value) in [
+            ("one_in", Some(rule.one_in)),
+            ("blocks", rule.blocks),
+            ("times", rule.times),
+        ] {
+            if value == Some(0) {
+                findings.report(
+                    &place.key(key),
+                    "0 means that the rule never strikes",
+                    "write at least 1, or leave the rule away",
+                );
+            }
+        }
+        if rule
+            .first_block
+            .checked_add(rule.blocks.unwrap_or(0))
+            .is_none()
+        {
+            findings.report(
+                &place.key("blocks"),
+                "reaches beyond the last block there can be",
+                "leave it away to reach the device's end",
+            );
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Subsystems, namespaces, hosts and referrals.
+
+use std::collections::BTreeMap;
+
+use super::{Findings, devices::block_multiple};
+use crate::config::problem::Place;
+use crate::limits;
+use crate::model::{
+    Configuration, DISCOVERY_NQN, Device, NQN_EXPECTED, Namespace, Referral, Subsystem, check_nqn,
+};
+use crate::suggest::nearest;
+
+pub(super) fn check(configuration: &Configuration, place: &Place, findings: &mut Findings) {
+    let subsystems = &configuration.subsystems;
+    findings.at_most(
+        place,
+        subsystems.len(),
+        limits::SUBSYSTEMS_MAX,
+        "subsystems",
+    );
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut across = Across::default();
+    for (index, subsystem) in subsystems.iter().enumerate() {
+        let place = place.index(index);
+        if let Some(first) = names.insert(&subsystem.nqn, index) {
+            findings.report(
+                &place.key("nqn"),
+                format!("{:?} is the name of subsystems[{first}] too", subsystem.nqn),
+                "give each subsystem a name of its own",
+            );
+        }
+        identity(subsystem, &place, findings);
+        namespaces(subsystem, configuration, &place, &mut across, findings);
+    }
+}
+
+/// What was seen in the namespaces before, across all subsystems.
+#[derive(Default)]
+struct Across<'a> {
+    /// Each device in use, and where it was used first.
+    devices: BTreeMap<&'a str, Place>,
+    /// Each identifier, and the device and place it was used for first.
+    identifiers: BTreeMap<String, (&'a str, Place)>,
+}
+
+fn identity(subsystem: &Subsystem, place: &Place, findings: &mut Findings) {
+    let nqn_place = place.key("nqn");
+    name(&subsystem.nqn, &nqn_place, findings);
+    if subsystem.nqn == DISCOVERY_NQN {
+        findings.report(
+            &nqn_place,
+            "is the name of the discovery subsystem, which is always there",
+            NQN_EXPECTED,
+        );
+    }
+    for (key, text, limit) in [
+        ("serial", &subsystem.serial, limits::SERIAL_BYTES_MAX),
+        ("model", &subsystem.model, limits::MODEL_BYTES_MAX),
+    ] {
+        let printable = text.bytes().all(|b| (0x20..0x7F).contains(&b));
+        if text.is_empty() || text.len() > limit || !printable || text.trim() != text {
+            findings.report(
+                &place.key(key),
+                format!("{text:?} cannot be told to hosts"),
+                format!("write 1 to {limit} printable ASCII characters, no blank first or last"),
+            );
+        }
+    }
+    let place = place.key("allowed_hosts");
+    let hosts = &subsystem.allowed_hosts;
+    findings.at_most(&place, hosts.len(), limits::ALLOWED_HOSTS_MAX, "hosts");
+    for host in hosts {
+        name(host, &place, findings);
+    }
+}
+
+fn name(nqn: &str, place: &Place, findings: &mut Findings) {
+    if let Err(why) = check_nqn(nqn) {
+        let shown: String = nqn.chars().take(limits::NQN_BYTES_MAX).collect();
+        findings.report(place, format!("{shown:?} {why}"), NQN_EXPECTED);
+    }
+}
+
+fn namespaces<'a>(
+    subsystem: &'a Subsystem,
+    configuration: &'a Configuration,
+    place: &Place,
+    across: &mut Across<'a>,
+    findings: &mut Findings,
+) {
+    let place = place.key("namespaces");
+    let count = subsystem.namespaces.len();
+    findings.at_most(
+        &place,
+        count,
+        limits::NAMESPACES_PER_SUBSYSTEM_MAX,
+        "namespaces",
+    );
+    let mut nsids: BTreeMap<u32, usize> = BTreeMap::new();
+    for (index, namespace) in subsystem.namespaces.iter().enumerate() {
+        let place = place.index(index);
+        let nsid = namespace.nsid;
+        let range = 1..=u64::from(limits::NSID_MAX);
+        findings.range(&place.key("nsid"), nsid.into(), &range);
+        if let Some(first) = nsids.insert(nsid, index) {
+            let free = (1..=limits::NSID_MAX)
+                .find(|free| subsystem.namespace(*free).is_none())
+                .expect("far fewer namespaces than identifiers");
+            findings.report(
+                &place.key("nsid"),
+                format!("{nsid} is the nsid of namespaces[{first}] of this subsystem too"),
+                format!("write one that is free, like {free}"),
+            );
+        }
+        match configuration.devices.get(&namespace.device) {
+            Some(device) => over_device(namespace, device, &place, across, findings),
+            None => unknown_device(namespace, configuration, &place, findings),
+        }
+        identifiers(namespace, &place, across, findings);
+    }
+}
+
+fn unknown_device(
+    namespace: &Namespace,
+    configuration: &Configuration,
+    place: &Place,
+    findings: &mut Findings,
+) {
+    let known = || configuration.devices.keys().map(String::as_str);
+    let given = &namespace.device;
+    let what_to_do = match nearest(given, known()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None if configuration.devices.is_empty() => format!("add a device: [devices.{given}]"),
+        None => {
+            let names: Vec<_> = known().take(10).collect();
+            format!("the devices are {}", names.join(", "))
+        }
+    };
+    findings.report(
+        &place.key("device"),
+        format!("there is no device {given:?}"),
+        what_to_do,
+    );
+}
+
+fn over_device<'a>(
+    namespace: &'a Namespace,
+    device: &Device,
+    place: &Place,
+    across: &mut Across<'a>,
+    findings: &mut Findings,
+) {
+    let name = &namespace.device;
+    if let Some(first) = across.devices.get(name.as_str()) {
+        if !device.shared {
+            findings.report(
+                &place.key("device"),
+                format!("device {name:?} is used by {first} already"),
+                format!("use another device, or write shared = true in [devices.{name}]"),
+            );
+        }
+    } else {
+        across.devices.insert(name, place.clone());
+    }
+    if let Some(size) = namespace.size {
+        let place = place.key("size");
+        block_multiple(size, device.kind.block_size().bytes(), &place, findings);
+        if let Some(whole) = device.kind.size()
+            && size > whole
+        {
+            findings.report(
+                &place,
+                format!("{size} is more than device {name:?} has"),
+                format!("write at most \"{whole}\", or leave it away for all of it"),
+            );
+        }
+    }
+}
+
+fn identifiers<'a>(
+    namespace: &'a Namespace,
+    place: &Place,
+    across: &mut Across<'a>,
+    findings: &mut Findings,
+) {
+    for (key, identifier) in [
+        ("uuid", namespace.uuid.map(|i| i.to_string())),
+        ("nguid", namespace.nguid.map(|i| i.to_string())),
+        ("eui64", namespace.eui64.map(|i| i.to_string())),
+    ] {
+        let Some(identifier) = identifier else {
+            continue;
+        };
+        let place_of_key = place.key(key);
+        match across.identifiers.get(&format!("{key} {identifier}")) {
+            // The same data in two subsystems is rightly the same namespace to a host.
+            Some((device, _)) if *device == namespace.device => {}
+            Some((_, first)) => findings.report(
+                &place_of_key,
+                format!("{identifier} names {first} too, and hosts would take both for one"),
+                "give each namespace its own, or leave it away",
+            ),
+            None => {
+                across.identifiers.insert(
+                    format!("{key} {identifier}"),
+                    (&namespace.device, place.clone()),
+                );
+            }
+        }
+    }
+}
+
+pub(super) fn check_referrals(referrals: &[Referral], place: &Place, findings: &mut Findings) {
+    findings.at_most(place, referrals.len(), limits::REFERRALS_MAX, "referrals");
+    for (index, referral) in referrals.iter().enumerate() {
+        let place = place.index(index);
+        name(&referral.nqn, &place.key("nqn"), findings);
+        if referral.port == 0 {
+            findings.report(
+                &place.key("port"),
+                "0 is no port",
+                "write a port, like 8009",
+            );
+        }
+        if referral.address.is_unspecified() || referral.address.is_multicast() {
+            findings.report(
+                &place.key("address"),
+                format!("hosts cannot connect to {}", referral.address),
+                "write the address of one machine",
+            );
+        }
+        if referrals[..index].contains(referral) {
+            findings.report(&place, "is there twice", "keep one of the two");
+        }
+    }
+}

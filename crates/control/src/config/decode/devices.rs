@@ -1,0 +1,153 @@
+//! Devices and their layers.
+
+use super::{Decoder, FromNode, Table, named};
+use crate::config::node::{Node, Value};
+use crate::config::problem::Place;
+use crate::model::{
+    BlockSize, Delay, Device, DeviceKind, Fault, FaultOperation, FaultRule, Keyword, keyword,
+};
+use std::collections::BTreeMap;
+
+keyword! {
+    /// The words for `type`.
+    enum DeviceType {
+        /// [`DeviceKind::Ram`].
+        Ram = "ram",
+        /// [`DeviceKind::File`].
+        File = "file",
+        /// [`DeviceKind::Null`].
+        Null = "null",
+    }
+}
+
+impl FromNode for DeviceType {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        super::word(node, place, decoder)
+    }
+}
+
+impl FromNode for BTreeMap<String, Device> {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        named(node, place, decoder)
+    }
+}
+
+impl FromNode for Device {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let device_type = table.required("type", "write type = \"ram\", \"file\" or \"null\"");
+        let shared = table.or_default("shared");
+        let delay = table.optional("delay");
+        let fault = table.optional("fault");
+        let verify = table.or_default("verify");
+        // Without a type, it is unknown which of the other keys are good.
+        let kind = kind(device_type?, &table);
+        table.finish();
+        Some(Self {
+            kind: kind?,
+            shared: shared?,
+            delay: delay?,
+            fault: fault?,
+            verify: verify?,
+        })
+    }
+}
+
+fn kind(device_type: DeviceType, table: &Table<'_>) -> Option<DeviceKind> {
+    let size_hint = "write how large it is, like size = \"1G\"";
+    match device_type {
+        DeviceType::Ram | DeviceType::Null => {
+            let size = table.required("size", size_hint);
+            let block_size = table.or("block_size", BlockSize::B4096);
+            let (size, block_size) = (size?, block_size?);
+            Some(if device_type == DeviceType::Ram {
+                DeviceKind::Ram { size, block_size }
+            } else {
+                DeviceKind::Null { size, block_size }
+            })
+        }
+        DeviceType::File => {
+            let path = table.required("path", "write where it is, like path = \"/srv/disk.img\"");
+            let size = table.optional("size");
+            let block_size = table.or("block_size", BlockSize::B512);
+            let create = table.or_default("create");
+            let read_only = table.or_default("read_only");
+            Some(DeviceKind::File {
+                path: path?,
+                size: size?,
+                block_size: block_size?,
+                create: create?,
+                read_only: read_only?,
+            })
+        }
+    }
+}
+
+impl FromNode for BlockSize {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        if let Value::Integer(bytes) = node.value
+            && let Some(size) = u64::try_from(bytes).ok().and_then(|b| b.try_into().ok())
+        {
+            return Some(size);
+        }
+        decoder.wrong_type(place, &node.value, "512 or 4096");
+        None
+    }
+}
+
+impl FromNode for Delay {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let read_us = table.or_default("read_us");
+        let write_us = table.or_default("write_us");
+        table.finish();
+        Some(Self {
+            read_us: read_us?,
+            write_us: write_us?,
+        })
+    }
+}
+
+impl FromNode for Fault {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let seed = table.required("seed", "write a number; the same one gives the same faults");
+        let rules = table.required("rules", "write at least one, like rules = [{ operation = \"read\", one_in = 1000, error = \"media\" }]");
+        table.finish();
+        Some(Self {
+            seed: seed?,
+            rules: rules?,
+        })
+    }
+}
+
+impl FromNode for FaultRule {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let operation = table.or("operation", FaultOperation::Any);
+        let first_block = table.or_default("first_block");
+        let blocks = table.optional("blocks");
+        let one_in = table.or("one_in", 1);
+        let skip = table.or_default("skip");
+        let times = table.optional("times");
+        let error = table.required(
+            "error",
+            "write error = \"media\", \"internal\", \"no_space\" or \"corrupt\"",
+        );
+        table.finish();
+        Some(Self {
+            operation: operation?,
+            first_block: first_block?,
+            blocks: blocks?,
+            one_in: one_in?,
+            skip: skip?,
+            times: times?,
+            error: error?,
+        })
+    }
+}
+
+const _: () = assert!(
+    DeviceType::WORDS.len() == 3,
+    "one word for each kind of device"
+);

@@ -1,0 +1,165 @@
+//! The target, its subsystems and namespaces.
+
+use super::{Decoder, FromNode, Table};
+use crate::config::node::Node;
+use crate::config::problem::Place;
+use crate::model::{
+    Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery, Limits,
+    Namespace, PollPolicy, Referral, Subsystem, derived_serial,
+};
+
+impl FromNode for Configuration {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let default = Self::default();
+        let listen = table.or("listen", default.listen);
+        let api = table.optional("api");
+        let cores = table.optional("cores");
+        let poll = table.or("poll", PollPolicy::Auto);
+        let limits = table.or_default("limits");
+        let digests = table.or_default("digests");
+        let discovery = table.or_default("discovery");
+        let devices = table.or_default("devices");
+        let subsystems = table.or_default("subsystems");
+        table.finish();
+        Some(Self {
+            listen: listen?,
+            api: api?,
+            cores: cores?,
+            poll: poll?,
+            limits: limits?,
+            digests: digests?,
+            discovery: discovery?,
+            devices: devices?,
+            subsystems: subsystems?,
+        })
+    }
+}
+
+impl FromNode for Limits {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let default = Self::default();
+        let queue_depth = table.or("queue_depth", default.queue_depth);
+        let queues = table.or("io_queues_per_controller", default.io_queues_per_controller);
+        let in_capsule = table.or("in_capsule_data_bytes", default.in_capsule_data_bytes);
+        let max_transfer = table.or("max_transfer_bytes", default.max_transfer_bytes);
+        let max_h2c_data = table.or("max_h2c_data_bytes", default.max_h2c_data_bytes);
+        let max_r2t = table.or("max_r2t", default.max_r2t);
+        let keep_alive = table.or("keep_alive_default_ms", default.keep_alive_default_ms);
+        let keep_alive_min = table.or("keep_alive_min_ms", default.keep_alive_min_ms);
+        let connections = table.or("connections", default.connections);
+        table.finish();
+        Some(Self {
+            queue_depth: queue_depth?,
+            io_queues_per_controller: queues?,
+            in_capsule_data_bytes: in_capsule?,
+            max_transfer_bytes: max_transfer?,
+            max_h2c_data_bytes: max_h2c_data?,
+            max_r2t: max_r2t?,
+            keep_alive_default_ms: keep_alive?,
+            keep_alive_min_ms: keep_alive_min?,
+            connections: connections?,
+        })
+    }
+}
+
+impl FromNode for Digests {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let header = table.or("header", true);
+        let data = table.or("data", true);
+        table.finish();
+        Some(Self {
+            header: header?,
+            data: data?,
+        })
+    }
+}
+
+impl FromNode for Discovery {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let referrals = table.or_default("referrals");
+        table.finish();
+        Some(Self {
+            referrals: referrals?,
+        })
+    }
+}
+
+impl FromNode for Referral {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let address = table.required(
+            "address",
+            "write its IP address, like address = \"192.0.2.1\"",
+        );
+        let port = table.or("port", DISCOVERY_PORT);
+        let nqn = table.or("nqn", DISCOVERY_NQN.to_owned());
+        table.finish();
+        Some(Self {
+            address: address?,
+            port: port?,
+            nqn: nqn?,
+        })
+    }
+}
+
+impl FromNode for Subsystem {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let nqn = table.required::<String>(
+            "nqn",
+            "write its name, like nqn = \"nqn.2026-11.com.example:disks\"",
+        );
+        let serial = table.optional("serial");
+        let model = table.or("model", DEFAULT_MODEL.to_owned());
+        if !table.has("allow_any_host") && !table.has("allowed_hosts") {
+            decoder.problem(
+                &table.place("allowed_hosts"),
+                "is missing, and so is allow_any_host",
+                "write allowed_hosts = [\"nqn…\"] with the hosts' names, or allow_any_host = true",
+            );
+        }
+        let allow_any_host = table.or_default("allow_any_host");
+        let allowed_hosts = table.or_default::<Vec<String>>("allowed_hosts");
+        let namespaces = table.or_default("namespaces");
+        table.finish();
+        let nqn = nqn?;
+        Some(Self {
+            serial: serial?.unwrap_or_else(|| derived_serial(&nqn)),
+            nqn,
+            model: model?,
+            allow_any_host: allow_any_host?,
+            allowed_hosts: allowed_hosts?.into_iter().collect(),
+            namespaces: namespaces?,
+        })
+    }
+}
+
+impl FromNode for Namespace {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let nsid = table.required("nsid", "write its number in the subsystem, like nsid = 1");
+        let device = table.required(
+            "device",
+            "write the name of a device, like device = \"NAME\" where [devices.NAME] exists",
+        );
+        let size = table.optional("size");
+        let uuid = table.optional("uuid");
+        let nguid = table.optional("nguid");
+        let eui64 = table.optional("eui64");
+        let read_only = table.or_default("read_only");
+        table.finish();
+        Some(Self {
+            nsid: nsid?,
+            device: device?,
+            size: size?,
+            uuid: uuid?,
+            nguid: nguid?,
+            eui64: eui64?,
+            read_only: read_only?,
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! The tree of a TOML or JSON text, with the place of every key in the text.
+
+use std::collections::BTreeMap;
+
+use toml::de::{DeTable, DeValue};
+
+use super::problem::{Place, Problem, Step, line_of};
+use super::{ConfigError, Format};
+
+/// A value, and where its key (or, in an array, the value) begins in the text.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) offset: Option<usize>,
+    pub(crate) value: Value,
+}
+
+#[derive(Debug)]
+pub(crate) enum Value {
+    Null,
+    Boolean(bool),
+    Integer(i128),
+    Float,
+    String(String),
+    Datetime,
+    Array(Vec<Node>),
+    Table(BTreeMap<String, Node>),
+}
+
+impl Value {
+    /// What it is, as a person would say.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Null => "null".to_owned(),
+            Self::Boolean(value) => format!("the truth value {value}"),
+            Self::Integer(value) => format!("the integer {value}"),
+            Self::Float => "a number with a fraction".to_owned(),
+            Self::String(text) => {
+                let mut short: String = text.chars().take(60).collect();
+                if short.len() < text.len() {
+                    short.push('…');
+                }
+                format!("the text {short:?}")
+            }
+            Self::Datetime => "a date or time".to_owned(),
+            Self::Array(_) => "an array".to_owned(),
+            Self::Table(_) => "a table".to_owned(),
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn parse(text: &str, format: Format) -> Result<Self, ConfigError> {
+        match format {
+            Format::Toml => {
+                let (table, errors) = DeTable::parse_recoverable(text);
+                if errors.is_empty() {
+                    return Ok(Self {
+                        offset: None,
+                        value: from_table(table.get_ref()),
+                    });
+                }
+                let problems = errors.iter().map(|error| {
+                    let problem = Problem::of_file(
+                        format!("this is not TOML: {}", error.message().replace('\n', ", ")),
+                        "write key = value, with texts in quotes",
+                    );
+                    match error.span() {
+                        Some(span) => problem.at_line(line_of(text, span.start)),
+                        None => problem,
+                    }
+                });
+                Err(ConfigError::unlocated(problems.collect()))
+            }
+            Format::Json => {
+                let value: serde_json::Value = serde_json::from_str(text).map_err(|error| {
+                    let problem = Problem::of_file(
+                        format!("this is not JSON: {error}"),
+                        "send a JSON object",
+                    );
+                    ConfigError::single(problem.at_line(error.line().max(1)))
+                })?;
+                Ok(from_json(value))
+            }
+        }
+    }
+
+    /// Where the key at `place` is in the text; for a key that is not there, its table.
+    pub(crate) fn offset_of(&self, place: &Place) -> Option<usize> {
+        let mut node = self;
+        let mut offset = self.offset;
+        for step in place.steps() {
+            let next = match (step, &node.value) {
+                (Step::Key(key), Value::Table(table)) => table.get(key),
+                (Step::Index(index), Value::Array(items)) => items.get(*index),
+                _ => None,
+            };
+            let Some(next) = next else { break };
+            offset = next.offset.or(offset);
+            node = next;
+        }
+        offset
+    }
+}
+
+fn from_table(table: &DeTable<'_>) -> Value {
+    let entries = table.iter().map(|(key, value)| {
+        let node = Node {
+            offset: Some(key.span().start),
+            value: from_toml(value.get_ref()),
+        };
+        (key.get_ref().to_string(), node)
+    });
+    Value::Table(entries.collect())
+}
+
+fn from_toml(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
+            .map_or(Value::Float, Value::Integer),
+        DeValue::Float(_) => Value::Float,
+        DeValue::Boolean(value) => Value::Boolean(*value),
+        DeValue::Datetime(_) => Value::Datetime,
+        DeValue::Array(items) => Value::Array(
+            items
+                .iter()
+                .map(|item| Node {
+                    offset: Some(item.span().start),
+                    value: from_toml(item.get_ref()),
+                })
+                .collect(),
+        ),
+        DeValue::Table(table) => from_table(table),
+    }
+}
+
+/// JSON values carry no places: what they hold is reported by key alone.
+fn from_json(value: serde_json::Value) -> Node {
+    let value = match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(value) => Value::Boolean(value),
+        serde_json::Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(number), _) => Value::Integer(number.into()),
+            (_, Some(number)) => Value::Integer(number.into()),
+            _ => Value::Float,
+        },
+        serde_json::Value::String(text) => Value::String(text),
+        serde_json::Value::Array(items) => Value::Array(items.into_iter().map(from_json).collect()),
+        serde_json::Value::Object(entries) => Value::Table(
+            entries
+                .into_iter()
+                .map(|(key, value)| (key, from_json(value)))
+                .collect(),
+        ),
+    };
+    Node {
+        offset: None,
+        value,
+    }
+}

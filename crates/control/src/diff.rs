@@ -1,0 +1,225 @@
+//! From two configurations to the actions that lead from one to the other.
+
+#[cfg(test)]
+mod tests;
+
+use serde::Serialize;
+
+use crate::action::Action;
+use crate::model::{Configuration, Namespace, Subsystem};
+
+/// A key that differs and that a running target cannot change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Fixed {
+    /// The key.
+    pub key: String,
+    /// What can be done about it.
+    pub what_to_do: String,
+}
+
+/// Everything that differs and that a running target cannot change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct FixedWhileRunning {
+    /// The keys, at least one.
+    pub keys: Vec<Fixed>,
+}
+
+impl std::fmt::Display for FixedWhileRunning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (number, fixed) in self.keys.iter().enumerate() {
+            if number > 0 {
+                f.write_str("\n")?;
+            }
+            write!(
+                f,
+                "{}: cannot be changed while running; {}",
+                fixed.key, fixed.what_to_do
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The actions that lead from `old` to `new`, both of which are checked configurations.
+///
+/// What goes is removed before what comes is added, so that a device or an identifier can move;
+/// devices are closed last, because what a RAM device holds cannot be brought back if a later
+/// action fails.
+///
+/// # Errors
+/// Every key that differs and is fixed while running.
+pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, FixedWhileRunning> {
+    let keys = fixed(old, new);
+    if !keys.is_empty() {
+        return Err(FixedWhileRunning { keys });
+    }
+    let mut actions = removals(old, new);
+    actions.extend(
+        new.devices
+            .iter()
+            .filter(|(name, _)| !old.devices.contains_key(*name))
+            .map(|(name, device)| Action::AddDevice {
+                name: name.clone(),
+                device: device.clone(),
+            }),
+    );
+    additions(old, new, &mut actions);
+    referrals(old, new, &mut actions);
+    actions.extend(
+        old.devices
+            .keys()
+            .filter(|name| !new.devices.contains_key(*name))
+            .map(|name| Action::RemoveDevice { name: name.clone() }),
+    );
+    Ok(actions)
+}
+
+/// The actions that build `configuration` in a dataplane that shares nothing yet.
+#[must_use]
+pub fn build(configuration: &Configuration) -> Vec<Action> {
+    diff(&configuration.emptied(), configuration)
+        .expect("a configuration differs from its empty self in nothing that is fixed")
+}
+
+fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
+    let restart = "restart to change it, or set it back";
+    let mut keys: Vec<Fixed> = [
+        ("listen", old.listen != new.listen),
+        ("api", old.api != new.api),
+        ("cores", old.cores != new.cores),
+        ("poll", old.poll != new.poll),
+        ("limits", old.limits != new.limits),
+        ("digests", old.digests != new.digests),
+    ]
+    .into_iter()
+    .filter(|(_, differs)| *differs)
+    .map(|(key, _)| Fixed {
+        key: key.to_owned(),
+        what_to_do: restart.to_owned(),
+    })
+    .collect();
+    for (name, device) in &new.devices {
+        if old.devices.get(name).is_some_and(|before| before != device) {
+            keys.push(Fixed {
+                key: format!("devices.{name}"),
+                what_to_do: "give the changed device another name, or restart".to_owned(),
+            });
+        }
+    }
+    for subsystem in &new.subsystems {
+        let Some(before) = old.subsystem(&subsystem.nqn) else {
+            continue;
+        };
+        for (key, differs) in [
+            ("serial", before.serial != subsystem.serial),
+            ("model", before.model != subsystem.model),
+        ] {
+            if differs {
+                keys.push(Fixed {
+                    key: format!("{key} of subsystem {:?}", subsystem.nqn),
+                    what_to_do: "remove the subsystem and add it again, or restart".to_owned(),
+                });
+            }
+        }
+    }
+    keys
+}
+
+/// The same namespace, but perhaps of another size.
+fn same_but_for_size(old: &Namespace, new: &Namespace) -> bool {
+    Namespace {
+        size: new.size,
+        ..old.clone()
+    } == *new
+}
+
+fn removals(old: &Configuration, new: &Configuration) -> Vec<Action> {
+    let mut actions = Vec::new();
+    for subsystem in &old.subsystems {
+        let nqn = &subsystem.nqn;
+        let Some(after) = new.subsystem(nqn) else {
+            actions.push(Action::RemoveSubsystem { nqn: nqn.clone() });
+            continue;
+        };
+        for namespace in &subsystem.namespaces {
+            let stays = after
+                .namespace(namespace.nsid)
+                .is_some_and(|after| same_but_for_size(namespace, after));
+            if !stays {
+                actions.push(Action::RemoveNamespace {
+                    nqn: nqn.clone(),
+                    nsid: namespace.nsid,
+                });
+            }
+        }
+    }
+    actions
+}
+
+fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    for subsystem in &new.subsystems {
+        let nqn = &subsystem.nqn;
+        let Some(before) = old.subsystem(nqn) else {
+            let subsystem = subsystem.clone();
+            actions.push(Action::AddSubsystem { subsystem });
+            continue;
+        };
+        for namespace in &subsystem.namespaces {
+            match before.namespace(namespace.nsid) {
+                Some(before) if before == namespace => {}
+                Some(before) if same_but_for_size(before, namespace) => {
+                    actions.push(Action::ResizeNamespace {
+                        nqn: nqn.clone(),
+                        nsid: namespace.nsid,
+                        size: namespace.size,
+                    });
+                }
+                _ => actions.push(Action::AddNamespace {
+                    nqn: nqn.clone(),
+                    namespace: namespace.clone(),
+                }),
+            }
+        }
+        hosts(before, subsystem, actions);
+    }
+}
+
+/// Whoever may connect before and after may do so at every moment between: what allows comes
+/// first, what denies last.
+fn hosts(before: &Subsystem, after: &Subsystem, actions: &mut Vec<Action>) {
+    let nqn = &after.nqn;
+    let set = |allow| Action::SetAllowAnyHost {
+        nqn: nqn.clone(),
+        allow,
+    };
+    if after.allow_any_host && !before.allow_any_host {
+        actions.push(set(true));
+    }
+    for host in after.allowed_hosts.difference(&before.allowed_hosts) {
+        actions.push(Action::AllowHost {
+            nqn: nqn.clone(),
+            host: host.clone(),
+        });
+    }
+    if before.allow_any_host && !after.allow_any_host {
+        actions.push(set(false));
+    }
+    for host in before.allowed_hosts.difference(&after.allowed_hosts) {
+        actions.push(Action::DenyHost {
+            nqn: nqn.clone(),
+            host: host.clone(),
+        });
+    }
+}
+
+fn referrals(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>) {
+    let (before, after) = (&old.discovery.referrals, &new.discovery.referrals);
+    for referral in before.iter().filter(|r| !after.contains(r)) {
+        let referral = referral.clone();
+        actions.push(Action::RemoveReferral { referral });
+    }
+    for referral in after.iter().filter(|r| !before.contains(r)) {
+        let referral = referral.clone();
+        actions.push(Action::AddReferral { referral });
+    }
+}

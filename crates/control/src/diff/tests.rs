@@ -1,0 +1,197 @@
+//! Applying the difference between two configurations to the first gives the second.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::validate;
+use crate::model::{BlockSize, Device, DeviceKind, Eui64, PollPolicy, Referral, Size};
+
+fn device(shared: bool) -> Device {
+    Device {
+        shared,
+        ..Device::new(DeviceKind::Ram {
+            size: Size::from_bytes(64 * 4096),
+            block_size: BlockSize::B4096,
+        })
+    }
+}
+
+fn nqn(number: u8) -> String {
+    format!("nqn.2026-11.com.example:s{number}")
+}
+
+prop_compose! {
+    fn namespace()(nsid in 1_u32..5, device in 0_u8..5, size in proptest::option::of(1_u64..4),
+                   eui64 in proptest::option::of(1_u8..4), read_only: bool) -> Namespace {
+        Namespace {
+            size: size.map(|blocks| Size::from_bytes(blocks * 4096)),
+            eui64: eui64.map(|last| Eui64 { bytes: [0, 0, 0, 0, 0, 0, 0, last] }),
+            read_only,
+            ..Namespace::new(nsid, &format!("d{device}"))
+        }
+    }
+}
+
+prop_compose! {
+    fn subsystem()(number in 0_u8..4, any: bool, hosts in proptest::collection::btree_set(0_u8..4, 0..3),
+                   namespaces in proptest::collection::vec(namespace(), 0..4)) -> Subsystem {
+        let allowed_hosts: BTreeSet<String> = hosts.into_iter().map(nqn).collect();
+        Subsystem { allow_any_host: any, allowed_hosts, namespaces, ..Subsystem::new(&nqn(number)) }
+    }
+}
+
+prop_compose! {
+    /// A good configuration: of what contradicts what came before, nothing is kept. Devices d3
+    /// and d4 are shared.
+    fn configuration()(subsystems in proptest::collection::vec(subsystem(), 0..4),
+                       spare in proptest::collection::btree_set(0_u8..5, 0..5),
+                       referrals in proptest::collection::btree_set(1_u8..4, 0..3)) -> Configuration {
+        let mut result = Configuration::default();
+        let names: BTreeMap<String, bool> = (0..5).map(|n| (format!("d{n}"), n >= 3)).collect();
+        for number in spare {
+            let name = format!("d{number}");
+            let shared = names[&name];
+            result.devices.insert(name, device(shared));
+        }
+        for mut subsystem in subsystems {
+            let namespaces = std::mem::take(&mut subsystem.namespaces);
+            if result.subsystem(&subsystem.nqn).is_some() {
+                continue;
+            }
+            result.subsystems.push(subsystem);
+            for namespace in namespaces {
+                let mut tried = result.clone();
+                tried.devices.insert(namespace.device.clone(), device(names[&namespace.device]));
+                let last = tried.subsystems.last_mut().expect("one was pushed");
+                last.namespaces.push(namespace);
+                if validate(&tried).is_ok() {
+                    result = tried;
+                }
+            }
+        }
+        result.discovery.referrals = referrals.into_iter().map(|last| Referral {
+            address: [192, 0, 2, last].into(),
+            port: 8009,
+            nqn: crate::model::DISCOVERY_NQN.to_owned(),
+        }).collect();
+        result.sort();
+        result
+    }
+}
+
+fn apply_all(actions: &[Action], to: &Configuration) -> Configuration {
+    let mut model = to.clone();
+    for action in actions {
+        if let Err(error) = action.apply_to_model(&mut model) {
+            panic!("{action:?}: {error}");
+        }
+    }
+    model
+}
+
+proptest! {
+    #[test]
+    fn the_difference_leads_from_old_to_new(old in configuration(), new in configuration()) {
+        prop_assert!(validate(&old).is_ok());
+        let actions = diff(&old, &new).expect("nothing fixed differs");
+        prop_assert_eq!(&apply_all(&actions, &old), &new);
+        prop_assert_eq!(diff(&new, &new).expect("nothing differs"), vec![]);
+        prop_assert_eq!(apply_all(&build(&new), &new.emptied()), new);
+    }
+
+    #[test]
+    fn every_step_on_the_way_is_a_good_configuration(old in configuration(), new in configuration()) {
+        let mut model = old.clone();
+        for action in diff(&old, &new).expect("nothing fixed differs") {
+            action.apply_to_model(&mut model).expect("shown above");
+            if let Err(error) = validate(&model) {
+                panic!("after {action:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_inverse_brings_back_what_was(old in configuration(), new in configuration()) {
+        let mut model = old.clone();
+        for action in diff(&old, &new).expect("nothing fixed differs") {
+            let before = model.clone();
+            action.apply_to_model(&mut model).expect("shown above");
+            match action.inverse(&before) {
+                Some(inverse) => prop_assert_eq!(apply_all(&[inverse], &model), before),
+                None => prop_assert!(matches!(action, Action::RemoveDevice { .. }), "RAM alone is lost"),
+            }
+        }
+    }
+
+    #[test]
+    fn an_action_survives_its_text(old in configuration(), new in configuration()) {
+        for action in diff(&old, &new).expect("nothing fixed differs") {
+            let text = serde_json::to_string(&action).expect("it has a form in JSON");
+            prop_assert_eq!(serde_json::from_str::<Action>(&text).expect("its own form"), action);
+        }
+    }
+}
+
+#[test]
+fn what_needs_a_restart_is_named_key_by_key() {
+    let old = Configuration::default_with([device(false).kind.into_device()]);
+    let mut new = old.clone();
+    new.listen.clear();
+    new.cores = Some(vec![1]);
+    new.poll = PollPolicy::Always;
+    new.limits.max_r2t = 1;
+    new.digests.data = false;
+    new.api = Some("127.0.0.1:0".parse().expect("an address"));
+    new.devices.insert("ram1".to_owned(), device(true));
+    new.subsystems[0].serial = "X".to_owned();
+    new.subsystems[0].model = "Y".to_owned();
+    let error = diff(&old, &new).expect_err("all of it is fixed");
+    let keys: Vec<&str> = error.keys.iter().map(|f| f.key.as_str()).collect();
+    assert_eq!(
+        keys,
+        [
+            "listen",
+            "api",
+            "cores",
+            "poll",
+            "limits",
+            "digests",
+            "devices.ram1",
+            "serial of subsystem \"nqn.2026-11.io.switchyard:default\"",
+            "model of subsystem \"nqn.2026-11.io.switchyard:default\"",
+        ]
+    );
+    let text = error.to_string();
+    assert!(
+        text.starts_with("listen: cannot be changed while running; restart"),
+        "{text}"
+    );
+    assert!(
+        text.contains("give the changed device another name, or restart"),
+        "{text}"
+    );
+}
+
+#[test]
+fn nobody_who_may_connect_before_and_after_is_shut_out_between() {
+    let mut old = Configuration::default_with([]);
+    old.subsystems[0].allowed_hosts.insert(nqn(1));
+    let mut new = old.clone();
+    new.subsystems[0].allow_any_host = false;
+    new.subsystems[0].allowed_hosts = [nqn(2)].into();
+    for (from, to) in [(&old, &new), (&new, &old)] {
+        let mut model = from.clone();
+        for action in diff(from, to).expect("hosts only") {
+            action.apply_to_model(&mut model).expect("a good action");
+            assert!(model.subsystems[0].allows(&nqn(2)), "after {action:?}");
+        }
+    }
+}
+
+impl DeviceKind {
+    fn into_device(self) -> Device {
+        Device::new(self)
+    }
+}

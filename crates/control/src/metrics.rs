@@ -1,0 +1,458 @@
+//! A [`Snapshot`] as Prometheus reads it: OpenMetrics text, with help, type and unit of each
+//! metric. Nothing is kept between two scrapes; counting happens on the cores.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::plane::{LatencyHistogram, NamespaceSnapshot, OperationCounters, Snapshot};
+
+/// The media type of [`render`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Labels without a value to point at for an exemplar.
+type Labels = Vec<(&'static str, String)>;
+
+/// The snapshot as OpenMetrics text.
+#[must_use]
+pub fn render(snapshot: Snapshot) -> String {
+    let mut registry = Registry::with_prefix("switchyard");
+    registry.register_collector(Box::new(Scrape { snapshot }));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("writing to a string does not fail");
+    out
+}
+
+#[derive(Debug)]
+struct Scrape {
+    snapshot: Snapshot,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        target(&self.snapshot, &mut encoder)?;
+        cores(&self.snapshot, &mut encoder)?;
+        namespaces(&self.snapshot, &mut encoder)?;
+        controllers(&self.snapshot, &mut encoder)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// One metric with one value for each set of labels.
+fn family(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: Kind,
+    name: &str,
+    help: &str,
+    unit: Option<&Unit>,
+    values: impl IntoIterator<Item = (Labels, Value)>,
+) -> fmt::Result {
+    let metric_type = match kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+    };
+    let mut metric = encoder.encode_descriptor(name, help, unit, metric_type)?;
+    for (labels, value) in values {
+        if labels.is_empty() {
+            one(&mut metric, kind, value)?;
+        } else {
+            one(&mut metric.encode_family(&labels)?, kind, value)?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Value {
+    Count(u64),
+    Seconds(f64),
+}
+
+fn one(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
+    let no_exemplar = None::<&Exemplar<Labels, u64>>;
+    match (kind, value) {
+        (Kind::Counter, Value::Count(count)) => metric.encode_counter(&count, no_exemplar),
+        (Kind::Counter, Value::Seconds(seconds)) => metric.encode_counter(&seconds, no_exemplar),
+        (Kind::Gauge, Value::Count(count)) => {
+            metric.encode_gauge(&i64::try_from(count).unwrap_or(i64::MAX))
+        }
+        (Kind::Gauge, Value::Seconds(seconds)) => metric.encode_gauge(&seconds),
+    }
+}
+
+fn single(value: Value) -> [(Labels, Value); 1] {
+    [(Labels::new(), value)]
+}
+
+/// Nanoseconds in the unit that Prometheus wants. Precise to a nanosecond for a hundred days.
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let uptime = Value::Seconds(seconds(snapshot.uptime_ms.saturating_mul(1_000_000)));
+    family(
+        encoder,
+        Kind::Gauge,
+        "uptime",
+        "Time since the target's start",
+        Some(&Unit::Seconds),
+        single(uptime),
+    )?;
+    let c = &snapshot.connections;
+    for (kind, name, help, value) in [
+        (
+            Kind::Gauge,
+            "discovery_generation",
+            "Generation counter of the discovery log page",
+            snapshot.discovery_generation,
+        ),
+        (Kind::Gauge, "connections", "Open connections", c.open),
+        (
+            Kind::Counter,
+            "connections_accepted",
+            "Connections accepted",
+            c.accepted,
+        ),
+        (
+            Kind::Counter,
+            "connections_refused",
+            "Connections refused because there were too many",
+            c.refused,
+        ),
+        (
+            Kind::Counter,
+            "protocol_errors",
+            "Connections ended because the peer broke the protocol",
+            c.protocol_errors,
+        ),
+        (
+            Kind::Counter,
+            "terminated_by_host",
+            "Connections ended by a termination request of the host",
+            c.terminated_by_host,
+        ),
+        (
+            Kind::Counter,
+            "digest_errors",
+            "Header and data digests that were wrong",
+            c.digest_errors,
+        ),
+        (
+            Kind::Counter,
+            "keep_alive_expired",
+            "Controllers given up because their host was silent",
+            c.keep_alive_expired,
+        ),
+    ] {
+        family(encoder, kind, name, help, None, single(Value::Count(value)))?;
+    }
+    Ok(())
+}
+
+fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    use crate::plane::CoreSnapshot as Core;
+    type Column = (
+        Kind,
+        &'static str,
+        &'static str,
+        Option<Unit>,
+        fn(&Core) -> u64,
+    );
+    let columns: [Column; 10] = [
+        (
+            Kind::Gauge,
+            "core_connections",
+            "Open connections of the core",
+            None,
+            |c| c.connections,
+        ),
+        (
+            Kind::Counter,
+            "core_loops",
+            "Turns of the core's loop",
+            None,
+            |c| c.loops,
+        ),
+        (
+            Kind::Counter,
+            "core_polls",
+            "Turns that found nothing to do",
+            None,
+            |c| c.polls,
+        ),
+        (
+            Kind::Counter,
+            "core_sleeps",
+            "Times the core slept in the kernel",
+            None,
+            |c| c.sleeps,
+        ),
+        (
+            Kind::Counter,
+            "core_received",
+            "Data received",
+            Some(Unit::Bytes),
+            |c| c.received_bytes,
+        ),
+        (
+            Kind::Counter,
+            "core_sent",
+            "Data sent",
+            Some(Unit::Bytes),
+            |c| c.sent_bytes,
+        ),
+        (
+            Kind::Counter,
+            "core_received_pdus",
+            "PDUs received",
+            None,
+            |c| c.received_pdus,
+        ),
+        (Kind::Counter, "core_sent_pdus", "PDUs sent", None, |c| {
+            c.sent_pdus
+        }),
+        (
+            Kind::Counter,
+            "core_receives",
+            "Receive operations completed",
+            None,
+            |c| c.receives,
+        ),
+        (
+            Kind::Counter,
+            "core_sends",
+            "Send operations completed",
+            None,
+            |c| c.sends,
+        ),
+    ];
+    let labels = |core: &Core| vec![("core", core.core.to_string())];
+    for (kind, name, help, unit, value) in columns {
+        let values = snapshot
+            .cores
+            .iter()
+            .map(|core| (labels(core), Value::Count(value(core))));
+        family(encoder, kind, name, help, unit.as_ref(), values)?;
+    }
+    let busy = snapshot
+        .cores
+        .iter()
+        .map(|core| (labels(core), Value::Seconds(seconds(core.busy_ns))));
+    family(
+        encoder,
+        Kind::Counter,
+        "core_busy",
+        "Processor time used by the core's thread",
+        Some(&Unit::Seconds),
+        busy,
+    )
+}
+
+fn namespace_labels(namespace: &NamespaceSnapshot) -> Labels {
+    vec![
+        ("nqn", namespace.nqn.clone()),
+        ("nsid", namespace.nsid.to_string()),
+        ("device", namespace.device.clone()),
+    ]
+}
+
+/// The namespace's counters by the kind of command.
+fn operations(namespace: &NamespaceSnapshot) -> [(&'static str, &OperationCounters); 4] {
+    [
+        ("read", &namespace.reads),
+        ("write", &namespace.writes),
+        ("flush", &namespace.flushes),
+        ("other", &namespace.others),
+    ]
+}
+
+/// Each namespace's counters with their labels.
+fn by_operation(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &OperationCounters)> {
+    snapshot.namespaces.iter().flat_map(|namespace| {
+        operations(namespace).map(|(operation, counters)| {
+            let mut labels = namespace_labels(namespace);
+            labels.push(("operation", operation.to_owned()));
+            (labels, counters)
+        })
+    })
+}
+
+fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let sizes = snapshot
+        .namespaces
+        .iter()
+        .map(|n| (namespace_labels(n), Value::Count(n.size_bytes)));
+    family(
+        encoder,
+        Kind::Gauge,
+        "namespace_size",
+        "Size of the namespace",
+        Some(&Unit::Bytes),
+        sizes,
+    )?;
+    type Column = (
+        &'static str,
+        &'static str,
+        Option<Unit>,
+        fn(&OperationCounters) -> u64,
+    );
+    let columns: [Column; 3] = [
+        ("namespace_commands", "Commands completed", None, |o| {
+            o.completed
+        }),
+        (
+            "namespace_errors",
+            "Commands completed with an error",
+            None,
+            |o| o.errors,
+        ),
+        (
+            "namespace_data",
+            "Data moved by commands",
+            Some(Unit::Bytes),
+            |o| o.bytes,
+        ),
+    ];
+    for (name, help, unit, value) in columns {
+        let values = by_operation(snapshot).map(|(labels, o)| (labels, Value::Count(value(o))));
+        family(encoder, Kind::Counter, name, help, unit.as_ref(), values)?;
+    }
+    let mut metric = encoder.encode_descriptor(
+        "namespace_latency",
+        "Time from a command's arrival to its completion's departure",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    for (labels, counters) in by_operation(snapshot) {
+        histogram(&mut metric.encode_family(&labels)?, &counters.latency)?;
+    }
+    Ok(())
+}
+
+fn histogram(metric: &mut MetricEncoder<'_>, latency: &LatencyHistogram) -> fmt::Result {
+    // The encoder adds the buckets up, and wants an infinite bound last.
+    let buckets: Vec<(f64, u64)> = latency
+        .buckets
+        .iter()
+        .map(|bucket| (seconds(bucket.up_to_ns), bucket.count))
+        .chain([(f64::INFINITY, latency.above)])
+        .collect();
+    metric.encode_histogram::<Labels>(seconds(latency.sum_ns), latency.count(), &buckets, None)
+}
+
+fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let queues = snapshot.controllers.iter().map(|controller| {
+        let labels = vec![
+            ("nqn", controller.nqn.clone()),
+            ("host", controller.host_nqn.clone()),
+            ("cntlid", controller.cntlid.to_string()),
+        ];
+        (labels, Value::Count(controller.io_queues.len() as u64))
+    });
+    family(
+        encoder,
+        Kind::Gauge,
+        "controller_io_queues",
+        "Open I/O queues of the controller",
+        None,
+        queues,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plane::{ControllerSnapshot, CoreSnapshot, LatencyBucket};
+
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot {
+            uptime_ms: 1_500,
+            discovery_generation: 3,
+            cores: vec![CoreSnapshot {
+                core: 2,
+                sent_bytes: 4_096,
+                busy_ns: 250_000_000,
+                ..CoreSnapshot::default()
+            }],
+            controllers: vec![ControllerSnapshot {
+                cntlid: 7,
+                nqn: "nqn.2026-11.com.example:a".to_owned(),
+                host_nqn: "nqn.2026-11.com.example:\"h\\\n".to_owned(),
+                ..ControllerSnapshot::default()
+            }],
+            ..Snapshot::default()
+        };
+        let mut namespace = NamespaceSnapshot {
+            nqn: "nqn.2026-11.com.example:a".to_owned(),
+            nsid: 1,
+            device: "fast".to_owned(),
+            ..NamespaceSnapshot::default()
+        };
+        namespace.reads = OperationCounters {
+            completed: 10,
+            errors: 1,
+            bytes: 40_960,
+            latency: LatencyHistogram {
+                buckets: vec![
+                    LatencyBucket {
+                        up_to_ns: 10_000,
+                        count: 6,
+                    },
+                    LatencyBucket {
+                        up_to_ns: 100_000,
+                        count: 3,
+                    },
+                ],
+                above: 1,
+                sum_ns: 500_000,
+            },
+        };
+        snapshot.namespaces.push(namespace);
+        snapshot
+    }
+
+    #[test]
+    fn every_metric_has_its_help_type_unit_and_values() {
+        let text = render(snapshot());
+        let read =
+            "nqn=\"nqn.2026-11.com.example:a\",nsid=\"1\",device=\"fast\",operation=\"read\"";
+        for line in [
+            "# HELP switchyard_core_sent_bytes Data sent".to_owned(),
+            "# TYPE switchyard_core_sent_bytes counter".to_owned(),
+            "# UNIT switchyard_core_sent_bytes bytes".to_owned(),
+            "switchyard_core_sent_bytes_total{core=\"2\"} 4096".to_owned(),
+            "switchyard_core_busy_seconds_total{core=\"2\"} 0.25".to_owned(),
+            "switchyard_uptime_seconds 1.5".to_owned(),
+            "switchyard_discovery_generation 3".to_owned(),
+            format!("switchyard_namespace_commands_total{{{read}}} 10"),
+            format!("switchyard_namespace_errors_total{{{read}}} 1"),
+            format!("switchyard_namespace_data_bytes_total{{{read}}} 40960"),
+            "# TYPE switchyard_namespace_latency_seconds histogram".to_owned(),
+            format!("switchyard_namespace_latency_seconds_count{{{read}}} 10"),
+            format!("switchyard_namespace_latency_seconds_sum{{{read}}} 0.0005"),
+            format!("switchyard_namespace_latency_seconds_bucket{{le=\"0.00001\",{read}}} 6"),
+            format!("switchyard_namespace_latency_seconds_bucket{{le=\"0.0001\",{read}}} 9"),
+            format!("switchyard_namespace_latency_seconds_bucket{{le=\"+Inf\",{read}}} 10"),
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_host_cannot_write_lines_of_its_own() {
+        let text = render(snapshot());
+        let escaped = r#"host="nqn.2026-11.com.example:\"h\\\n",cntlid="7""#;
+        assert!(text.contains(escaped), "{text}");
+    }
+}

@@ -1,0 +1,365 @@
+//! The declarative configuration of a target, as plain values.
+//!
+//! What is this: everything that can be said about a target before and while it runs. It is read
+//! by [`crate::config`] from TOML or JSON, changed by [`crate::action`], and compared by
+//! [`crate::diff`]. Subsystems, namespaces, hosts and referrals are kept in order of their names,
+//! so that two configurations that mean the same are equal. Nothing in here does I/O.
+
+mod api_address;
+mod device;
+mod identifier;
+mod keyword;
+mod size;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+
+pub use api_address::{ApiAddress, ApiAddressError};
+pub use device::{
+    BlockSize, Delay, Device, DeviceKind, Fault, FaultError, FaultOperation, FaultRule,
+};
+pub use identifier::{
+    DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
+};
+pub(crate) use keyword::{Keyword, keyword};
+pub use size::{Size, SizeError};
+
+/// The port of NVMe/TCP I/O controllers [NVMe-TCP 1.0 §3.1.1].
+pub const PORT: u16 = 4420;
+
+/// The port of NVMe/TCP discovery controllers [NVMe-TCP 1.0 §3.1.1].
+pub const DISCOVERY_PORT: u16 = 8009;
+
+/// The subsystem of a target that was told of none.
+pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
+
+/// The model number of a subsystem that was given none.
+pub const DEFAULT_MODEL: &str = "Switchyard";
+
+/// Everything that can be said about a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Configuration {
+    /// Where hosts connect; loopback unless said otherwise. Fixed while running.
+    pub listen: Vec<SocketAddr>,
+    /// Where the HTTP interface is; `None` switches it off. Fixed while running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<ApiAddress>,
+    /// The cores that the dataplane runs on; `None` leaves the choice to the target. Fixed while
+    /// running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<Vec<u32>>,
+    /// Whether an idle core polls or sleeps. Fixed while running.
+    pub poll: PollPolicy,
+    /// What hosts are promised and granted. Fixed while running.
+    pub limits: Limits,
+    /// Which digests hosts may ask for. Fixed while running.
+    pub digests: Digests,
+    /// What the discovery controller says beyond the subsystems.
+    pub discovery: Discovery,
+    /// The devices, by name.
+    pub devices: BTreeMap<String, Device>,
+    /// The subsystems, in order of their names.
+    pub subsystems: Vec<Subsystem>,
+}
+
+keyword! {
+    /// What a core without work does.
+    pub enum PollPolicy {
+        /// Polls for a while that depends on recent arrivals, then sleeps in the kernel.
+        Auto = "auto",
+        /// Polls for ever: lowest latency, one whole core each.
+        Always = "always",
+        /// Sleeps at once.
+        Never = "never",
+    }
+}
+
+/// What hosts are promised and granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Entries of one queue, 2 to 1,024 (MQES + 1).
+    pub queue_depth: u64,
+    /// I/O queues of one controller, 1 to 128.
+    pub io_queues_per_controller: u64,
+    /// Data that a write command's capsule may carry, in bytes: a multiple of 16, at most 16 KiB.
+    pub in_capsule_data_bytes: u64,
+    /// The largest data of one command, in bytes: a power of two from 4 KiB to 1 MiB (MDTS).
+    pub max_transfer_bytes: u64,
+    /// The largest data of one H2CData PDU, in bytes: a multiple of 4 from 4 KiB (MAXH2CDATA).
+    pub max_h2c_data_bytes: u64,
+    /// R2Ts that the target keeps outstanding for one command, where the host allows as many.
+    pub max_r2t: u64,
+    /// The Keep Alive timeout for a host that asks for none, in milliseconds; 0 means that such
+    /// a host is never given up.
+    pub keep_alive_default_ms: u64,
+    /// The shortest Keep Alive timeout that is granted, in milliseconds.
+    pub keep_alive_min_ms: u64,
+    /// Connections of all hosts together, admin queues included.
+    pub connections: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queue_depth: 1024,
+            io_queues_per_controller: 128,
+            in_capsule_data_bytes: 16_384,
+            max_transfer_bytes: 1_048_576,
+            max_h2c_data_bytes: 131_072,
+            max_r2t: 4,
+            keep_alive_default_ms: 120_000,
+            keep_alive_min_ms: 1_000,
+            connections: 4_096,
+        }
+    }
+}
+
+/// Which digests the target agrees to when a host asks for them [NVMe-TCP 1.0 §3.3.1].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Digests {
+    /// The header digest.
+    pub header: bool,
+    /// The data digest.
+    pub data: bool,
+}
+
+impl Default for Digests {
+    fn default() -> Self {
+        Self {
+            header: true,
+            data: true,
+        }
+    }
+}
+
+/// What the discovery controller says beyond the subsystems.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Discovery {
+    /// Other discovery controllers, in order.
+    pub referrals: Vec<Referral>,
+}
+
+/// Another discovery controller [NVMe Base 2.0 §5.16.1.23].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Referral {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Its name: the well-known one, or a unique discovery name.
+    pub nqn: String,
+}
+
+/// A subsystem: namespaces under one name, and who may use them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subsystem {
+    /// Its NVMe Qualified Name.
+    pub nqn: String,
+    /// Its serial number, at most 20 printable ASCII characters.
+    pub serial: String,
+    /// Its model number, at most 40 printable ASCII characters.
+    pub model: String,
+    /// Every host may connect; while this holds, `allowed_hosts` is kept and not looked at.
+    pub allow_any_host: bool,
+    /// The names of the hosts that may connect.
+    pub allowed_hosts: BTreeSet<String>,
+    /// The namespaces, in order of their identifiers.
+    #[serde(default)]
+    pub namespaces: Vec<Namespace>,
+}
+
+/// A namespace: a device, or its beginning, as hosts see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Namespace {
+    /// Its identifier within the subsystem, from 1.
+    pub nsid: u32,
+    /// The name of the device under it.
+    pub device: String,
+    /// How much of the device it shows, from the device's beginning; `None` means all of it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub size: Option<Size>,
+    /// Its UUID; `None` means [`Namespace::uuid_or_derived`].
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub uuid: Option<Uuid>,
+    /// Its globally unique identifier, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub nguid: Option<Nguid>,
+    /// Its IEEE extended unique identifier, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub eui64: Option<Eui64>,
+    /// Hosts may not write to it.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+impl Default for Configuration {
+    /// A target at 127.0.0.1:4420 that shares nothing yet.
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
+            api: None,
+            cores: None,
+            poll: PollPolicy::Auto,
+            limits: Limits::default(),
+            digests: Digests::default(),
+            discovery: Discovery::default(),
+            devices: BTreeMap::new(),
+            subsystems: Vec::new(),
+        }
+    }
+}
+
+impl Configuration {
+    /// A target that shares `devices` with every host as namespaces 1, 2, … of one subsystem,
+    /// [`DEFAULT_NQN`]. Each device is named after its kind and namespace: `ram1`, `file2`.
+    #[must_use]
+    pub fn default_with(devices: impl IntoIterator<Item = Device>) -> Self {
+        let mut configuration = Self::default();
+        let mut subsystem = Subsystem::new(DEFAULT_NQN);
+        subsystem.allow_any_host = true;
+        for (device, nsid) in devices.into_iter().zip(1_u32..) {
+            let name = format!("{}{nsid}", device.kind.type_name());
+            subsystem.namespaces.push(Namespace::new(nsid, &name));
+            configuration.devices.insert(name, device);
+        }
+        configuration.subsystems.push(subsystem);
+        configuration
+    }
+
+    /// The same target, sharing nothing: where the actions that build this one begin.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self {
+            discovery: Discovery::default(),
+            devices: BTreeMap::new(),
+            subsystems: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The subsystem named `nqn`.
+    #[must_use]
+    pub fn subsystem(&self, nqn: &str) -> Option<&Subsystem> {
+        self.subsystems.iter().find(|s| s.nqn == nqn)
+    }
+
+    /// The namespaces over the device named `name`, each with its subsystem's name.
+    pub fn users_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a Namespace)> {
+        self.subsystems.iter().flat_map(move |subsystem| {
+            subsystem
+                .namespaces
+                .iter()
+                .filter(move |namespace| namespace.device == name)
+                .map(|namespace| (subsystem.nqn.as_str(), namespace))
+        })
+    }
+
+    /// Puts subsystems, namespaces and referrals in order of their names.
+    pub(crate) fn sort(&mut self) {
+        self.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
+        for subsystem in &mut self.subsystems {
+            subsystem.sort();
+        }
+        self.discovery.referrals.sort();
+    }
+
+    /// The configuration as a TOML document that reads back as the same configuration.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("every value of a configuration has a form in TOML")
+    }
+}
+
+impl Subsystem {
+    /// A subsystem without namespaces that no host may use yet, with the default model and the
+    /// serial number that belongs to its name.
+    #[must_use]
+    pub fn new(nqn: &str) -> Self {
+        Self {
+            nqn: nqn.to_owned(),
+            serial: derived_serial(nqn),
+            model: DEFAULT_MODEL.to_owned(),
+            allow_any_host: false,
+            allowed_hosts: BTreeSet::new(),
+            namespaces: Vec::new(),
+        }
+    }
+
+    /// The namespace with identifier `nsid`.
+    #[must_use]
+    pub fn namespace(&self, nsid: u32) -> Option<&Namespace> {
+        self.namespaces.iter().find(|n| n.nsid == nsid)
+    }
+
+    /// Whether the host named `host` may connect.
+    #[must_use]
+    pub fn allows(&self, host: &str) -> bool {
+        self.allow_any_host || self.allowed_hosts.contains(host)
+    }
+
+    pub(crate) fn sort(&mut self) {
+        self.namespaces.sort_by_key(|n| n.nsid);
+    }
+}
+
+impl Namespace {
+    /// All of the device named `device`, for reading and writing.
+    #[must_use]
+    pub fn new(nsid: u32, device: &str) -> Self {
+        Self {
+            nsid,
+            device: device.to_owned(),
+            size: None,
+            uuid: None,
+            nguid: None,
+            eui64: None,
+            read_only: false,
+        }
+    }
+
+    /// The UUID that hosts are told: the one given, or one that belongs to the namespace's place
+    /// and stays the same after every restart.
+    #[must_use]
+    pub fn uuid_or_derived(&self, subsystem: &Subsystem) -> Uuid {
+        self.uuid
+            .unwrap_or_else(|| Uuid::derived(&subsystem.nqn, &subsystem.serial, self.nsid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_become_namespaces_in_their_order() {
+        let configuration = Configuration::default_with([
+            Device::new(DeviceKind::Ram {
+                size: Size::from_bytes(1 << 30),
+                block_size: BlockSize::B4096,
+            }),
+            Device::new(DeviceKind::Null {
+                size: Size::from_bytes(1 << 20),
+                block_size: BlockSize::B512,
+            }),
+        ]);
+        let subsystem = configuration.subsystem(DEFAULT_NQN).expect("the default");
+        assert!(subsystem.allows("nqn.2026-11.com.example:anybody"));
+        let names: Vec<_> = subsystem
+            .namespaces
+            .iter()
+            .map(|n| (n.nsid, n.device.as_str()))
+            .collect();
+        assert_eq!(names, [(1, "ram1"), (2, "null2")]);
+        assert_eq!(configuration.users_of("null2").count(), 1);
+        assert_eq!(configuration.emptied(), Configuration::default());
+    }
+}

@@ -1,0 +1,248 @@
+//! Devices and the layers over them.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Size, keyword};
+
+/// A device and the layers over it.
+///
+/// Requests pass the layers from the outside in: statistics, then `delay`, then `fault`, then
+/// `verify`, then the device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    /// What it is made of.
+    #[serde(flatten)]
+    pub kind: DeviceKind,
+    /// More than one namespace may use it at a time.
+    #[serde(default)]
+    pub shared: bool,
+    /// Makes every request slower.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub delay: Option<Delay>,
+    /// Makes some requests fail.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub fault: Option<Fault>,
+    /// Remembers checksums of what was written, and checks what is read.
+    #[serde(default)]
+    pub verify: bool,
+}
+
+/// What a device is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// Memory of this process; gone when it ends.
+    Ram {
+        /// How much.
+        size: Size,
+        /// The logical block.
+        block_size: BlockSize,
+    },
+    /// Forgets what is written, and reads as zeroes.
+    Null {
+        /// How large it claims to be.
+        size: Size,
+        /// The logical block.
+        block_size: BlockSize,
+    },
+    /// A regular file or a block device.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// How much of it is used, or how large it is created; `None` means as large as it is.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        size: Option<Size>,
+        /// The logical block.
+        block_size: BlockSize,
+        /// Creates the file where there is none.
+        #[serde(default)]
+        create: bool,
+        /// Opens the file for reading only.
+        #[serde(default)]
+        read_only: bool,
+    },
+}
+
+/// Bytes of a logical block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub enum BlockSize {
+    /// 512 bytes.
+    B512,
+    /// 4,096 bytes.
+    B4096,
+}
+
+/// Makes every request slower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+pub struct Delay {
+    /// Added to each read, in microseconds.
+    pub read_us: u64,
+    /// Added to each write, in microseconds.
+    pub write_us: u64,
+}
+
+/// Makes some requests fail, the same ones for the same seed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// The rules; the first that matches and strikes decides.
+    pub rules: Vec<FaultRule>,
+}
+
+/// Which requests fail, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultRule {
+    /// The requests it looks at.
+    #[serde(default = "any_operation")]
+    pub operation: FaultOperation,
+    /// The first logical block it looks at.
+    #[serde(default)]
+    pub first_block: u64,
+    /// How many blocks it looks at; `None` means to the device's end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub blocks: Option<u64>,
+    /// Strikes one in so many matching requests, at random; 1 strikes each.
+    #[serde(default = "one")]
+    pub one_in: u64,
+    /// Lets so many matching requests pass before it begins.
+    #[serde(default)]
+    pub skip: u64,
+    /// Strikes at most so many times; `None` means without end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub times: Option<u64>,
+    /// What the request is answered with.
+    pub error: FaultError,
+}
+
+fn any_operation() -> FaultOperation {
+    FaultOperation::Any
+}
+
+fn one() -> u64 {
+    1
+}
+
+keyword! {
+    /// Requests that a fault rule looks at.
+    pub enum FaultOperation {
+        /// Every request.
+        Any = "any",
+        /// Reads.
+        Read = "read",
+        /// Writes.
+        Write = "write",
+        /// Flushes.
+        Flush = "flush",
+        /// Write Zeroes.
+        WriteZeroes = "write_zeroes",
+        /// Deallocations (Dataset Management).
+        Deallocate = "deallocate",
+    }
+}
+
+keyword! {
+    /// How a struck request fails.
+    pub enum FaultError {
+        /// The medium lost the data (EIO).
+        Media = "media",
+        /// The device failed for no reason it knows.
+        Internal = "internal",
+        /// There is no space left (ENOSPC).
+        NoSpace = "no_space",
+        /// The data read is not the data written: one bit differs, and success is reported.
+        Corrupt = "corrupt",
+    }
+}
+
+impl BlockSize {
+    /// The size in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::B512 => 512,
+            Self::B4096 => 4096,
+        }
+    }
+}
+
+/// A block size that is neither 512 nor 4,096 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not a block size that hosts can use; write 512 or 4096")]
+pub struct BlockSizeError(u64);
+
+impl TryFrom<u64> for BlockSize {
+    type Error = BlockSizeError;
+
+    fn try_from(bytes: u64) -> Result<Self, BlockSizeError> {
+        match bytes {
+            512 => Ok(Self::B512),
+            4096 => Ok(Self::B4096),
+            other => Err(BlockSizeError(other)),
+        }
+    }
+}
+
+impl From<BlockSize> for u64 {
+    fn from(size: BlockSize) -> Self {
+        size.bytes()
+    }
+}
+
+impl Device {
+    /// A device without layers, for one namespace.
+    #[must_use]
+    pub fn new(kind: DeviceKind) -> Self {
+        Self {
+            kind,
+            shared: false,
+            delay: None,
+            fault: None,
+            verify: false,
+        }
+    }
+}
+
+impl DeviceKind {
+    /// The word for `type` in a configuration.
+    #[must_use]
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Ram { .. } => "ram",
+            Self::Null { .. } => "null",
+            Self::File { .. } => "file",
+        }
+    }
+
+    /// The size, where the configuration knows it.
+    #[must_use]
+    pub fn size(&self) -> Option<Size> {
+        match self {
+            Self::Ram { size, .. } | Self::Null { size, .. } => Some(*size),
+            Self::File { size, .. } => *size,
+        }
+    }
+
+    /// The logical block.
+    #[must_use]
+    pub fn block_size(&self) -> BlockSize {
+        match self {
+            Self::Ram { block_size, .. }
+            | Self::Null { block_size, .. }
+            | Self::File { block_size, .. } => *block_size,
+        }
+    }
+
+    /// Whether closing the device loses what is on it.
+    #[must_use]
+    pub fn is_volatile(&self) -> bool {
+        matches!(self, Self::Ram { .. })
+    }
+}

@@ -1,0 +1,285 @@
+//! The control plane's thread: the HTTP interface and the signals.
+//!
+//! What is this: one thread with a single-threaded runtime, and a few more that come and go for
+//! calls that block. It owns the interface's socket and the handlers of SIGTERM, SIGINT and
+//! SIGHUP. It has no periodic timers: without requests and signals it sleeps in the kernel.
+//! It must never run on a dataplane core where it can be helped: see [`ServerOptions::cpus`].
+
+mod listener;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::api;
+use crate::control::Control;
+use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
+use crate::model::ApiAddress;
+use listener::{ApiListener, Bound};
+
+/// How the control plane's thread works.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// Where the HTTP interface is; `None` serves signals alone.
+    pub api: Option<ApiAddress>,
+    /// The file that SIGHUP reads again.
+    pub config_path: Option<PathBuf>,
+    /// The processors that its threads may use: those without a dataplane thread, where there
+    /// are any. `None` leaves them where the calling thread may run.
+    pub cpus: Option<Vec<u32>>,
+}
+
+/// Why the control plane's thread could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The interface's address cannot be taken.
+    #[error("the HTTP interface cannot be at {address}: {why}; {what_to_do}")]
+    Bind {
+        /// The address.
+        address: ApiAddress,
+        /// What is in the way.
+        why: String,
+        /// What would help.
+        what_to_do: String,
+    },
+    /// The processors are not ours to use.
+    #[error(
+        "the control thread cannot run on processors {cpus:?}: {source}; name processors that this process may use (taskset -p shows them)"
+    )]
+    Pin {
+        /// The processors.
+        cpus: Vec<u32>,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// The machine has no room for a thread, or for handlers of signals.
+    #[error(
+        "the control thread cannot start: {0}; raise the limits of processes and open files (ulimit -u, ulimit -n)"
+    )]
+    Start(#[from] io::Error),
+}
+
+/// The running control plane; stops when dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: Option<ApiAddress>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Where the interface is, with the port that was really taken.
+    #[must_use]
+    pub fn address(&self) -> Option<&ApiAddress> {
+        self.address.as_ref()
+    }
+
+    /// Ends the interface and gives signals back no handler; returns when the thread is gone.
+    /// Must not be called by `on_terminate` itself.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // The receiver is gone only if the thread is.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the control thread panicked; this is a bug");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Starts the control plane's thread; returns when the interface and the signals are served.
+///
+/// The first SIGTERM or SIGINT calls `on_terminate`, which asks the program to drain; the
+/// interface goes on until [`Server::stop`]. Each SIGHUP makes the configuration file the one in
+/// force: what it does not name any more, be it added over HTTP, is removed. An error is logged
+/// and leaves the old configuration in force.
+///
+/// # Errors
+/// An address or processors that cannot be had.
+pub fn run(
+    control: Arc<Control>,
+    options: ServerOptions,
+    on_terminate: impl FnOnce() + Send + 'static,
+) -> Result<Server, ServerError> {
+    let bound = options.api.as_ref().map(listener::bind).transpose()?;
+    let address = bound.as_ref().map(|bound| bound.address().clone());
+    let (stop, stopped) = oneshot::channel();
+    let (ready, is_ready) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name("control".to_owned())
+        .spawn(move || {
+            let on_terminate = Box::new(on_terminate);
+            serve(control, bound, options, on_terminate, stopped, &ready);
+        })?;
+    let mut server = Server {
+        address,
+        stop: Some(stop),
+        thread: Some(thread),
+    };
+    match is_ready.recv() {
+        Ok(Ok(())) => Ok(server),
+        Ok(Err(error)) => {
+            server.end();
+            Err(error)
+        }
+        Err(_) => {
+            server.end();
+            Err(io::Error::other("its thread ended").into())
+        }
+    }
+}
+
+/// The thread's life, from pinning to the end.
+fn serve(
+    control: Arc<Control>,
+    bound: Option<Bound>,
+    options: ServerOptions,
+    on_terminate: Box<dyn FnOnce() + Send>,
+    stopped: oneshot::Receiver<()>,
+    ready: &mpsc::SyncSender<Result<(), ServerError>>,
+) {
+    let prepared = prepare(options.cpus.as_deref(), bound);
+    let (runtime, signals, listener, _socket) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            // Who waits for this stays until it comes.
+            let _ = ready.send(Err(error));
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let (end_api, api_ends) = oneshot::channel::<()>();
+        let api = listener.map(|listener| {
+            let router = api::router(Arc::clone(&control), listener.loopback());
+            let served = axum::serve(listener, router).with_graceful_shutdown(async {
+                let _ = api_ends.await;
+            });
+            tokio::spawn(served.into_future())
+        });
+        let _ = ready.send(Ok(()));
+        tokio::select! {
+            () = handle(signals, control, options.config_path, on_terminate) => {}
+            _ = stopped => {}
+        }
+        drop(end_api);
+        if let Some(api) = api {
+            let grace = Duration::from_millis(API_STOP_GRACE_MS);
+            // Whoever still reads after that is cut off with the runtime.
+            let _ = tokio::time::timeout(grace, api).await;
+        }
+    });
+    runtime.shutdown_timeout(Duration::from_millis(API_STOP_GRACE_MS));
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+type Prepared = (
+    tokio::runtime::Runtime,
+    Signals,
+    Option<ApiListener>,
+    Option<listener::SocketFile>,
+);
+
+fn prepare(cpus: Option<&[u32]>, bound: Option<Bound>) -> Result<Prepared, ServerError> {
+    if let Some(cpus) = cpus {
+        pin(cpus).map_err(|source| ServerError::Pin {
+            cpus: cpus.to_vec(),
+            source,
+        })?;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(API_BLOCKING_THREADS_MAX)
+        .thread_name("control-call")
+        .build()?;
+    let entered = runtime.enter();
+    let signals = Signals {
+        terminate: signal(SignalKind::terminate())?,
+        interrupt: signal(SignalKind::interrupt())?,
+        hang_up: signal(SignalKind::hangup())?,
+    };
+    let (listener, socket) = match bound {
+        Some(bound) => {
+            let (listener, socket) = bound.into_listener()?;
+            (Some(listener), socket)
+        }
+        None => (None, None),
+    };
+    drop(entered);
+    Ok((runtime, signals, listener, socket))
+}
+
+/// Lets this thread, and those it starts, run on `cpus` only.
+fn pin(cpus: &[u32]) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for &cpu in cpus {
+        let cpu = cpu as usize;
+        if cpu >= rustix::thread::CpuSet::MAX_CPU {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        set.set(cpu);
+    }
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// Serves signals for ever.
+async fn handle(
+    mut signals: Signals,
+    control: Arc<Control>,
+    config_path: Option<PathBuf>,
+    on_terminate: Box<dyn FnOnce() + Send>,
+) {
+    let mut on_terminate = Some(on_terminate);
+    loop {
+        let name = tokio::select! {
+            _ = signals.terminate.recv() => "SIGTERM",
+            _ = signals.interrupt.recv() => "SIGINT",
+            _ = signals.hang_up.recv() => {
+                reload(&control, config_path.clone()).await;
+                continue;
+            }
+        };
+        match on_terminate.take() {
+            Some(on_terminate) => {
+                tracing::info!("{name}: draining");
+                tokio::task::spawn_blocking(on_terminate);
+            }
+            None => tracing::warn!("{name}: draining already; SIGKILL ends without waiting"),
+        }
+    }
+}
+
+/// Puts the configuration file in force.
+async fn reload(control: &Arc<Control>, path: Option<PathBuf>) {
+    let Some(path) = path else {
+        tracing::warn!("SIGHUP: there is no file to read again; start with --config FILE");
+        return;
+    };
+    let control = Arc::clone(control);
+    let shown = path.display().to_string();
+    let result = tokio::task::spawn_blocking(move || control.replace_from_file(&path)).await;
+    match result {
+        Ok(Ok(actions)) => tracing::info!("SIGHUP: {shown} is in force, {} changes", actions.len()),
+        Ok(Err(error)) => tracing::error!("SIGHUP: {shown} is not in force: {error}"),
+        Err(error) => tracing::error!("SIGHUP: {shown} was not put in force: {error}"),
+    }
+}

@@ -1,0 +1,302 @@
+//! The interface's socket: a loopback port, or a Unix socket that only its owner may use.
+//!
+//! At most [`API_CONNECTIONS_MAX`] connections are open at a time (more wait to be accepted), and
+//! one that neither reads nor writes for [`API_CONNECTION_IDLE_S`] is closed.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep};
+
+use super::ServerError;
+use crate::limits::{API_CONNECTION_IDLE_S, API_CONNECTIONS_MAX};
+use crate::model::ApiAddress;
+
+/// Connections that the kernel keeps for us until we accept them.
+const BACKLOG: i32 = 128;
+
+/// A socket that was bound, outside of any runtime.
+pub(super) struct Bound {
+    address: ApiAddress,
+    socket: Socket,
+}
+
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// The file of a Unix socket; removed at the end if it is still ours.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            // At worst a dead file stays, which the next start removes.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Takes the address.
+pub(super) fn bind(address: &ApiAddress) -> Result<Bound, ServerError> {
+    match address {
+        ApiAddress::Loopback(ip) => bind_tcp(*ip),
+        ApiAddress::Unix(path) => bind_unix(path),
+    }
+    .map_err(|(error, what_to_do)| ServerError::Bind {
+        address: address.clone(),
+        why: error.to_string(),
+        what_to_do: what_to_do.to_owned(),
+    })
+}
+
+type BindError = (io::Error, &'static str);
+
+fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
+    if !address.ip().is_loopback() {
+        return Err((
+            io::Error::other("it can be reached from other machines, and there are no passwords"),
+            "use a loopback address or a Unix socket",
+        ));
+    }
+    let bound = || -> io::Result<Bound> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(Bound {
+            address: ApiAddress::Loopback(listener.local_addr()?),
+            socket: Socket::Tcp(listener),
+        })
+    };
+    bound().map_err(|error| {
+        let what_to_do = match error.kind() {
+            io::ErrorKind::AddrInUse => "another program has this port; choose another one",
+            io::ErrorKind::PermissionDenied => "choose a port above 1023",
+            _ => "choose another address",
+        };
+        (error, what_to_do)
+    })
+}
+
+fn bind_unix(path: &Path) -> Result<Bound, BindError> {
+    remove_dead(path)?;
+    let bound = || -> io::Result<Bound> {
+        let socket = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        // The kernel gives the file the mode that the socket has when it is bound: at no moment
+        // can anybody else open it.
+        rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let file = SocketFile {
+            path: path.to_owned(),
+            inode: inode(path)?,
+        };
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Bound {
+            address: ApiAddress::Unix(path.to_owned()),
+            socket: Socket::Unix(UnixListener::from(OwnedFd::from(socket)), file),
+        })
+    };
+    bound().map_err(|error| {
+        let what_to_do = match error.kind() {
+            io::ErrorKind::NotFound => "create its directory",
+            io::ErrorKind::PermissionDenied => "choose a directory that this user may write to",
+            _ => "choose another path",
+        };
+        (error, what_to_do)
+    })
+}
+
+/// Removes the socket that a program left behind; anything else at `path` is an error.
+fn remove_dead(path: &Path) -> Result<(), BindError> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        let error = io::Error::other("something that is no socket is there");
+        return Err((error, "choose another path"));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|error| (error, "remove the dead socket"))
+        }
+        _ => {
+            let error = io::Error::from(io::ErrorKind::AddrInUse);
+            Err((error, "another program serves it; choose another path"))
+        }
+    }
+}
+
+impl Bound {
+    pub(super) fn address(&self) -> &ApiAddress {
+        &self.address
+    }
+
+    /// Hands the socket to the runtime that was entered.
+    pub(super) fn into_listener(self) -> io::Result<(ApiListener, Option<SocketFile>)> {
+        let (socket, file) = match self.socket {
+            Socket::Tcp(listener) => {
+                let listener = tokio::net::TcpListener::from_std(listener)?;
+                (AsyncSocket::Tcp(listener), None)
+            }
+            Socket::Unix(listener, file) => {
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                (AsyncSocket::Unix(listener), Some(file))
+            }
+        };
+        let listener = ApiListener {
+            socket,
+            address: self.address,
+            room: Arc::new(Semaphore::new(API_CONNECTIONS_MAX)),
+        };
+        Ok((listener, file))
+    }
+}
+
+/// Accepts connections, as many as there is room for.
+pub(super) struct ApiListener {
+    socket: AsyncSocket,
+    address: ApiAddress,
+    room: Arc<Semaphore>,
+}
+
+enum AsyncSocket {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl ApiListener {
+    /// The address that requests must name; `None` for a Unix socket.
+    pub(super) fn loopback(&self) -> Option<SocketAddr> {
+        match &self.address {
+            ApiAddress::Loopback(address) => Some(*address),
+            ApiAddress::Unix(_) => None,
+        }
+    }
+}
+
+impl axum::serve::Listener for ApiListener {
+    type Io = Connection;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Connection, ()) {
+        let room = Arc::clone(&self.room);
+        let room = room.acquire_owned().await.expect("nobody closes it");
+        loop {
+            let accepted: io::Result<Box<dyn Stream>> = match &self.socket {
+                AsyncSocket::Tcp(listener) => match listener.accept().await {
+                    Ok((stream, _)) => Ok(Box::new(stream)),
+                    Err(error) => Err(error),
+                },
+                AsyncSocket::Unix(listener) => match listener.accept().await {
+                    Ok((stream, _)) => Ok(Box::new(stream)),
+                    Err(error) => Err(error),
+                },
+            };
+            match accepted {
+                Ok(stream) => return (Connection::new(stream, room), ()),
+                Err(error) => {
+                    tracing::warn!("the HTTP interface cannot accept a connection: {error}");
+                    // Out of files: others must close theirs first.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// A connection that ends when nothing moves for too long.
+pub(super) struct Connection {
+    stream: Box<dyn Stream>,
+    deadline: Pin<Box<Sleep>>,
+    _room: OwnedSemaphorePermit,
+}
+
+const IDLE: Duration = Duration::from_secs(API_CONNECTION_IDLE_S);
+
+impl Connection {
+    fn new(stream: Box<dyn Stream>, room: OwnedSemaphorePermit) -> Self {
+        Self {
+            stream,
+            deadline: Box::pin(tokio::time::sleep(IDLE)),
+            _room: room,
+        }
+    }
+
+    /// Moves the deadline when something moved; ends the connection when it has passed.
+    fn watch<T>(
+        &mut self,
+        moved: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if moved.is_ready() {
+            self.deadline.as_mut().reset(Instant::now() + IDLE);
+            return moved;
+        }
+        match self.deadline.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let moved = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.watch(moved, context)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let moved = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(moved, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
