@@ -19,6 +19,7 @@ pub mod opcode;
 pub mod sgl;
 pub mod status;
 mod status_names;
+pub mod vendor;
 
 pub use admin::{Abort, AdminCommand, GetLogPage};
 pub use async_event::AsyncEvent;

@@ -85,6 +85,8 @@ code_names! {
         SECURITY_RECEIVE = 0x82, "Security Receive";
         /// Sanitize.
         SANITIZE = 0x84, "Sanitize";
+        /// End Controller, one of our own ([`EndController`](crate::nvme::vendor::EndController)).
+        END_CONTROLLER = 0xc0, "End Controller";
     }
 }
 

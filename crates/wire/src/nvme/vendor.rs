@@ -1,0 +1,102 @@
+//! What two Switchyards may say to each other that the standard has no word for.
+//!
+//! A controller announces its extensions in the vendor's area of Identify Controller; nobody uses
+//! one that was not announced, and everything works without.
+
+use crate::bytes::low16;
+use crate::nvme::command::Command;
+use crate::nvme::opcode::AdminOpcode;
+
+/// What the vendor's area begins with when the controller is a Switchyard.
+const MAGIC: [u8; 8] = *b"SWITCHYD";
+
+/// Where the extensions' bits are in the vendor's area.
+const BITS: usize = MAGIC.len();
+
+/// The extensions that a controller announces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Extensions {
+    /// It knows [`EndController`].
+    pub end_controller: bool,
+}
+
+impl Extensions {
+    /// What a controller of this version announces.
+    pub const OURS: Self = Self {
+        end_controller: true,
+    };
+
+    /// Reads the vendor's area of Identify Controller; any other vendor's announces nothing.
+    pub fn parse(area: &[u8; 1024]) -> Self {
+        if area[..MAGIC.len()] != MAGIC {
+            return Self::default();
+        }
+        Self {
+            end_controller: area[BITS] & 1 != 0,
+        }
+    }
+
+    /// The vendor's area of Identify Controller.
+    pub fn encode(self) -> [u8; 1024] {
+        let mut area = [0; 1024];
+        area[..MAGIC.len()].copy_from_slice(&MAGIC);
+        area[BITS] = u8::from(self.end_controller);
+        area
+    }
+}
+
+/// End Controller: a vendor-specific admin command without data.
+///
+/// It ends another controller of the same host (same NQN and identifier) in the same subsystem:
+/// all its connections are closed. The command completes when none of that controller's commands
+/// can take effect any more; when there is no such controller, at once. A host that has lost a
+/// connection sends it before it sends a write again, since an old copy of that write may still be
+/// on its way (docs/decisions/0004-replay.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EndController {
+    /// CNTLID of the controller to end.
+    pub controller_id: u16,
+}
+
+impl EndController {
+    /// Reads the dword.
+    pub fn parse(command: &Command) -> Self {
+        Self {
+            controller_id: low16(command.cdw(10)),
+        }
+    }
+
+    /// The command.
+    pub fn encode(&self, cid: u16) -> Command {
+        let mut command = Command::new(AdminOpcode::END_CONTROLLER.0, cid);
+        command.set_cdw(10, u32::from(self.controller_id));
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_survive_the_vendor_area_and_strangers_have_none() {
+        assert_eq!(
+            Extensions::parse(&Extensions::OURS.encode()),
+            Extensions::OURS
+        );
+        let none = Extensions::default();
+        assert_eq!(Extensions::parse(&none.encode()), none);
+        assert_eq!(Extensions::parse(&[0xFF; 1024]), none);
+        assert_eq!(Extensions::parse(&[0; 1024]), none);
+    }
+
+    #[test]
+    fn the_command_names_the_controller() {
+        let end = EndController {
+            controller_id: 0x1234,
+        };
+        let command = end.encode(7);
+        assert_eq!(command.opcode(), 0xC0);
+        assert_eq!(EndController::parse(&command), end);
+    }
+}
