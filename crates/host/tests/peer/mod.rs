@@ -1,0 +1,900 @@
+//! A small controller made for tests: it serves a namespace in memory over real sockets, can be
+//! told how to transfer, and can be told to break the rules once. Nothing of it is shared with the
+//! product's target, so that both halves cannot make the same mistake.
+#![allow(dead_code)] // Each test file uses its own part of it.
+#![allow(unreachable_pub)] // A module of test programs, which export nothing.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use wire::fabrics::property::{Capabilities, ControllerStatus};
+use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
+use wire::nvme::feature::{FeatureId, NumberOfQueues};
+use wire::nvme::identify::Cns;
+use wire::nvme::identify_lists::{
+    NamespaceId, encode_namespace_descriptors, encode_namespace_list,
+};
+use wire::nvme::identify_namespace::LbaFormat;
+use wire::nvme::{
+    AdminCommand, Command, Completion, DataPointer, IdentifyController, IdentifyNamespace,
+    IoCommand, LbaCommand, Status,
+};
+use wire::tcp::c2h_data::C2hProgress;
+use wire::tcp::{
+    C2hData, CapsuleResp, DataAlignment, Event, Framer, FramerLimits, IcResp, PduFormat, PduHeader,
+    R2t, Role, TermReq,
+};
+
+pub const NQN: &str = "nqn.2026-11.io.switchyard:peer";
+pub const BLOCK: usize = 512;
+
+/// What the controller does wrong, once, instead of answering an I/O command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mischief {
+    /// A completion for a command that is not outstanding.
+    UnknownCommand,
+    /// Data for a command that is not outstanding.
+    UnknownData,
+    /// Data beyond the end of what was asked for.
+    DataBeyond,
+    /// Data that does not start at zero.
+    DataGap,
+    /// The same data twice.
+    DataTwice,
+    /// Data in answer to a write.
+    DataForWrite,
+    /// Success without all data.
+    DataMissing,
+    /// SUCCESS with half of the data.
+    EarlySuccess,
+    /// SUCCESS without LAST_PDU.
+    SuccessWithoutLast,
+    /// An R2T beyond the end of the data.
+    TransferBeyond,
+    /// An R2T for nothing.
+    TransferEmpty,
+    /// The same R2T again and again.
+    TransferAgain,
+    /// An R2T for a read.
+    TransferForRead,
+    /// R2Ts of one block each, all at once.
+    TransferFlood,
+    /// A header of the wrong length.
+    HeaderLength,
+    /// A PDU that only hosts send.
+    HostPdu,
+    /// A PDU type that does not exist.
+    NoSuchType,
+    /// A second ICResp.
+    SecondIcResp,
+    /// A PDU length that does not fit.
+    PduLength,
+    /// A data offset inside of the header.
+    DataOffset,
+    /// A termination request.
+    Terminate,
+    /// Nothing at all, and the connection is closed.
+    Hangup,
+}
+
+/// How the controller works.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    pub in_capsule_bytes: u32,
+    pub max_h2c_data: u32,
+    /// Bytes of one R2T.
+    pub transfer_bytes: u32,
+    /// R2Ts sent at once.
+    pub transfers_at_once: u32,
+    /// Bytes of one C2HData.
+    pub data_pdu_bytes: u32,
+    pub success_flag: bool,
+    pub digests: bool,
+    pub alignment: u8,
+    pub io_queues: u16,
+    pub mischief: Option<Mischief>,
+    /// The n-th connection is cut when so many bytes were sent on it.
+    pub cut: Option<(usize, usize)>,
+    /// So many I/O commands are answered "transient transport error" first.
+    pub refusals: usize,
+    /// So many data digests are wrong first.
+    pub damaged: usize,
+    /// So many I/O commands are swallowed first.
+    pub swallow: usize,
+    /// Connect is refused with this status.
+    pub refuse_connect: Option<Status>,
+    /// The controller is ready only at this look at CSTS.
+    pub ready_after: u32,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self {
+            in_capsule_bytes: 0,
+            max_h2c_data: 128 * 1024,
+            transfer_bytes: 128 * 1024,
+            transfers_at_once: 1,
+            data_pdu_bytes: 128 * 1024,
+            success_flag: true,
+            digests: true,
+            alignment: 0,
+            io_queues: 4,
+            mischief: None,
+            cut: None,
+            refusals: 0,
+            damaged: 0,
+            swallow: 0,
+            refuse_connect: None,
+            ready_after: 1,
+        }
+    }
+}
+
+/// What the controller saw.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub terminations: Mutex<Vec<TermReq>>,
+    pub connections: AtomicUsize,
+    pub associations: AtomicUsize,
+    pub keep_alives: AtomicUsize,
+    pub aborts: AtomicUsize,
+    pub shutdowns: AtomicUsize,
+    pub writes: AtomicUsize,
+    pub last_connection_bytes: AtomicUsize,
+}
+
+struct State {
+    behaviour: Mutex<Behaviour>,
+    memory: Mutex<Vec<u8>>,
+    seen: Arc<Seen>,
+    blocks: AtomicU64,
+    events: Mutex<Vec<EventSlot>>,
+    sockets: Mutex<Vec<TcpStream>>,
+    stop: AtomicBool,
+}
+
+/// An Asynchronous Event Request that waits.
+struct EventSlot {
+    stream: TcpStream,
+    cid: u16,
+    format: PduFormat,
+}
+
+/// The controller.
+pub struct Peer {
+    pub address: SocketAddr,
+    pub seen: Arc<Seen>,
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    pub fn start(bytes: usize, behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Seen::default());
+        let state = Arc::new(State {
+            behaviour: Mutex::new(behaviour),
+            memory: Mutex::new(vec![0; bytes]),
+            seen: Arc::clone(&seen),
+            blocks: AtomicU64::new((bytes / BLOCK) as u64),
+            events: Mutex::new(Vec::new()),
+            sockets: Mutex::new(Vec::new()),
+            stop: AtomicBool::new(false),
+        });
+        let for_thread = Arc::clone(&state);
+        let thread = std::thread::spawn(move || accept(&listener, &for_thread));
+        Self {
+            address,
+            seen,
+            state,
+            thread: Some(thread),
+        }
+    }
+
+    pub fn memory(&self) -> Vec<u8> {
+        self.state.memory.lock().unwrap().clone()
+    }
+
+    pub fn fill(&self, bytes: &[u8]) {
+        self.state.memory.lock().unwrap()[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut Behaviour)) {
+        change(&mut self.state.behaviour.lock().unwrap());
+    }
+
+    /// Cuts every connection.
+    pub fn cut_all(&self) {
+        for socket in self.state.sockets.lock().unwrap().drain(..) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Changes the namespace's size, and says so.
+    pub fn resize(&self, blocks: u64) {
+        self.state
+            .memory
+            .lock()
+            .unwrap()
+            .resize(blocks as usize * BLOCK, 0);
+        self.state.blocks.store(blocks, Ordering::SeqCst);
+        let event = wire::nvme::AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.to_dword();
+        for mut slot in self.state.events.lock().unwrap().drain(..) {
+            let mut completion = Completion::new(slot.cid, 0, Status::SUCCESS);
+            completion.result = u64::from(event);
+            let mut out = [0; 128];
+            let length = CapsuleResp { completion }.encode(&slot.format, &mut out);
+            let _ = slot.stream.write_all(&out[..length]);
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        self.cut_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, state: &Arc<State>) {
+    for stream in listener.incoming() {
+        if state.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(stream) = stream else { return };
+        stream.set_nodelay(true).unwrap();
+        let number = state.seen.connections.fetch_add(1, Ordering::SeqCst);
+        state
+            .sockets
+            .lock()
+            .unwrap()
+            .push(stream.try_clone().unwrap());
+        let state = Arc::clone(state);
+        std::thread::spawn(move || {
+            let mut connection = Connection::new(stream, state, number);
+            connection.run();
+            let _ = connection.stream.shutdown(Shutdown::Both);
+        });
+    }
+}
+
+/// A write whose data is on its way.
+struct Writing {
+    command: LbaCommand,
+    compare: bool,
+    cid: u16,
+    data: Vec<u8>,
+    received: u32,
+    asked: u32,
+}
+
+struct Connection {
+    stream: TcpStream,
+    state: Arc<State>,
+    number: usize,
+    behaviour: Behaviour,
+    format: PduFormat,
+    queue_id: u16,
+    sent: usize,
+    writing: Vec<Writing>,
+    /// Header and payload that are arriving.
+    arriving: Option<(PduHeader, Vec<u8>)>,
+    looks: u32,
+}
+
+/// The connection is over.
+struct Over;
+
+type Step = Result<(), Over>;
+
+impl Connection {
+    fn new(stream: TcpStream, state: Arc<State>, number: usize) -> Self {
+        let behaviour = state.behaviour.lock().unwrap().clone();
+        Self {
+            stream,
+            state,
+            number,
+            behaviour,
+            format: PduFormat::PLAIN,
+            queue_id: 0,
+            sent: 0,
+            writing: Vec::new(),
+            arriving: None,
+            looks: 0,
+        }
+    }
+
+    fn run(&mut self) {
+        let limits = FramerLimits {
+            capsule_data_bytes: 8192.max(self.behaviour.in_capsule_bytes),
+            data_pdu_bytes: self.behaviour.max_h2c_data,
+        };
+        let mut framer = Framer::new(Role::Controller, limits);
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let Ok(count) = self.stream.read(&mut buffer) else {
+                return;
+            };
+            if count == 0 {
+                return;
+            }
+            let mut input = &buffer[..count];
+            loop {
+                match framer.next(&mut input) {
+                    Ok(None) => break,
+                    Ok(Some(event)) => {
+                        if self.event(&event, &mut framer).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => panic!("the host broke the rules: {error}"),
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, event: &Event<'_>, framer: &mut Framer) -> Step {
+        match *event {
+            Event::Pdu {
+                header,
+                data,
+                digest_ok,
+            } => {
+                assert!(digest_ok, "the host's data digest is wrong");
+                self.pdu(&header, data.unwrap_or_default(), framer)
+            }
+            Event::DataBegin { header, .. } => {
+                self.arriving = Some((header, Vec::new()));
+                Ok(())
+            }
+            Event::DataChunk(chunk) => {
+                let (_, data) = self.arriving.as_mut().unwrap();
+                data.extend_from_slice(chunk);
+                Ok(())
+            }
+            Event::DataEnd { digest_ok } => {
+                assert!(digest_ok, "the host's data digest is wrong");
+                let (header, data) = self.arriving.take().unwrap();
+                self.pdu(&header, &data, framer)
+            }
+        }
+    }
+
+    fn pdu(&mut self, header: &PduHeader, data: &[u8], framer: &mut Framer) -> Step {
+        match header {
+            PduHeader::IcReq(request) => {
+                let digests = self.behaviour.digests;
+                let (hd, dd) = (
+                    request.header_digest && digests,
+                    request.data_digest && digests,
+                );
+                self.format = PduFormat {
+                    header_digest: hd,
+                    data_digest: dd,
+                    alignment: request.host_alignment,
+                };
+                framer.set_digests(hd, dd);
+                let alignment = DataAlignment::from_code(self.behaviour.alignment).unwrap();
+                framer.set_alignment(alignment);
+                self.send(&self.ic_resp().to_bytes())
+            }
+            PduHeader::CapsuleCmd(capsule) => self.command(&capsule.command, data),
+            PduHeader::H2cData(pdu) => self.data(pdu.command_id, pdu, data),
+            PduHeader::H2cTermReq(request) => {
+                self.state.seen.terminations.lock().unwrap().push(*request);
+                Err(Over)
+            }
+            other => panic!("the host sent {other:?}"),
+        }
+    }
+
+    fn ic_resp(&self) -> IcResp {
+        IcResp {
+            controller_alignment: DataAlignment::from_code(self.behaviour.alignment).unwrap(),
+            header_digest: self.format.header_digest,
+            data_digest: self.format.data_digest,
+            max_h2c_data: self.behaviour.max_h2c_data,
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Step {
+        let mut bytes = bytes;
+        let mut over = false;
+        if let Some((number, limit)) = self.behaviour.cut
+            && number == self.number
+            && self.sent + bytes.len() >= limit
+        {
+            bytes = &bytes[..limit - self.sent];
+            over = true;
+        }
+        self.sent += bytes.len();
+        self.state
+            .seen
+            .last_connection_bytes
+            .store(self.sent, Ordering::SeqCst);
+        self.stream.write_all(bytes).map_err(|_| Over)?;
+        if over { Err(Over) } else { Ok(()) }
+    }
+
+    fn complete(&mut self, cid: u16, status: Status, result: u64) -> Step {
+        let mut completion = Completion::new(cid, 0xffff, status);
+        completion.result = result;
+        let mut out = [0; 128];
+        let length = CapsuleResp { completion }.encode(&self.format, &mut out);
+        self.send(&out[..length])
+    }
+
+    fn done(&mut self, cid: u16) -> Step {
+        self.complete(cid, Status::SUCCESS, 0)
+    }
+
+    fn command(&mut self, command: &Command, data: &[u8]) -> Step {
+        if command.is_fabrics() {
+            return self.fabrics(command, data);
+        }
+        if self.queue_id == 0 {
+            return self.admin(command);
+        }
+        self.io(command, data)
+    }
+
+    fn fabrics(&mut self, command: &Command, data: &[u8]) -> Step {
+        let cid = command.cid();
+        match FabricsCommand::parse(command).unwrap() {
+            FabricsCommand::Connect(connect) => self.connect(cid, &connect, data),
+            FabricsCommand::PropertyGet(get) => {
+                let value = match get.property {
+                    Property::CAP => capabilities().to_bits(),
+                    Property::CSTS => {
+                        self.looks += 1;
+                        let shut = self.state.seen.shutdowns.load(Ordering::SeqCst) > 0;
+                        if shut {
+                            u64::from(ControllerStatus::SHUTDOWN_COMPLETE.0)
+                        } else {
+                            u64::from(self.looks >= self.behaviour.ready_after)
+                        }
+                    }
+                    _ => 0,
+                };
+                self.complete(cid, Status::SUCCESS, value)
+            }
+            FabricsCommand::PropertySet(set) => {
+                if set.property == Property::CC && set.value >> 14 & 0b11 != 0 {
+                    self.state.seen.shutdowns.fetch_add(1, Ordering::SeqCst);
+                }
+                self.done(cid)
+            }
+            FabricsCommand::Disconnect(_) => self.done(cid),
+        }
+    }
+
+    fn connect(&mut self, cid: u16, connect: &Connect, data: &[u8]) -> Step {
+        assert_eq!(data.len(), 1024);
+        self.queue_id = connect.queue_id;
+        if connect.queue_id == 0 {
+            self.state.seen.associations.fetch_add(1, Ordering::SeqCst);
+            self.state.seen.shutdowns.store(0, Ordering::SeqCst);
+        }
+        if let Some(status) = self.behaviour.refuse_connect {
+            return self.complete(cid, status, 0);
+        }
+        let response = ConnectResponse {
+            cntlid: 7,
+            authentication: 0,
+        };
+        self.complete(cid, Status::SUCCESS, u64::from(response.to_dword()))
+    }
+
+    fn admin(&mut self, command: &Command) -> Step {
+        let cid = command.cid();
+        match AdminCommand::parse(command).unwrap() {
+            AdminCommand::Identify(identify) => {
+                let Some(data) = self.identify(identify.cns, identify.nsid) else {
+                    return self.complete(cid, Status::INVALID_NAMESPACE.with_dnr(), 0);
+                };
+                self.send_data(cid, &data)
+            }
+            AdminCommand::SetFeatures(set) if set.feature == FeatureId::NUMBER_OF_QUEUES => {
+                let queues = NumberOfQueues::of(self.behaviour.io_queues);
+                self.complete(cid, Status::SUCCESS, u64::from(queues.to_dword()))
+            }
+            AdminCommand::AsyncEventRequest => {
+                let slot = EventSlot {
+                    stream: self.stream.try_clone().unwrap(),
+                    cid,
+                    format: self.format,
+                };
+                self.state.events.lock().unwrap().push(slot);
+                Ok(())
+            }
+            AdminCommand::KeepAlive => {
+                self.state.seen.keep_alives.fetch_add(1, Ordering::SeqCst);
+                self.done(cid)
+            }
+            AdminCommand::Abort(_) => {
+                self.state.seen.aborts.fetch_add(1, Ordering::SeqCst);
+                self.complete(cid, Status::SUCCESS, 1)
+            }
+            _ => self.done(cid),
+        }
+    }
+
+    fn identify(&self, cns: Cns, nsid: u32) -> Option<Vec<u8>> {
+        let mut page = [0; 4096];
+        match cns {
+            Cns::CONTROLLER => page = self.identify_controller().to_bytes(),
+            Cns::ACTIVE_NAMESPACES => {
+                encode_namespace_list((nsid < 1).then_some(1), &mut page);
+            }
+            Cns::NAMESPACE if nsid == 1 => {
+                let mut identify = IdentifyNamespace {
+                    nsze: self.state.blocks.load(Ordering::SeqCst),
+                    ..IdentifyNamespace::default()
+                };
+                identify.lba_formats[0] = LbaFormat::of_shift(9);
+                page = identify.to_bytes();
+            }
+            Cns::NAMESPACE_DESCRIPTORS if nsid == 1 => {
+                encode_namespace_descriptors([NamespaceId::Uuid([5; 16])], &mut page);
+            }
+            _ => return None,
+        }
+        Some(page.to_vec())
+    }
+
+    fn identify_controller(&self) -> IdentifyController {
+        IdentifyController {
+            cntlid: 7,
+            model_number: wire::text::ascii_field("Test peer"),
+            serial_number: wire::text::ascii_field("1"),
+            firmware_revision: wire::text::ascii_field("0"),
+            mdts: 8,
+            oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
+            oncs: IdentifyController::ONCS_COMPARE
+                | IdentifyController::ONCS_DATASET_MANAGEMENT
+                | IdentifyController::ONCS_WRITE_ZEROES
+                | IdentifyController::ONCS_VERIFY,
+            kas: 1,
+            nn: 1,
+            maxcmd: 128,
+            ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
+            iorcsz: 1,
+            ..IdentifyController::default()
+        }
+    }
+
+    fn data_pdu(&mut self, pdu: &C2hData, data: &[u8]) -> Step {
+        let mut out = [0; 128];
+        let length = pdu.encode(&self.format, &mut out);
+        let mut bytes = out[..length].to_vec();
+        bytes.extend_from_slice(data);
+        if self.format.data_digest {
+            let mut digest = wire::tcp::digest::digest_bytes(data);
+            let mut behaviour = self.state.behaviour.lock().unwrap();
+            if self.queue_id > 0 && behaviour.damaged > 0 {
+                behaviour.damaged -= 1;
+                digest[0] ^= 1;
+            }
+            bytes.extend_from_slice(&digest);
+        }
+        self.send(&bytes)
+    }
+
+    fn send_data(&mut self, cid: u16, data: &[u8]) -> Step {
+        let size = self.behaviour.data_pdu_bytes as usize;
+        let success = self.behaviour.success_flag;
+        for (index, chunk) in data.chunks(size).enumerate() {
+            let offset = index * size;
+            let progress = match (offset + chunk.len() == data.len(), success) {
+                (false, _) => C2hProgress::More,
+                (true, false) => C2hProgress::Last,
+                (true, true) => C2hProgress::LastAndSuccess,
+            };
+            let pdu = C2hData {
+                command_id: cid,
+                data_offset: offset as u32,
+                data_length: chunk.len() as u32,
+                progress,
+            };
+            self.data_pdu(&pdu, chunk)?;
+        }
+        if success { Ok(()) } else { self.done(cid) }
+    }
+
+    fn io(&mut self, command: &Command, capsule: &[u8]) -> Step {
+        let cid = command.cid();
+        let parsed = IoCommand::parse(command).unwrap();
+        let mischief = {
+            let mut behaviour = self.state.behaviour.lock().unwrap();
+            if behaviour.swallow > 0 {
+                behaviour.swallow -= 1;
+                return Ok(());
+            }
+            if behaviour.refusals > 0 {
+                behaviour.refusals -= 1;
+                drop(behaviour);
+                return self.complete(cid, Status::TRANSIENT_TRANSPORT_ERROR, 0);
+            }
+            behaviour.mischief.take()
+        };
+        if let Some(mischief) = mischief {
+            return self.misbehave(mischief, command);
+        }
+        match parsed {
+            IoCommand::Read(read) => {
+                let memory = self.state.memory.lock().unwrap();
+                let Some(data) = memory.get(range(&read)).map(<[u8]>::to_vec) else {
+                    drop(memory);
+                    return self.complete(cid, Status::LBA_OUT_OF_RANGE.with_dnr(), 0);
+                };
+                drop(memory);
+                self.send_data(cid, &data)
+            }
+            IoCommand::Write(write) | IoCommand::Compare(write) => {
+                let compare = matches!(parsed, IoCommand::Compare(_));
+                self.begin_write(cid, command, write, compare, capsule)
+            }
+            IoCommand::WriteZeroes(zeroes) => {
+                self.state.memory.lock().unwrap()[range(&zeroes)].fill(0);
+                self.done(cid)
+            }
+            IoCommand::DatasetManagement(dsm) => {
+                let ranges = dsm.parse_ranges(capsule).unwrap();
+                for range in ranges {
+                    let start = range.slba as usize * BLOCK;
+                    let end = start + range.blocks as usize * BLOCK;
+                    self.state.memory.lock().unwrap()[start..end].fill(0);
+                }
+                self.done(cid)
+            }
+            IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
+        }
+    }
+
+    fn begin_write(
+        &mut self,
+        cid: u16,
+        command: &Command,
+        write: LbaCommand,
+        compare: bool,
+        capsule: &[u8],
+    ) -> Step {
+        let mut writing = Writing {
+            command: write,
+            compare,
+            cid,
+            data: vec![0; write.blocks as usize * BLOCK],
+            received: 0,
+            asked: 0,
+        };
+        match command.data_pointer().unwrap() {
+            DataPointer::InCapsule { .. } => {
+                writing.data.copy_from_slice(capsule);
+                self.finish_write(&writing)
+            }
+            DataPointer::Transport { length } => {
+                assert_eq!(length as usize, writing.data.len());
+                for _ in 0..self.behaviour.transfers_at_once {
+                    self.ask(&mut writing)?;
+                }
+                self.writing.push(writing);
+                Ok(())
+            }
+        }
+    }
+
+    /// The next R2T of a write.
+    fn ask(&mut self, writing: &mut Writing) -> Step {
+        let left = writing.data.len() as u32 - writing.asked;
+        let length = left.min(self.behaviour.transfer_bytes);
+        if length == 0 {
+            return Ok(());
+        }
+        let r2t = R2t {
+            command_id: writing.cid,
+            transfer_tag: writing.cid ^ 0x5555,
+            offset: writing.asked,
+            length,
+        };
+        writing.asked += length;
+        self.send_r2t(&r2t)
+    }
+
+    fn send_r2t(&mut self, r2t: &R2t) -> Step {
+        let mut out = [0; 128];
+        let length = r2t.encode(&self.format, &mut out);
+        self.send(&out[..length])
+    }
+
+    fn data(&mut self, cid: u16, pdu: &wire::tcp::H2cData, data: &[u8]) -> Step {
+        let place = self.writing.iter().position(|w| w.cid == cid);
+        let mut writing = self.writing.swap_remove(place.expect("data for a write"));
+        assert_eq!(pdu.transfer_tag, cid ^ 0x5555);
+        assert_eq!(pdu.data_offset, writing.received);
+        let start = writing.received as usize;
+        writing.data[start..start + data.len()].copy_from_slice(data);
+        writing.received += data.len() as u32;
+        if writing.received as usize == writing.data.len() {
+            assert!(pdu.last, "the last PDU says so");
+            return self.finish_write(&writing);
+        }
+        if pdu.last {
+            self.ask(&mut writing)?;
+        }
+        self.writing.push(writing);
+        Ok(())
+    }
+
+    fn finish_write(&mut self, writing: &Writing) -> Step {
+        let mut memory = self.state.memory.lock().unwrap();
+        let target = &mut memory[range(&writing.command)];
+        let mut status = Status::SUCCESS;
+        if writing.compare {
+            if target != writing.data {
+                status = Status::COMPARE_FAILURE.with_dnr();
+            }
+        } else {
+            target.copy_from_slice(&writing.data);
+            self.state.seen.writes.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(memory);
+        self.complete(writing.cid, status, 0)
+    }
+
+    #[allow(clippy::too_many_lines)] // One arm for each way to misbehave.
+    fn misbehave(&mut self, mischief: Mischief, command: &Command) -> Step {
+        let cid = command.cid();
+        let length = command.data_pointer().unwrap().length();
+        let data = vec![0; length as usize];
+        let whole = C2hData {
+            command_id: cid,
+            data_offset: 0,
+            data_length: length,
+            progress: C2hProgress::Last,
+        };
+        let half = C2hData {
+            data_length: length / 2,
+            ..whole
+        };
+        let r2t = R2t {
+            command_id: cid,
+            transfer_tag: 1,
+            offset: 0,
+            length,
+        };
+        match mischief {
+            Mischief::UnknownCommand => self.done(cid ^ 0x4000),
+            Mischief::UnknownData => {
+                let pdu = C2hData {
+                    command_id: cid ^ 0x4000,
+                    ..whole
+                };
+                self.data_pdu(&pdu, &data)
+            }
+            Mischief::DataBeyond => {
+                let pdu = C2hData {
+                    data_length: length + 512,
+                    ..whole
+                };
+                self.data_pdu(&pdu, &vec![0; length as usize + 512])
+            }
+            Mischief::DataGap => {
+                let pdu = C2hData {
+                    data_offset: length / 2,
+                    ..half
+                };
+                self.data_pdu(&pdu, &data[..length as usize / 2])
+            }
+            Mischief::DataTwice => {
+                self.data_pdu(&whole, &data)?;
+                self.data_pdu(&whole, &data)
+            }
+            Mischief::DataForWrite => self.data_pdu(&whole, &data),
+            Mischief::DataMissing => {
+                self.data_pdu(&half, &data[..length as usize / 2])?;
+                self.done(cid)
+            }
+            Mischief::EarlySuccess => {
+                let pdu = C2hData {
+                    progress: C2hProgress::LastAndSuccess,
+                    ..half
+                };
+                self.data_pdu(&pdu, &data[..length as usize / 2])
+            }
+            Mischief::TransferBeyond => self.send_r2t(&R2t {
+                length: length + 4,
+                ..r2t
+            }),
+            Mischief::TransferEmpty => self.send_r2t(&R2t { length: 0, ..r2t }),
+            Mischief::TransferAgain => {
+                self.send_r2t(&r2t)?;
+                self.send_r2t(&r2t)
+            }
+            Mischief::TransferForRead => self.send_r2t(&r2t),
+            Mischief::TransferFlood => {
+                // All in one segment, so that they arrive together.
+                let mut bytes = Vec::new();
+                for index in 0..length / 512 {
+                    let mut out = [0; 128];
+                    let piece = R2t {
+                        offset: index * 512,
+                        length: 512,
+                        ..r2t
+                    };
+                    let size = piece.encode(&self.format, &mut out);
+                    bytes.extend_from_slice(&out[..size]);
+                }
+                self.send(&bytes)
+            }
+            Mischief::SecondIcResp => self.send(&self.ic_resp().to_bytes()),
+            Mischief::Terminate => {
+                let request = TermReq {
+                    status: wire::tcp::FatalErrorStatus::PDU_SEQUENCE_ERROR,
+                    information: 0,
+                };
+                let mut out = [0; 152];
+                let size = request.encode(Role::Controller, &[0; 72], &mut out);
+                self.send(&out[..size])
+            }
+            Mischief::Hangup => Err(Over),
+            damaged => self.send_damaged(damaged, cid),
+        }
+    }
+
+    /// A completion whose header is wrong.
+    fn send_damaged(&mut self, mischief: Mischief, cid: u16) -> Step {
+        let plain = PduFormat::PLAIN;
+        let mut out = [0; 128];
+        let completion = Completion::new(cid, 0, Status::SUCCESS);
+        CapsuleResp { completion }.encode(&plain, &mut out);
+        match mischief {
+            Mischief::HeaderLength => out[2] = 25,
+            Mischief::HostPdu => out[0] = 4,
+            Mischief::NoSuchType => out[0] = 0x0a,
+            Mischief::PduLength => out[4] = 23,
+            Mischief::DataOffset | Mischief::SuccessWithoutLast => {
+                let pdu = C2hData {
+                    command_id: cid,
+                    data_offset: 0,
+                    data_length: 512,
+                    progress: C2hProgress::LastAndSuccess,
+                };
+                pdu.encode(&plain, &mut out);
+                if mischief == Mischief::DataOffset {
+                    out[3] = 20;
+                } else {
+                    out[1] &= !wire::tcp::header::LAST_PDU;
+                }
+            }
+            other => panic!("{other:?} is handled elsewhere"),
+        }
+        self.send(&out[..24])
+    }
+}
+
+fn range(command: &LbaCommand) -> std::ops::Range<usize> {
+    let start = command.slba as usize * BLOCK;
+    start..start + command.blocks as usize * BLOCK
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities {
+        max_queue_entries: 1023,
+        contiguous_queues: true,
+        arbitration: 0,
+        timeout: 4,
+        subsystem_reset: false,
+        command_sets: Capabilities::CSS_NVM,
+        page_shift_min: 0,
+        page_shift_max: 0,
+        ready_modes: 1,
+    }
+}

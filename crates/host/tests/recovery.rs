@@ -1,0 +1,163 @@
+//! Lost connections: whatever was under way is done on the next one, wherever the last one broke.
+#![allow(clippy::cast_possible_truncation)] // Patterns in tests are cut to bytes on purpose.
+
+mod peer;
+
+use host::{Host, HostBuilder, Namespace, Phase, RequestError};
+use peer::{Behaviour, NQN, Peer};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+fn builder() -> HostBuilder {
+    Host::builder().reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+}
+
+fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
+    let host = builder.build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    subsystem.namespace(1).unwrap()
+}
+
+/// A short session on an I/O queue. The first connection is the admin queue, the second is cut.
+fn session(behaviour: Behaviour, digests: bool) -> (usize, usize) {
+    let peer = Peer::start(64 * 1024, behaviour);
+    let namespace = connect(&peer, builder().digests(digests, digests));
+    let data: Vec<u8> = (0..1024).map(|i| i as u8).collect();
+    namespace.write(0, &data).unwrap();
+    let mut back = vec![0; 1024];
+    namespace.read(0, &mut back).unwrap();
+    assert_eq!(back, data);
+    namespace.write(512, &data).unwrap();
+    namespace.flush().unwrap();
+    assert_eq!(peer.memory()[512..1536], data);
+    (
+        peer.seen.last_connection_bytes.load(Ordering::SeqCst),
+        peer.seen.associations.load(Ordering::SeqCst),
+    )
+}
+
+#[test]
+fn an_io_connection_may_break_at_any_byte() {
+    let (whole, _) = session(Behaviour::default(), true);
+    assert!(whole > 1024, "{whole}");
+    for limit in 0..whole {
+        let cut = Some((1, limit));
+        let (_, associations) = session(
+            Behaviour {
+                cut,
+                ..Behaviour::default()
+            },
+            true,
+        );
+        assert_eq!(associations, 2, "cut after {limit} bytes");
+    }
+}
+
+#[test]
+fn an_admin_connection_may_break_while_it_is_made_anew() {
+    // ICResp, some small answers, and five pages of identify data.
+    for limit in (0..21_000).step_by(487) {
+        let peer = Peer::start(64 * 1024, Behaviour::default());
+        let namespace = connect(&peer, builder());
+        namespace.write(0, &[3; 512]).unwrap();
+        // Connections 0 and 1 are there; 2 is the next admin queue.
+        peer.change(|behaviour| behaviour.cut = Some((2, limit)));
+        peer.cut_all();
+        let mut back = [0; 512];
+        namespace.read(0, &mut back).unwrap();
+        assert_eq!(back, [3; 512], "cut after {limit} bytes");
+    }
+}
+
+#[test]
+fn writes_survive_a_target_that_loses_every_connection_again_and_again() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let namespace = namespace.clone();
+            scope.spawn(move || {
+                let at = thread * 65_536;
+                for round in 0..60_u8 {
+                    let data = vec![round; 16_384];
+                    namespace.write(at, &data).unwrap();
+                    let mut back = vec![0; 16_384];
+                    namespace.read(at, &mut back).unwrap();
+                    assert!(back == data, "an acknowledged write is what is read");
+                }
+            });
+        }
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(3));
+            peer.cut_all();
+        }
+    });
+    assert!(peer.seen.associations.load(Ordering::SeqCst) > 1);
+}
+
+#[test]
+fn a_swallowed_command_is_aborted_then_sent_again_on_a_new_connection() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder().command_timeout(Duration::from_millis(50)));
+    peer.change(|behaviour| behaviour.swallow = 1);
+    namespace.write(0, &[5; 512]).unwrap();
+    assert_eq!(peer.memory()[..512], [5; 512]);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 2);
+    assert!(peer.seen.aborts.load(Ordering::SeqCst) >= 1);
+}
+
+#[test]
+fn a_target_that_stays_away_fails_requests_after_the_loss_timeout() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(
+        &peer,
+        builder().loss_timeout(Some(Duration::from_millis(50))),
+    );
+    let device = namespace.device();
+    drop(peer);
+    let error = namespace.read(0, &mut [0; 512]).unwrap_err();
+    assert!(
+        matches!(error, RequestError::Device(block::BlockError::Gone)),
+        "{error}"
+    );
+    assert_eq!(device.association().phase(), Phase::Gone);
+    let again = namespace.write(0, &[0; 512]).unwrap_err();
+    assert!(matches!(
+        again,
+        RequestError::Device(block::BlockError::Gone)
+    ));
+}
+
+#[test]
+fn a_queue_of_ones_own_recovers_too() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder());
+    let mut queue = namespace.queue(32).unwrap();
+    for round in 0..40_u64 {
+        for tag in 0..32 {
+            queue.write(tag, tag * 8, &[round as u8; 4096]).unwrap();
+        }
+        if round % 4 == 1 {
+            peer.cut_all();
+        }
+        while queue.outstanding() > 0 {
+            for done in queue.wait(1).unwrap() {
+                done.result.unwrap();
+            }
+        }
+        assert!(peer.memory()[..32 * 4096].iter().all(|&b| b == round as u8));
+    }
+}
+
+#[test]
+fn a_closed_subsystem_fails_requests_instead_of_hanging() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let host = builder().build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    let namespace = subsystem.namespace(1).unwrap();
+    namespace.write(0, &[0; 512]).unwrap();
+    subsystem.disconnect();
+    // Requests may still slip through before the thread hears of it.
+    while namespace.write(0, &[0; 512]).is_ok() {}
+    assert!(namespace.read(0, &mut [0; 512]).is_err());
+}
