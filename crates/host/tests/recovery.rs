@@ -19,9 +19,10 @@ fn connect(peer: &Peer, builder: HostBuilder) -> Namespace {
 }
 
 /// A short session on an I/O queue. The first connection is the admin queue, the second is cut.
-fn session(behaviour: Behaviour, digests: bool) -> (usize, usize) {
+fn session(host: &Host, behaviour: Behaviour) -> (usize, usize) {
     let peer = Peer::start(64 * 1024, behaviour);
-    let namespace = connect(&peer, builder().digests(digests, digests));
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    let namespace = subsystem.namespace(1).unwrap();
     let data: Vec<u8> = (0..1024).map(|i| i as u8).collect();
     namespace.write(0, &data).unwrap();
     let mut back = vec![0; 1024];
@@ -38,16 +39,17 @@ fn session(behaviour: Behaviour, digests: bool) -> (usize, usize) {
 
 #[test]
 fn an_io_connection_may_break_at_any_byte() {
-    let (whole, _) = session(Behaviour::default(), true);
+    let host = builder().digests(true, true).build().unwrap();
+    let (whole, _) = session(&host, Behaviour::default());
     assert!(whole > 1024, "{whole}");
     for limit in 0..whole {
         let cut = Some((1, limit));
         let (_, associations) = session(
+            &host,
             Behaviour {
                 cut,
                 ..Behaviour::default()
             },
-            true,
         );
         assert_eq!(associations, 2, "cut after {limit} bytes");
     }

@@ -288,6 +288,7 @@ struct Connection {
     /// Header and payload that are arriving.
     arriving: Option<(PduHeader, Vec<u8>)>,
     looks: u32,
+    misbehaved: bool,
 }
 
 /// The connection is over.
@@ -309,6 +310,7 @@ impl Connection {
             writing: Vec::new(),
             arriving: None,
             looks: 0,
+            misbehaved: false,
         }
     }
 
@@ -626,6 +628,7 @@ impl Connection {
             behaviour.mischief.take()
         };
         if let Some(mischief) = mischief {
+            self.misbehaved = true;
             return self.misbehave(mischief, command);
         }
         match parsed {
@@ -716,7 +719,14 @@ impl Connection {
 
     fn data(&mut self, cid: u16, pdu: &wire::tcp::H2cData, data: &[u8]) -> Step {
         let place = self.writing.iter().position(|w| w.cid == cid);
-        let mut writing = self.writing.swap_remove(place.expect("data for a write"));
+        let Some(place) = place else {
+            assert!(
+                self.misbehaved,
+                "the host sends data only where it was asked for"
+            );
+            return Ok(());
+        };
+        let mut writing = self.writing.swap_remove(place);
         assert_eq!(pdu.transfer_tag, cid ^ 0x5555);
         assert_eq!(pdu.data_offset, writing.received);
         let start = writing.received as usize;

@@ -1,0 +1,70 @@
+//! The warm I/O path allocates nothing: a counting allocator watches the thread.
+#![allow(unsafe_code)] // A global allocator is an unsafe trait; this one only counts.
+
+mod peer;
+
+use host::Host;
+use peer::{Behaviour, NQN, Peer};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // The thread's counter may be gone already while the thread ends.
+        let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_warm_queue_does_not_allocate() {
+    let behaviour = Behaviour {
+        in_capsule_bytes: 4096,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    for digests in [false, true] {
+        let host = Host::builder().digests(digests, digests).build().unwrap();
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        let namespace = subsystem.namespace(1).unwrap();
+        let mut queue = namespace.queue(32).unwrap();
+        let data = vec![7; 65_536];
+        let mut round = || {
+            for tag in 0..8 {
+                queue.write(tag, tag * 8, &data[..4096]).unwrap();
+                queue.read(tag, tag * 8, 8).unwrap();
+                queue.write(tag, tag * 128, &data).unwrap();
+                queue.read(tag, tag * 128, 128).unwrap();
+            }
+            while queue.outstanding() > 0 {
+                for done in queue.wait(1).unwrap() {
+                    done.result.unwrap();
+                }
+            }
+        };
+        for _ in 0..50 {
+            round();
+        }
+        let before = COUNT.get();
+        for _ in 0..200 {
+            round();
+        }
+        assert_eq!(COUNT.get() - before, 0, "digests {digests}");
+    }
+}
