@@ -1,6 +1,7 @@
 //! The device contract, devices and layers, and the suite that each of them passes.
 
 pub mod device;
+pub mod layer;
 pub mod limits;
 pub mod request;
 

@@ -1,0 +1,242 @@
+//! Makes a device slower: every completion is held back for a time that depends on the request.
+//!
+//! The request goes down at once and its completion waits, so a delay adds to what the device
+//! itself takes, and requests are delayed side by side, not one after the other.
+
+use super::in_flight::InFlight;
+use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::limits::LAYER_QUEUE_DEPTH;
+use crate::request::{Completion, Operation, Request};
+use base::{Nanos, Slab, SlabKey, Time, TimerQueue};
+use reactor::{Context, Driver, Room};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How long requests are held back. Nothing, unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelayOptions {
+    /// For each request that reads (Read, Compare, Verify).
+    pub read: Nanos,
+    /// And for each KiB that it names, rounded up.
+    pub read_per_kib: Nanos,
+    /// For each request that changes something (Write, Write Zeroes, Deallocate).
+    pub write: Nanos,
+    /// And for each KiB that it names, rounded up. Write Zeroes and Deallocate move no data and
+    /// pay the fixed part alone.
+    pub write_per_kib: Nanos,
+    /// For each Flush.
+    pub flush: Nanos,
+}
+
+impl DelayOptions {
+    /// How long a request is held back.
+    fn of(&self, request: &Request, block_bytes: u32) -> Nanos {
+        let kib = (u64::from(request.blocks) * u64::from(block_bytes)).div_ceil(1024);
+        let sum = |fixed: Nanos, per_kib: Nanos| fixed + Nanos(per_kib.0.saturating_mul(kib));
+        match request.operation {
+            Operation::Read | Operation::Compare | Operation::Verify => {
+                sum(self.read, self.read_per_kib)
+            }
+            Operation::Write { .. } => sum(self.write, self.write_per_kib),
+            Operation::WriteZeroes { .. } | Operation::Deallocate => self.write,
+            Operation::Flush => self.flush,
+        }
+    }
+}
+
+/// A device that takes longer.
+#[derive(Debug)]
+pub struct Delay {
+    inner: Arc<dyn Device>,
+    options: DelayOptions,
+}
+
+impl Delay {
+    /// `inner`, slower by `options`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Device>, options: DelayOptions) -> Self {
+        Self { inner, options }
+    }
+}
+
+impl Device for Delay {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(DelayChannel {
+            inner: self.inner.open(driver)?,
+            options: self.options,
+            block_bytes: self.geometry().block_bytes,
+            in_flight: InFlight::new(),
+            held: Held::new(),
+            closing: false,
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.resize(blocks)
+    }
+}
+
+/// Completions that wait for their time.
+#[derive(Debug)]
+pub(super) struct Held {
+    waiting: Slab<Completion>,
+    /// By the number of the slot, the oldest first among equals.
+    timers: TimerQueue<(u64, u32, u8)>,
+    order: u64,
+    due: VecDeque<Completion>,
+}
+
+impl Held {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: Slab::with_capacity(LAYER_QUEUE_DEPTH),
+            timers: TimerQueue::with_capacity(LAYER_QUEUE_DEPTH),
+            order: 0,
+            due: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
+        }
+    }
+
+    /// Completions that are here, due or not.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.due.len()
+    }
+
+    /// Holds a completion until `until`; one without a place is not held.
+    pub(super) fn hold(&mut self, completion: Completion, until: Time) {
+        match self.waiting.insert(completion) {
+            Ok(key) => {
+                self.timers
+                    .set(until, (self.order, key.index, key.generation));
+                self.order += 1;
+            }
+            Err(completion) => self.due.push_back(completion),
+        }
+    }
+
+    /// Adds a completion that waits for nothing.
+    pub(super) fn pass(&mut self, completion: Completion) {
+        self.due.push_back(completion);
+    }
+
+    /// Makes everything due whose time has come.
+    pub(super) fn fire(&mut self, now: Time) {
+        while let Some((_, index, generation)) = self.timers.pop_due(now) {
+            self.due
+                .extend(self.waiting.remove(SlabKey { index, generation }));
+        }
+    }
+
+    pub(super) fn next(&self) -> Time {
+        self.timers.next().unwrap_or(Time::NEVER)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Completion> {
+        self.due.pop_front()
+    }
+}
+
+/// One core's way in.
+#[derive(Debug)]
+struct DelayChannel {
+    inner: Box<dyn Channel>,
+    options: DelayOptions,
+    block_bytes: u32,
+    in_flight: InFlight<Nanos>,
+    held: Held,
+    closing: bool,
+}
+
+impl DelayChannel {
+    /// Takes what the channel below has finished.
+    fn collect(&mut self, now: Time) {
+        while let Some(mut completion) = self.inner.reap() {
+            if let Some(delay) = self.in_flight.restore(&mut completion) {
+                self.hold(completion, delay, now);
+            }
+        }
+    }
+
+    fn hold(&mut self, completion: Completion, delay: Nanos, now: Time) {
+        // What was refused took no time on the medium.
+        if delay == Nanos::ZERO || completion.result.is_err() || self.closing {
+            self.held.pass(completion);
+        } else {
+            self.held.hold(completion, now + delay);
+        }
+    }
+}
+
+impl Channel for DelayChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.in_flight.is_full() || self.held.len() >= LAYER_QUEUE_DEPTH {
+            return Submit::Busy(request);
+        }
+        let delay = self.options.of(&request, self.block_bytes);
+        self.in_flight.enter(&mut request, delay);
+        match self.inner.submit(request, cx) {
+            Submit::Done(mut completion) => {
+                let delay = self.in_flight.restore(&mut completion).unwrap_or(delay);
+                if delay == Nanos::ZERO || completion.result.is_err() {
+                    return Submit::Done(completion);
+                }
+                self.hold(completion, delay, cx.now);
+                Submit::Queued
+            }
+            Submit::Queued => Submit::Queued,
+            Submit::Busy(mut request) => {
+                if let Some((tag, _)) = self.in_flight.leave(request.tag) {
+                    request.tag = tag;
+                }
+                Submit::Busy(request)
+            }
+        }
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.inner.kick(cx);
+        self.collect(cx.now);
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        self.inner.owns(room)
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.inner.complete(completion, cx);
+        self.collect(cx.now);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.held.pop()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.inner.tick(cx);
+        self.collect(cx.now);
+        self.held.fire(cx.now);
+    }
+
+    fn deadline(&self) -> Time {
+        self.inner.deadline().min(self.held.next())
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        // What was done is done; nobody waits for the effect of slowness any more.
+        self.closing = true;
+        self.inner.close(cx);
+        self.collect(cx.now);
+        self.held.fire(Time::NEVER);
+    }
+
+    fn closed(&self) -> bool {
+        self.inner.closed()
+    }
+}

@@ -1,0 +1,521 @@
+//! Makes requests fail, hang, tear and lie, as rules say: the same ones for the same seed.
+//!
+//! The rules are asked in order; the first that matches and strikes decides. A rule counts the
+//! requests that match it over all cores, and whether it strikes the n-th of them depends on the
+//! seed, the rule and n alone. So one stream of requests always meets the same faults; where
+//! several cores share the device, it is their order that decides which of them meets one.
+
+use super::delay::Held;
+use super::in_flight::InFlight;
+use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
+use crate::request::{BlockError, Completion, Operation, Request};
+use base::units::Lba;
+use base::{Nanos, Prng, Time};
+use reactor::{Context, Driver, IoSlice, Room, Wake};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Which operations a rule looks at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaultOperation {
+    /// All.
+    #[default]
+    Any,
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Flushes, whatever the range of the rule is.
+    Flush,
+    /// Write Zeroes.
+    WriteZeroes,
+    /// Deallocations.
+    Deallocate,
+    /// Compares.
+    Compare,
+    /// Verifications.
+    Verify,
+}
+
+impl FaultOperation {
+    const fn matches(self, operation: Operation) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Read => matches!(operation, Operation::Read),
+            Self::Write => matches!(operation, Operation::Write { .. }),
+            Self::Flush => matches!(operation, Operation::Flush),
+            Self::WriteZeroes => matches!(operation, Operation::WriteZeroes { .. }),
+            Self::Deallocate => matches!(operation, Operation::Deallocate),
+            Self::Compare => matches!(operation, Operation::Compare),
+            Self::Verify => matches!(operation, Operation::Verify),
+        }
+    }
+}
+
+/// What happens to a request that is struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultEffect {
+    /// It fails, and never reaches the device.
+    Error(BlockError),
+    /// It is done, but its completion is held back for so long.
+    Delay(Nanos),
+    /// It is done, but its completion is held back until [`Fault::release`], or until the channel
+    /// closes, when it ends as aborted.
+    Hang,
+    /// Only the first blocks of the range are changed, and the request fails with
+    /// [`BlockError::WriteFailure`]. A request that changes nothing just fails, with
+    /// [`BlockError::ReadFailure`].
+    Torn {
+        /// How many; a shorter range is changed but for its last block.
+        blocks: u32,
+    },
+    /// One bit of the data that is read differs, and success is reported. Nothing happens to
+    /// requests that hand no data out.
+    Corrupt,
+}
+
+/// Which requests are struck, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultRule {
+    /// The operations that match.
+    pub operation: FaultOperation,
+    /// The first block of the range that a request must touch.
+    pub first: Lba,
+    /// The length of that range in blocks; `None`: to the device's end.
+    pub blocks: Option<u64>,
+    /// So many matching requests pass before the rule begins.
+    pub skip: u64,
+    /// Strikes one in so many matching requests, at random; 1 strikes each. At least 1.
+    pub one_in: u64,
+    /// Strikes at most so often; `None`: without end.
+    pub times: Option<u64>,
+    /// What happens to a request that is struck.
+    pub effect: FaultEffect,
+}
+
+impl FaultRule {
+    /// A rule that strikes every request.
+    #[must_use]
+    pub const fn new(effect: FaultEffect) -> Self {
+        Self {
+            operation: FaultOperation::Any,
+            first: Lba(0),
+            blocks: None,
+            skip: 0,
+            one_in: 1,
+            times: None,
+            effect,
+        }
+    }
+
+    fn matches(&self, request: &Request) -> bool {
+        if !self.operation.matches(request.operation) {
+            return false;
+        }
+        if request.operation == Operation::Flush {
+            return true;
+        }
+        let (first, end) = (
+            request.lba.0,
+            request.lba.0.saturating_add(request.blocks.into()),
+        );
+        let rule_end = self
+            .blocks
+            .map_or(u64::MAX, |blocks| self.first.0.saturating_add(blocks));
+        first < rule_end && end > self.first.0
+    }
+}
+
+/// What goes wrong, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultOptions {
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// The rules, in the order in which they are asked.
+    pub rules: Vec<FaultRule>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    rule: FaultRule,
+    matched: AtomicU64,
+    struck: AtomicU64,
+}
+
+/// What the channels of all cores share.
+#[derive(Debug)]
+struct Shared {
+    seed: u64,
+    rules: Vec<Rule>,
+    /// How often hanging completions were released.
+    releases: AtomicU64,
+    /// What wakes the cores that have a channel, by the channel's number.
+    wakers: Mutex<(u64, Vec<(u64, Arc<dyn Wake>)>)>,
+}
+
+impl Shared {
+    /// What happens to a request, and by which rule.
+    fn strike(&self, request: &Request) -> Option<(usize, FaultEffect)> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            if !rule.rule.matches(request) {
+                continue;
+            }
+            let number = rule.matched.fetch_add(1, Ordering::Relaxed);
+            if number < rule.rule.skip || !self.draws(index, number, rule.rule.one_in) {
+                continue;
+            }
+            let times = rule.rule.times.unwrap_or(u64::MAX);
+            let count = |struck: u64| (struck < times).then_some(struck.saturating_add(1));
+            if rule
+                .struck
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)
+                .is_ok()
+            {
+                return Some((index, rule.rule.effect));
+            }
+        }
+        None
+    }
+
+    /// Takes back what [`strike`](Self::strike) counted: the request did not happen.
+    fn undo(&self, request: &Request, struck: Option<usize>) {
+        let asked = struck.map_or(self.rules.len(), |index| index + 1);
+        for rule in self.rules[..asked]
+            .iter()
+            .filter(|rule| rule.rule.matches(request))
+        {
+            rule.matched.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Some(index) = struck {
+            self.rules[index].struck.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn draws(&self, rule: usize, number: u64, one_in: u64) -> bool {
+        one_in == 1 || self.random(rule, number).below(one_in) == 0
+    }
+
+    fn random(&self, rule: usize, number: u64) -> Prng {
+        let stream = Prng::from_seed(self.seed ^ rule as u64).next_u64();
+        Prng::from_seed(stream.wrapping_add(number))
+    }
+
+    fn wakers(&self) -> MutexGuard<'_, (u64, Vec<(u64, Arc<dyn Wake>)>)> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A device with faults.
+#[derive(Debug)]
+pub struct Fault {
+    inner: Arc<dyn Device>,
+    shared: Arc<Shared>,
+}
+
+impl Fault {
+    /// `inner`, with the faults of `options`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for too many rules, or one that strikes one in zero.
+    pub fn new(inner: Arc<dyn Device>, options: &FaultOptions) -> Result<Self, DeviceError> {
+        if options.rules.len() > FAULT_RULES_MAX {
+            let count = options.rules.len();
+            return Err(DeviceError::Invalid(format!(
+                "{count} fault rules are more than the {FAULT_RULES_MAX} that a device can have; \
+                 remove some"
+            )));
+        }
+        if let Some(index) = options.rules.iter().position(|rule| rule.one_in == 0) {
+            return Err(DeviceError::Invalid(format!(
+                "fault rule {index} strikes one request in zero; say 1 to strike each"
+            )));
+        }
+        let rules = options.rules.iter().map(|&rule| Rule {
+            rule,
+            matched: AtomicU64::new(0),
+            struck: AtomicU64::new(0),
+        });
+        let shared = Shared {
+            seed: options.seed,
+            rules: rules.collect(),
+            releases: AtomicU64::new(0),
+            wakers: Mutex::new((0, Vec::new())),
+        };
+        Ok(Self {
+            inner,
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Lets every completion go that hangs now. May be called on any thread.
+    pub fn release(&self) {
+        self.shared.releases.fetch_add(1, Ordering::Release);
+        for (_, waker) in &self.shared.wakers().1 {
+            waker.wake();
+        }
+    }
+
+    /// How often each rule struck.
+    #[must_use]
+    pub fn strikes(&self) -> Vec<u64> {
+        let rules = self.shared.rules.iter();
+        rules
+            .map(|rule| rule.struck.load(Ordering::Relaxed))
+            .collect()
+    }
+}
+
+impl Device for Fault {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let inner = self.inner.open(driver)?;
+        let waker = driver.waker();
+        let mut wakers = self.shared.wakers();
+        let number = wakers.0;
+        wakers.0 += 1;
+        wakers.1.push((number, waker));
+        drop(wakers);
+        Ok(Box::new(FaultChannel {
+            inner,
+            shared: Arc::clone(&self.shared),
+            number,
+            block_bytes: self.geometry().block_bytes,
+            in_flight: InFlight::new(),
+            held: Held::new(),
+            hanging: VecDeque::new(),
+            releases: self.shared.releases.load(Ordering::Acquire),
+            closing: false,
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.resize(blocks)
+    }
+}
+
+/// What is remembered of a request that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    effect: Option<FaultEffect>,
+    /// Which bit is flipped, if one is.
+    random: u64,
+    operation: Operation,
+    /// Length of the request's data before it was torn.
+    data_len: usize,
+}
+
+/// One core's way in.
+#[derive(Debug)]
+struct FaultChannel {
+    inner: Box<dyn Channel>,
+    shared: Arc<Shared>,
+    /// Names the channel's waker.
+    number: u64,
+    block_bytes: u32,
+    in_flight: InFlight<Note>,
+    held: Held,
+    hanging: VecDeque<Completion>,
+    /// The releases that were seen.
+    releases: u64,
+    closing: bool,
+}
+
+impl FaultChannel {
+    /// Takes what the channel below has finished, and lets go of what was released.
+    fn collect(&mut self, now: Time) {
+        while let Some(completion) = self.inner.reap() {
+            if let Some(completion) = self.finish(completion, now) {
+                self.held.pass(completion);
+            }
+        }
+        let releases = self.shared.releases.load(Ordering::Acquire);
+        if releases != self.releases {
+            self.releases = releases;
+            for completion in self.hanging.drain(..) {
+                self.held.pass(completion);
+            }
+        }
+    }
+
+    /// Applies the effect to a completion from below; `None` where it is held back.
+    fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
+        let note = self.in_flight.restore(&mut completion)?;
+        match note.effect {
+            None | Some(FaultEffect::Error(_)) => {}
+            Some(FaultEffect::Torn { .. }) => {
+                completion.data = completion.data.map(|data| with_len(data, note.data_len));
+                completion.result = completion.result.and(Err(BlockError::WriteFailure));
+            }
+            Some(FaultEffect::Corrupt) => {
+                if let (Operation::Read, Ok(()), Some(data)) =
+                    (note.operation, completion.result, &mut completion.data)
+                {
+                    flip_bit(data, note.random);
+                }
+            }
+            Some(FaultEffect::Delay(_)) if self.closing => {}
+            Some(FaultEffect::Delay(delay)) => {
+                self.held.hold(completion, now + delay);
+                return None;
+            }
+            Some(FaultEffect::Hang) if self.closing => {
+                completion.result = Err(BlockError::Aborted);
+            }
+            Some(FaultEffect::Hang) => {
+                self.hanging.push_back(completion);
+                return None;
+            }
+        }
+        Some(completion)
+    }
+
+    /// Shortens a request that is to be torn. Returns the error of one that is not to happen.
+    fn prepare(
+        &self,
+        request: &mut Request,
+        effect: Option<FaultEffect>,
+    ) -> Result<(), BlockError> {
+        match effect {
+            Some(FaultEffect::Error(error)) => Err(error),
+            Some(FaultEffect::Torn { blocks }) => {
+                if !request.operation.is_write() {
+                    return Err(BlockError::ReadFailure);
+                }
+                let blocks = blocks.min(request.blocks.saturating_sub(1));
+                let bytes = u64::from(blocks) * u64::from(self.block_bytes);
+                let len = request.data.as_ref().map_or(0, IoSlice::len);
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(len);
+                if blocks == 0 {
+                    return Err(BlockError::WriteFailure);
+                }
+                request.blocks = blocks;
+                request.data = request.data.take().map(|data| with_len(data, bytes));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The slice with another length.
+fn with_len(slice: IoSlice, len: usize) -> IoSlice {
+    let offset = slice.offset();
+    IoSlice::new(slice.into_memory(), offset, len)
+}
+
+fn flip_bit(data: &mut IoSlice, random: u64) {
+    let at = Prng::from_seed(random).below(data.len() as u64);
+    let at = usize::try_from(at).expect("below a length");
+    let mut byte = [0];
+    data.copy_out(at, &mut byte);
+    data.copy_in(at, &[byte[0] ^ (1 << (random % 8))]);
+}
+
+impl Drop for FaultChannel {
+    fn drop(&mut self) {
+        let number = self.number;
+        self.shared.wakers().1.retain(|(other, _)| *other != number);
+    }
+}
+
+impl Channel for FaultChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        let waiting = self.held.len() + self.hanging.len();
+        if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
+            return Submit::Busy(request);
+        }
+        let strike = self.shared.strike(&request);
+        let effect = strike.map(|(_, effect)| effect);
+        let original = (
+            request.blocks,
+            request.data.as_ref().map_or(0, IoSlice::len),
+        );
+        if let Err(error) = self.prepare(&mut request, effect) {
+            let Request { tag, data, .. } = request;
+            return Submit::Done(Completion {
+                tag,
+                result: Err(error),
+                data,
+            });
+        }
+        let struck = strike.map(|(index, _)| index);
+        let random = struck.map_or(0, |index| {
+            let number = self.shared.rules[index].struck.load(Ordering::Relaxed);
+            self.shared.random(index, number).next_u64()
+        });
+        let note = Note {
+            effect,
+            random,
+            operation: request.operation,
+            data_len: original.1,
+        };
+        self.in_flight.enter(&mut request, note);
+        match self.inner.submit(request, cx) {
+            Submit::Done(completion) => self
+                .finish(completion, cx.now)
+                .map_or(Submit::Queued, Submit::Done),
+            Submit::Queued => Submit::Queued,
+            Submit::Busy(mut request) => {
+                if let Some((tag, _)) = self.in_flight.leave(request.tag) {
+                    request.tag = tag;
+                }
+                request.blocks = original.0;
+                request.data = request.data.map(|data| with_len(data, original.1));
+                self.shared.undo(&request, struck);
+                Submit::Busy(request)
+            }
+        }
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.inner.kick(cx);
+        self.collect(cx.now);
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        self.inner.owns(room)
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.inner.complete(completion, cx);
+        self.collect(cx.now);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.held.pop()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.inner.tick(cx);
+        self.collect(cx.now);
+        self.held.fire(cx.now);
+    }
+
+    fn deadline(&self) -> Time {
+        self.inner.deadline().min(self.held.next())
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        self.inner.close(cx);
+        self.collect(cx.now);
+        for mut completion in self.hanging.drain(..) {
+            completion.result = Err(BlockError::Aborted);
+            self.held.pass(completion);
+        }
+        self.held.fire(Time::NEVER);
+    }
+
+    fn closed(&self) -> bool {
+        self.inner.closed()
+    }
+}

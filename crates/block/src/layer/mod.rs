@@ -1,0 +1,16 @@
+//! Layers: each wraps any device and is one itself.
+//!
+//! None of them is transparent to a transport that would use the device's memory directly
+//! ([`Channel::direct`](crate::Channel::direct) answers `None`), so that every request comes
+//! through. They are tools for tests, for emulation and for observation, and cost what they cost.
+
+pub mod delay;
+pub mod fault;
+mod in_flight;
+pub mod stats;
+pub mod verify;
+
+pub use delay::{Delay, DelayOptions};
+pub use fault::{Fault, FaultEffect, FaultOptions, FaultRule};
+pub use stats::{OperationStats, Stats, StatsSnapshot};
+pub use verify::Verify;

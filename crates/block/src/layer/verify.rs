@@ -1,0 +1,423 @@
+//! Remembers a checksum of every block that was written through it, on any core, and answers
+//! [`BlockError::Corrupt`] where something else is read back.
+//!
+//! A block that was never written through the layer, or whose last write failed, is unknown and is
+//! not checked. While a write to a block is in flight, a read may rightly see the old content or
+//! the new one, and of two writes in flight nobody knows which one stays; so a block is not
+//! checked while it is written, and unknown after writes that overlapped in time. The sums are 31
+//! bits wide: one corruption in 2³¹ goes unnoticed. Compare and Verify are left to the device.
+//!
+//! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
+//! request names, also for those without data.
+
+use super::in_flight::InFlight;
+use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit, check};
+use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
+use crate::request::{BlockError, Completion, Operation, Request};
+use base::Time;
+use reactor::{Context, Driver, IoSlice, Room};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// So many neighbouring blocks share a counter of changes.
+const STRIPE_BLOCKS: usize = 8;
+
+/// The states of a block's cell. Any other value is the block's checksum.
+const UNKNOWN: u32 = 0;
+/// One write is in flight.
+const WRITING: u32 = 1 << 31;
+/// The number of writes in flight that overlap, in the lower bits.
+const CONTESTED: u32 = WRITING | 1 << 30;
+
+/// The checksum of a block's bytes, in a form that is none of the states above.
+fn checksum(bytes: &[u8]) -> u32 {
+    (crc32c::crc32c(bytes) & !WRITING).max(1)
+}
+
+/// The checksums of all blocks.
+#[derive(Debug)]
+struct Table {
+    cells: Vec<AtomicU32>,
+    /// Counts the beginnings and ends of writes in each stripe.
+    changes: Vec<AtomicU32>,
+    /// Checksum of a block of zeroes.
+    zero: u32,
+}
+
+impl Table {
+    fn new(geometry: Geometry) -> Result<Self, DeviceError> {
+        let blocks = geometry.blocks;
+        let count = usize::try_from(blocks)
+            .ok()
+            .filter(|_| blocks <= VERIFY_BLOCKS_MAX);
+        let Some(count) = count else {
+            return Err(DeviceError::Invalid(format!(
+                "{blocks} blocks are too many to keep checksums of, {VERIFY_BLOCKS_MAX} is the \
+                 most; use larger blocks, a smaller device, or no verify layer"
+            )));
+        };
+        let cells = |count| (0..count).map(|_| AtomicU32::new(UNKNOWN)).collect();
+        Ok(Self {
+            cells: cells(count),
+            changes: cells(count.div_ceil(STRIPE_BLOCKS)),
+            zero: checksum(&vec![0; geometry.block_bytes as usize]),
+        })
+    }
+
+    /// Takes over what is known of the blocks that both tables have.
+    fn copy_from(&self, other: &Self) {
+        for (cell, other) in self.cells.iter().zip(&other.cells) {
+            let sum = other.load(Ordering::Relaxed);
+            cell.store(
+                if sum & WRITING == 0 { sum } else { UNKNOWN },
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// A write to the blocks begins.
+    fn begin(&self, range: Range<usize>) {
+        for block in range {
+            self.count_change(block);
+            self.update(block, |cell| match cell {
+                _ if cell & WRITING == 0 => WRITING,
+                WRITING => CONTESTED + 2,
+                contested => contested + 1,
+            });
+        }
+    }
+
+    /// A write to one block has ended; `sum` tells what is in it now, if that is known.
+    fn end(&self, block: usize, sum: Option<u32>) {
+        self.count_change(block);
+        self.update(block, |cell| match cell {
+            WRITING => sum.unwrap_or(UNKNOWN),
+            _ if cell == CONTESTED + 1 => UNKNOWN,
+            _ if cell > CONTESTED => cell - 1,
+            // Nobody ends what was not begun.
+            other => other,
+        });
+    }
+
+    fn update(&self, block: usize, change: impl Fn(u32) -> u32) {
+        let done = self.cells[block].fetch_update(Ordering::AcqRel, Ordering::Acquire, |cell| {
+            Some(change(cell))
+        });
+        debug_assert!(done.is_ok(), "the change never declines");
+    }
+
+    /// Counted before the cell changes, so that who sees the new cell sees the new count.
+    fn count_change(&self, block: usize) {
+        self.changes[block / STRIPE_BLOCKS].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A number that changes whenever a write to one of these blocks begins or ends.
+    fn changes(&self, range: &Range<usize>) -> u64 {
+        let stripes = range.start / STRIPE_BLOCKS..range.end.div_ceil(STRIPE_BLOCKS);
+        let counts = self.changes[stripes].iter();
+        counts
+            .map(|count| u64::from(count.load(Ordering::Acquire)))
+            .sum()
+    }
+
+    /// Whether a block that was read with this checksum differs from what was written.
+    fn differs(&self, block: usize, sum: u32) -> bool {
+        let cell = self.cells[block].load(Ordering::Acquire);
+        cell != UNKNOWN && cell & WRITING == 0 && cell != sum
+    }
+}
+
+/// A device whose content is checked.
+#[derive(Debug)]
+pub struct Verify {
+    inner: Arc<dyn Device>,
+    table: Mutex<Arc<Table>>,
+}
+
+impl Verify {
+    /// `inner`, checked; nothing is known of its blocks yet.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for a device of more than [`VERIFY_BLOCKS_MAX`] blocks.
+    pub fn new(inner: Arc<dyn Device>) -> Result<Self, DeviceError> {
+        let table = Table::new(inner.geometry())?;
+        Ok(Self {
+            inner,
+            table: Mutex::new(Arc::new(table)),
+        })
+    }
+
+    fn table(&self) -> Arc<Table> {
+        // The table is replaced as a whole, so it is sound whatever happened to another thread.
+        Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Device for Verify {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let inner = self.inner.open(driver)?;
+        let table = self.table();
+        // The size may have changed behind the device; what has no cell is not checked.
+        let blocks = self.geometry().blocks.min(table.cells.len() as u64);
+        Ok(Box::new(VerifyChannel {
+            inner,
+            geometry: Geometry {
+                blocks,
+                ..self.geometry()
+            },
+            capabilities: self.capabilities(),
+            table,
+            in_flight: InFlight::new(),
+            finished: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        let table = Table::new(Geometry {
+            blocks,
+            ..self.geometry()
+        })?;
+        self.inner.resize(blocks)?;
+        table.copy_from(&self.table());
+        *self.table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        Ok(())
+    }
+}
+
+/// What is remembered of a request that is under way.
+#[derive(Clone, Debug)]
+enum Note {
+    /// Its data is checked where the blocks did not change meanwhile.
+    Read { range: Range<usize>, changes: u64 },
+    /// Its data is what the blocks contain afterwards.
+    Write { range: Range<usize> },
+    /// The blocks are zero afterwards.
+    Zero { range: Range<usize> },
+    /// It is none of our business.
+    Other,
+}
+
+/// One core's way in.
+#[derive(Debug)]
+struct VerifyChannel {
+    inner: Box<dyn Channel>,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    table: Arc<Table>,
+    in_flight: InFlight<Note>,
+    finished: VecDeque<Completion>,
+}
+
+impl VerifyChannel {
+    /// Notes what has to be remembered of a request, and that its write begins.
+    fn begin(&self, request: &Request) -> Note {
+        if request.operation == Operation::Flush
+            || check(request, self.geometry, self.capabilities).is_err()
+        {
+            return Note::Other;
+        }
+        let index = |number| usize::try_from(number).expect("the range lies within the table");
+        let range = index(request.lba.0)..index(request.lba.0 + u64::from(request.blocks));
+        if request.operation.is_write() {
+            self.table.begin(range.clone());
+        }
+        match request.operation {
+            Operation::Read => Note::Read {
+                changes: self.table.changes(&range),
+                range,
+            },
+            Operation::Write { .. } => Note::Write { range },
+            Operation::WriteZeroes { .. } | Operation::Deallocate => Note::Zero { range },
+            Operation::Flush | Operation::Compare | Operation::Verify => Note::Other,
+        }
+    }
+
+    /// Learns from a completion, or checks it.
+    fn finish(&self, note: Note, completion: &mut Completion) {
+        let block_bytes = self.geometry.block_bytes as usize;
+        let (ok, data) = (completion.result.is_ok(), completion.data.as_ref());
+        match note {
+            Note::Other => {}
+            Note::Write { range } => {
+                for (index, block) in range.enumerate() {
+                    let data = data.filter(|_| ok);
+                    let sum =
+                        data.map(|data| block_checksum(data, index * block_bytes, block_bytes));
+                    self.table.end(block, sum);
+                }
+            }
+            Note::Zero { range } => {
+                for block in range {
+                    self.table.end(block, ok.then_some(self.table.zero));
+                }
+            }
+            Note::Read { range, changes } => {
+                let Some(data) = data.filter(|_| ok) else {
+                    return;
+                };
+                let differs = range.clone().enumerate().any(|(index, block)| {
+                    let sum = block_checksum(data, index * block_bytes, block_bytes);
+                    self.table.differs(block, sum)
+                });
+                if differs && self.table.changes(&range) == changes {
+                    completion.result = Err(BlockError::Corrupt);
+                }
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(mut completion) = self.inner.reap() {
+            if let Some(note) = self.in_flight.restore(&mut completion) {
+                self.finish(note, &mut completion);
+                self.finished.push_back(completion);
+            }
+        }
+    }
+}
+
+fn block_checksum(data: &IoSlice, at: usize, len: usize) -> u32 {
+    if let Some(bytes) = data.bytes() {
+        return checksum(&bytes[at..at + len]);
+    }
+    // The largest block there is.
+    let mut block = [0; 4096];
+    let block = &mut block[..len];
+    data.copy_out(at, block);
+    checksum(block)
+}
+
+impl Channel for VerifyChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.in_flight.is_full() || self.finished.len() >= LAYER_QUEUE_DEPTH {
+            return Submit::Busy(request);
+        }
+        let note = self.begin(&request);
+        self.in_flight.enter(&mut request, note);
+        match self.inner.submit(request, cx) {
+            Submit::Done(mut completion) => {
+                if let Some(note) = self.in_flight.restore(&mut completion) {
+                    self.finish(note, &mut completion);
+                }
+                Submit::Done(completion)
+            }
+            Submit::Queued => Submit::Queued,
+            Submit::Busy(mut request) => {
+                if let Some((tag, note)) = self.in_flight.leave(request.tag) {
+                    request.tag = tag;
+                    // Nothing was written; but what was known is overwritten by the mark.
+                    if let Note::Write { range } | Note::Zero { range } = note {
+                        range.for_each(|block| self.table.end(block, None));
+                    }
+                }
+                Submit::Busy(request)
+            }
+        }
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.inner.kick(cx);
+        self.collect();
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        self.inner.owns(room)
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.inner.complete(completion, cx);
+        self.collect();
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.inner.tick(cx);
+        self.collect();
+    }
+
+    fn deadline(&self) -> Time {
+        self.inner.deadline()
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.inner.close(cx);
+        self.collect();
+    }
+
+    fn closed(&self) -> bool {
+        self.inner.closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        Table::new(Geometry {
+            block_bytes: 512,
+            blocks: 32,
+        })
+        .expect("a small table")
+    }
+
+    #[test]
+    fn a_block_is_unknown_until_a_write_that_was_alone_succeeded() {
+        let table = table();
+        assert!(!table.differs(3, 7));
+        table.begin(3..4);
+        assert!(!table.differs(3, 7), "in flight");
+        table.end(3, Some(5));
+        assert!(table.differs(3, 7) && !table.differs(3, 5));
+        table.begin(3..4);
+        table.end(3, None);
+        assert!(!table.differs(3, 7), "the write failed");
+    }
+
+    #[test]
+    fn after_overlapping_writes_nobody_knows_who_won() {
+        let table = table();
+        table.begin(3..4);
+        table.begin(3..4);
+        table.end(3, Some(5));
+        assert!(!table.differs(3, 7));
+        table.begin(3..4);
+        table.end(3, Some(6));
+        table.end(3, Some(7));
+        assert!(!table.differs(3, 1), "three in a chain");
+        table.begin(3..4);
+        table.end(3, Some(8));
+        assert!(table.differs(3, 1), "the next one is alone again");
+    }
+
+    #[test]
+    fn changes_of_a_range_are_seen_and_others_are_not() {
+        let table = table();
+        let before = table.changes(&(4..9));
+        table.begin(20..21);
+        assert_eq!(table.changes(&(4..9)), before);
+        table.begin(8..9);
+        assert_ne!(table.changes(&(4..9)), before);
+    }
+
+    #[test]
+    fn sums_are_never_mistaken_for_states() {
+        for seed in 0..1_000u32 {
+            let sum = checksum(&seed.to_le_bytes());
+            assert!(sum != UNKNOWN && sum & WRITING == 0);
+        }
+    }
+}
