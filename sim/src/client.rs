@@ -64,13 +64,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// An application on a freshly made device whose content is all zeroes.
+    /// An application on a freshly made device whose content is all zeroes. It writes what came
+    /// of it to `report` as it goes.
     #[must_use]
     pub fn new(
         channel: Box<dyn Channel>,
         geometry: Geometry,
         workload: Workload,
         seed: u64,
+        report: Rc<RefCell<Report>>,
     ) -> Self {
         let blocks = usize::try_from(geometry.blocks).expect("a small device");
         Self {
@@ -82,15 +84,9 @@ impl Client {
             in_flight: Slab::with_capacity(workload.depth),
             refused: VecDeque::new(),
             issued: 0,
-            report: Rc::default(),
+            report,
             closing: false,
         }
-    }
-
-    /// What came of it so far; shared with the running application.
-    #[must_use]
-    pub fn report(&self) -> Rc<RefCell<Report>> {
-        Rc::clone(&self.report)
     }
 
     /// A random range that is not being written, or nothing.

@@ -7,11 +7,13 @@
 
 mod client;
 mod driver;
+mod host_core;
 mod network;
 pub mod oracle;
 mod world;
 
 pub use client::{Client, Report, Workload};
 pub use driver::SimDriver;
+pub use host_core::HostCore;
 pub use network::NetworkFaults;
 pub use world::{Actor, Outcome, World};

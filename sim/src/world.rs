@@ -129,7 +129,8 @@ impl World {
                 "somebody acts without end at {:?}",
                 self.now()
             );
-            if busy {
+            // What was done without any operation may be what was waited for.
+            if busy || done() {
                 continue;
             }
             let now = self.now();
