@@ -9,7 +9,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::plane::{LatencyHistogram, NamespaceSnapshot, OperationCounters, Snapshot};
+use crate::plane::{
+    CoreSnapshot, LatencyHistogram, NamespaceSnapshot, OperationCounters, Snapshot,
+};
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -159,102 +161,53 @@ fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     Ok(())
 }
 
+/// A column of the table of cores: how it is called, and where it is found.
+type CoreColumn = (&'static str, &'static str, fn(&CoreSnapshot) -> u64);
+
+const CORE_COUNTS: [CoreColumn; 7] = [
+    ("core_loops", "Turns of the core's loop", |c| c.loops),
+    ("core_polls", "Turns that found nothing to do", |c| c.polls),
+    ("core_sleeps", "Sleeps in the kernel", |c| c.sleeps),
+    ("core_received_pdus", "PDUs received", |c| c.received_pdus),
+    ("core_sent_pdus", "PDUs sent", |c| c.sent_pdus),
+    ("core_receives", "Receives completed", |c| c.receives),
+    ("core_sends", "Sends completed", |c| c.sends),
+];
+
+const CORE_BYTES: [CoreColumn; 2] = [
+    ("core_received", "Data received", |c| c.received_bytes),
+    ("core_sent", "Data sent", |c| c.sent_bytes),
+];
+
 fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    use crate::plane::CoreSnapshot as Core;
-    type Column = (
-        Kind,
-        &'static str,
-        &'static str,
-        Option<Unit>,
-        fn(&Core) -> u64,
-    );
-    let columns: [Column; 10] = [
-        (
-            Kind::Gauge,
-            "core_connections",
-            "Open connections of the core",
-            None,
-            |c| c.connections,
-        ),
-        (
-            Kind::Counter,
-            "core_loops",
-            "Turns of the core's loop",
-            None,
-            |c| c.loops,
-        ),
-        (
-            Kind::Counter,
-            "core_polls",
-            "Turns that found nothing to do",
-            None,
-            |c| c.polls,
-        ),
-        (
-            Kind::Counter,
-            "core_sleeps",
-            "Times the core slept in the kernel",
-            None,
-            |c| c.sleeps,
-        ),
-        (
-            Kind::Counter,
-            "core_received",
-            "Data received",
-            Some(Unit::Bytes),
-            |c| c.received_bytes,
-        ),
-        (
-            Kind::Counter,
-            "core_sent",
-            "Data sent",
-            Some(Unit::Bytes),
-            |c| c.sent_bytes,
-        ),
-        (
-            Kind::Counter,
-            "core_received_pdus",
-            "PDUs received",
-            None,
-            |c| c.received_pdus,
-        ),
-        (Kind::Counter, "core_sent_pdus", "PDUs sent", None, |c| {
-            c.sent_pdus
-        }),
-        (
-            Kind::Counter,
-            "core_receives",
-            "Receive operations completed",
-            None,
-            |c| c.receives,
-        ),
-        (
-            Kind::Counter,
-            "core_sends",
-            "Send operations completed",
-            None,
-            |c| c.sends,
-        ),
-    ];
-    let labels = |core: &Core| vec![("core", core.core.to_string())];
-    for (kind, name, help, unit, value) in columns {
-        let values = snapshot
-            .cores
-            .iter()
-            .map(|core| (labels(core), Value::Count(value(core))));
-        family(encoder, kind, name, help, unit.as_ref(), values)?;
+    let each = |value: fn(&CoreSnapshot) -> Value| {
+        let cores = snapshot.cores.iter();
+        cores.map(move |core| (vec![("core", core.core.to_string())], value(core)))
+    };
+    family(
+        encoder,
+        Kind::Gauge,
+        "core_connections",
+        "Open connections of the core",
+        None,
+        each(|core| Value::Count(core.connections)),
+    )?;
+    let counts = CORE_COUNTS.map(|column| (column, None));
+    let bytes = CORE_BYTES.map(|column| (column, Some(Unit::Bytes)));
+    for ((name, help, value), unit) in counts.into_iter().chain(bytes) {
+        let values = snapshot.cores.iter().map(|core| {
+            let labels = vec![("core", core.core.to_string())];
+            (labels, Value::Count(value(core)))
+        });
+        family(encoder, Kind::Counter, name, help, unit.as_ref(), values)?;
     }
-    let busy = snapshot
-        .cores
-        .iter()
-        .map(|core| (labels(core), Value::Seconds(seconds(core.busy_ns))));
     family(
         encoder,
         Kind::Counter,
         "core_busy",
         "Processor time used by the core's thread",
         Some(&Unit::Seconds),
-        busy,
+        each(|core| Value::Seconds(seconds(core.busy_ns))),
     )
 }
 
@@ -372,7 +325,7 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plane::{ControllerSnapshot, CoreSnapshot, LatencyBucket};
+    use crate::plane::{ControllerSnapshot, LatencyBucket};
 
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot {

@@ -1,6 +1,6 @@
 //! What requests carry: bodies and parts of paths, with errors in our form.
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -22,20 +22,28 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let format = format(request.headers())?;
+        if request.body().size_hint().lower() > CONFIGURATION_BYTES_MAX as u64 {
+            // Not a byte of it needs to be read.
+            return Err(too_large("the body is too large".to_owned()));
+        }
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| {
-                let what_to_do = if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                    format!("send at most {CONFIGURATION_BYTES_MAX} bytes")
-                } else {
-                    "send the whole body, as long as Content-Length says".to_owned()
-                };
+                if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                    return too_large(rejection.body_text());
+                }
+                let what_to_do = "send the whole body, as long as Content-Length says";
                 ApiError::new(rejection.status(), rejection.body_text(), what_to_do)
             })?;
         let text = String::from_utf8(bytes.into())
             .map_err(|_| ApiError::bad_request("the body is not UTF-8 text", "send UTF-8 text"))?;
         Ok(Self { text, format })
     }
+}
+
+fn too_large(error: String) -> ApiError {
+    let what_to_do = format!("send at most {CONFIGURATION_BYTES_MAX} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error, what_to_do)
 }
 
 /// Only types that a web page cannot send without asking first are accepted.

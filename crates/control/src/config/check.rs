@@ -142,6 +142,11 @@ fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
     ] {
         findings.range(&place.key(key), value, &range);
     }
+    keep_alive(given, place, findings);
+    granularity(given, place, findings);
+}
+
+fn keep_alive(given: &Limits, place: &Place, findings: &mut Findings) {
     if given.keep_alive_default_ms != 0 {
         let key = place.key("keep_alive_default_ms");
         findings.range(&key, given.keep_alive_default_ms, &limits::KEEP_ALIVE_MS);
@@ -156,6 +161,9 @@ fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
             );
         }
     }
+}
+
+fn granularity(given: &Limits, place: &Place, findings: &mut Findings) {
     for (key, value, unit) in [
         (
             "in_capsule_data_bytes",

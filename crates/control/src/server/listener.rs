@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -117,7 +116,7 @@ fn bind_unix(path: &Path) -> Result<Bound, BindError> {
         rustix::net::listen(&socket, BACKLOG)?;
         Ok(Bound {
             address: ApiAddress::Unix(path.to_owned()),
-            socket: Socket::Unix(UnixListener::from(OwnedFd::from(socket)), file),
+            socket: Socket::Unix(UnixListener::from(socket), file),
         })
     };
     bound().map_err(|error| {

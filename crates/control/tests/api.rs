@@ -1,0 +1,535 @@
+//! The HTTP interface over real sockets.
+
+// The whole file is a test program, and a panic is how a test fails.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{Scratch, control, exchange, get, request, send, serve};
+use std::os::unix::fs::PermissionsExt;
+use switchyard_control::model::ApiAddress;
+use switchyard_control::server::{ServerOptions, run};
+use switchyard_control::{Action, ServerError};
+
+const TOML: &str = "
+[devices.fast]
+type = \"ram\"
+size = \"1M\"
+[devices.spare]
+type = \"null\"
+size = \"1M\"
+[[subsystems]]
+nqn = \"nqn.2026-11.com.example:a\"
+allowed_hosts = []
+namespaces = [{ nsid = 1, device = \"fast\" }]
+";
+const A: &str = "/v1/subsystems/nqn.2026-11.com.example:a";
+
+#[test]
+fn a_namespace_is_added_resized_and_removed() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let namespaces = format!("{A}/namespaces");
+    let two = format!("{A}/namespaces/2");
+    let added = send(
+        &server,
+        "POST",
+        &namespaces,
+        r#"{"nsid": 2, "device": "spare"}"#,
+    );
+    assert_eq!((added.status, &added.json()["nsid"]), (201, &2.into()));
+    let resized = send(&server, "PATCH", &two, r#"{"size": "512K"}"#);
+    assert_eq!(
+        (resized.status, &resized.json()["size"]),
+        (200, &"512K".into())
+    );
+    assert_eq!(get(&server, &two).json()["size"], "512K");
+    let whole = send(&server, "PATCH", &two, r#"{"size": null}"#);
+    assert_eq!((whole.status, whole.json().get("size")), (200, None));
+    assert_eq!(
+        get(&server, &namespaces).json()["namespaces"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(request(&server, "DELETE", &two, "", "").status, 204);
+    assert!(get(&server, &two).error(404).contains("has no namespace 2"));
+    let names: Vec<_> = plane
+        .applied
+        .lock()
+        .unwrap()
+        .iter()
+        .rev()
+        .take(4)
+        .rev()
+        .cloned()
+        .collect();
+    assert!(
+        matches!(
+            names.as_slice(),
+            [
+                Action::AddNamespace { .. },
+                Action::ResizeNamespace { size: Some(_), .. },
+                Action::ResizeNamespace { size: None, .. },
+                Action::RemoveNamespace { nsid: 2, .. }
+            ]
+        ),
+        "{names:?}"
+    );
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+}
+
+#[test]
+fn devices_and_subsystems_come_and_go() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "[::1]:0");
+    let device = r#"{"name": "new", "device": {"type": "null", "size": "1G"}}"#;
+    assert_eq!(send(&server, "POST", "/v1/devices", device).status, 201);
+    assert!(
+        send(&server, "POST", "/v1/devices", device)
+            .error(409)
+            .contains("already")
+    );
+    // A slash in a name travels percent-encoded.
+    let subsystem = r#"{"nqn": "nqn.2026-11.com.example:b/c", "allow_any_host": true,
+        "namespaces": [{"nsid": 1, "device": "new"}]}"#;
+    assert_eq!(
+        send(&server, "POST", "/v1/subsystems", subsystem).status,
+        201
+    );
+    let b = "/v1/subsystems/nqn.2026-11.com.example:b%2Fc";
+    assert_eq!(get(&server, b).json()["model"], "Switchyard");
+    assert_eq!(
+        get(&server, "/v1/devices/new").json()["used_by"][0]["nsid"],
+        1
+    );
+    let used = request(&server, "DELETE", "/v1/devices/new", "", "").error(409);
+    assert!(used.contains("is used by namespace 1"), "{used}");
+
+    assert_eq!(request(&server, "DELETE", b, "", "").status, 204);
+    assert_eq!(
+        request(&server, "DELETE", "/v1/devices/new", "", "").status,
+        204
+    );
+    assert_eq!(
+        get(&server, "/v1/subsystems").json()["subsystems"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(
+        get(&server, "/v1/devices").json()["devices"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+}
+
+#[test]
+fn hosts_are_allowed_and_denied() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let host = r#"{"host": "nqn.2026-11.com.example:h"}"#;
+    let hosts = format!("{A}/hosts");
+    assert_eq!(send(&server, "POST", &hosts, host).status, 201);
+    assert!(
+        send(&server, "POST", &hosts, host)
+            .error(409)
+            .contains("allowed already")
+    );
+    assert!(
+        send(&server, "POST", &hosts, r#"{"host": "me"}"#)
+            .error(422)
+            .contains("nqn.")
+    );
+    assert_eq!(
+        send(&server, "PATCH", &hosts, r#"{"allow_any_host": true}"#).status,
+        200
+    );
+    let list = get(&server, &hosts).json();
+    assert_eq!(list["allow_any_host"], true);
+    assert_eq!(list["allowed_hosts"][0], "nqn.2026-11.com.example:h");
+    let one = format!("{hosts}/nqn.2026-11.com.example:h");
+    assert_eq!(request(&server, "DELETE", &one, "", "").status, 204);
+    request(&server, "DELETE", &one, "", "").error(404);
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+}
+
+#[test]
+fn referrals_come_and_go() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let referral = r#"{"address": "192.0.2.9"}"#;
+    assert_eq!(send(&server, "POST", "/v1/referrals", referral).status, 201);
+    assert_eq!(
+        get(&server, "/v1/referrals").json()["referrals"][0]["port"],
+        8009
+    );
+    assert_eq!(
+        send(&server, "DELETE", "/v1/referrals", referral).status,
+        204
+    );
+    send(&server, "DELETE", "/v1/referrals", referral).error(404);
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+}
+
+#[test]
+fn a_bad_change_is_refused_whole_and_named() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let before = control.configuration();
+    let applied = plane.applied.lock().unwrap().len();
+    let namespaces = format!("{A}/namespaces");
+    for (body, status, expected) in [
+        (
+            r#"{"nsid": 1, "device": "spare"}"#,
+            409,
+            "has a namespace 1 already",
+        ),
+        (
+            r#"{"nsid": 2, "device": "spar"}"#,
+            422,
+            "did you mean \"spare\"?",
+        ),
+        (
+            r#"{"nsid": 2, "device": "fast"}"#,
+            422,
+            "is used by subsystems[0].namespaces[0]",
+        ),
+        (r#"{"nsid": 2, "devise": "fast"}"#, 422, "things are wrong"),
+        (
+            r#"{"nsid": "2", "device": "spare"}"#,
+            422,
+            "nsid: the text \"2\" cannot stand here",
+        ),
+        (r#"{"nsid": 2"#, 422, "this is not JSON"),
+        ("[]", 422, "an array cannot stand here"),
+    ] {
+        let error = send(&server, "POST", &namespaces, body).error(status);
+        assert!(error.contains(expected), "{body}: {error}");
+    }
+    let problems = send(
+        &server,
+        "POST",
+        &namespaces,
+        r#"{"nsid": 2, "devise": "fast"}"#,
+    )
+    .json();
+    assert_eq!(
+        problems["problems"][1]["what_to_do"],
+        "did you mean \"device\"?"
+    );
+    let nowhere = "/v1/subsystems/nqn.2026-11.com.example:z/namespaces";
+    send(
+        &server,
+        "POST",
+        nowhere,
+        r#"{"nsid": 2, "device": "spare"}"#,
+    )
+    .error(404);
+    send(&server, "PATCH", &format!("{A}/namespaces/1"), "{}").error(422);
+    send(
+        &server,
+        "PATCH",
+        &format!("{A}/namespaces/one"),
+        r#"{"size": 1}"#,
+    )
+    .error(400);
+    get(&server, "/v1/devices/%FF").error(400);
+    get(&server, "/v2").error(404);
+    let method = request(&server, "PUT", "/v1/devices", "", "");
+    method.error(405);
+    assert!(method.head.contains("allow: "), "{method:?}");
+    let form = "Content-Type: text/plain\r\n";
+    request(&server, "POST", "/v1/devices", form, "{}").error(415);
+    request(&server, "POST", "/v1/devices", "", "{}").error(415);
+    assert_eq!(control.configuration(), before);
+    assert_eq!(plane.applied.lock().unwrap().len(), applied);
+}
+
+#[test]
+fn a_body_without_end_is_refused() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let address = server.address().unwrap();
+    // Nothing of it is sent: the announced length is enough to refuse it.
+    let request = format!(
+        "POST /v1/config HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: 1048577\r\n\r\n"
+    );
+    let error = exchange(address, request.as_bytes()).error(413);
+    assert!(error.contains("send at most 1048576 bytes"), "{error}");
+}
+
+#[test]
+fn a_whole_configuration_is_compared_tried_and_applied() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let toml = "Content-Type: application/toml\r\n";
+    let accept = "Accept: application/toml\r\n";
+    let shown = request(&server, "GET", "/v1/config", accept, "");
+    assert!(shown.head.contains("content-type: application/toml"));
+    let changed = shown.body.replace("\"fast\"", "\"spare\"");
+    let dry = request(&server, "POST", "/v1/config?dry_run=true", toml, &changed).json();
+    assert_eq!(dry["actions"].as_array().unwrap().len(), 2, "{dry}");
+    assert_eq!(dry["dry_run"], true);
+    assert_eq!(
+        control.configuration().users_of("fast").count(),
+        1,
+        "nothing was done"
+    );
+    let done = request(&server, "POST", "/v1/config", toml, &changed).json();
+    assert_eq!(done["actions"], dry["actions"]);
+    assert_eq!(control.configuration().users_of("spare").count(), 1);
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+
+    // As JSON, it is the same again: nothing to do.
+    let json = get(&server, "/v1/config").body;
+    let same = send(&server, "POST", "/v1/config", &json).json();
+    assert_eq!(same["actions"].as_array().unwrap().len(), 0, "{same}");
+
+    let fixed = changed.replace("poll = \"auto\"", "poll = \"never\"");
+    let error = request(&server, "POST", "/v1/config", toml, &fixed).error(409);
+    assert!(
+        error.starts_with("poll cannot be changed while running"),
+        "{error}"
+    );
+    let bad = request(&server, "POST", "/v1/config", toml, "\npol = 1");
+    bad.error(422);
+    assert_eq!(bad.json()["problems"][0]["line"], 2);
+    send(&server, "POST", "/v1/config?dry=1", "{}").error(400);
+}
+
+#[test]
+fn a_failure_on_the_way_is_undone() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let before = control.configuration();
+    plane.refuse(|action| matches!(action, Action::AddSubsystem { .. }));
+    let mut new = (*before).clone();
+    let device = new.devices["spare"].clone();
+    new.devices.insert("more".to_owned(), device);
+    new.subsystems[0].namespaces.clear();
+    new.subsystems
+        .push(switchyard_control::model::Subsystem::new(
+            "nqn.2026-11.com.example:z",
+        ));
+    let body = serde_json::to_string(&new).unwrap();
+    let response = send(&server, "POST", "/v1/config", &body);
+    let error = response.error(500);
+    assert_eq!(error, "no space left on device; free some space");
+    assert_eq!(response.json().get("in_force"), None);
+    assert_eq!(control.configuration(), before);
+    assert_eq!(*plane.model.lock().unwrap(), *before);
+}
+
+#[test]
+fn what_cannot_be_undone_is_told_and_the_model_stays_true() {
+    let (control, plane) = control(
+        "[devices.a]\ntype = \"ram\"\nsize = \"1M\"\n[devices.b]\ntype = \"ram\"\nsize = \"1M\"",
+    );
+    let server = serve(&control, "127.0.0.1:0");
+    plane.refuse(|action| matches!(action, Action::RemoveDevice { name } if name == "b"));
+    let response = send(&server, "POST", "/v1/config", "{}");
+    response.error(500);
+    assert_eq!(response.json()["in_force"][0]["name"], "a");
+    let names: Vec<String> = control.configuration().devices.keys().cloned().collect();
+    assert_eq!(names, ["b"]);
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+}
+
+#[test]
+fn a_broken_file_leaves_the_old_configuration_in_force() {
+    let scratch = Scratch::new("broken");
+    let path = scratch.0.join("switchyard.toml");
+    let (control, plane) = control(TOML);
+    let before = control.configuration();
+    for (text, expected) in [
+        (
+            "[devices.c]\ntype = \"nul\"",
+            ":2: devices.c.type: the text \"nul\" cannot stand here; did you mean \"null\"?",
+        ),
+        (
+            "cores = [3]",
+            "cores: cannot be changed while running; restart",
+        ),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let error = control.replace_from_file(&path).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let error = control.replace_from_file(&path).unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
+    assert_eq!(control.configuration(), before);
+    assert_eq!(*plane.model.lock().unwrap(), *before);
+}
+
+#[test]
+fn statistics_and_metrics_tell_what_the_dataplane_knows() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    assert_eq!(get(&server, "/healthz").json()["status"], "ok");
+    assert_eq!(get(&server, "/v1/stats").json()["connections"]["open"], 5);
+    assert_eq!(
+        get(&server, "/v1/controllers").json()["controllers"][0]["cntlid"],
+        1
+    );
+    let metrics = get(&server, "/metrics");
+    assert!(
+        metrics
+            .head
+            .contains("content-type: application/openmetrics-text")
+    );
+    assert!(
+        metrics.body.contains("\nswitchyard_connections 5\n"),
+        "{}",
+        metrics.body
+    );
+}
+
+#[test]
+fn web_pages_are_kept_out() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
+        panic!("a loopback address was asked for");
+    };
+    let port = address.port();
+    let with = |headers: String| {
+        let text = format!("GET /v1/config HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+        exchange(&ApiAddress::Loopback(address), text.as_bytes())
+    };
+    for good in [
+        format!("Host: {address}\r\n"),
+        format!("Host: localhost:{port}\r\n"),
+        "Host: LOCALHOST\r\n".to_owned(),
+        format!("Host: [::1]:{port}\r\n"),
+        format!("Host: {address}\r\nSec-Fetch-Site: none\r\n"),
+    ] {
+        assert_eq!(with(good.clone()).status, 200, "{good}");
+    }
+    for bad in [
+        String::new(),
+        format!("Host: rebound.example:{port}\r\n"),
+        format!("Host: localhost.example:{port}\r\n"),
+        format!("Host: 192.0.2.1:{port}\r\n"),
+        format!("Host: localhost:{}\r\n", port ^ 1),
+        format!("Host: {address}\r\nOrigin: http://{address}\r\n"),
+        format!("Host: {address}\r\nOrigin: null\r\n"),
+        format!("Host: {address}\r\nSec-Fetch-Site: cross-site\r\n"),
+    ] {
+        with(bad).error(403);
+    }
+}
+
+#[test]
+fn a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server() {
+    let scratch = Scratch::new("unix");
+    let path = scratch.0.join("api.sock");
+    let (control, _plane) = control(TOML);
+    let api = format!("unix:{}", path.display());
+    let server = serve(&control, &api);
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(get(&server, "/v1/devices").status, 200);
+    let page = request(
+        &server,
+        "GET",
+        "/v1/devices",
+        "Origin: http://a.example\r\n",
+        "",
+    );
+    page.error(403);
+
+    // While it is served nobody else takes it; afterwards it is gone.
+    let error = run(control.clone(), options(&api), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("another program serves it; choose another path"),
+        "{error}"
+    );
+    server.stop();
+    assert!(!path.exists());
+
+    // A socket that a dead program left behind is in nobody's way; a file is.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    serve(&control, &api).stop();
+    std::fs::write(&path, "precious").unwrap();
+    let error = run(control.clone(), options(&api), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("something that is no socket is there"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    let nowhere = format!("unix:{}/none/a.sock", scratch.0.display());
+    let error = run(control, options(&nowhere), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("create its directory"), "{error}");
+}
+
+fn options(api: &str) -> ServerOptions {
+    ServerOptions {
+        api: Some(api.parse().unwrap()),
+        ..ServerOptions::default()
+    }
+}
+
+#[test]
+fn a_busy_port_and_the_open_world_are_refused() {
+    let (control, _plane) = control(TOML);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = run(control.clone(), options(&address), || {})
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains(&address), "{error}");
+    assert!(
+        error.contains("another program has this port; choose another one"),
+        "{error}"
+    );
+    let open = ServerOptions {
+        api: Some(ApiAddress::Loopback("0.0.0.0:0".parse().unwrap())),
+        ..ServerOptions::default()
+    };
+    let error = run(control.clone(), open, || {}).unwrap_err().to_string();
+    assert!(
+        error.contains("use a loopback address or a Unix socket"),
+        "{error}"
+    );
+    let pinned = ServerOptions {
+        cpus: Some(vec![1_000_000]),
+        ..ServerOptions::default()
+    };
+    let error = run(control, pinned, || {}).unwrap_err();
+    assert!(matches!(error, ServerError::Pin { .. }), "{error}");
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_room() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let ApiAddress::Loopback(address) = *server.address().unwrap() else {
+        panic!("a loopback address was asked for");
+    };
+    let limit = switchyard_control::limits::API_CONNECTIONS_MAX;
+    let mut held: Vec<_> = (0..limit)
+        .map(|_| std::net::TcpStream::connect(address).unwrap())
+        .collect();
+    // The first one goes while this one is under way, or before: either way it is served.
+    let waiting = std::thread::spawn(move || {
+        let text = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        exchange(&ApiAddress::Loopback(address), text.as_bytes()).status
+    });
+    held.remove(0);
+    assert_eq!(waiting.join().unwrap(), 200);
+}

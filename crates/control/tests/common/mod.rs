@@ -1,0 +1,205 @@
+//! A dataplane that only remembers, and a client that speaks just enough HTTP.
+
+// Each test program uses a part of this, and a panic is how a test fails.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use switchyard_control::model::{ApiAddress, Configuration};
+use switchyard_control::plane::{ConnectionCounters, ControllerSnapshot, NamespaceSnapshot};
+use switchyard_control::server::{Server, ServerOptions, run};
+use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot};
+
+type Refusal = Box<dyn Fn(&Action) -> bool + Send>;
+
+/// Applies actions to a model of its own, and refuses those it is told to.
+pub struct MemoryPlane {
+    pub model: Mutex<Configuration>,
+    pub applied: Mutex<Vec<Action>>,
+    refuses: Mutex<Option<Refusal>>,
+}
+
+impl MemoryPlane {
+    pub fn new(model: Configuration) -> Arc<Self> {
+        Arc::new(Self {
+            model: Mutex::new(model),
+            applied: Mutex::default(),
+            refuses: Mutex::new(None),
+        })
+    }
+
+    pub fn refuse(&self, which: impl Fn(&Action) -> bool + Send + 'static) {
+        *self.refuses.lock().unwrap() = Some(Box::new(which));
+    }
+}
+
+impl DataPlane for MemoryPlane {
+    fn apply(&self, action: &Action) -> Result<(), ApplyError> {
+        if self
+            .refuses
+            .lock()
+            .unwrap()
+            .as_ref()
+            .is_some_and(|refuses| refuses(action))
+        {
+            return Err(ApplyError::new(
+                ApplyErrorKind::Failed,
+                "no space left on device",
+                "free some space",
+            ));
+        }
+        action.apply_to_model(&mut self.model.lock().unwrap())?;
+        self.applied.lock().unwrap().push(action.clone());
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let model = self.model.lock().unwrap();
+        let namespaces = model.subsystems.iter().flat_map(|subsystem| {
+            subsystem
+                .namespaces
+                .iter()
+                .map(|namespace| NamespaceSnapshot {
+                    nqn: subsystem.nqn.clone(),
+                    nsid: namespace.nsid,
+                    device: namespace.device.clone(),
+                    ..NamespaceSnapshot::default()
+                })
+        });
+        Snapshot {
+            connections: ConnectionCounters {
+                open: 5,
+                ..ConnectionCounters::default()
+            },
+            namespaces: namespaces.collect(),
+            controllers: vec![ControllerSnapshot {
+                cntlid: 1,
+                host_nqn: "nqn.2026-11.com.example:host".to_owned(),
+                ..ControllerSnapshot::default()
+            }],
+            ..Snapshot::default()
+        }
+    }
+}
+
+/// A control plane over a [`MemoryPlane`], both begun with `toml`.
+pub fn control(toml: &str) -> (Arc<Control>, Arc<MemoryPlane>) {
+    let configuration =
+        switchyard_control::config::parse(toml, switchyard_control::config::Format::Toml).unwrap();
+    let plane = MemoryPlane::new(configuration.emptied());
+    let control = Control::start(&configuration, Arc::clone(&plane) as Arc<dyn DataPlane>).unwrap();
+    (Arc::new(control), plane)
+}
+
+pub fn serve(control: &Arc<Control>, api: &str) -> Server {
+    let options = ServerOptions {
+        api: Some(api.parse().unwrap()),
+        ..ServerOptions::default()
+    };
+    run(Arc::clone(control), options, || {}).unwrap()
+}
+
+/// A response: its status, its headers and its body.
+#[derive(Debug)]
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Response {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The error, which must have both its parts.
+    pub fn error(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{self:?}");
+        let json = self.json();
+        let part = |key| {
+            json[key]
+                .as_str()
+                .filter(|text| !text.is_empty())
+                .unwrap()
+                .to_owned()
+        };
+        format!("{}; {}", part("error"), part("what_to_do"))
+    }
+}
+
+/// Sends `request` as it is, and reads until the server closes.
+pub fn exchange(address: &ApiAddress, request: &[u8]) -> Response {
+    let mut bytes = Vec::new();
+    match address {
+        ApiAddress::Loopback(address) => {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request).unwrap();
+            stream.read_to_end(&mut bytes).unwrap();
+        }
+        ApiAddress::Unix(path) => {
+            let mut stream = UnixStream::connect(path).unwrap();
+            stream.write_all(request).unwrap();
+            stream.read_to_end(&mut bytes).unwrap();
+        }
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    Response {
+        status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+        head: head.to_ascii_lowercase(),
+        body: body.to_owned(),
+    }
+}
+
+/// One request with the given extra header lines and body.
+pub fn request(server: &Server, method: &str, path: &str, headers: &str, body: &str) -> Response {
+    let address = server.address().unwrap();
+    let host = match address {
+        ApiAddress::Loopback(address) => address.to_string(),
+        ApiAddress::Unix(_) => "localhost".to_owned(),
+    };
+    let text = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
+         Content-Length: {}\r\n{headers}\r\n{body}",
+        body.len()
+    );
+    exchange(address, text.as_bytes())
+}
+
+pub fn get(server: &Server, path: &str) -> Response {
+    request(server, "GET", path, "", "")
+}
+
+/// A request with a JSON body.
+pub fn send(server: &Server, method: &str, path: &str, body: &str) -> Response {
+    request(
+        server,
+        method,
+        path,
+        "Content-Type: application/json\r\n",
+        body,
+    )
+}
+
+/// A directory that is gone when the test ends.
+pub struct Scratch(pub std::path::PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("switchyard-{name}-{}", std::process::id()));
+        // What a test that was killed left behind.
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
