@@ -28,7 +28,10 @@ const CASES: [(RawCase, usize, usize); 5] = [
 fn main() -> Result<()> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut measured = Duration::from_secs(2);
-    if let Some(at) = arguments.iter().position(|argument| argument == "--seconds") {
+    if let Some(at) = arguments
+        .iter()
+        .position(|argument| argument == "--seconds")
+    {
         let seconds = arguments.get(at + 1).context("--seconds takes a number")?;
         measured = Duration::try_from_secs_f64(seconds.parse()?)?;
         arguments.drain(at..at + 2);
@@ -39,7 +42,10 @@ fn main() -> Result<()> {
             let listener = TcpListener::bind(addr)?;
             println!("listening on {}", listener.local_addr()?);
             let report = serve(&listener, &find(name)?.0)?;
-            println!("{} exchanges, {:.2} CPU s", report.exchanges, report.cpu_seconds);
+            println!(
+                "{} exchanges, {:.2} CPU s",
+                report.exchanges, report.cpu_seconds
+            );
         }
         ["connect", addr, name] => {
             let (case, _, core) = find(name)?;
@@ -48,13 +54,21 @@ fn main() -> Result<()> {
             print(&case, &result, None);
         }
         _ => {
-            let mut cases = words.iter().map(|name| find(name)).collect::<Result<Vec<_>>>()?;
+            let mut cases = words
+                .iter()
+                .map(|name| find(name))
+                .collect::<Result<Vec<_>>>()?;
             if cases.is_empty() {
                 cases = CASES.to_vec();
             }
             for (case, server_core, client_core) in cases {
-                let pair =
-                    run_pair(&case, Some(server_core), Some(client_core), WARMUP, measured)?;
+                let pair = run_pair(
+                    &case,
+                    Some(server_core),
+                    Some(client_core),
+                    WARMUP,
+                    measured,
+                )?;
                 print(&case, &pair.client, Some(pair.server_cpu_seconds));
             }
         }
@@ -75,11 +89,12 @@ fn print(case: &RawCase, result: &RawResult, server_cpu: Option<f64>) {
     let rate = result.exchanges_per_second;
     let latency = &result.latency_us;
     println!(
-        "{:<22} {:>9.1} K/s {:>6.1} Gbit/s  p50 {:>7.1}  p99 {:>7.1}  p99.9 {:>7.1}  max {:>8.1} µs  \
+        "{:<22} {:>9.1} K/s {:>6.1} Gbit/s  avg {:>7.1}  p50 {:>7.1}  p99 {:>7.1}  p99.9 {:>7.1}  max {:>8.1} µs  \
          CPU s: client {:.2}{}",
         case.name,
         rate / 1e3,
         rate * bytes * 8.0 / 1e9,
+        latency.avg,
         latency.p50,
         latency.p99,
         latency.p999,

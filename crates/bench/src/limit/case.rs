@@ -106,7 +106,10 @@ impl RawCase {
 
     /// How many different payloads the responses are chosen from; at least one.
     pub(super) fn response_blocks(&self) -> usize {
-        self.region_bytes.checked_div(self.response_payload()).unwrap_or(1).max(1)
+        self.region_bytes
+            .checked_div(self.response_payload())
+            .unwrap_or(1)
+            .max(1)
     }
 
     /// Refuses a case that no exchange can do.
@@ -116,15 +119,33 @@ impl RawCase {
                 return Ok(());
             }
             let what = format!("{what} is {value}, but must be {least} to {most}");
-            Err(RawError::Case { case: self.name, what })
+            Err(RawError::Case {
+                case: self.name,
+                what,
+            })
         };
         let largest = limits::MESSAGE_BYTES_MAX;
-        within("request_bytes", self.request_bytes, REQUEST_HEADER_BYTES, largest)?;
-        within("response_bytes", self.response_bytes, RESPONSE_HEADER_BYTES, largest)?;
+        within(
+            "request_bytes",
+            self.request_bytes,
+            REQUEST_HEADER_BYTES,
+            largest,
+        )?;
+        within(
+            "response_bytes",
+            self.response_bytes,
+            RESPONSE_HEADER_BYTES,
+            largest,
+        )?;
         within("depth", self.depth, 1, limits::DEPTH_MAX)?;
         let per_send = limits::MESSAGES_PER_SEND_MAX;
         within("messages_per_send", self.messages_per_send, 1, per_send)?;
         let payload = self.response_payload();
-        within("region_bytes", self.region_bytes, payload, limits::REGION_BYTES_MAX)
+        within(
+            "region_bytes",
+            self.region_bytes,
+            payload,
+            limits::REGION_BYTES_MAX,
+        )
     }
 }

@@ -22,7 +22,8 @@ pub struct RawResult {
     pub exchanges: u64,
     /// Exchanges per second.
     pub exchanges_per_second: f64,
-    /// Time from a request's issue to its whole response.
+    /// Time from when a request was due, that is when the one before it in its place had
+    /// completed, to its whole response.
     pub latency_us: RawLatency,
     /// CPU seconds of the client's thread while it measured.
     pub cpu_seconds: f64,
@@ -70,7 +71,9 @@ pub fn run_client(
                 run_tuned(&stream, case, warmup, measured)
             })
             .map_err(|error| RawError::call("clone", error))?;
-        thread.join().unwrap_or(Err(RawError::Panicked { end: "client" }))
+        thread
+            .join()
+            .unwrap_or(Err(RawError::Panicked { end: "client" }))
     })
 }
 
@@ -94,18 +97,25 @@ pub(super) fn run_tuned(
         match socket::receive(stream, buffer, case.poll, unsent)? {
             Received::Bytes(bytes) => {
                 clock.progress();
+                let now_ns = clock.now_ns;
                 let mut latencies = Latencies::new(&mut clock);
                 parser.feed(&buffer[..bytes], |message| {
-                    latencies.add(window.complete(message)?);
+                    latencies.add(window.complete(message, now_ns)?);
                     Ok(())
                 })?;
                 latencies.finish();
             }
             Received::Nothing => clock.idle(case.poll, &window)?,
-            Received::End => return Err(RawError::Closed { outstanding: window.outstanding() }),
+            Received::End => {
+                return Err(RawError::Closed {
+                    outstanding: window.outstanding(),
+                });
+            }
         }
     }
-    stream.shutdown(Shutdown::Write).map_err(|error| RawError::call("shutdown", error))?;
+    stream
+        .shutdown(Shutdown::Write)
+        .map_err(|error| RawError::call("shutdown", error))?;
     clock.result()
 }
 
@@ -119,7 +129,8 @@ struct Window {
     request_payload: usize,
     next: u64,
     expected: u64,
-    /// When each request in flight was issued, by its sequence number masked.
+    /// When each request became due, by its sequence number masked: in a closed loop that is when
+    /// the one `depth` before it completed, even if the outbox has no room for it yet.
     issued_ns: Vec<u64>,
     mask: u64,
 }
@@ -128,8 +139,11 @@ impl Window {
     fn new(case: &RawCase) -> Self {
         let slots = case.depth.next_power_of_two();
         // Without payload a send is one piece of memory, whatever the number of requests.
-        let together =
-            if case.request_payload() == 0 { case.depth } else { case.messages_per_send };
+        let together = if case.request_payload() == 0 {
+            case.depth
+        } else {
+            case.messages_per_send
+        };
         Self {
             outbox: Outbox::new(REQUEST_HEADER_BYTES, case.request_payload(), together),
             random: Prng::from_seed(2),
@@ -158,24 +172,29 @@ impl Window {
         }
         let count = self.outbox.room().min(self.depth - self.outstanding());
         for _ in 0..count {
-            let slot = self.slot(self.next);
-            self.issued_ns[slot] = clock.now_ns;
-            let message = Message { sequence: self.next, block: self.random.below(self.blocks) };
-            self.outbox.push(message, slot % self.depth * self.request_payload);
+            let message = Message {
+                sequence: self.next,
+                block: self.random.below(self.blocks),
+            };
+            let payload = self.slot(self.next) % self.depth;
+            self.outbox.push(message, payload * self.request_payload);
             self.next += 1;
         }
     }
 
-    /// Takes a response; when its request was issued.
+    /// Takes a response; when its request became due.
     #[inline]
-    fn complete(&mut self, message: Message) -> Result<u64, RawError> {
+    fn complete(&mut self, message: Message, now_ns: u64) -> Result<u64, RawError> {
         if message.sequence != self.expected || self.expected == self.next {
             let (got, expected, next) = (message.sequence, self.expected, self.next);
             let what = format!("response {got} instead of {expected} (requests issued: {next})");
             return Err(RawError::Peer { what });
         }
         self.expected += 1;
-        Ok(self.issued_ns[self.slot(message.sequence)])
+        let issued_ns = self.issued_ns[self.slot(message.sequence)];
+        let successor = self.slot(message.sequence + self.depth as u64);
+        self.issued_ns[successor] = now_ns;
+        Ok(issued_ns)
     }
 }
 
@@ -237,7 +256,10 @@ impl Clock {
         if waited < limits::STALL {
             return Ok(());
         }
-        Err(RawError::Stalled { seconds: waited.as_secs(), outstanding: window.outstanding() })
+        Err(RawError::Stalled {
+            seconds: waited.as_secs(),
+            outstanding: window.outstanding(),
+        })
     }
 
     fn advance(&mut self) {
@@ -284,7 +306,11 @@ struct Latencies<'a> {
 
 impl<'a> Latencies<'a> {
     fn new(clock: &'a mut Clock) -> Self {
-        Self { clock, issued_ns: 0, count: 0 }
+        Self {
+            clock,
+            issued_ns: 0,
+            count: 0,
+        }
     }
 
     #[inline]
@@ -303,7 +329,9 @@ impl<'a> Latencies<'a> {
     fn record(&mut self) {
         if self.count > 0 && self.clock.is_measuring() {
             let latency_ns = self.clock.now_ns - self.issued_ns;
-            self.clock.histogram.saturating_record_n(latency_ns, self.count);
+            self.clock
+                .histogram
+                .saturating_record_n(latency_ns, self.count);
         }
         self.count = 0;
     }

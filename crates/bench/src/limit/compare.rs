@@ -98,7 +98,10 @@ pub fn compare(
     run_limit: &mut dyn FnMut() -> Result<f64>,
 ) -> Result<CaseReport> {
     let most = limits::RUNS_MAX;
-    ensure!((1..=most).contains(&runs), "{case}: choose 1 to {most} runs, not {runs}");
+    ensure!(
+        (1..=most).contains(&runs),
+        "{case}: choose 1 to {most} runs, not {runs}"
+    );
     let mut ours = Vec::with_capacity(runs);
     let mut limit = Vec::with_capacity(runs);
     for run in 0..runs {
@@ -114,7 +117,11 @@ pub fn compare(
         ours.push(of_ours);
         limit.push(of_limit);
     }
-    let mut fractions: Vec<f64> = ours.iter().zip(&limit).map(|(ours, limit)| ours / limit).collect();
+    let mut fractions: Vec<f64> = ours
+        .iter()
+        .zip(&limit)
+        .map(|(ours, limit)| ours / limit)
+        .collect();
     let median_fraction = median(&mut fractions);
     Ok(CaseReport {
         case: case.to_owned(),
@@ -124,7 +131,11 @@ pub fn compare(
         ours: median(&mut ours),
         limit: median(&mut limit),
         // The median has sorted them.
-        fraction: Fraction { median: median_fraction, min: fractions[0], max: fractions[runs - 1] },
+        fraction: Fraction {
+            median: median_fraction,
+            min: fractions[0],
+            max: fractions[runs - 1],
+        },
     })
 }
 
@@ -148,5 +159,9 @@ fn median(values: &mut [f64]) -> f64 {
     assert!(!values.is_empty(), "there is no median of nothing");
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    if values.len() % 2 == 1 { values[middle] } else { values[middle - 1].midpoint(values[middle]) }
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        values[middle - 1].midpoint(values[middle])
+    }
 }

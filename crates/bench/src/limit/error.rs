@@ -74,6 +74,9 @@ pub enum RawError {
 impl RawError {
     /// The error of the system call `call`.
     pub(super) fn call(call: &'static str, source: impl Into<std::io::Error>) -> Self {
-        Self::Call { call, source: source.into() }
+        Self::Call {
+            call,
+            source: source.into(),
+        }
     }
 }

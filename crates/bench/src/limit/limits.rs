@@ -34,4 +34,7 @@ pub const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// Most interleaved pairs of one comparison.
 pub const RUNS_MAX: usize = 1_000;
 
-const _: () = assert!(MESSAGES_PER_SEND_MAX * 2 <= 1024, "one sendmsg takes 1,024 vectors");
+const _: () = assert!(
+    MESSAGES_PER_SEND_MAX * 2 <= 1024,
+    "one sendmsg takes 1,024 vectors"
+);

@@ -29,14 +29,21 @@ impl Message {
 
     fn decode(header: &[u8]) -> Result<Self, RawError> {
         let word = |at: usize| {
-            let bytes = header[at..at + 8].try_into().expect("a header is at least 24 bytes");
+            let bytes = header[at..at + 8]
+                .try_into()
+                .expect("a header is at least 24 bytes");
             u64::from_le_bytes(bytes)
         };
         let magic = word(0);
         if magic != MAGIC {
-            return Err(RawError::Peer { what: format!("a message begins with {magic:#018x}") });
+            return Err(RawError::Peer {
+                what: format!("a message begins with {magic:#018x}"),
+            });
         }
-        Ok(Self { sequence: word(8), block: word(16) })
+        Ok(Self {
+            sequence: word(8),
+            block: word(16),
+        })
     }
 }
 
@@ -55,14 +62,23 @@ pub(super) struct Parser {
 impl Parser {
     /// A parser for messages of `header_bytes` (24 to 72) and `payload_bytes`.
     pub(super) fn new(header_bytes: usize, payload_bytes: usize) -> Self {
-        assert!(header_bytes >= RESPONSE_HEADER_BYTES, "a header holds three words");
-        assert!(header_bytes <= REQUEST_HEADER_BYTES, "no header is longer than a request's");
+        assert!(
+            header_bytes >= RESPONSE_HEADER_BYTES,
+            "a header holds three words"
+        );
+        assert!(
+            header_bytes <= REQUEST_HEADER_BYTES,
+            "no header is longer than a request's"
+        );
         Self {
             header_bytes,
             payload_bytes,
             torn: [0; REQUEST_HEADER_BYTES],
             torn_bytes: 0,
-            current: Message { sequence: 0, block: 0 },
+            current: Message {
+                sequence: 0,
+                block: 0,
+            },
             payload_left: 0,
         }
     }

@@ -34,7 +34,11 @@ impl Outbox {
     /// An outbox for up to `capacity` messages; with payload, no more than a `sendmsg` takes.
     pub(super) fn new(header_bytes: usize, payload_bytes: usize, capacity: usize) -> Self {
         let with_payload = payload_bytes > 0;
-        let capacity = if with_payload { capacity.min(MESSAGES_PER_SEND_MAX) } else { capacity };
+        let capacity = if with_payload {
+            capacity.min(MESSAGES_PER_SEND_MAX)
+        } else {
+            capacity
+        };
         Self {
             header_bytes,
             payload_bytes,
@@ -48,7 +52,11 @@ impl Outbox {
 
     /// How many more messages can be pushed; none while a part of the last set waits.
     pub(super) fn room(&self) -> usize {
-        if self.sent_bytes > 0 { 0 } else { self.capacity - self.offsets.len() }
+        if self.sent_bytes > 0 {
+            0
+        } else {
+            self.capacity - self.offsets.len()
+        }
     }
 
     /// Whether nothing waits to be sent.

@@ -35,7 +35,10 @@ pub fn run_pair(
     match run_client(case, server.addr(), client_core, warmup, measured) {
         Ok(client) => {
             let server_cpu_seconds = server.finish()?.cpu_seconds;
-            Ok(PairResult { client, server_cpu_seconds })
+            Ok(PairResult {
+                client,
+                server_cpu_seconds,
+            })
         }
         Err(error) => Err(server.stop().unwrap_or(error)),
     }

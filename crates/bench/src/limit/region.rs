@@ -20,14 +20,18 @@ impl Region {
     /// A region of `len` bytes that are not all the same.
     pub(super) fn new(len: usize) -> Self {
         let mut bytes = vec![0; len + HUGE_PAGE_BYTES];
-        let start = bytes.as_ptr().align_offset(HUGE_PAGE_BYTES).min(HUGE_PAGE_BYTES);
-        let advised = len.next_multiple_of(HUGE_PAGE_BYTES).min(bytes.len() - start);
+        let start = bytes
+            .as_ptr()
+            .align_offset(HUGE_PAGE_BYTES)
+            .min(HUGE_PAGE_BYTES);
+        let advised = len
+            .next_multiple_of(HUGE_PAGE_BYTES)
+            .min(bytes.len() - start);
         let at = bytes[start..start + advised].as_mut_ptr();
         // SAFETY: the range lies within `bytes`, and the advice changes which pages back it, not
         // what it holds. A kernel that refuses leaves ordinary pages, which are right as well.
-        let _ = unsafe {
-            rustix::mm::madvise(at.cast(), advised, rustix::mm::Advice::LinuxHugepage)
-        };
+        let _ =
+            unsafe { rustix::mm::madvise(at.cast(), advised, rustix::mm::Advice::LinuxHugepage) };
         let mut region = Self { bytes, start, len };
         let mut random = Prng::from_seed(1);
         for page in region.bytes_mut().chunks_mut(4096) {

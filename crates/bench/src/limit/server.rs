@@ -40,7 +40,9 @@ impl RawServer {
         case.check()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .map_err(|error| RawError::call("bind", error))?;
-        let addr = listener.local_addr().map_err(|e| RawError::call("getsockname", e))?;
+        let addr = listener
+            .local_addr()
+            .map_err(|e| RawError::call("getsockname", e))?;
         let stop = Arc::new(StopHandle {
             listener: listener.try_clone().map_err(|e| RawError::call("dup", e))?,
             connection: Mutex::new(None),
@@ -60,16 +62,29 @@ impl RawServer {
                     }
                 };
                 let _ = ready.send(Ok(()));
-                let served = Served { stream: seen.accept(&listener)?, stop: &seen };
+                let served = Served {
+                    stream: seen.accept(&listener)?,
+                    stop: &seen,
+                };
                 let outcome = answer(&served.stream, &case, &region);
                 // Looked at while the client cannot have seen the end: what is not stopped by now
                 // ended by itself.
-                if seen.stopped.load(Ordering::Acquire) { Err(RawError::Stopped) } else { outcome }
+                if seen.stopped.load(Ordering::Acquire) {
+                    Err(RawError::Stopped)
+                } else {
+                    outcome
+                }
             })
             .map_err(|error| RawError::call("clone", error))?;
-        let server = Self { addr, stop, thread: Some(thread) };
+        let server = Self {
+            addr,
+            stop,
+            thread: Some(thread),
+        };
         // A client that starts now meets a server that has pinned itself and touched its memory.
-        is_ready.recv().map_err(|_| RawError::Panicked { end: "server" })??;
+        is_ready
+            .recv()
+            .map_err(|_| RawError::Panicked { end: "server" })??;
         Ok(server)
     }
 
@@ -84,15 +99,26 @@ impl RawServer {
     /// # Errors
     /// What ended the server early.
     pub fn finish(mut self) -> Result<ServerReport, RawError> {
-        let thread = self.thread.take().expect("only finish and drop take the thread");
-        thread.join().unwrap_or(Err(RawError::Panicked { end: "server" }))
+        let thread = self
+            .thread
+            .take()
+            .expect("only finish and drop take the thread");
+        thread
+            .join()
+            .unwrap_or(Err(RawError::Panicked { end: "server" }))
     }
 
     /// Stops the server whatever it is doing; its error, when it had ended with one before.
     pub(super) fn stop(mut self) -> Option<RawError> {
         self.stop.stop();
-        let thread = self.thread.take().expect("only finish and drop take the thread");
-        match thread.join().unwrap_or(Err(RawError::Panicked { end: "server" })) {
+        let thread = self
+            .thread
+            .take()
+            .expect("only finish and drop take the thread");
+        match thread
+            .join()
+            .unwrap_or(Err(RawError::Panicked { end: "server" }))
+        {
             Ok(_) | Err(RawError::Stopped) => None,
             Err(error) => Some(error),
         }
@@ -115,7 +141,9 @@ impl Drop for RawServer {
 pub fn serve(listener: &TcpListener, case: &RawCase) -> Result<ServerReport, RawError> {
     case.check()?;
     let region = Region::new(served_bytes(case));
-    let (stream, _) = listener.accept().map_err(|error| RawError::call("accept", error))?;
+    let (stream, _) = listener
+        .accept()
+        .map_err(|error| RawError::call("accept", error))?;
     answer(&stream, case, &region)
 }
 
@@ -134,8 +162,13 @@ impl StopHandle {
             return Err(RawError::Stopped);
         }
         let (stream, _) = accepted.map_err(|error| RawError::call("accept", error))?;
-        let copy = stream.try_clone().map_err(|error| RawError::call("dup", error))?;
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+        let copy = stream
+            .try_clone()
+            .map_err(|error| RawError::call("dup", error))?;
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(copy);
         // A stop between the two looks found no connection to shut down.
         if self.stopped.load(Ordering::Acquire) {
             return Err(RawError::Stopped);
@@ -146,7 +179,10 @@ impl StopHandle {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = connection.as_ref() {
             let _ = stream.shutdown(Shutdown::Both);
         }
@@ -163,7 +199,11 @@ struct Served<'a> {
 
 impl Drop for Served<'_> {
     fn drop(&mut self) {
-        self.stop.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.stop
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
     }
 }
 
@@ -183,8 +223,11 @@ pub(super) fn answer_tuned(
     let blocks = case.response_blocks() as u64;
     let mut receive_region = Region::new(limits::RECEIVE_BYTES);
     let mut parser = Parser::new(REQUEST_HEADER_BYTES, case.request_payload());
-    let mut outbox =
-        Outbox::new(RESPONSE_HEADER_BYTES, case.response_payload(), case.messages_per_send);
+    let mut outbox = Outbox::new(
+        RESPONSE_HEADER_BYTES,
+        case.response_payload(),
+        case.messages_per_send,
+    );
     let mut pending: VecDeque<Message> = VecDeque::with_capacity(case.depth);
     let mut exchanges = 0;
     loop {
@@ -202,7 +245,11 @@ pub(super) fn answer_tuned(
             Received::End if pending.is_empty() && outbox.is_empty() && !parser.is_inside() => {
                 break;
             }
-            Received::End => return Err(RawError::Closed { outstanding: pending.len().max(1) }),
+            Received::End => {
+                return Err(RawError::Closed {
+                    outstanding: pending.len().max(1),
+                });
+            }
         }
         loop {
             while outbox.room() > 0
@@ -218,12 +265,19 @@ pub(super) fn answer_tuned(
         }
     }
     let cpu_seconds = socket::thread_cpu().saturating_sub(cpu_start).as_secs_f64();
-    Ok(ServerReport { exchanges, cpu_seconds })
+    Ok(ServerReport {
+        exchanges,
+        cpu_seconds,
+    })
 }
 
 /// Memory that responses need: none when they carry nothing.
 pub(super) fn served_bytes(case: &RawCase) -> usize {
-    if case.response_payload() == 0 { 0 } else { case.region_bytes }
+    if case.response_payload() == 0 {
+        0
+    } else {
+        case.region_bytes
+    }
 }
 
 fn block_offset(case: &RawCase, block: u64) -> usize {

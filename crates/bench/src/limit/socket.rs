@@ -27,12 +27,17 @@ pub(super) enum Received {
 pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
     let Some(core) = core else { return Ok(()) };
     if core >= CpuSet::MAX_CPU {
-        return Err(RawError::Pin { core, source: Errno::INVAL.into() });
+        return Err(RawError::Pin {
+            core,
+            source: Errno::INVAL.into(),
+        });
     }
     let mut cores = CpuSet::new();
     cores.set(core);
-    rustix::thread::sched_setaffinity(None, &cores)
-        .map_err(|error| RawError::Pin { core, source: error.into() })
+    rustix::thread::sched_setaffinity(None, &cores).map_err(|error| RawError::Pin {
+        core,
+        source: error.into(),
+    })
 }
 
 /// Sets a connection up for throughput and latency alike.
@@ -80,7 +85,9 @@ pub(super) fn receive(
 
 /// Bounds a blocking receive.
 pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result<(), RawError> {
-    stream.set_read_timeout(Some(limit)).map_err(|e| RawError::call("setsockopt", e))
+    stream
+        .set_read_timeout(Some(limit))
+        .map_err(|e| RawError::call("setsockopt", e))
 }
 
 /// CPU time of the calling thread.
