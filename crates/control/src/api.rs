@@ -2,7 +2,7 @@
 //!
 //! What is this: routes over [`Control`], for people and programs on this machine. It has no
 //! passwords: whoever reaches the loopback port or may open the Unix socket is trusted. A web
-//! page is not, though it can make a browser on this machine send requests; [`guard`] refuses
+//! page is not, though it can make a browser on this machine send requests; `guard` refuses
 //! those. Every error is a JSON object that says what is wrong and what to do.
 //!
 //! | path | methods |

@@ -1,7 +1,7 @@
 //! Reading a configuration: from TOML or JSON text to a checked [`Configuration`].
 //!
-//! Reading has two steps. [`decode`] turns the text's tree into values and refuses wrong types
-//! and unknown keys; [`check`] looks at the values together. Both report problems by the place of
+//! Reading has two steps. `decode` turns the text's tree into values and refuses wrong types
+//! and unknown keys; `check` looks at the values together. Both report problems by the place of
 //! the key, and go on, so that a person learns everything that is wrong at once. The same two
 //! steps read the bodies of requests.
 

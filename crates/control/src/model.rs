@@ -2,7 +2,7 @@
 //!
 //! What is this: everything that can be said about a target before and while it runs. It is read
 //! by [`crate::config`] from TOML or JSON, changed by [`crate::action`], and compared by
-//! [`crate::diff`]. Subsystems, namespaces, hosts and referrals are kept in order of their names,
+//! [`crate::diff()`]. Subsystems, namespaces, hosts and referrals are kept in order of their names,
 //! so that two configurations that mean the same are equal. Nothing in here does I/O.
 
 mod api_address;
