@@ -151,13 +151,30 @@ struct Shared {
     rules: Vec<Rule>,
     /// How often hanging completions were released.
     releases: AtomicU64,
-    /// What wakes the cores that have a channel, by the channel's number.
-    wakers: Mutex<(u64, Vec<(u64, Arc<dyn Wake>)>)>,
+    wakers: Mutex<Wakers>,
+}
+
+/// What wakes the cores that have a channel.
+#[derive(Debug, Default)]
+struct Wakers {
+    /// The number of the next channel.
+    next: u64,
+    by_channel: Vec<(u64, Arc<dyn Wake>)>,
+}
+
+/// A rule that struck a request.
+#[derive(Clone, Copy, Debug)]
+struct Strike {
+    /// The rule's number.
+    rule: usize,
+    /// How many requests had matched it before.
+    number: u64,
+    effect: FaultEffect,
 }
 
 impl Shared {
-    /// What happens to a request, and by which rule.
-    fn strike(&self, request: &Request) -> Option<(usize, FaultEffect)> {
+    /// The rule that decides what happens to a request, if one does.
+    fn strike(&self, request: &Request) -> Option<Strike> {
         for (index, rule) in self.rules.iter().enumerate() {
             if !rule.rule.matches(request) {
                 continue;
@@ -173,7 +190,12 @@ impl Shared {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)
                 .is_ok()
             {
-                return Some((index, rule.rule.effect));
+                let effect = rule.rule.effect;
+                return Some(Strike {
+                    rule: index,
+                    number,
+                    effect,
+                });
             }
         }
         None
@@ -202,7 +224,7 @@ impl Shared {
         Prng::from_seed(stream.wrapping_add(number))
     }
 
-    fn wakers(&self) -> MutexGuard<'_, (u64, Vec<(u64, Arc<dyn Wake>)>)> {
+    fn wakers(&self) -> MutexGuard<'_, Wakers> {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -241,7 +263,7 @@ impl Fault {
             seed: options.seed,
             rules: rules.collect(),
             releases: AtomicU64::new(0),
-            wakers: Mutex::new((0, Vec::new())),
+            wakers: Mutex::new(Wakers::default()),
         };
         Ok(Self {
             inner,
@@ -252,7 +274,7 @@ impl Fault {
     /// Lets every completion go that hangs now. May be called on any thread.
     pub fn release(&self) {
         self.shared.releases.fetch_add(1, Ordering::Release);
-        for (_, waker) in &self.shared.wakers().1 {
+        for (_, waker) in &self.shared.wakers().by_channel {
             waker.wake();
         }
     }
@@ -280,9 +302,9 @@ impl Device for Fault {
         let inner = self.inner.open(driver)?;
         let waker = driver.waker();
         let mut wakers = self.shared.wakers();
-        let number = wakers.0;
-        wakers.0 += 1;
-        wakers.1.push((number, waker));
+        let number = wakers.next;
+        wakers.next += 1;
+        wakers.by_channel.push((number, waker));
         drop(wakers);
         Ok(Box::new(FaultChannel {
             inner,
@@ -291,7 +313,7 @@ impl Device for Fault {
             block_bytes: self.geometry().block_bytes,
             in_flight: InFlight::new(),
             held: Held::new(),
-            hanging: VecDeque::new(),
+            hanging: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
             releases: self.shared.releases.load(Ordering::Acquire),
             closing: false,
         }))
@@ -423,7 +445,10 @@ fn flip_bit(data: &mut IoSlice, random: u64) {
 impl Drop for FaultChannel {
     fn drop(&mut self) {
         let number = self.number;
-        self.shared.wakers().1.retain(|(other, _)| *other != number);
+        self.shared
+            .wakers()
+            .by_channel
+            .retain(|(other, _)| *other != number);
     }
 }
 
@@ -434,7 +459,7 @@ impl Channel for FaultChannel {
             return Submit::Busy(request);
         }
         let strike = self.shared.strike(&request);
-        let effect = strike.map(|(_, effect)| effect);
+        let effect = strike.map(|strike| strike.effect);
         let original = (
             request.blocks,
             request.data.as_ref().map_or(0, IoSlice::len),
@@ -447,10 +472,11 @@ impl Channel for FaultChannel {
                 data,
             });
         }
-        let struck = strike.map(|(index, _)| index);
-        let random = struck.map_or(0, |index| {
-            let number = self.shared.rules[index].struck.load(Ordering::Relaxed);
-            self.shared.random(index, number).next_u64()
+        let random = strike.map_or(0, |strike| {
+            let mut random = self.shared.random(strike.rule, strike.number);
+            // The first number decided whether the rule struck.
+            random.next_u64();
+            random.next_u64()
         });
         let note = Note {
             effect,
@@ -470,7 +496,7 @@ impl Channel for FaultChannel {
                 }
                 request.blocks = original.0;
                 request.data = request.data.map(|data| with_len(data, original.1));
-                self.shared.undo(&request, struck);
+                self.shared.undo(&request, strike.map(|strike| strike.rule));
                 Submit::Busy(request)
             }
         }

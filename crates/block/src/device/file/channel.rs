@@ -184,19 +184,8 @@ impl FileChannel {
                 }
             }
             Work::Scratch(at) => {
-                let piece = at_most(left, SCRATCH_BYTES);
-                let write = matches!(slot.operation, Operation::Write { .. });
-                if write && let Some(data) = &slot.data {
-                    copy_to_region(
-                        data,
-                        at_most(slot.done, usize::MAX),
-                        &self.scratch,
-                        at,
-                        piece,
-                    );
-                }
-                let slice = IoSlice::new(Memory::Region(self.scratch.clone()), at, piece);
-                if write {
+                let slice = fill_scratch(slot, &self.scratch, at);
+                if slot.operation.is_write() {
                     Op::Write {
                         file,
                         offset,
@@ -380,10 +369,10 @@ impl FileChannel {
     }
 
     fn close_if_idle(&mut self, cx: &mut Context<'_>) {
-        if self.closing && self.slots.is_empty() && !self.syncs.is_running() {
-            if let Some(file) = self.file.take() {
-                cx.driver.close_file(file);
-            }
+        let idle = self.slots.is_empty() && !self.syncs.is_running();
+        if let (true, true, Some(file)) = (self.closing, idle, self.file) {
+            self.file = None;
+            cx.driver.close_file(file);
         }
     }
 }
@@ -403,6 +392,15 @@ fn at_most(count: u64, limit: usize) -> usize {
     usize::try_from(count).map_or(limit, |count| count.min(limit))
 }
 
+/// The scratch memory of the request's next piece, with the piece in it where it is written.
+fn fill_scratch(slot: &Slot, scratch: &RegionHandle, at: usize) -> IoSlice {
+    let piece = at_most(slot.len - slot.done, SCRATCH_BYTES);
+    if let (true, Some(data)) = (slot.operation.is_write(), &slot.data) {
+        copy_to_region(data, at_most(slot.done, usize::MAX), scratch, at, piece);
+    }
+    IoSlice::new(Memory::Region(scratch.clone()), at, piece)
+}
+
 /// Deals with `count` bytes that an operation moved.
 fn take_piece(slot: &mut Slot, scratch: &RegionHandle, count: usize) -> Result<(), BlockError> {
     let done = at_most(slot.done, usize::MAX);
@@ -411,10 +409,11 @@ fn take_piece(slot: &mut Slot, scratch: &RegionHandle, count: usize) -> Result<(
         (Work::Scratch(at), Some(data)) if slot.operation == Operation::Read => {
             copy_from_region(scratch, at, data, done, count);
         }
-        (Work::Scratch(at), Some(data)) if slot.operation == Operation::Compare => {
-            if !equals_region(data, done, scratch, at, count) {
-                return Err(BlockError::CompareFailure);
-            }
+        (Work::Scratch(at), Some(data))
+            if slot.operation == Operation::Compare
+                && !equals_region(data, done, scratch, at, count) =>
+        {
+            return Err(BlockError::CompareFailure);
         }
         _ => {}
     }
