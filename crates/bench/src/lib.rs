@@ -1,3 +1,4 @@
 //! The load generator, the raw socket exchange that is its limit, and reports.
 
 pub mod limit;
+pub mod load;

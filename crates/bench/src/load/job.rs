@@ -1,0 +1,233 @@
+//! What one thread of the load does: an app, laid out over a device.
+
+use super::app::{Access, App, AppError};
+use super::content::Content;
+use super::limits;
+use base::{Nanos, Time};
+use block::{Capabilities, Geometry};
+use std::ops::Range;
+
+/// One thread's work. A *unit* is a request's size, and unit `n` lies `n` sizes into the device.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) access: Access,
+    pub(super) read_percent: u8,
+    pub(super) depth: u32,
+    pub(super) unit_bytes: u32,
+    pub(super) unit_blocks: u32,
+    /// The units that requests go to.
+    pub(super) span: Range<u64>,
+    /// Where a sequential thread begins.
+    pub(super) first: u64,
+    pub(super) schedule: Option<Schedule>,
+    pub(super) warmup: Nanos,
+    pub(super) measured: Nanos,
+    /// What blocks hold when the run verifies; the span is then this thread's alone.
+    pub(super) content: Option<Content>,
+    /// The units that are written once before the start.
+    pub(super) prefill: Range<u64>,
+    pub(super) seed: u64,
+    /// Whether the thread may poll before an intended start.
+    pub(super) punctual: bool,
+}
+
+/// The intended starts of one thread's requests in an open loop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schedule {
+    /// Requests per second of the whole app.
+    pub(super) rate: u64,
+    /// Threads of the app, and which of them this is.
+    pub(super) threads: u32,
+    pub(super) thread: u32,
+}
+
+impl Schedule {
+    /// When request `number` of this thread is to start: the threads take turns.
+    pub(super) fn intended(self, start: Time, number: u64) -> Time {
+        let turn = u128::from(number) * u128::from(self.threads) + u128::from(self.thread);
+        let nanos = turn * 1_000_000_000 / u128::from(self.rate);
+        start + Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// What is the same for all threads of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Common {
+    pub(super) threads: u32,
+    pub(super) warmup: Nanos,
+    pub(super) measured: Nanos,
+    pub(super) seed: u64,
+    /// What makes this run's content its own, when it verifies.
+    pub(super) nonce: Option<u64>,
+    pub(super) prefill: bool,
+    pub(super) punctual: bool,
+}
+
+/// Lays the threads of `app` out over a device; `before` threads of other apps come first.
+pub(super) fn plan(
+    app: &App,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    before: u32,
+    common: &Common,
+) -> Result<Vec<Job>, AppError> {
+    let units = check(app, geometry, capabilities, common)?;
+    (0..app.count)
+        .map(|thread| {
+            let share = part(units, before + thread, common.threads);
+            let content = common.nonce.map(|nonce| {
+                Content::new(common.seed, nonce, geometry.block_bytes)
+            });
+            let span = if content.is_some() { bounded(app, share.clone())? } else { 0..units };
+            let first = match content {
+                Some(_) => span.start,
+                None => part(units, thread, app.count).start,
+            };
+            Ok(Job {
+                access: app.access,
+                read_percent: app.read_percent,
+                depth: app.depth,
+                unit_bytes: app.block_bytes,
+                unit_blocks: app.block_bytes / geometry.block_bytes,
+                prefill: match (common.prefill, &content) {
+                    (false, _) => 0..0,
+                    (true, Some(_)) => span.clone(),
+                    (true, None) => share,
+                },
+                span,
+                first,
+                schedule: app.rate.map(|rate| Schedule { rate, threads: app.count, thread }),
+                warmup: common.warmup,
+                measured: common.measured,
+                content,
+                seed: common.seed.wrapping_add(u64::from(before + thread) << 32),
+                punctual: common.punctual,
+            })
+        })
+        .collect()
+}
+
+/// Checks the app against the device; how many units the device has.
+fn check(
+    app: &App,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    common: &Common,
+) -> Result<u64, AppError> {
+    let bytes = app.block_bytes;
+    let wrong = |remedy: String| Err(AppError::key(&app.name, format!("bs={bytes}"), remedy));
+    if !bytes.is_multiple_of(geometry.block_bytes) {
+        return wrong(format!("write a multiple of the device's {}-byte blocks", geometry.block_bytes));
+    }
+    if bytes > capabilities.max_transfer_bytes {
+        return wrong(format!("the device takes at most {}", capabilities.max_transfer_bytes));
+    }
+    let units = geometry.bytes() / u64::from(bytes);
+    if units == 0 {
+        return wrong(format!("the device has only {} bytes", geometry.bytes()));
+    }
+    if capabilities.read_only && (app.read_percent < 100 || common.prefill) {
+        let remedy = "the device is read-only; write rw=read or rw=randread, and no --prefill";
+        return Err(AppError::key(&app.name, "rw", remedy));
+    }
+    Ok(units)
+}
+
+/// Part `index` of `count` equal parts of `units`.
+fn part(units: u64, index: u32, count: u32) -> Range<u64> {
+    let at = |index: u32| {
+        let unit = u128::from(units) * u128::from(index) / u128::from(count);
+        u64::try_from(unit).expect("a part lies within the whole")
+    };
+    at(index)..at(index + 1)
+}
+
+/// What of a thread's share it can keep the content of; no two requests of it may overlap, so
+/// there must be more units than requests in flight.
+fn bounded(app: &App, share: Range<u64>) -> Result<Range<u64>, AppError> {
+    let least = 2 * u64::from(app.depth);
+    if share.end - share.start < least {
+        let remedy = format!(
+            "to verify, each thread needs a part of the device of its own with room for {least} \
+             requests; use a larger device, fewer threads, or a smaller depth"
+        );
+        return Err(AppError::key(&app.name, format!("depth={}", app.depth), remedy));
+    }
+    Ok(share.start..share.end.min(share.start + limits::VERIFY_UNITS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> (Geometry, Capabilities) {
+        let geometry = Geometry { block_bytes: 4096, blocks: 1000 };
+        let capabilities = Capabilities {
+            volatile_cache: false,
+            read_only: false,
+            thin: false,
+            max_transfer_bytes: 65_536,
+            preferred_bytes: 0,
+        };
+        (geometry, capabilities)
+    }
+
+    fn common(threads: u32, nonce: Option<u64>) -> Common {
+        Common {
+            threads,
+            warmup: Nanos::ZERO,
+            measured: Nanos::ZERO,
+            seed: 1,
+            nonce,
+            prefill: true,
+            punctual: true,
+        }
+    }
+
+    #[test]
+    fn threads_start_apart_and_prefill_the_whole_device_between_them() {
+        let (geometry, capabilities) = device();
+        let app: App = "a:rw=read,bs=8k,count=3".parse().unwrap();
+        let jobs = plan(&app, geometry, capabilities, 1, &common(4, None)).unwrap();
+        let firsts: Vec<_> = jobs.iter().map(|job| job.first).collect();
+        assert_eq!(firsts, [0, 166, 333]);
+        assert!(jobs.iter().all(|job| job.span == (0..500)));
+        let prefills: Vec<_> = jobs.iter().map(|job| job.prefill.clone()).collect();
+        assert_eq!(prefills, [125..250, 250..375, 375..500]);
+    }
+
+    #[test]
+    fn verifying_threads_share_no_unit() {
+        let (geometry, capabilities) = device();
+        let app: App = "a:rw=randrw,count=4,depth=8".parse().unwrap();
+        let jobs = plan(&app, geometry, capabilities, 0, &common(4, Some(1))).unwrap();
+        for pair in jobs.windows(2) {
+            assert_eq!(pair[0].span.end, pair[1].span.start);
+        }
+        let app: App = "a:rw=randrw,depth=501".parse().unwrap();
+        let error = plan(&app, geometry, capabilities, 0, &common(1, Some(1))).unwrap_err();
+        assert!(error.to_string().contains("depth=501"), "{error}");
+    }
+
+    #[test]
+    fn what_the_device_cannot_do_is_named() {
+        let (geometry, capabilities) = device();
+        let error = |text: &str, capabilities| {
+            let app: App = text.parse().unwrap();
+            plan(&app, geometry, capabilities, 0, &common(1, None)).unwrap_err().to_string()
+        };
+        assert!(error("a:rw=read,bs=512", capabilities).contains("4096-byte blocks"));
+        assert!(error("a:rw=read,bs=128k", capabilities).contains("at most 65536"));
+        let read_only = Capabilities { read_only: true, ..capabilities };
+        assert!(error("a:rw=rw", read_only).contains("read-only"));
+    }
+
+    #[test]
+    fn intended_starts_are_spread_evenly_over_threads() {
+        let of = |thread| Schedule { rate: 3, threads: 2, thread };
+        let starts: Vec<_> = [(0, 0), (1, 0), (0, 1), (1, 1)]
+            .map(|(thread, number)| of(thread).intended(Time(10), number).0)
+            .to_vec();
+        assert_eq!(starts, [10, 333_333_343, 666_666_676, 1_000_000_010]);
+    }
+}

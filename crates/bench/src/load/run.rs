@@ -1,0 +1,319 @@
+//! Starts the threads of a load together, and gathers what they measured.
+
+use super::app::App;
+use super::job::{Common, Job, plan};
+use super::limits;
+use super::machine::Machine;
+use super::report::{AppReport, LoadReport};
+use super::worker::{Measured, Message, Progress, Worker};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use base::units::KIB;
+use base::{Nanos, Time};
+use block::Device;
+use reactor::uring::{self, UringDriver};
+use reactor::{BufferClass, Core, Driver as _, MailboxSender, PollPolicy};
+use rustix::thread::CpuSet;
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How a load is run.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Runs before anything is measured.
+    pub warmup: Duration,
+    /// Is measured.
+    pub measured: Duration,
+    /// Whether idle threads poll.
+    pub poll: PollPolicy,
+    /// Fixes offsets, mixes and content.
+    pub seed: u64,
+    /// Gives each thread a part of the device, derives the content of every block from its
+    /// address and the write's number, and compares what is read with what was written.
+    pub verify: bool,
+    /// Writes the whole device once before the start.
+    pub prefill: bool,
+}
+
+/// An app, and the device that it loads.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What it does.
+    pub app: App,
+    /// What it does it to.
+    pub device: Arc<dyn Device>,
+}
+
+/// How far a load is, for whoever shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// What it does at the moment.
+    pub stage: Stage,
+    /// Since the start of the warm-up.
+    pub elapsed: Duration,
+    /// Requests completed so far, by all threads, since they began.
+    pub requests: u64,
+}
+
+/// What a load does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Devices are opened, and written once if that was asked for.
+    Preparing,
+    /// The load runs, and is not measured yet.
+    WarmingUp,
+    /// The load is measured.
+    Measuring,
+    /// What is in flight completes, and what was written is read back when verifying.
+    Ending,
+}
+
+enum Event {
+    Opened(usize, MailboxSender<Message>),
+    Ready,
+    Ended(usize, Result<Measured>),
+}
+
+/// How often whoever shows progress is told, and `stop` is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How far ahead of its announcement the start lies, so that every thread has heard of it.
+const START_AHEAD: Nanos = Nanos::from_millis(2);
+
+/// Runs `loads` together. `stop` ends them early with what was measured until then.
+///
+/// # Errors
+/// An app that does not fit its device; a thread that could not be pinned or set up; a device
+/// that could not be opened or read. Requests that fail later are counted, not returned.
+pub fn run(
+    loads: &[Load],
+    options: &LoadOptions,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
+    let jobs = plan_all(loads, options)?;
+    let counters: Vec<_> = jobs.iter().map(|_| Arc::new(Progress::default())).collect();
+    let (events, inbox) = channel();
+    let measured = std::thread::scope(|scope| {
+        for (thread, (load, job)) in jobs.iter().enumerate() {
+            let (load, job, poll) = (&loads[*load], job.clone(), options.poll);
+            let (events, counter) = (events.clone(), Arc::clone(&counters[thread]));
+            std::thread::Builder::new()
+                .name(format!("{}/{thread}", load.app.name))
+                .spawn_scoped(scope, move || {
+                    let name = &load.app.name;
+                    let result = run_thread(thread, load, job, poll, &events, counter)
+                        .with_context(|| format!("app \"{name}\""));
+                    // The receiver waits for every thread.
+                    let _ = events.send(Event::Ended(thread, result));
+                })
+                .context("cannot start a thread")?;
+        }
+        drop(events);
+        Conductor::new(jobs.len(), inbox, options, &counters).conduct(stop, progress)
+    })?;
+    let mut reports: Vec<Vec<Measured>> = loads.iter().map(|_| Vec::new()).collect();
+    for ((load, _), measured) in jobs.iter().zip(measured) {
+        reports[*load].push(measured);
+    }
+    let apps = loads.iter().zip(reports).map(|(Load { app, .. }, threads)| {
+        AppReport::of(&app.name, app.block_bytes, app.rate, options.verify, threads)
+    });
+    Ok(LoadReport {
+        apps: apps.collect(),
+        machine: Machine::look(),
+        interrupted: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// Every thread's job, with the number of its load.
+fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
+    ensure!(!loads.is_empty(), "there is no app; add one with --app {}", super::APP_FORM);
+    for (index, load) in loads.iter().enumerate() {
+        let name = &load.app.name;
+        let twice = loads[..index].iter().any(|other| &other.app.name == name);
+        ensure!(!twice, "app \"{name}\" is given twice; give each app a name of its own");
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let common = Common {
+        threads: loads.iter().map(|load| load.app.count).sum(),
+        warmup: options.warmup.into(),
+        measured: options.measured.into(),
+        seed: options.seed,
+        nonce: options.verify.then(|| Nanos::from(now).0),
+        prefill: options.prefill,
+        punctual: options.poll != PollPolicy::Never,
+    };
+    let mut jobs = Vec::new();
+    for (index, Load { app, device }) in loads.iter().enumerate() {
+        let before = u32::try_from(jobs.len()).expect("threads are bounded");
+        let planned = plan(app, device.geometry(), device.capabilities(), before, &common)?;
+        jobs.extend(planned.into_iter().map(|job| (index, job)));
+    }
+    Ok(jobs)
+}
+
+/// A thread of the load, from start to end.
+fn run_thread(
+    thread: usize,
+    load: &Load,
+    job: Job,
+    poll: PollPolicy,
+    events: &Sender<Event>,
+    progress: Arc<Progress>,
+) -> Result<Measured> {
+    if let Some(cpu) = load.app.cpu {
+        pin(cpu)?;
+    }
+    let mut driver = UringDriver::new(&driver_options(&job))?;
+    let channel = load.device.open(&mut driver)?;
+    let ready = events.clone();
+    let on_ready = Box::new(move || {
+        // The receiver waits for every thread.
+        let _ = ready.send(Event::Ready);
+    });
+    let pool = driver.buffers().clone();
+    let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
+    let mut core = Core::new(driver, worker, poll);
+    let _ = events.send(Event::Opened(thread, core.sender()));
+    core.run().context("io_uring failed")?;
+    core.service.into_result()
+}
+
+fn pin(cpu: u32) -> Result<()> {
+    let remedy = || format!("cpu={cpu}: choose a core that this process may use");
+    let index = cpu as usize;
+    ensure!(index < CpuSet::MAX_CPU, remedy());
+    let mut cores = CpuSet::new();
+    cores.set(index);
+    rustix::thread::sched_setaffinity(None, &cores).with_context(remedy)
+}
+
+fn driver_options(job: &Job) -> uring::Options {
+    let (bytes, depth) = (job.unit_bytes as usize, job.depth as usize);
+    let small = BufferClass { bytes: 4 * KIB, count: limits::SPARE_BUFFERS };
+    let buffers = if bytes <= small.bytes {
+        vec![BufferClass { count: small.count + depth, ..small }]
+    } else {
+        vec![small, BufferClass { bytes, count: depth + 1 }]
+    };
+    uring::Options { buffers, sockets: limits::SOCKETS, file_operations: 2 * depth }
+}
+
+/// Leads the threads of a load through their stages.
+struct Conductor<'a> {
+    inbox: Receiver<Event>,
+    counters: &'a [Arc<Progress>],
+    warmup: Duration,
+    measured: Duration,
+    mailboxes: Vec<Option<MailboxSender<Message>>>,
+    results: Vec<Option<Result<Measured>>>,
+    ready: usize,
+    ended: usize,
+    started: Option<Instant>,
+    told_to_stop: bool,
+}
+
+impl<'a> Conductor<'a> {
+    fn new(
+        threads: usize,
+        inbox: Receiver<Event>,
+        options: &LoadOptions,
+        counters: &'a [Arc<Progress>],
+    ) -> Self {
+        Self {
+            inbox,
+            counters,
+            warmup: options.warmup,
+            measured: options.measured,
+            mailboxes: (0..threads).map(|_| None).collect(),
+            results: (0..threads).map(|_| None).collect(),
+            ready: 0,
+            ended: 0,
+            started: None,
+            told_to_stop: false,
+        }
+    }
+
+    fn conduct(
+        mut self,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Vec<Measured>> {
+        while self.ended < self.results.len() {
+            match self.inbox.recv_timeout(LOOK) {
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("a thread of the load panicked"),
+            }
+            if stop.load(Ordering::Relaxed) && !self.told_to_stop {
+                self.stop();
+            }
+            progress(self.progress());
+        }
+        let results = self.results.into_iter();
+        results.map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread never ended")))).collect()
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Opened(thread, mailbox) => {
+                if self.told_to_stop {
+                    // A mailbox that is full of nothing has room.
+                    let _ = mailbox.send(Message::Stop);
+                }
+                self.mailboxes[thread] = Some(mailbox);
+            }
+            Event::Ready => {
+                self.ready += 1;
+                if self.ready == self.results.len() && !self.told_to_stop {
+                    self.started = Some(Instant::now());
+                    self.tell(Message::Start(monotonic() + START_AHEAD));
+                }
+            }
+            Event::Ended(thread, result) => {
+                // The others cannot make up for a thread that is missing.
+                if result.is_err() && !self.told_to_stop {
+                    self.stop();
+                }
+                self.results[thread] = Some(result);
+                self.mailboxes[thread] = None;
+                self.ended += 1;
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.told_to_stop = true;
+        self.tell(Message::Stop);
+    }
+
+    fn tell(&self, message: Message) {
+        for mailbox in self.mailboxes.iter().flatten() {
+            // Two messages at most are ever sent, and a mailbox has room for many.
+            let _ = mailbox.send(message);
+        }
+    }
+
+    fn progress(&self) -> LoadProgress {
+        let elapsed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        let stage = match self.started {
+            None => Stage::Preparing,
+            Some(_) if elapsed < self.warmup => Stage::WarmingUp,
+            Some(_) if elapsed < self.warmup + self.measured => Stage::Measuring,
+            Some(_) => Stage::Ending,
+        };
+        let counts = self.counters.iter().map(|counter| counter.0.load(Ordering::Relaxed));
+        LoadProgress { stage, elapsed, requests: counts.sum() }
+    }
+}
+
+/// The time of every driver's clock.
+fn monotonic() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + nanos)
+}

@@ -1,0 +1,251 @@
+//! Loads on devices in memory: good ones, and ones that lie, fail or have no room.
+
+use super::*;
+use block::device::Ram;
+use block::{
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
+    Request, Submit,
+};
+use reactor::{Context, Driver, PollPolicy};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn options() -> LoadOptions {
+    LoadOptions {
+        warmup: Duration::from_millis(5),
+        measured: Duration::from_millis(80),
+        poll: PollPolicy::Auto,
+        seed: 7,
+        verify: false,
+        prefill: false,
+    }
+}
+
+fn load(app: &str, device: impl Device + 'static) -> Load {
+    Load { app: app.parse().unwrap(), device: Arc::new(device) }
+}
+
+fn ram() -> Ram {
+    Ram::new(4 << 20, 4096).unwrap()
+}
+
+fn run_quietly(loads: &[Load], options: &LoadOptions) -> anyhow::Result<LoadReport> {
+    run(loads, options, &AtomicBool::new(false), &mut |_| {})
+}
+
+/// How a device in memory misbehaves, every so many requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quirk {
+    /// Writes are acknowledged and forgotten.
+    LosesWrites,
+    /// Reads come from the unit behind the one asked for.
+    ReadsElsewhere,
+    Fails(BlockError),
+    /// Two requests at a time and no more; they complete on the turn after.
+    HasLittleRoom,
+}
+
+#[derive(Debug)]
+struct Quirky {
+    quirk: Quirk,
+    every: u64,
+    ram: Ram,
+}
+
+#[derive(Debug)]
+struct QuirkyChannel {
+    quirk: Quirk,
+    every: u64,
+    count: u64,
+    channel: Box<dyn Channel>,
+    queued: VecDeque<Completion>,
+    rested: bool,
+}
+
+impl Device for Quirky {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(QuirkyChannel {
+            quirk: self.quirk,
+            every: self.every,
+            count: 0,
+            channel: self.ram.open(driver)?,
+            queued: VecDeque::new(),
+            rested: false,
+        }))
+    }
+}
+
+impl Channel for QuirkyChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.quirk == Quirk::HasLittleRoom {
+            if self.queued.len() == 2 {
+                return Submit::Busy(request);
+            }
+            let Submit::Done(completion) = self.channel.submit(request, cx) else {
+                panic!("memory answers at once");
+            };
+            self.queued.push_back(completion);
+            self.rested = false;
+            return Submit::Queued;
+        }
+        self.count += 1;
+        let done = |request: Request, result| {
+            Submit::Done(Completion { tag: request.tag, result, data: request.data })
+        };
+        // The first request is the probe.
+        if self.count == 1 || !self.count.is_multiple_of(self.every) {
+            return self.channel.submit(request, cx);
+        }
+        match (self.quirk, request.operation) {
+            (Quirk::Fails(error), _) => done(request, Err(error)),
+            (Quirk::LosesWrites, Operation::Write { .. }) => done(request, Ok(())),
+            (Quirk::ReadsElsewhere, Operation::Read) => {
+                let block = request.lba.0;
+                request.lba.0 = (block + u64::from(request.blocks)) % 1024;
+                self.channel.submit(request, cx)
+            }
+            _ => self.channel.submit(request, cx),
+        }
+    }
+
+    fn tick(&mut self, _: &mut Context<'_>) {
+        self.rested = true;
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        if self.rested { self.queued.pop_front() } else { None }
+    }
+
+    fn deadline(&self) -> base::Time {
+        if self.queued.is_empty() { base::Time::NEVER } else { base::Time::ZERO }
+    }
+}
+
+fn quirky(quirk: Quirk, every: u64) -> Quirky {
+    Quirky { quirk, every, ram: ram() }
+}
+
+#[test]
+fn every_pattern_runs_and_verifies_on_a_good_device() {
+    for pattern in ["read", "write", "randread", "randwrite", "rw", "randrw,mix=70"] {
+        for verify in [false, true] {
+            let app = format!("a:rw={pattern},bs=8k,depth=4,count=2");
+            let options = LoadOptions { verify, prefill: verify, ..options() };
+            let report = run_quietly(&[load(&app, ram())], &options).unwrap();
+            let app = &report.apps[0];
+            assert!(app.iops > 0.0, "{pattern}");
+            assert_eq!(app.errors, 0, "{pattern}: {:?}", app.first_error);
+            assert!(app.latency_us.p50 <= app.latency_us.max);
+            assert!((app.bytes_per_second - app.iops * 8192.0).abs() < 1.0);
+            // Everything was written by the prefill at least, and is read back at the end.
+            assert_eq!(app.verified.is_some_and(|verified| verified >= 512), verify);
+        }
+    }
+}
+
+#[test]
+fn lost_and_misplaced_data_is_found() {
+    let options = LoadOptions { verify: true, ..options() };
+    let lost = load("a:rw=randwrite,depth=4", quirky(Quirk::LosesWrites, 5));
+    let report = run_quietly(&[lost], &options).unwrap();
+    assert!(report.errors() > 0);
+    let first = report.apps[0].first_error.clone().unwrap();
+    assert!(first.starts_with("read at block"), "{first}");
+    assert!(!report.notes().is_empty());
+
+    let misplaced = load("a:rw=rw", quirky(Quirk::ReadsElsewhere, 3));
+    let options = LoadOptions { prefill: true, ..options };
+    let report = run_quietly(&[misplaced], &options).unwrap();
+    let first = report.apps[0].first_error.clone().unwrap();
+    assert!(first.contains("holds the content of block"), "{first}");
+}
+
+#[test]
+fn failures_are_counted_and_a_device_that_is_gone_ends_the_app() {
+    let failing = quirky(Quirk::Fails(BlockError::ReadFailure), 10);
+    let report = run_quietly(&[load("a:rw=randread,depth=2", failing)], &options()).unwrap();
+    assert!(report.errors() > 0 && report.apps[0].iops > 0.0);
+    assert!(report.apps[0].first_error.as_ref().unwrap().contains("unrecovered read error"));
+
+    let gone = quirky(Quirk::Fails(BlockError::Gone), 10);
+    let report = run_quietly(&[load("a:rw=randread", gone)], &options()).unwrap();
+    assert_eq!(report.errors(), 1);
+}
+
+#[test]
+fn a_device_without_room_is_asked_again() {
+    for app in ["a:rw=rw,depth=16", "a:rw=rw,depth=16,rate=20000"] {
+        let options = LoadOptions { verify: true, prefill: true, ..options() };
+        let busy = load(app, quirky(Quirk::HasLittleRoom, 1));
+        let report = run_quietly(&[busy], &options).unwrap();
+        assert_eq!(report.errors(), 0, "{:?}", report.apps[0].first_error);
+        assert!(report.apps[0].iops > 0.0);
+    }
+}
+
+#[test]
+fn an_open_loop_never_issues_ahead_of_its_schedule() {
+    let options = LoadOptions { warmup: Duration::ZERO, ..options() };
+    let app = "a:rw=randread,depth=4,count=2,rate=1000";
+    let report = run_quietly(&[load(app, ram())], &options).unwrap();
+    // 80 ms at 1,000 a second, what was due when a thread came late, and the first of each. A
+    // closed loop would do a hundred thousand.
+    let requests = report.apps[0].iops * 0.080;
+    assert!(requests > 0.0);
+    assert!(requests <= 1_000.0, "{requests}");
+    assert_eq!(report.apps[0].intended_iops, Some(1000));
+}
+
+#[test]
+fn a_load_can_be_stopped_and_says_so() {
+    let options = LoadOptions { measured: Duration::from_secs(3600), ..options() };
+    let stop = AtomicBool::new(false);
+    let loads = [load("a:rw=randread,depth=2", ram()), load("b:rw=write,rate=10", ram())];
+    let report = run(&loads, &options, &stop, &mut |progress| {
+        if progress.stage == Stage::Measuring {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let report = report.unwrap();
+    assert!(report.interrupted);
+    assert_eq!(report.apps.len(), 2);
+    assert!(report.notes()[0].contains("interrupted"));
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_the_apps_name() {
+    let error = |loads: &[Load]| format!("{:#}", run_quietly(loads, &options()).unwrap_err());
+    assert!(error(&[]).contains("there is no app"));
+    let twice = [load("a:rw=read", ram()), load("a:rw=read", ram())];
+    assert!(error(&twice).contains("given twice"));
+    let nowhere = [load("a:rw=read,cpu=1023", ram()), load("b:rw=read", ram())];
+    let text = error(&nowhere);
+    assert!(text.contains("app \"a\"") && text.contains("cpu=1023"), "{text}");
+}
+
+#[test]
+fn the_report_has_the_documented_fields() {
+    let report = run_quietly(&[load("a:rw=randread", ram())], &options()).unwrap();
+    let json = serde_json::to_value(&report).unwrap();
+    let app = &json["apps"][0];
+    for field in ["iops", "bytes_per_second", "cpu_seconds"] {
+        assert!(app[field].is_f64(), "{field}");
+    }
+    assert!(app["name"].is_string() && app["errors"].is_u64());
+    for field in ["avg", "p50", "p95", "p99", "p999", "max"] {
+        assert!(app["latency_us"][field].is_f64(), "{field}");
+    }
+    for field in ["cores", "model_name", "kernel", "congestion_control"] {
+        assert!(!json["machine"][field].is_null(), "{field}");
+    }
+    let table = report.to_string();
+    assert!(table.contains("IOPS") && table.contains("p99.9"));
+}

@@ -1,0 +1,642 @@
+//! One thread of the load: keeps requests in flight on one channel, and takes their time.
+//!
+//! The clock is read once for each batch of completions that was found together, and once more
+//! after each request that a device completes on the spot. That reading ends the requests of the
+//! batch and begins those that take their place, so a latency counts from the moment its request
+//! could be issued, with everything that this thread does for it, and no time is lost between one
+//! request and the next. With a rate, a latency begins at the intended start, whenever the request
+//! could be issued. Nothing is allocated per request.
+
+use super::app::Access;
+use super::content::Content;
+use super::job::Job;
+use super::limits;
+use anyhow::{Result, anyhow};
+use base::units::Lba;
+use base::{Nanos, Prng, Time};
+use block::{BlockError, Channel, Completion, Operation, Request, Submit};
+use hdrhistogram::Histogram;
+use reactor::{BufferPool, Context, IoSlice, Memory, Service};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a worker is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    /// The load begins at this time.
+    Start(Time),
+    /// End early.
+    Stop,
+}
+
+/// How many requests a thread has completed; on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Progress(pub(super) AtomicU64);
+
+/// What a thread measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// Latency of each request, in nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    pub(super) elapsed: Nanos,
+    pub(super) cpu: Duration,
+    /// Requests that failed or brought wrong data, during the whole run.
+    pub(super) errors: u64,
+    pub(super) first_error: Option<String>,
+    /// Requests whose data was compared with what had been written.
+    pub(super) verified: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Reads one unit, so that a connection is known to work.
+    Probe,
+    /// Writes everything once.
+    Prefill,
+    /// Waits to be told the start.
+    Ready,
+    /// Runs the load.
+    Run,
+    /// Waits for what is in flight.
+    Drain,
+    /// Reads back everything that was written.
+    Sweep,
+    /// Waits for the channel to let go.
+    Close,
+    Closed,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Slot {
+    target: Planned,
+    sequence: u32,
+    data: Option<IoSlice>,
+}
+
+/// A request that was decided on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Planned {
+    unit: u64,
+    read: bool,
+    /// Where its latency begins.
+    begins: Time,
+}
+
+/// One thread's load, as a service of its core.
+pub(super) struct Worker {
+    job: Job,
+    channel: Box<dyn Channel>,
+    phase: Phase,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pool: BufferPool,
+    random: Prng,
+    /// Where a sequential app goes next, and how many requests were planned since the start.
+    cursor: u64,
+    planned_count: u64,
+    /// Decided on, but without room so far.
+    planned: Option<Planned>,
+    blocked: bool,
+    /// The units of a prefill or sweep that are left.
+    pass: Range<u64>,
+    written: Option<Written>,
+    now: Time,
+    start: Time,
+    began: Option<(Time, Duration)>,
+    ended: Option<(Time, Duration)>,
+    stopped: bool,
+    failure: Option<BlockError>,
+    measured: Measured,
+    on_ready: Option<Box<dyn FnOnce()>>,
+    completed: u64,
+    progress: Arc<Progress>,
+}
+
+/// What a verifying thread remembers of its span.
+struct Written {
+    content: Content,
+    /// Sequence number of each unit's last acknowledged write; 0 where it is unknown.
+    sequences: Vec<u32>,
+    /// A bit for each unit that a request in flight uses.
+    busy: Vec<u64>,
+    next_sequence: u32,
+}
+
+impl Worker {
+    /// A worker on `channel`; calls `on_ready` once it could start.
+    pub(super) fn new(
+        job: Job,
+        channel: Box<dyn Channel>,
+        pool: &BufferPool,
+        progress: Arc<Progress>,
+        on_ready: Box<dyn FnOnce()>,
+    ) -> Result<Self> {
+        let mut random = Prng::from_seed(job.seed);
+        let bytes = job.unit_bytes as usize;
+        let slots = (0..job.depth)
+            .map(|_| {
+                let mut buffer = pool.take(bytes).ok_or_else(|| anyhow!("too few buffers"))?;
+                // Content that nothing below can compress or take for zeroes.
+                random.fill(&mut buffer[..bytes]);
+                let data = Some(IoSlice::from_buffer(buffer, bytes));
+                Ok(Slot { target: Planned::default(), sequence: 0, data })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let written = job.content.map(|content| {
+            let units = usize::try_from(job.span.end - job.span.start).expect("bounded by a limit");
+            Written {
+                content,
+                sequences: vec![0; units],
+                busy: vec![0; units.div_ceil(64)],
+                next_sequence: 1,
+            }
+        });
+        let latency =
+            Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, limits::LATENCY_DIGITS)?;
+        Ok(Self {
+            channel,
+            phase: Phase::Probe,
+            free: (0..job.depth).rev().collect(),
+            slots,
+            pool: pool.clone(),
+            random,
+            cursor: job.first,
+            planned_count: 0,
+            planned: None,
+            blocked: false,
+            pass: 0..0,
+            written,
+            now: Time::ZERO,
+            start: Time::NEVER,
+            began: None,
+            ended: None,
+            stopped: false,
+            failure: None,
+            measured: Measured {
+                latency,
+                elapsed: Nanos::ZERO,
+                cpu: Duration::ZERO,
+                errors: 0,
+                first_error: None,
+                verified: 0,
+            },
+            on_ready: Some(on_ready),
+            completed: 0,
+            progress,
+            job,
+        })
+    }
+
+    /// What was measured, after the end; or why nothing could be.
+    pub(super) fn into_result(mut self) -> Result<Measured> {
+        if let Some(error) = self.failure {
+            return Err(anyhow!("the device cannot be read: {error}"));
+        }
+        if let (Some((began, began_cpu)), Some((ended, ended_cpu))) = (self.began, self.ended) {
+            self.measured.elapsed = ended.since(began);
+            self.measured.cpu = ended_cpu.saturating_sub(began_cpu);
+        }
+        Ok(self.measured)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes note of the time: begins and ends measuring.
+    fn advance(&mut self, now: Time) {
+        self.now = now;
+        if self.phase != Phase::Run {
+            return;
+        }
+        if self.began.is_none() && now >= self.start + self.job.warmup {
+            self.began = Some((now, thread_cpu()));
+        }
+        if self.ended.is_none() && now >= self.end() {
+            self.ended = Some((now, thread_cpu()));
+        }
+    }
+
+    /// When measuring ends: so long after it really began, however late this thread was.
+    fn end(&self) -> Time {
+        self.began.map_or(Time::NEVER, |(began, _)| began + self.job.measured)
+    }
+
+    /// Moves from phase to phase as far as possible, and issues what the phase wants.
+    fn step(&mut self, cx: &mut Context<'_>) {
+        let mut submitted = false;
+        loop {
+            match self.phase {
+                Phase::Probe if self.stopped || self.failure.is_some() => self.close(cx),
+                Phase::Probe if self.completed > 0 => {
+                    self.pass = self.job.prefill.clone();
+                    self.phase = Phase::Prefill;
+                    continue;
+                }
+                Phase::Probe => {
+                    if self.in_flight() == 0 {
+                        let unit = self.job.span.start;
+                        self.planned = Some(Planned { unit, read: true, begins: self.now });
+                        submitted |= self.submit_planned(cx);
+                    }
+                    if self.completed > 0 {
+                        continue;
+                    }
+                }
+                Phase::Prefill | Phase::Sweep if self.stopped => self.close(cx),
+                Phase::Prefill | Phase::Sweep => {
+                    submitted |= self.issue_pass(cx);
+                    if self.pass.is_empty() && self.planned.is_none() && self.in_flight() == 0 {
+                        self.end_pass(cx);
+                        continue;
+                    }
+                }
+                Phase::Ready if self.stopped => self.close(cx),
+                Phase::Run if self.stopped || self.ended.is_some() => {
+                    self.end_run();
+                    continue;
+                }
+                Phase::Run => submitted |= self.issue_load(cx),
+                Phase::Drain if self.in_flight() == 0 => {
+                    let sweep = self.written.is_some() && !self.stopped;
+                    self.pass = if sweep { self.job.span.clone() } else { 0..0 };
+                    self.phase = Phase::Sweep;
+                    continue;
+                }
+                Phase::Close if self.channel.closed() => self.phase = Phase::Closed,
+                Phase::Ready | Phase::Drain | Phase::Close | Phase::Closed => {}
+            }
+            break;
+        }
+        if submitted {
+            self.channel.kick(cx);
+        }
+    }
+
+    fn end_pass(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Sweep {
+            self.close(cx);
+        } else {
+            self.phase = Phase::Ready;
+            if let Some(on_ready) = self.on_ready.take() {
+                on_ready();
+            }
+        }
+    }
+
+    fn end_run(&mut self) {
+        self.planned = None;
+        if self.began.is_some() && self.ended.is_none() {
+            self.ended = Some((self.now, thread_cpu()));
+        }
+        self.phase = Phase::Drain;
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.phase = Phase::Close;
+        self.channel.close(cx);
+        self.channel.kick(cx);
+        if self.channel.closed() {
+            self.phase = Phase::Closed;
+        }
+    }
+
+    /// Issues what depth, room and schedule allow. At most a depth's worth a turn, or a device
+    /// that completes on the spot would keep the turn from ending.
+    fn issue_load(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut submitted = false;
+        for _ in 0..self.slots.len() {
+            if self.free.is_empty() || self.ended.is_some() || self.stopped {
+                break;
+            }
+            if self.planned.is_none() {
+                let begins = self.next_begins();
+                if begins > self.now {
+                    break;
+                }
+                self.plan(begins);
+            } else if self.job.schedule.is_none()
+                && let Some(planned) = &mut self.planned
+            {
+                planned.begins = self.now;
+            }
+            if !self.submit_planned(cx) {
+                break;
+            }
+            submitted = true;
+        }
+        submitted
+    }
+
+    /// When the next request begins: now, or as scheduled.
+    fn next_begins(&self) -> Time {
+        match self.job.schedule {
+            None => self.now.max(self.start),
+            Some(schedule) => schedule.intended(self.start, self.planned_count),
+        }
+    }
+
+    fn plan(&mut self, begins: Time) {
+        let span = &self.job.span;
+        let mut unit = match self.job.access {
+            Access::Random => span.start + self.random.below(span.end - span.start),
+            Access::Sequential => {
+                let unit = self.cursor;
+                self.cursor = if unit + 1 < span.end { unit + 1 } else { span.start };
+                unit
+            }
+        };
+        if let Some(written) = &self.written {
+            // There are more units than requests, so this ends.
+            while written.is_busy(unit - span.start) {
+                unit = if unit + 1 < span.end { unit + 1 } else { span.start };
+            }
+        }
+        let read = self.random.chance(u64::from(self.job.read_percent), 100);
+        self.planned = Some(Planned { unit, read, begins });
+        self.planned_count += 1;
+    }
+
+    /// Issues the next requests of a prefill or a sweep.
+    fn issue_pass(&mut self, cx: &mut Context<'_>) -> bool {
+        let read = self.phase == Phase::Sweep;
+        let mut submitted = false;
+        for _ in 0..self.slots.len() {
+            if self.free.is_empty() {
+                break;
+            }
+            if self.planned.is_none() {
+                if let (true, Some(written)) = (read, &self.written) {
+                    let start = self.job.span.start;
+                    while !self.pass.is_empty() && written.sequence(self.pass.start - start) == 0 {
+                        self.pass.start += 1;
+                    }
+                }
+                let Some(unit) = self.pass.next() else {
+                    break;
+                };
+                self.planned = Some(Planned { unit, read, begins: self.now });
+            }
+            if !self.submit_planned(cx) {
+                break;
+            }
+            submitted = true;
+        }
+        submitted
+    }
+
+    /// Submits what was decided on. Whether there was room for it.
+    fn submit_planned(&mut self, cx: &mut Context<'_>) -> bool {
+        let (Some(planned), Some(index)) = (self.planned, self.free.pop()) else {
+            return false;
+        };
+        let slot = &mut self.slots[index as usize];
+        let bytes = self.job.unit_bytes as usize;
+        let data = slot.data.take();
+        let taken = || self.pool.take(bytes).map(|buffer| IoSlice::from_buffer(buffer, bytes));
+        let Some(mut data) = data.or_else(taken) else {
+            self.free.push(index);
+            self.blocked = true;
+            return false;
+        };
+        slot.target = planned;
+        if let Some(written) = &mut self.written {
+            written.set_busy(planned.unit - self.job.span.start, true);
+            if !planned.read {
+                slot.sequence = written.take_sequence();
+                let lba = planned.unit * u64::from(self.job.unit_blocks);
+                let buffer = data.bytes_mut().expect("a buffer of this pool, owned by the slice");
+                written.content.fill(lba, u64::from(slot.sequence), buffer);
+            }
+        }
+        let request = Request {
+            tag: u64::from(index),
+            operation: if planned.read {
+                Operation::Read
+            } else {
+                Operation::Write { durable: false }
+            },
+            lba: Lba(planned.unit * u64::from(self.job.unit_blocks)),
+            blocks: self.job.unit_blocks,
+            data: Some(data),
+        };
+        match self.channel.submit(request, cx) {
+            Submit::Queued => {}
+            Submit::Done(completion) => {
+                self.advance(cx.driver.now());
+                self.finish(completion);
+            }
+            Submit::Busy(request) => {
+                self.slots[index as usize].data = request.data;
+                self.free.push(index);
+                if let Some(written) = &mut self.written {
+                    written.set_busy(planned.unit - self.job.span.start, false);
+                }
+                self.blocked = true;
+                return false;
+            }
+        }
+        self.planned = None;
+        true
+    }
+
+    /// A request is over.
+    fn finish(&mut self, completion: Completion) {
+        let index = u32::try_from(completion.tag).expect("a tag is a slot's number");
+        let bytes = self.job.unit_bytes as usize;
+        let data = completion.data.and_then(|data| match data.into_memory() {
+            Memory::Buffer(buffer) => Some(IoSlice::from_buffer(buffer, bytes)),
+            Memory::Shared(_) | Memory::Region(_) => None,
+        });
+        self.free.push(index);
+        self.completed += 1;
+        self.blocked = false;
+        let slot = &mut self.slots[index as usize];
+        let (target, sequence) = (slot.target, slot.sequence);
+        let result = match (completion.result, &mut self.written) {
+            (result, None) => result.map(|()| false).map_err(|error| (error, None)),
+            (result, Some(written)) => {
+                let unit = target.unit - self.job.span.start;
+                let lba = target.unit * u64::from(self.job.unit_blocks);
+                written.set_busy(unit, false);
+                written.settle(unit, lba, target.read, sequence, result, data.as_ref())
+            }
+        };
+        slot.data = data;
+        match result {
+            Ok(compared) => self.measured.verified += u64::from(compared),
+            Err((error, detail)) => return self.failed(target, error, detail),
+        }
+        if self.began.is_some() && self.ended.is_none() {
+            let latency = self.now.since(target.begins);
+            self.measured.latency.saturating_record(latency.0);
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, target: Planned, error: BlockError, detail: Option<String>) {
+        if self.phase == Phase::Probe {
+            self.failure = Some(error);
+            return;
+        }
+        if matches!(self.phase, Phase::Close | Phase::Closed) {
+            return;
+        }
+        self.measured.errors += 1;
+        if self.measured.first_error.is_none() {
+            let what = if target.read { "read" } else { "write" };
+            let lba = target.unit * u64::from(self.job.unit_blocks);
+            let reason = detail.unwrap_or_else(|| error.to_string());
+            self.measured.first_error = Some(format!("{what} at block {lba}: {reason}"));
+        }
+        if error == BlockError::Gone {
+            // Everything else would fail the same way, as fast as this thread can ask.
+            self.stopped = true;
+        }
+    }
+}
+
+
+impl Service for Worker {
+    type Message = Message;
+
+    fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if self.channel.owns(completion.key.room) {
+            self.channel.complete(completion, cx);
+        }
+    }
+
+    fn message(&mut self, message: Message, _: &mut Context<'_>) {
+        match message {
+            Message::Start(start) if self.phase == Phase::Ready => {
+                self.start = start;
+                self.phase = Phase::Run;
+            }
+            Message::Start(_) => {}
+            Message::Stop => self.stopped = true,
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.channel.tick(cx);
+        self.advance(cx.now);
+        if let Some(first) = self.channel.reap() {
+            self.advance(cx.driver.now());
+            self.finish(first);
+            while let Some(completion) = self.channel.reap() {
+                self.finish(completion);
+            }
+        }
+        self.blocked = false;
+        self.step(cx);
+        if self.progress.0.load(Ordering::Relaxed) != self.completed {
+            self.progress.0.store(self.completed, Ordering::Relaxed);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let room = !self.free.is_empty();
+        let work = match self.phase {
+            Phase::Probe | Phase::Prefill | Phase::Run | Phase::Sweep if self.blocked => {
+                // A completion will make room; without any in flight, only time will.
+                let retry = self.now + limits::BUSY_RETRY;
+                if self.in_flight() == 0 { retry } else { Time::NEVER }
+            }
+            Phase::Prefill | Phase::Sweep if room && !self.pass.is_empty() => Time::ZERO,
+            Phase::Run if room => self.punctual(self.next_begins()),
+            _ => Time::NEVER,
+        };
+        let phase = match self.phase {
+            Phase::Run if self.began.is_none() => self.start + self.job.warmup,
+            Phase::Run => self.end(),
+            _ => Time::NEVER,
+        };
+        work.min(phase).min(self.channel.deadline())
+    }
+
+    fn finished(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+}
+
+impl Worker {
+    /// When to be awake for something that begins at `begins`.
+    fn punctual(&self, begins: Time) -> Time {
+        if self.job.punctual { begins - limits::PUNCTUALITY } else { begins }
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("phase", &self.phase)
+            .field("in_flight", &self.in_flight())
+            .field("completed", &self.completed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Written {
+    fn index(unit: u64) -> usize {
+        usize::try_from(unit).expect("a span is bounded by a limit")
+    }
+
+    fn sequence(&self, unit: u64) -> u32 {
+        self.sequences[Self::index(unit)]
+    }
+
+    fn is_busy(&self, unit: u64) -> bool {
+        self.busy[Self::index(unit / 64)] >> (unit % 64) & 1 == 1
+    }
+
+    fn set_busy(&mut self, unit: u64, busy: bool) {
+        let word = &mut self.busy[Self::index(unit / 64)];
+        let bit = 1 << (unit % 64);
+        if busy { *word |= bit } else { *word &= !bit }
+    }
+
+    fn take_sequence(&mut self) -> u32 {
+        let sequence = self.next_sequence;
+        self.next_sequence = sequence.checked_add(1).unwrap_or(1);
+        sequence
+    }
+
+    /// Takes note of a write, or compares a read. Whether anything was compared.
+    fn settle(
+        &mut self,
+        unit: u64,
+        lba: u64,
+        read: bool,
+        sequence: u32,
+        result: Result<(), BlockError>,
+        data: Option<&IoSlice>,
+    ) -> Result<bool, (BlockError, Option<String>)> {
+        let known = &mut self.sequences[Self::index(unit)];
+        if !read {
+            // After a failed write the unit may hold either content: it is not looked at again.
+            *known = if result.is_ok() { sequence } else { 0 };
+        }
+        result.map_err(|error| (error, None))?;
+        if !read || *known == 0 {
+            return Ok(false);
+        }
+        let Some(bytes) = data.and_then(IoSlice::bytes) else {
+            return Err((BlockError::Internal, Some("the read's data did not come back".into())));
+        };
+        let checked = self.content.check(lba, u64::from(*known), bytes);
+        checked.map(|()| true).map_err(|(lba, difference)| {
+            (BlockError::Corrupt, Some(format!("block {lba} {difference}")))
+        })
+    }
+}
+
+/// CPU time of the calling thread, user and system.
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
