@@ -1,1 +1,29 @@
 //! The NVMe/TCP target: subsystems, controllers, discovery, and the connections of a core.
+//!
+//! [`Target`] is what a control plane holds: it makes and changes subsystems, namespaces and
+//! listeners while I/O runs. [`PollGroup`] is a core's part of it, a service for
+//! [`reactor::Core`]; the [`RunningTarget`] starts one on each core of a machine.
+
+mod controller;
+mod core;
+mod discovery;
+mod io;
+pub mod limits;
+mod namespace;
+mod pause;
+mod poll_group;
+mod qpair;
+mod registry;
+mod request;
+pub mod stats;
+mod subsystem;
+pub mod target;
+mod tcp;
+
+pub use limits::{Limits, LimitsError};
+pub use namespace::NamespaceOptions;
+pub use poll_group::{Message, PollGroup};
+pub use registry::{ControllerKind, Referral};
+pub use stats::{CoreStats, NamespaceStats};
+pub use subsystem::{SubsystemOptions, serial_of};
+pub use target::{RunningTarget, Target, TargetError, TargetOptions};

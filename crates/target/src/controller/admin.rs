@@ -1,0 +1,95 @@
+//! Admin commands: who carries out which. `[NVMe Base 2.0 §5]`
+
+use crate::controller::{Controller, Reply, features, identify, log_pages};
+use crate::core::{Action, CoreState};
+use crate::io;
+use crate::request::Ticket;
+use crate::tcp::connection::Connection;
+use crate::tcp::transfer;
+use reactor::Context;
+use wire::nvme::admin::ABORT_NOT_ABORTED;
+use wire::nvme::{Abort, AdminCommand, Command, Status};
+
+/// Carries out one admin command.
+pub(crate) fn execute(
+    controller: &mut Controller,
+    connection: &mut Connection,
+    slot: u16,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Reply, Status> {
+    let parsed = AdminCommand::parse(command)?;
+    // [NVMe Base 2.0 §3.5.3]: before CC.EN only Fabrics commands are processed. A discovery
+    // controller serves some hosts that never enable it.
+    if !controller.status.ready() && !controller.is_discovery() {
+        return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+    }
+    let entry = connection.qpair.slot(slot);
+    let data = entry
+        .data
+        .as_mut()
+        .and_then(|data| data.bytes_mut())
+        .unwrap_or_default();
+    match parsed {
+        AdminCommand::Identify(identify) => identify::execute(controller, &identify, data, core),
+        AdminCommand::GetLogPage(get) => log_pages::execute(controller, &get, data, core),
+        AdminCommand::GetFeatures(get) => features::get(controller, &get, data, core, cx.now),
+        AdminCommand::SetFeatures(set) => {
+            let reply = features::set(controller, &set, data, core, cx.now);
+            connection.arm(core, controller.keep_alive.deadline());
+            reply
+        }
+        AdminCommand::Abort(abort) => abort_command(controller, connection, slot, abort, core, cx),
+        AdminCommand::AsyncEventRequest => {
+            let cid = command.cid();
+            controller.events.request(cid)?;
+            // It waits in the controller, without a slot and without being part of a drain.
+            connection.qpair.give_back(slot);
+            if let Some((cid, event)) = controller.events.next() {
+                let result = u64::from(event.to_dword());
+                transfer::respond(connection, cid, Status::SUCCESS, result, core, cx);
+            }
+            Ok(Reply::Taken)
+        }
+        AdminCommand::KeepAlive => {
+            controller.keep_alive.restart(cx.now);
+            Ok(Reply::Bare(0))
+        }
+    }
+}
+
+/// Abort. `[NVMe Base 2.0 §5.1]`
+fn abort_command(
+    controller: &mut Controller,
+    connection: &mut Connection,
+    slot: u16,
+    abort: Abort,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Reply, Status> {
+    if abort.sq_id == 0 {
+        if controller.events.abort(abort.cid) {
+            let status = Status::ABORTED_BY_REQUEST;
+            transfer::respond(connection, abort.cid, status, 0, core, cx);
+            return Ok(Reply::Bare(0));
+        }
+        let aborted = io::abort(connection, abort.cid, core, cx);
+        let result = if aborted { 0 } else { ABORT_NOT_ABORTED };
+        return Ok(Reply::Bare(u64::from(result)));
+    }
+    let queue = controller.shared.queues().places.get(&abort.sq_id).copied();
+    let Some(queue) = queue else {
+        return Ok(Reply::Bare(u64::from(ABORT_NOT_ABORTED)));
+    };
+    let asker = Ticket {
+        connection: connection.key,
+        slot,
+    };
+    core.actions.push(Action::Abort {
+        queue,
+        cid: abort.cid,
+        asker,
+    });
+    Ok(Reply::Later)
+}

@@ -1,0 +1,166 @@
+//! Asynchronous events: what happened, for hosts that asked to be told. `[NVMe Base 2.0 §5.2]`
+//!
+//! A notice is sent once; the same notice comes again only after the host has read the log page
+//! that goes with it, so that a busy control plane cannot flood a host.
+
+use crate::core::CoreState;
+use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
+use crate::tcp::connection::{Connection, Owner};
+use crate::tcp::transfer;
+use reactor::Context;
+use std::collections::{BTreeSet, VecDeque};
+use wire::nvme::feature::AsyncEventConfiguration;
+use wire::nvme::log_page::LogPageId;
+use wire::nvme::{AsyncEvent, Status};
+
+/// What we tell hosts about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// A namespace came, went, or changed its size.
+    Namespace(u32),
+    /// The discovery log page changed.
+    Discovery,
+}
+
+const NAMESPACE: u8 = 1 << 0;
+const DISCOVERY: u8 = 1 << 1;
+
+/// The events of one controller.
+#[derive(Debug, Default)]
+pub(crate) struct AsyncEvents {
+    pub(crate) configuration: AsyncEventConfiguration,
+    requests: VecDeque<u16>,
+    /// Notices that happened and were not sent.
+    pending: u8,
+    /// Notices that were sent and whose log page was not read since.
+    masked: u8,
+    changed: BTreeSet<u32>,
+}
+
+impl AsyncEvents {
+    /// Asynchronous Event Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Takes an Asynchronous Event Request.
+    pub(crate) fn request(&mut self, cid: u16) -> Result<(), Status> {
+        if self.requests.len() >= ASYNC_EVENT_REQUESTS_MAX {
+            return Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr());
+        }
+        self.requests.push_back(cid);
+        Ok(())
+    }
+
+    /// Takes an Asynchronous Event Request back.
+    pub(crate) fn abort(&mut self, cid: u16) -> bool {
+        let before = self.requests.len();
+        self.requests.retain(|&other| other != cid);
+        self.requests.len() < before
+    }
+
+    /// Whether an Asynchronous Event Request has this identifier.
+    pub(crate) fn has(&self, cid: u16) -> bool {
+        self.requests.contains(&cid)
+    }
+
+    /// Something happened.
+    pub(crate) fn raise(&mut self, notice: Notice) {
+        let (bit, wanted) = match notice {
+            Notice::Namespace(nsid) => {
+                self.changed.insert(nsid);
+                (NAMESPACE, AsyncEventConfiguration::NAMESPACE_ATTRIBUTE)
+            }
+            Notice::Discovery => (DISCOVERY, AsyncEventConfiguration::DISCOVERY_LOG_CHANGE),
+        };
+        if self.configuration.contains(wanted) {
+            self.pending |= bit;
+        }
+    }
+
+    /// The next event to send, and the request that it answers.
+    pub(crate) fn next(&mut self) -> Option<(u16, AsyncEvent)> {
+        let ready = self.pending & !self.masked;
+        let (bit, event) = match ready {
+            0 => return None,
+            _ if ready & NAMESPACE != 0 => (NAMESPACE, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED),
+            _ => (DISCOVERY, AsyncEvent::DISCOVERY_LOG_CHANGE),
+        };
+        let cid = self.requests.pop_front()?;
+        self.pending &= !bit;
+        self.masked |= bit;
+        Some((cid, event))
+    }
+
+    /// The host read a log page, and does not ask to keep the event back.
+    pub(crate) fn page_read(&mut self, page: LogPageId) {
+        match page {
+            LogPageId::CHANGED_NAMESPACES => {
+                self.masked &= !NAMESPACE;
+                self.changed.clear();
+            }
+            LogPageId::DISCOVERY => self.masked &= !DISCOVERY,
+            _ => {}
+        }
+    }
+
+    /// The namespaces that changed since the host last read of them.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = u32> + '_ {
+        self.changed.iter().copied()
+    }
+}
+
+/// Answers Asynchronous Event Requests with what is to be told.
+pub(crate) fn deliver(connection: &mut Connection, core: &mut CoreState, cx: &mut Context<'_>) {
+    while connection.answers()
+        && let Owner::Admin(controller) = &mut connection.owner
+        && let Some((cid, event)) = controller.events.next()
+    {
+        let result = u64::from(event.to_dword());
+        transfer::respond(connection, cid, Status::SUCCESS, result, core, cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_comes_once_until_its_page_is_read() {
+        let mut events = AsyncEvents {
+            configuration: AsyncEventConfiguration::NAMESPACE_ATTRIBUTE,
+            ..AsyncEvents::default()
+        };
+        for cid in 0..2 {
+            assert_eq!(events.request(cid), Ok(()));
+        }
+        events.raise(Notice::Namespace(3));
+        events.raise(Notice::Discovery);
+        let told = Some((0, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED));
+        assert_eq!(events.next(), told);
+        events.raise(Notice::Namespace(4));
+        assert_eq!(events.next(), None);
+        assert_eq!(events.changed().collect::<Vec<_>>(), [3, 4]);
+        events.page_read(LogPageId::CHANGED_NAMESPACES);
+        assert_eq!(
+            events.next(),
+            Some((1, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED))
+        );
+        assert_eq!(events.waiting(), 0);
+    }
+
+    #[test]
+    fn requests_are_limited_and_can_be_taken_back() {
+        let mut events = AsyncEvents::default();
+        for cid in 0..4 {
+            assert_eq!(events.request(cid), Ok(()));
+        }
+        assert_eq!(
+            events.request(9),
+            Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr())
+        );
+        assert!(events.abort(2));
+        assert!(!events.abort(2));
+        assert!(events.has(3));
+    }
+}

@@ -1,0 +1,389 @@
+//! Fabrics commands: Connect, properties, Disconnect. `[NVMe Base 2.0 §6]`
+
+use crate::controller::keep_alive::KeepAlive;
+use crate::controller::{Controller, Reply, async_events::AsyncEvents, features::Features};
+use crate::core::{Action, CoreState};
+use crate::registry::{ControllerKind, Place, SharedController};
+use crate::subsystem::Subsystem;
+use crate::tcp::connection::{Connection, Owner, State};
+use base::Time;
+use reactor::Context;
+use std::sync::Arc;
+use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus, Version};
+use wire::fabrics::{
+    Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter, Property, PropertyGet,
+    PropertySet,
+};
+use wire::nvme::{Command, Status};
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+
+/// CAP.TO in units of 500 ms. A controller is ready at once; hosts take 0 for no time at all.
+const READY_TIMEOUT_500_MS: u8 = 15;
+
+/// Least SQSIZE of an admin queue: 32 entries. `[NVMe Base 2.0 §6.3]`
+const ADMIN_SQSIZE_MIN: u16 = 31;
+
+/// Carries out one Fabrics command.
+pub(crate) fn execute(
+    connection: &mut Connection,
+    slot: u16,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Reply, Status> {
+    match FabricsCommand::parse(command)? {
+        FabricsCommand::Connect(connect) => {
+            let entry = connection.qpair.slot(slot);
+            let data = entry
+                .data
+                .as_ref()
+                .and_then(|data| data.bytes())
+                .unwrap_or_default();
+            let data = ConnectData::parse_prefix(data)
+                .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+            if connection.state != State::Fresh {
+                return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+            }
+            let outcome = if connect.queue_id == 0 {
+                connect_admin(connection, &connect, &data, core, cx.now)
+            } else {
+                connect_io(connection, &connect, &data, core)
+            };
+            match outcome {
+                Ok(cntlid) => {
+                    let response = ConnectResponse {
+                        cntlid,
+                        authentication: 0,
+                    };
+                    Ok(Reply::Bare(u64::from(response.to_dword())))
+                }
+                Err(refusal) => {
+                    if let Some(suppressed) = core.log_budget.allow(cx.now) {
+                        let (peer, status) = (connection.peer, refusal.status);
+                        tracing::info!(%peer, %status, suppressed, "refused a Connect");
+                    }
+                    connection.qpair.slot(slot).result = u64::from(refusal.result);
+                    Err(refusal.status)
+                }
+            }
+        }
+        FabricsCommand::PropertyGet(get) => {
+            let Owner::Admin(controller) = &connection.owner else {
+                return Err(Status::INVALID_FIELD.with_dnr());
+            };
+            property_get(controller, &get, core).map(Reply::Bare)
+        }
+        FabricsCommand::PropertySet(set) => {
+            let Owner::Admin(controller) = &mut connection.owner else {
+                return Err(Status::INVALID_FIELD.with_dnr());
+            };
+            property_set(controller, &set, core, cx.now).map(|()| Reply::Bare(0))
+        }
+        FabricsCommand::Disconnect(disconnect) => {
+            if disconnect.record_format != 0 {
+                return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
+            }
+            if !matches!(connection.owner, Owner::Io(_)) {
+                return Err(Status::INVALID_QUEUE_TYPE.with_dnr());
+            }
+            // The commands under way are answered, this one last; then the connection closes.
+            connection.drain(core, cx);
+            Ok(Reply::Bare(0))
+        }
+    }
+}
+
+/// Why a Connect is refused.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    status: Status,
+    /// Dword 0: the offending parameter.
+    result: u32,
+}
+
+impl Refusal {
+    const fn of(status: Status) -> Self {
+        Self {
+            status: status.with_dnr(),
+            result: 0,
+        }
+    }
+
+    const fn in_command(offset: u16) -> Self {
+        let result = InvalidParameter::in_command(offset).to_dword();
+        Self {
+            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
+            result,
+        }
+    }
+
+    const fn in_data(offset: u16) -> Self {
+        let result = InvalidParameter::in_data(offset).to_dword();
+        Self {
+            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
+            result,
+        }
+    }
+}
+
+/// Connect of an admin queue: makes a controller.
+fn connect_admin(
+    connection: &mut Connection,
+    connect: &Connect,
+    data: &ConnectData,
+    core: &mut CoreState,
+    now: Time,
+) -> Result<u16, Refusal> {
+    if connect.record_format != 0 {
+        return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
+    }
+    if connect.sq_size < ADMIN_SQSIZE_MIN || connect.sq_size >= core.limits.queue_entries.max(32) {
+        return Err(Refusal::in_command(Connect::SQSIZE_OFFSET));
+    }
+    if data.cntlid != ConnectData::CNTLID_DYNAMIC {
+        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    }
+    let host = data
+        .hostnqn()
+        .map_err(|_| Refusal::in_data(ConnectData::HOSTNQN_OFFSET))?;
+    if data.host_id == [0; 16] {
+        return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
+    }
+    let name = data
+        .subnqn()
+        .map_err(|_| Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
+    let subsystem = if name.is_discovery() {
+        None
+    } else {
+        let found = core.shared.subsystem(name.as_str());
+        let found = found.ok_or(Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
+        if !found.allows(host.as_str()) {
+            return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+        }
+        Some(found)
+    };
+    let kind = if subsystem.is_some() {
+        ControllerKind::Io
+    } else {
+        ControllerKind::Discovery
+    };
+    let index = subsystem_index(subsystem.as_ref(), core)?;
+    let host = (host.as_str().to_owned(), data.host_id);
+    let (peer, granted) = (connection.peer, core.limits.io_queues);
+    let make = |id| SharedController::new(id, kind, subsystem, host, peer, granted);
+    let limit = core.limits.controllers;
+    let shared = core.shared.controllers().insert(limit, make);
+    // Without DNR: the host may find room later.
+    let busy = Refusal {
+        status: Status::CONNECT_CONTROLLER_BUSY,
+        result: 0,
+    };
+    let shared = shared.ok_or(busy)?;
+    let id = shared.id;
+    let controller = Controller {
+        shared,
+        configuration: Configuration::default(),
+        status: ControllerStatus::default(),
+        keep_alive: KeepAlive::new(connect.keep_alive_timeout_ms, now),
+        features: Features::default(),
+        events: AsyncEvents::default(),
+    };
+    connection.arm(core, controller.keep_alive.deadline());
+    connection.owner = Owner::Admin(Box::new(controller));
+    connection.subsystem = index;
+    settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
+    Ok(id)
+}
+
+/// Where this core keeps a subsystem. A core that does not know it yet asks the host to come again.
+fn subsystem_index(subsystem: Option<&Arc<Subsystem>>, core: &CoreState) -> Result<u32, Refusal> {
+    let Some(subsystem) = subsystem else {
+        return Ok(u32::MAX);
+    };
+    let known = core
+        .subsystems
+        .get(subsystem.index as usize)
+        .and_then(Option::as_ref);
+    if known.is_some_and(|known| known.removing.is_none()) {
+        Ok(subsystem.index)
+    } else {
+        Err(Refusal {
+            status: Status::CONNECT_CONTROLLER_BUSY,
+            result: 0,
+        })
+    }
+}
+
+/// Connect of an I/O queue: joins a controller, which may live on another core.
+fn connect_io(
+    connection: &mut Connection,
+    connect: &Connect,
+    data: &ConnectData,
+    core: &mut CoreState,
+) -> Result<u16, Refusal> {
+    if connect.record_format != 0 {
+        return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
+    }
+    if connect.sq_size == 0 || connect.sq_size >= core.limits.queue_entries {
+        return Err(Refusal::in_command(Connect::SQSIZE_OFFSET));
+    }
+    let controller = core.shared.controllers().get(data.cntlid).cloned();
+    let controller = controller.ok_or(Refusal::in_data(ConnectData::CNTLID_OFFSET))?;
+    let host = data
+        .hostnqn()
+        .map_err(|_| Refusal::in_data(ConnectData::HOSTNQN_OFFSET))?;
+    if host.as_str() != controller.host_nqn {
+        return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
+    }
+    if data.host_id != controller.host_id {
+        return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
+    }
+    let Some(subsystem) = controller.subsystem.clone() else {
+        // [NVMe Base 2.0 §3.1.2.3]: a discovery controller has no I/O queues.
+        return Err(Refusal::in_command(Connect::QID_OFFSET));
+    };
+    let name = data
+        .subnqn()
+        .map_err(|_| Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
+    if name.as_str() != subsystem.nqn {
+        return Err(Refusal::in_data(ConnectData::SUBNQN_OFFSET));
+    }
+    if !subsystem.allows(host.as_str()) {
+        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+    }
+    let index = subsystem_index(Some(&subsystem), core)?;
+    let mut queues = controller.queues();
+    if queues.dead {
+        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    }
+    if !queues.ready {
+        return Err(Refusal::of(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    if connect.queue_id > queues.granted {
+        return Err(Refusal::in_command(Connect::QID_OFFSET));
+    }
+    if queues.places.contains_key(&connect.queue_id) {
+        return Err(Refusal::in_command(Connect::QID_OFFSET));
+    }
+    let place = Place {
+        core: core.index,
+        connection: connection.key,
+    };
+    queues.places.insert(connect.queue_id, place);
+    drop(queues);
+    let id = controller.id;
+    connection.owner = Owner::Io(controller);
+    connection.subsystem = index;
+    settle(connection, connect, core.limits.in_capsule_bytes, core);
+    Ok(id)
+}
+
+/// The queue pair is connected.
+fn settle(
+    connection: &mut Connection,
+    connect: &Connect,
+    capsule_data_bytes: u32,
+    core: &mut CoreState,
+) {
+    let entries = u32::from(connect.sq_size) + 1;
+    let flow_control = !connect.attributes.disables_sq_flow_control();
+    connection
+        .qpair
+        .connect(connect.queue_id, entries, flow_control);
+    connection.go_live(capsule_data_bytes, core);
+}
+
+/// CAP of our controllers.
+fn capabilities(controller: &Controller, core: &CoreState) -> Capabilities {
+    let command_sets = if controller.is_discovery() {
+        Capabilities::CSS_NVM
+    } else {
+        Capabilities::CSS_NVM | Capabilities::CSS_COMMAND_SETS
+    };
+    Capabilities {
+        max_queue_entries: core.limits.queue_entries - 1,
+        contiguous_queues: true,
+        arbitration: 0,
+        timeout: READY_TIMEOUT_500_MS,
+        subsystem_reset: false,
+        command_sets,
+        page_shift_min: 0,
+        page_shift_max: 0,
+        ready_modes: Capabilities::CRMS_WITH_MEDIA,
+    }
+}
+
+fn property_get(
+    controller: &Controller,
+    get: &PropertyGet,
+    core: &CoreState,
+) -> Result<u64, Status> {
+    let size = get
+        .property
+        .size()
+        .ok_or(Status::INVALID_FIELD.with_dnr())?;
+    if size != get.size {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    Ok(match get.property {
+        Property::CAP => capabilities(controller, core).to_bits(),
+        Property::VS => u64::from(Version::V2_0.0),
+        Property::CC => u64::from(controller.configuration.0),
+        Property::CSTS => u64::from(controller.status.0),
+        Property::CRTO => u64::from(READY_TIMEOUT_500_MS),
+        _ => return Err(Status::INVALID_FIELD.with_dnr()),
+    })
+}
+
+/// Property Set: only CC can be set. `[NVMe Base 2.0 §3.1.3.5]`
+fn property_set(
+    controller: &mut Controller,
+    set: &PropertySet,
+    core: &mut CoreState,
+    now: Time,
+) -> Result<(), Status> {
+    if set.property != Property::CC || set.property.size() != Some(set.size) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let value = u32::try_from(set.value & 0xffff_ffff).expect("masked to 32 bits");
+    let wanted = Configuration(value);
+    let was = controller.configuration;
+    if wanted.shutdown() != 0 && was.shutdown() == 0 {
+        // Nothing volatile is ours: what a device has cached is the host's to flush.
+        controller.status = controller.status.with(ControllerStatus::SHUTDOWN_COMPLETE);
+        controller.shared.queues().ready = false;
+    }
+    if wanted.enabled() && !was.enabled() {
+        if !is_supported(wanted, controller.is_discovery()) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        controller.status = ControllerStatus::READY;
+        controller.keep_alive.restart(now);
+        controller.shared.queues().ready = true;
+    }
+    if !wanted.enabled() && was.enabled() {
+        // A reset: I/O queues end, settings return to their defaults. [NVMe Base 2.0 §3.7.2]
+        controller.status = ControllerStatus(controller.status.0 & !ControllerStatus::READY.0);
+        controller.features = Features::default();
+        controller.events = AsyncEvents::default();
+        let mut queues = controller.shared.queues();
+        queues.ready = false;
+        queues.granted = core.limits.io_queues;
+        drop(queues);
+        core.actions
+            .push(Action::EndQueues(Arc::clone(&controller.shared)));
+    }
+    controller.configuration = wanted;
+    Ok(())
+}
+
+/// Whether CC asks for what we have: 64-byte commands, 16-byte completions, 4 KiB pages, round
+/// robin. Discovery hosts leave the entry sizes zero.
+fn is_supported(wanted: Configuration, discovery: bool) -> bool {
+    let sizes = (wanted.sq_entry_shift(), wanted.cq_entry_shift());
+    let entries = sizes == (6, 4) || (discovery && sizes == (0, 0));
+    entries
+        && wanted.page_shift() == 0
+        && wanted.arbitration() == 0
+        && matches!(wanted.command_set(), 0b000 | 0b110)
+}

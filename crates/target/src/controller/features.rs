@@ -1,0 +1,235 @@
+//! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
+
+use crate::controller::keep_alive::KeepAlive;
+use crate::controller::{Controller, Reply};
+use crate::core::CoreState;
+use base::Time;
+use wire::nvme::feature::{
+    AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,
+    HOST_IDENTIFIER_EXTENDED, NumberOfQueues, VOLATILE_WRITE_CACHE_ENABLE,
+};
+use wire::nvme::{GetFeatures, SetFeatures, Status};
+
+/// The values of the features that are only kept: a host may set and read them back, and nothing
+/// here depends on them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Features {
+    arbitration: u32,
+    power_management: u32,
+    /// Thresholds of the composite temperature: over and under, kelvin.
+    temperature: [u32; 2],
+    error_recovery: u32,
+    volatile_write_cache: u32,
+    write_atomicity: u32,
+    /// Timestamp in milliseconds, and when it was set.
+    timestamp: Option<(u64, Time)>,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            arbitration: 0,
+            power_management: 0,
+            temperature: [343, 0],
+            error_recovery: 0,
+            volatile_write_cache: VOLATILE_WRITE_CACHE_ENABLE,
+            write_atomicity: 0,
+            timestamp: None,
+        }
+    }
+}
+
+const INVALID: Status = Status::INVALID_FIELD.with_dnr();
+
+/// Bits of a temperature threshold's dword: which sensor, and whether over or under.
+const THRESHOLD_SENSOR_SHIFT: u32 = 16;
+const THRESHOLD_TYPE_SHIFT: u32 = 20;
+
+/// Which of the two thresholds a dword means; only the composite temperature has any.
+fn threshold(dword: u32) -> Result<usize, Status> {
+    let sensor = (dword >> THRESHOLD_SENSOR_SHIFT) & 0xf;
+    let kind = (dword >> THRESHOLD_TYPE_SHIFT) & 0b11;
+    match (sensor, kind) {
+        (0 | 0xf, 0) => Ok(0),
+        (0 | 0xf, 1) => Ok(1),
+        _ => Err(INVALID),
+    }
+}
+
+/// Whether a discovery controller has the feature.
+fn for_discovery(feature: FeatureId) -> bool {
+    matches!(
+        feature,
+        FeatureId::ASYNC_EVENT_CONFIGURATION
+            | FeatureId::KEEP_ALIVE_TIMER
+            | FeatureId::HOST_IDENTIFIER
+    )
+}
+
+/// Whether any namespace has a volatile write cache.
+fn has_cache(controller: &Controller) -> bool {
+    let namespaces = controller.shared.subsystem.as_ref().map(|s| s.namespaces());
+    let mut namespaces = namespaces.iter().flatten();
+    namespaces.any(|namespace| namespace.options.device.capabilities().volatile_cache)
+}
+
+/// Get Features.
+pub(crate) fn get(
+    controller: &Controller,
+    get: &GetFeatures,
+    data: &mut [u8],
+    core: &CoreState,
+    now: Time,
+) -> Result<Reply, Status> {
+    if controller.is_discovery() && !for_discovery(get.feature) {
+        return Err(INVALID);
+    }
+    let features = match get.select {
+        FeatureSelect::CURRENT => controller.features,
+        FeatureSelect::DEFAULT | FeatureSelect::SAVED => Features::default(),
+        FeatureSelect::CAPABILITIES => return capabilities(controller, get.feature),
+        _ => return Err(INVALID),
+    };
+    let current = get.select == FeatureSelect::CURRENT;
+    let value = match get.feature {
+        FeatureId::ARBITRATION => features.arbitration,
+        FeatureId::POWER_MANAGEMENT => features.power_management,
+        FeatureId::TEMPERATURE_THRESHOLD => features.temperature[threshold(get.dword11)?],
+        FeatureId::ERROR_RECOVERY => features.error_recovery,
+        FeatureId::VOLATILE_WRITE_CACHE if has_cache(controller) => features.volatile_write_cache,
+        FeatureId::NUMBER_OF_QUEUES => {
+            let granted = if current {
+                controller.shared.queues().granted
+            } else {
+                core.limits.io_queues
+            };
+            NumberOfQueues::of(granted).to_dword()
+        }
+        FeatureId::WRITE_ATOMICITY => features.write_atomicity,
+        FeatureId::ASYNC_EVENT_CONFIGURATION if current => controller.events.configuration.0,
+        FeatureId::ASYNC_EVENT_CONFIGURATION => 0,
+        FeatureId::KEEP_ALIVE_TIMER if current => controller.keep_alive.timeout_ms,
+        FeatureId::KEEP_ALIVE_TIMER => 0,
+        FeatureId::TIMESTAMP => return timestamp(&features, data, now),
+        FeatureId::HOST_IDENTIFIER => {
+            // [NVMe Base 2.0 §5.27.1.25]: over fabrics it always has 128 bits.
+            if get.dword11 & HOST_IDENTIFIER_EXTENDED == 0 {
+                return Err(INVALID);
+            }
+            let place = data
+                .get_mut(..16)
+                .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+            place.copy_from_slice(&controller.shared.host_id);
+            return Ok(Reply::Done(0));
+        }
+        _ => return Err(INVALID),
+    };
+    Ok(Reply::Bare(u64::from(value)))
+}
+
+/// What can be done with a feature: none of ours is saved over a reset.
+fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
+    let changeable = match feature {
+        FeatureId::HOST_IDENTIFIER => 0,
+        FeatureId::VOLATILE_WRITE_CACHE if !has_cache(controller) => return Err(INVALID),
+        FeatureId::ARBITRATION
+        | FeatureId::POWER_MANAGEMENT
+        | FeatureId::TEMPERATURE_THRESHOLD
+        | FeatureId::ERROR_RECOVERY
+        | FeatureId::VOLATILE_WRITE_CACHE
+        | FeatureId::NUMBER_OF_QUEUES
+        | FeatureId::WRITE_ATOMICITY
+        | FeatureId::ASYNC_EVENT_CONFIGURATION
+        | FeatureId::KEEP_ALIVE_TIMER
+        | FeatureId::TIMESTAMP => CAPABILITY_CHANGEABLE,
+        _ => return Err(INVALID),
+    };
+    Ok(Reply::Bare(u64::from(changeable)))
+}
+
+/// Timestamp: 48 bits of milliseconds, then how it came about. `[NVMe Base 2.0 §5.27.1.11]`
+fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, Status> {
+    let place = data
+        .get_mut(..8)
+        .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+    // Bits 3:1 of byte 6: 1 where a host has set it.
+    let (millis, origin) = features.timestamp.map_or((0, 0), |(millis, set)| {
+        (millis + now.since(set).as_millis(), 0b0010)
+    });
+    place[..6].copy_from_slice(&millis.to_le_bytes()[..6]);
+    place[6] = origin;
+    Ok(Reply::Done(0))
+}
+
+/// Set Features.
+pub(crate) fn set(
+    controller: &mut Controller,
+    set: &SetFeatures,
+    data: &[u8],
+    core: &CoreState,
+    now: Time,
+) -> Result<Reply, Status> {
+    if set.save {
+        return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
+    }
+    if controller.is_discovery() && !for_discovery(set.feature) {
+        return Err(INVALID);
+    }
+    let value = set.dword11();
+    let cached = has_cache(controller);
+    let features = &mut controller.features;
+    match set.feature {
+        FeatureId::ARBITRATION => features.arbitration = value,
+        // One power state: 0.
+        FeatureId::POWER_MANAGEMENT if value & 0x1f == 0 => features.power_management = value,
+        FeatureId::TEMPERATURE_THRESHOLD => {
+            features.temperature[threshold(value)?] = value & 0xffff;
+        }
+        FeatureId::ERROR_RECOVERY if value >> 16 == 0 => features.error_recovery = value,
+        FeatureId::VOLATILE_WRITE_CACHE if cached => {
+            // The cache belongs to what is behind the device: it cannot be switched off for one
+            // host. [NVMe Base 2.0 §5.27.1.4]
+            if value & VOLATILE_WRITE_CACHE_ENABLE == 0 {
+                return Err(Status::FEATURE_NOT_CHANGEABLE.with_dnr());
+            }
+        }
+        FeatureId::NUMBER_OF_QUEUES => return number_of_queues(controller, value, core),
+        FeatureId::WRITE_ATOMICITY => features.write_atomicity = value & 1,
+        FeatureId::ASYNC_EVENT_CONFIGURATION => {
+            controller.events.configuration = AsyncEventConfiguration(value);
+        }
+        FeatureId::KEEP_ALIVE_TIMER => controller.keep_alive = KeepAlive::new(value, now),
+        FeatureId::TIMESTAMP => {
+            let bytes = data
+                .first_chunk::<8>()
+                .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+            let millis = u64::from_le_bytes(*bytes) & 0xffff_ffff_ffff;
+            features.timestamp = Some((millis, now));
+        }
+        // [NVMe Base 2.0 §5.27.1.25]: Connect has said it, and it cannot be changed since.
+        FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+        _ => return Err(INVALID),
+    }
+    Ok(Reply::Bare(0))
+}
+
+/// Number of Queues: before the first I/O queue, and as many as we have. `[NVMe Base 2.0 §5.27.1.5]`
+fn number_of_queues(
+    controller: &Controller,
+    value: u32,
+    core: &CoreState,
+) -> Result<Reply, Status> {
+    let asked = NumberOfQueues::from_dword(value);
+    if asked.submission == u16::MAX || asked.completion == u16::MAX {
+        return Err(INVALID);
+    }
+    let mut queues = controller.shared.queues();
+    if !queues.places.is_empty() {
+        return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+    }
+    let pairs = u16::try_from(asked.pairs()).unwrap_or(u16::MAX);
+    queues.granted = pairs.min(core.limits.io_queues);
+    Ok(Reply::Bare(u64::from(
+        NumberOfQueues::of(queues.granted).to_dword(),
+    )))
+}

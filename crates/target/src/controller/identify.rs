@@ -1,0 +1,277 @@
+//! Identify: what the controller and its namespaces are. `[NVMe Base 2.0 §5.17]`
+
+use crate::controller::{Controller, Reply};
+use crate::core::CoreState;
+use crate::limits::{
+    ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX,
+};
+use crate::namespace::Namespace;
+use std::sync::Arc;
+use wire::fabrics::property::Version;
+use wire::limits::{DATASET_RANGES_MAX, IDENTIFY_BYTES, NSID_BROADCAST, NSID_MAX};
+use wire::nvme::identify::{CSI_NVM, Cns};
+use wire::nvme::identify_controller::NvmIdentifyController;
+use wire::nvme::identify_lists::{
+    COMMAND_SET_NVM, NamespaceId, encode_command_sets, encode_controller_list,
+    encode_namespace_descriptors, encode_namespace_list,
+};
+use wire::nvme::identify_namespace::{
+    IndependentIdentifyNamespace, LbaFormat, NvmIdentifyNamespace,
+};
+use wire::nvme::{Identify, IdentifyController, IdentifyNamespace, Nqn, Status};
+use wire::text;
+
+/// Carries out Identify. Every answer is 4096 bytes.
+pub(crate) fn execute(
+    controller: &Controller,
+    identify: &Identify,
+    data: &mut [u8],
+    core: &CoreState,
+) -> Result<Reply, Status> {
+    let out: &mut [u8; IDENTIFY_BYTES] = data
+        .try_into()
+        .map_err(|_| Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+    let invalid = Status::INVALID_FIELD.with_dnr();
+    let nvm = identify.command_set == CSI_NVM;
+    match identify.cns {
+        Cns::CONTROLLER => identify_controller(controller, core).encode(out),
+        _ if controller.is_discovery() => return Err(invalid),
+        Cns::NAMESPACE => match namespace(controller, identify.nsid)? {
+            Some(namespace) => identify_namespace(&namespace).encode(out),
+            None => out.fill(0),
+        },
+        Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => {
+            active_list(controller, identify.nsid, out)?;
+        }
+        Cns::NAMESPACE_DESCRIPTORS => descriptors(controller, identify.nsid, out)?,
+        Cns::COMMAND_SET_NAMESPACE if nvm => match namespace(controller, identify.nsid)? {
+            Some(_) => NvmIdentifyNamespace::default().encode(out),
+            None => out.fill(0),
+        },
+        Cns::COMMAND_SET_CONTROLLER if nvm => nvm_controller(core).encode(out),
+        // Other command sets exist, but have nothing here. [NVMe Base 2.0 §5.17.2.7]
+        Cns::COMMAND_SET_CONTROLLER => out.fill(0),
+        Cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active_list(controller, identify.nsid, out)?,
+        Cns::INDEPENDENT_NAMESPACE => match namespace(controller, identify.nsid)? {
+            Some(namespace) => independent(&namespace).encode(out),
+            None => return Err(Status::INVALID_NAMESPACE.with_dnr()),
+        },
+        Cns::ALLOCATED_NAMESPACE => match namespace(controller, identify.nsid)? {
+            Some(namespace) => identify_namespace(&namespace).encode(out),
+            None => out.fill(0),
+        },
+        Cns::CONTROLLERS => controllers(controller, identify.controller_id, core, out),
+        Cns::COMMAND_SETS => {
+            encode_command_sets([COMMAND_SET_NVM], out);
+        }
+        _ => return Err(invalid),
+    }
+    Ok(Reply::Done(0))
+}
+
+/// A namespace by its identifier; `None` for one that does not exist but could.
+fn namespace(controller: &Controller, nsid: u32) -> Result<Option<Arc<Namespace>>, Status> {
+    if nsid == 0 || nsid > NAMESPACES_MAX {
+        return Err(Status::INVALID_NAMESPACE.with_dnr());
+    }
+    let subsystem = controller.shared.subsystem.as_ref();
+    Ok(subsystem.and_then(|subsystem| subsystem.namespace(nsid)))
+}
+
+fn active_list(
+    controller: &Controller,
+    after: u32,
+    out: &mut [u8; IDENTIFY_BYTES],
+) -> Result<(), Status> {
+    if after > NSID_MAX {
+        return Err(Status::INVALID_NAMESPACE.with_dnr());
+    }
+    let all = controller
+        .shared
+        .subsystem
+        .as_ref()
+        .map(|subsystem| subsystem.namespaces());
+    let nsids = all.iter().flatten().map(|namespace| namespace.nsid());
+    encode_namespace_list(nsids.filter(|&nsid| nsid > after), out);
+    Ok(())
+}
+
+fn descriptors(
+    controller: &Controller,
+    nsid: u32,
+    out: &mut [u8; IDENTIFY_BYTES],
+) -> Result<(), Status> {
+    let found = if nsid == NSID_BROADCAST {
+        None
+    } else {
+        namespace(controller, nsid)?
+    };
+    let found = found.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    let options = &found.options;
+    let nguid = (options.nguid != [0; 16]).then_some(NamespaceId::Nguid(options.nguid));
+    let uuid = (options.uuid != [0; 16]).then_some(NamespaceId::Uuid(options.uuid));
+    let ids = nguid
+        .into_iter()
+        .chain(uuid)
+        .chain([NamespaceId::CommandSet(CSI_NVM)]);
+    encode_namespace_descriptors(ids, out);
+    Ok(())
+}
+
+fn controllers(
+    controller: &Controller,
+    from: u16,
+    core: &CoreState,
+    out: &mut [u8; IDENTIFY_BYTES],
+) {
+    let same = |other: &Option<Arc<crate::subsystem::Subsystem>>| match (
+        other,
+        &controller.shared.subsystem,
+    ) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    };
+    let all = core.shared.controllers();
+    let ids = all
+        .iter()
+        .filter(|other| other.id >= from && same(&other.subsystem));
+    encode_controller_list(ids.map(|other| other.id), out);
+}
+
+/// MDTS, WZSL, VSL: the largest transfer as a power of two of 4 KiB.
+fn transfer_shift(core: &CoreState) -> u8 {
+    let pages = core.limits.transfer_bytes / 4096;
+    u8::try_from(pages.trailing_zeros()).expect("a 32-bit number has few bits")
+}
+
+fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyController {
+    let discovery = controller.is_discovery();
+    let subsystem = controller.shared.subsystem.as_ref();
+    let serial = subsystem.map_or("SWDISCOVERY", |subsystem| &subsystem.serial);
+    let model = subsystem.map_or("Switchyard discovery", |subsystem| &subsystem.model);
+    let name = subsystem.map_or_else(
+        || wire::nvme::DISCOVERY_NQN.to_owned(),
+        |subsystem| subsystem.nqn.clone(),
+    );
+    let common = IdentifyController {
+        serial_number: text::ascii_field(serial),
+        model_number: text::ascii_field(model),
+        firmware_revision: text::ascii_field(env!("CARGO_PKG_VERSION")),
+        cmic: IdentifyController::CMIC_MULTI_PORT | IdentifyController::CMIC_MULTI_CONTROLLER,
+        mdts: transfer_shift(core),
+        cntlid: controller.shared.id,
+        ver: Version::V2_0.0,
+        ctratt: IdentifyController::CTRATT_HOST_ID_128,
+        acl: 3,
+        aerl: u8::try_from(ASYNC_EVENT_REQUESTS_MAX - 1).expect("a handful"),
+        lpa: IdentifyController::LPA_EXTENDED_DATA | IdentifyController::LPA_EFFECTS,
+        elpe: u8::try_from(ERROR_LOG_ENTRIES - 1).expect("at most 256"),
+        kas: KEEP_ALIVE_GRANULARITY_100_MS,
+        maxcmd: core.limits.queue_entries,
+        sgls: IdentifyController::SGLS_SUPPORTED
+            | IdentifyController::SGLS_OFFSET
+            | IdentifyController::SGLS_TRANSPORT,
+        subnqn: Nqn::new(&name).map_or([0; 256], |name| name.to_field()),
+        ioccsz: 4,
+        iorcsz: 1,
+        msdbd: 1,
+        ..IdentifyController::default()
+    };
+    if discovery {
+        return IdentifyController {
+            cntrltype: IdentifyController::CNTRLTYPE_DISCOVERY,
+            oaes: IdentifyController::OAES_DISCOVERY_LOG_CHANGE,
+            ..common
+        };
+    }
+    let namespaces = subsystem
+        .map(|subsystem| subsystem.namespaces())
+        .unwrap_or_default();
+    let cached = namespaces
+        .iter()
+        .any(|n| n.options.device.capabilities().volatile_cache);
+    let present = if cached {
+        IdentifyController::VWC_PRESENT
+    } else {
+        0
+    };
+    IdentifyController {
+        cntrltype: IdentifyController::CNTRLTYPE_IO,
+        oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
+        frmw: IdentifyController::FRMW_SLOT1_READ_ONLY | IdentifyController::FRMW_ONE_SLOT,
+        // [NVMe Base 2.0 §5.17.2.1]: the usual thresholds; nothing here can overheat.
+        wctemp: 343,
+        cctemp: 353,
+        sqes: IdentifyController::SQES_64,
+        cqes: IdentifyController::CQES_16,
+        nn: NAMESPACES_MAX,
+        mnan: NAMESPACES_MAX,
+        oncs: IdentifyController::ONCS_COMPARE
+            | IdentifyController::ONCS_DATASET_MANAGEMENT
+            | IdentifyController::ONCS_WRITE_ZEROES
+            | IdentifyController::ONCS_SAVE_AND_SELECT
+            | IdentifyController::ONCS_TIMESTAMP
+            | IdentifyController::ONCS_VERIFY,
+        vwc: present | IdentifyController::VWC_FLUSH_ALL,
+        ioccsz: (64 + core.limits.in_capsule_bytes) / 16,
+        ofcs: IdentifyController::OFCS_DISCONNECT,
+        ..common
+    }
+}
+
+fn nvm_controller(core: &CoreState) -> NvmIdentifyController {
+    NvmIdentifyController {
+        vsl: transfer_shift(core),
+        wzsl: transfer_shift(core),
+        // 256 ranges are the field's limit and do not fit into it: 0 says "no other limit".
+        dmrl: u8::try_from(DATASET_RANGES_MAX).unwrap_or(0),
+        ..NvmIdentifyController::default()
+    }
+}
+
+fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
+    let device = &namespace.options.device;
+    let (geometry, capabilities) = (device.geometry(), device.capabilities());
+    let shift = u8::try_from(geometry.block_bytes.trailing_zeros()).expect("at most 31");
+    let mut identify = IdentifyNamespace {
+        nsze: geometry.blocks,
+        ncap: geometry.blocks,
+        nuse: geometry.blocks,
+        nmic: IdentifyNamespace::NMIC_SHARED,
+        dlfeat: IdentifyNamespace::DLFEAT_READS_ZERO
+            | IdentifyNamespace::DLFEAT_WRITE_ZEROES_DEALLOCATES,
+        nguid: namespace.options.nguid,
+        nvmcap: u128::from(geometry.bytes()),
+        ..IdentifyNamespace::default()
+    };
+    identify.lba_formats[0] = LbaFormat::of_shift(shift);
+    if capabilities.thin {
+        identify.nsfeat |= IdentifyNamespace::NSFEAT_THIN;
+    }
+    if capabilities.preferred_bytes > geometry.block_bytes {
+        let blocks = capabilities.preferred_bytes / geometry.block_bytes - 1;
+        let blocks = u16::try_from(blocks).unwrap_or(u16::MAX);
+        identify.nsfeat |= IdentifyNamespace::NSFEAT_OPTIMAL_IO;
+        (identify.npwg, identify.npwa) = (blocks, blocks);
+        (identify.npdg, identify.npda) = (blocks, blocks);
+        identify.nows = blocks;
+    }
+    if namespace.read_only() {
+        identify.nsattr |= IdentifyNamespace::NSATTR_WRITE_PROTECTED;
+    }
+    identify
+}
+
+fn independent(namespace: &Namespace) -> IndependentIdentifyNamespace {
+    let nsattr = if namespace.read_only() {
+        IdentifyNamespace::NSATTR_WRITE_PROTECTED
+    } else {
+        0
+    };
+    IndependentIdentifyNamespace {
+        nmic: IdentifyNamespace::NMIC_SHARED,
+        nsattr,
+        nstat: IndependentIdentifyNamespace::NSTAT_READY,
+        ..IndependentIdentifyNamespace::default()
+    }
+}

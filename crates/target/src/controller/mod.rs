@@ -1,0 +1,225 @@
+//! A controller: what a host's association with a subsystem (or the discovery service) is.
+//!
+//! [`Controller`] belongs to the admin queue's connection and lives on its core. What the I/O
+//! queues on other cores need is in [`SharedController`].
+
+pub(crate) mod admin;
+pub(crate) mod async_events;
+pub(crate) mod fabrics;
+pub(crate) mod features;
+pub(crate) mod identify;
+pub(crate) mod keep_alive;
+pub(crate) mod log_pages;
+
+use crate::core::CoreState;
+use crate::io;
+use crate::registry::{ControllerKind, SharedController};
+use crate::request::{Kind, Phase};
+use crate::tcp::connection::{Connection, Flow, Incoming, Owner, Payload, Sink, take_buffer};
+use crate::tcp::transfer;
+use async_events::AsyncEvents;
+use features::Features;
+use keep_alive::KeepAlive;
+use reactor::Context;
+use std::sync::Arc;
+use wire::fabrics::property::{Configuration, ControllerStatus};
+use wire::nvme::{Command, Status};
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+
+/// The admin queue's part of a controller.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    pub(crate) shared: Arc<SharedController>,
+    /// CC.
+    pub(crate) configuration: Configuration,
+    /// CSTS.
+    pub(crate) status: ControllerStatus,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) features: Features,
+    pub(crate) events: AsyncEvents,
+}
+
+impl Controller {
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.shared.kind == ControllerKind::Discovery
+    }
+}
+
+/// What became of an admin command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// Done, with the completion's dwords 0 and 1. Data, if any, is in the slot's buffer.
+    Done(u64),
+    /// It has no data to send, although it might have had.
+    Bare(u64),
+    /// Somebody else answers later.
+    Later,
+    /// It is answered already, or holds no slot any more.
+    Taken,
+}
+
+/// Where a command's data goes: bits 1:0 of the opcode, or of the type of a Fabrics command.
+/// `[NVMe Base 2.0 §3.3.3.1]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    None,
+    ToController,
+    ToHost,
+}
+
+fn direction(command: &Command) -> Direction {
+    let code = if command.is_fabrics() {
+        command.fabrics_type().0
+    } else {
+        command.opcode()
+    };
+    match code & 0b11 {
+        0b01 => Direction::ToController,
+        0b10 => Direction::ToHost,
+        _ => Direction::None,
+    }
+}
+
+/// An admin or Fabrics command came in: gets it a slot and a buffer, and its data.
+pub(crate) fn begin(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    try_begin(connection, command, payload, core, cx).unwrap_or_else(|status| {
+        transfer::refuse(connection, command, status, core, cx);
+        Flow::Continue
+    })
+}
+
+fn try_begin(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let pointer = command.data_pointer()?;
+    let direction = direction(command);
+    let length = match direction {
+        Direction::None => 0,
+        _ => pointer.length(),
+    };
+    let limit = match direction {
+        Direction::ToController => ADMIN_IN_CAPSULE_BYTES,
+        _ => core.limits.transfer_bytes,
+    };
+    if length > limit {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let inside = match direction {
+        Direction::ToController if length > 0 => io::arrival(pointer, payload, length)?,
+        _ if matches!(payload, Payload::None) => Some((0, &[][..])),
+        _ => return Err(Status::INVALID_FIELD.with_dnr()),
+    };
+    let mut buffer = None;
+    if length > 0 {
+        buffer = take_buffer(cx, length as usize);
+        if buffer.is_none() {
+            return Ok(Flow::Stall);
+        }
+    }
+    let slot = connection
+        .qpair
+        .take(command.cid())
+        .ok_or(Status::INTERNAL_ERROR)?;
+    let entry = connection.qpair.slot(slot);
+    entry.kind = Kind::Admin;
+    entry.opcode = command.opcode();
+    entry.command = Some(Box::new(*command));
+    entry.length = length;
+    let Some((skip, data)) = inside else {
+        entry.data = buffer;
+        io::ask(connection, slot, core, cx);
+        return Ok(Flow::Continue);
+    };
+    match (direction, payload) {
+        (Direction::ToHost, _) => {
+            if let Some(bytes) = buffer.as_mut().and_then(|buffer| buffer.bytes_mut()) {
+                bytes.fill(0);
+            }
+        }
+        (_, Payload::Whole(_, digest_ok)) => {
+            if let Some(buffer) = &mut buffer {
+                buffer.copy_in(0, data);
+            }
+            entry.damaged = !digest_ok;
+            entry.received = length;
+        }
+        (_, Payload::Arriving(_)) => {
+            entry.data = buffer;
+            entry.phase = Phase::Arriving;
+            let sink = Sink::Capsule(slot);
+            connection.incoming = Incoming {
+                sink,
+                position: 0,
+                skip,
+                base: 0,
+                want: length,
+            };
+            return Ok(Flow::Continue);
+        }
+        _ => {}
+    }
+    entry.data = buffer;
+    io::arrived(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Carries out an admin or Fabrics command that has its data.
+pub(crate) fn execute(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.qpair.slot(slot);
+    let Some(command) = entry.command.take() else {
+        return;
+    };
+    let direction = direction(&command);
+    let result = if command.is_fabrics() {
+        fabrics::execute(connection, slot, &command, core, cx)
+    } else {
+        match std::mem::replace(&mut connection.owner, Owner::Nobody) {
+            Owner::Admin(mut controller) => {
+                let result = admin::execute(&mut controller, connection, slot, &command, core, cx);
+                connection.owner = Owner::Admin(controller);
+                result
+            }
+            other => {
+                connection.owner = other;
+                Err(Status::INVALID_OPCODE.with_dnr())
+            }
+        }
+    };
+    let (status, value, sends) = match result {
+        Ok(Reply::Done(value)) => (Status::SUCCESS, value, direction == Direction::ToHost),
+        Ok(Reply::Bare(value)) => (Status::SUCCESS, value, false),
+        Ok(Reply::Later | Reply::Taken) => return,
+        Err(status) => (status, connection.qpair.slot(slot).result, false),
+    };
+    if !status.is_success() {
+        transfer::record_error(
+            connection,
+            command.cid(),
+            command.nsid(),
+            command.opcode(),
+            status,
+        );
+    }
+    let entry = connection.qpair.slot(slot);
+    entry.result = value;
+    if !sends {
+        entry.data = None;
+    }
+    io::finish(connection, slot, status, core, cx);
+    async_events::deliver(connection, core, cx);
+}

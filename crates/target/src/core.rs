@@ -1,0 +1,282 @@
+//! What a core owns besides its connections: its way into every namespace, its send lists, and
+//! the queues of those who wait.
+//!
+//! The functions of a connection get this beside the connection, so that both can be changed at
+//! once. Nothing here is shared with another core but what [`Shared`] says.
+
+use crate::limits::{Limits, PUBLISH_INTERVAL};
+use crate::namespace::{CoreNamespace, Gate};
+use crate::pause::Pausing;
+use crate::registry::{Place, Shared, SharedController};
+use crate::request::Ticket;
+use crate::stats::CoreStats;
+use crate::subsystem::Subsystem;
+use base::{SlabKey, Time, TimerQueue};
+use block::{Channel, Completion, Request, Submit};
+use reactor::{Context, Room, SendList};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One core's part of a subsystem.
+#[derive(Debug)]
+pub(crate) struct CoreSubsystem {
+    pub(crate) shared: Arc<Subsystem>,
+    /// By namespace identifier, less one.
+    pub(crate) namespaces: Vec<Option<CoreNamespace>>,
+    /// The subsystem goes as soon as its last connection has.
+    pub(crate) removing: Option<Pausing>,
+}
+
+/// Something that concerns other connections than the one at hand; done at the end of the turn.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// A controller ends, with all its queues.
+    EndController(Arc<SharedController>),
+    /// The I/O queues of a controller end; it was disabled.
+    EndQueues(Arc<SharedController>),
+    /// Abort a command of another queue, and tell the Abort command that waits.
+    Abort {
+        queue: Place,
+        cid: u16,
+        asker: Ticket,
+    },
+}
+
+/// What a core owns besides its connections.
+#[derive(Debug)]
+pub(crate) struct CoreState {
+    pub(crate) index: usize,
+    pub(crate) room: Room,
+    pub(crate) limits: Limits,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
+    /// Channels that end, until nothing of them is left in the driver.
+    pub(crate) closing_channels: Vec<Box<dyn Channel>>,
+    pub(crate) lists: ListPool,
+    /// Commands that wait for a buffer, in order.
+    pub(crate) buffer_waiters: VecDeque<Ticket>,
+    /// Connections that hold back their input until a buffer is free, in order.
+    pub(crate) input_waiters: VecDeque<SlabKey>,
+    /// Bytes of input held back.
+    pub(crate) stashed_bytes: usize,
+    /// Connections with something to send.
+    pub(crate) output: Vec<SlabKey>,
+    pub(crate) actions: Vec<Action>,
+    /// Commands that may go on: their namespace opened.
+    pub(crate) released: VecDeque<Ticket>,
+    /// Connections to close once their commands are through.
+    pub(crate) draining: Vec<SlabKey>,
+    pub(crate) timers: TimerQueue<(u32, u8)>,
+    pub(crate) stats: CoreStats,
+    /// Counters changed since they were published.
+    pub(crate) unpublished: bool,
+    pub(crate) publish_at: Time,
+    pub(crate) fresh_connections: usize,
+    /// Error lines that may still be logged this second.
+    pub(crate) log_budget: LogBudget,
+}
+
+impl CoreState {
+    pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
+        let limits = shared.limits.clone();
+        Self {
+            index,
+            room,
+            lists: ListPool::new(limits.send_lists),
+            shared,
+            subsystems: Vec::new(),
+            closing_channels: Vec::new(),
+            buffer_waiters: VecDeque::with_capacity(1024),
+            input_waiters: VecDeque::with_capacity(64),
+            stashed_bytes: 0,
+            output: Vec::with_capacity(limits.connections.min(4096)),
+            actions: Vec::with_capacity(64),
+            released: VecDeque::new(),
+            draining: Vec::new(),
+            timers: TimerQueue::with_capacity(1024),
+            stats: CoreStats::default(),
+            unpublished: false,
+            publish_at: Time::ZERO,
+            fresh_connections: 0,
+            log_budget: LogBudget::default(),
+            limits,
+        }
+    }
+
+    /// A namespace of a subsystem, if this core has it.
+    #[inline]
+    pub(crate) fn namespace(&mut self, subsystem: u32, nsid: u32) -> Option<&mut CoreNamespace> {
+        let subsystem = self.subsystems.get_mut(subsystem as usize)?.as_mut()?;
+        subsystem
+            .namespaces
+            .get_mut((nsid as usize).wrapping_sub(1))?
+            .as_mut()
+    }
+
+    /// Every namespace of the core.
+    pub(crate) fn namespaces_mut(&mut self) -> impl Iterator<Item = &mut CoreNamespace> {
+        let subsystems = self.subsystems.iter_mut().flatten();
+        subsystems.flat_map(|subsystem| subsystem.namespaces.iter_mut().flatten())
+    }
+
+    /// A command of a namespace is through; a pause that waited for it may be complete.
+    pub(crate) fn uncount(&mut self, subsystem: u32, nsid: u32) {
+        if let Some(namespace) = self.namespace(subsystem, nsid) {
+            namespace.in_flight -= 1;
+            if namespace.in_flight == 0 && matches!(namespace.gate, Gate::Pausing(_)) {
+                namespace.gate = Gate::Paused;
+            }
+        }
+    }
+
+    /// Hands a request to a namespace's device. A completion comes back if it is done already; a
+    /// request that the device has no room for waits in the namespace.
+    pub(crate) fn submit(
+        &mut self,
+        subsystem: u32,
+        nsid: u32,
+        request: Request,
+        cx: &mut Context<'_>,
+    ) -> Option<Completion> {
+        let Some(namespace) = self.namespace(subsystem, nsid) else {
+            let result = Err(block::BlockError::Gone);
+            return Some(Completion {
+                tag: request.tag,
+                result,
+                data: request.data,
+            });
+        };
+        if !namespace.busy.is_empty() {
+            namespace.busy.push_back(request);
+            self.stats.device_waits += 1;
+            return None;
+        }
+        match namespace.channel.submit(request, cx) {
+            Submit::Done(completion) => Some(completion),
+            Submit::Queued => {
+                namespace.in_channel += 1;
+                namespace.gathered = true;
+                None
+            }
+            Submit::Busy(request) => {
+                namespace.gathered = true;
+                namespace.busy.push_back(request);
+                self.stats.device_waits += 1;
+                None
+            }
+        }
+    }
+
+    /// Notes that counters changed.
+    #[inline]
+    pub(crate) fn touch(&mut self) {
+        self.unpublished = true;
+    }
+
+    /// Publishes all counters, now and then.
+    pub(crate) fn publish(&mut self, now: Time, connections: usize) {
+        if !self.unpublished || now < self.publish_at {
+            return;
+        }
+        self.unpublished = false;
+        self.publish_at = now + PUBLISH_INTERVAL;
+        self.stats.connections = connections as u64;
+        self.shared.core_stats.of(self.index).publish(&self.stats);
+        let index = self.index;
+        for namespace in self.namespaces_mut() {
+            namespace.shared.stats.of(index).publish(&namespace.stats);
+        }
+    }
+}
+
+/// Send lists of a core, made when first needed and kept.
+#[derive(Debug)]
+pub(crate) struct ListPool {
+    #[expect(
+        clippy::vec_box,
+        reason = "operations own their list by the box, which is kept"
+    )]
+    free: Vec<Box<SendList>>,
+    made: usize,
+    max: usize,
+}
+
+impl ListPool {
+    fn new(max: usize) -> Self {
+        Self {
+            free: Vec::with_capacity(max),
+            made: 0,
+            max,
+        }
+    }
+
+    /// An empty list; `None` when all are in use.
+    pub(crate) fn take(&mut self) -> Option<Box<SendList>> {
+        if let Some(list) = self.free.pop() {
+            return Some(list);
+        }
+        if self.made == self.max {
+            return None;
+        }
+        self.made += 1;
+        Some(Box::new(SendList::new()))
+    }
+
+    /// A list comes back.
+    pub(crate) fn give_back(&mut self, mut list: Box<SendList>) {
+        list.clear();
+        self.free.push(list);
+    }
+}
+
+/// Bounds what a peer can make us log: so many lines a second, and a count of the rest.
+#[derive(Debug, Default)]
+pub(crate) struct LogBudget {
+    second: u64,
+    used: u32,
+    suppressed: u64,
+}
+
+/// Lines a core may log in a second about what its peers did.
+const LOG_LINES_PER_SECOND: u32 = 10;
+
+impl LogBudget {
+    /// Whether a line may be logged now; and how many were not since the last one that was.
+    pub(crate) fn allow(&mut self, now: Time) -> Option<u64> {
+        let second = now.0 / 1_000_000_000;
+        if second != self.second {
+            self.second = second;
+            self.used = 0;
+        }
+        if self.used >= LOG_LINES_PER_SECOND {
+            self.suppressed += 1;
+            return None;
+        }
+        self.used += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_limited_and_come_back() {
+        let mut pool = ListPool::new(1);
+        let list = pool.take().expect("the first");
+        assert!(pool.take().is_none());
+        pool.give_back(list);
+        assert!(pool.take().is_some());
+    }
+
+    #[test]
+    fn a_flood_of_errors_is_logged_in_part() {
+        let mut budget = LogBudget::default();
+        let logged = (0..1_000)
+            .filter(|_| budget.allow(Time(5)).is_some())
+            .count();
+        assert_eq!(logged, 10);
+        assert_eq!(budget.allow(Time(1_000_000_005)), Some(990));
+    }
+}

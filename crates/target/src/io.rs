@@ -1,0 +1,861 @@
+//! I/O commands of the NVM command set, from the command to its status.
+//!
+//! `[NVMe NVM 1.0 §3.2]`. Reads and in-capsule writes of a device that is memory are done while
+//! they are parsed: no slot, no request, no copy of what is read. Everything else takes a slot and
+//! goes through the device's channel.
+
+use crate::core::CoreState;
+use crate::limits::DATASET_PARALLEL_MAX;
+use crate::namespace::CoreNamespace;
+use crate::request::{Kind, Phase, Ticket, status_of};
+use crate::tcp::connection::{Connection, Flow, Incoming, Payload, Sink, State, take_buffer};
+use crate::tcp::transfer;
+use base::units::Lba;
+use block::{BlockError, Direct, Operation, Request};
+use reactor::{Context, IoSlice, Memory};
+use wire::limits::NSID_BROADCAST;
+use wire::nvme::io::DatasetRange;
+use wire::nvme::{
+    Command, Completion, DataPointer, DatasetManagement, IoOpcode, LbaCommand, Status,
+};
+
+/// A command on an I/O queue.
+#[inline]
+pub(crate) fn command(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    let result = match IoOpcode(command.opcode()) {
+        IoOpcode::READ => read(connection, command, payload, core, cx),
+        IoOpcode::WRITE => write(connection, command, payload, core, cx),
+        IoOpcode::COMPARE => with_data(connection, Kind::Compare, command, payload, core, cx),
+        IoOpcode::VERIFY => without_data(connection, Kind::Verify, command, core, cx),
+        IoOpcode::WRITE_ZEROES => without_data(connection, Kind::WriteZeroes, command, core, cx),
+        IoOpcode::DATASET_MANAGEMENT => dataset(connection, command, payload, core, cx),
+        IoOpcode::FLUSH => flush(connection, command, core, cx),
+        _ => Err(Status::INVALID_OPCODE.with_dnr()),
+    };
+    result.unwrap_or_else(|status| {
+        transfer::refuse(connection, command, status, core, cx);
+        Flow::Continue
+    })
+}
+
+/// The run of blocks that a command names, checked against its namespace; and its bytes.
+#[inline]
+fn blocks<'a>(
+    core: &'a mut CoreState,
+    subsystem: u32,
+    command: &Command,
+) -> Result<(LbaCommand, u32, &'a mut CoreNamespace), Status> {
+    let run = LbaCommand::parse(command);
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let limit = u64::from(core.limits.transfer_bytes);
+    let namespace = core
+        .namespace(subsystem, run.nsid)
+        .ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    let bytes = u64::from(run.blocks) << namespace.block_shift;
+    if bytes > limit {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    if !namespace.contains(run.slba, u64::from(run.blocks)) {
+        return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+    }
+    let bytes = u32::try_from(bytes).expect("at most the limit of a transfer");
+    Ok((run, bytes, namespace))
+}
+
+/// The data that memory holds for a run of blocks.
+#[inline]
+fn memory(namespace: &CoreNamespace, lba: u64, bytes: u32) -> Option<IoSlice> {
+    let (region, start) = match namespace.direct.as_ref()? {
+        Direct::Linear(region) => (region, usize::try_from(lba << namespace.block_shift).ok()?),
+        Direct::Null(region) => (region, 0),
+    };
+    Some(IoSlice::new(
+        Memory::Region(region.clone()),
+        start,
+        bytes as usize,
+    ))
+}
+
+#[inline]
+fn read(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let digests = connection.output.format.data_digest;
+    let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
+    match (command.data_pointer()?, payload) {
+        (DataPointer::Transport { length }, Payload::None) if length == bytes => {}
+        (DataPointer::Transport { .. }, Payload::None) => {
+            return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+        }
+        _ => return Err(Status::INVALID_FIELD.with_dnr()),
+    }
+    if !digests
+        && namespace.is_open()
+        && let Some(data) = memory(namespace, run.slba, bytes)
+    {
+        namespace.stats.reads += 1;
+        namespace.stats.read_bytes += u64::from(bytes);
+        let cid = command.cid();
+        let qpair = &connection.qpair;
+        let flow_control = qpair.flow_control;
+        let completion = Completion::new(cid, qpair.reported_head(), Status::SUCCESS);
+        if connection.output.make_room(core, cx) {
+            connection.output.push_data(data, completion, flow_control);
+        } else if let Some(slot) = connection.qpair.take(cid) {
+            let entry = connection.qpair.slot(slot);
+            entry.kind = Kind::Read;
+            entry.data = Some(data);
+            entry.status = Some(Status::SUCCESS);
+            transfer::answer(connection, slot, core, cx);
+        }
+        return Ok(Flow::Continue);
+    }
+    let slot = take(connection, Kind::Read, command, &run, bytes)?;
+    gate(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}
+
+#[inline]
+fn write(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let Payload::Whole(capsule, digest_ok) = payload else {
+        return with_data(connection, Kind::Write, command, payload, core, cx);
+    };
+    let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
+    if namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    if namespace.direct.is_none() || !namespace.is_open() || !digest_ok {
+        return with_data(connection, Kind::Write, command, payload, core, cx);
+    }
+    let data = command.data_pointer()?.capsule_data(capsule)?;
+    if data.len() != bytes as usize {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    if let Some(Direct::Linear(region)) = &namespace.direct {
+        let start = usize::try_from(run.slba << namespace.block_shift)
+            .map_err(|_| Status::LBA_OUT_OF_RANGE.with_dnr())?;
+        region.copy_in(start, data);
+    }
+    namespace.stats.writes += 1;
+    namespace.stats.written_bytes += u64::from(bytes);
+    transfer::respond(connection, command.cid(), Status::SUCCESS, 0, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// A slot for a command on a run of blocks.
+fn take(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    run: &LbaCommand,
+    bytes: u32,
+) -> Result<u16, Status> {
+    let slot = connection
+        .qpair
+        .take(command.cid())
+        .ok_or(Status::INTERNAL_ERROR)?;
+    let entry = connection.qpair.slot(slot);
+    entry.kind = kind;
+    entry.opcode = command.opcode();
+    entry.nsid = run.nsid;
+    entry.lba = run.slba;
+    entry.blocks = run.blocks;
+    entry.durable = run.control.fua();
+    entry.deallocate = run.control.deallocate();
+    entry.length = bytes;
+    Ok(slot)
+}
+
+/// Write and Compare, with data that has to come first.
+fn with_data(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let digests = connection.output.format.data_digest;
+    let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
+    if kind == Kind::Write && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let memory = kind == Kind::Write && namespace.direct.is_some() && !digests;
+    let direct = memory && namespace.is_open();
+    let inside = arrival(command.data_pointer()?, payload, bytes)?;
+    let Some((skip, data)) = inside else {
+        let slot = take(connection, kind, command, &run, bytes)?;
+        gate(connection, slot, core, cx);
+        return Ok(Flow::Continue);
+    };
+    let arriving = matches!(payload, Payload::Arriving(_));
+    let direct = direct && arriving;
+    let buffer = if direct {
+        None
+    } else {
+        let Some(buffer) = take_buffer(cx, bytes as usize) else {
+            return Ok(Flow::Stall);
+        };
+        Some(buffer)
+    };
+    let slot = take(connection, kind, command, &run, bytes)?;
+    let entry = connection.qpair.slot(slot);
+    entry.data = buffer;
+    entry.direct = direct;
+    if arriving {
+        entry.phase = Phase::Arriving;
+        if direct {
+            entry.counted = true;
+            count(connection.subsystem, run.nsid, core);
+        }
+        let sink = Sink::Capsule(slot);
+        connection.incoming = Incoming {
+            sink,
+            position: 0,
+            skip,
+            base: 0,
+            want: bytes,
+        };
+        return Ok(Flow::Continue);
+    }
+    if let (Some(buffer), Payload::Whole(_, digest_ok)) = (&mut entry.data, payload) {
+        buffer.copy_in(0, data);
+        entry.received = bytes;
+        entry.damaged = !digest_ok;
+        if !digest_ok {
+            core.stats.data_digest_errors += 1;
+        }
+    }
+    arrived(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Where a command's data is: `None` when R2Ts have to ask for it; in the capsule, how many bytes
+/// of that to skip, and the data itself if it is here.
+pub(crate) fn arrival<'a>(
+    pointer: DataPointer,
+    payload: Payload<'a>,
+    bytes: u32,
+) -> Result<Option<(u32, &'a [u8])>, Status> {
+    if pointer.length() != bytes {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    match (pointer, payload) {
+        (DataPointer::Transport { .. }, Payload::None) => Ok(None),
+        (DataPointer::Transport { .. }, _) => Err(Status::INVALID_FIELD.with_dnr()),
+        (DataPointer::InCapsule { offset, .. }, Payload::Arriving(total)) => {
+            let skip = u32::try_from(offset).ok().filter(|&skip| skip <= total);
+            let skip = skip.ok_or(Status::SGL_OFFSET_INVALID.with_dnr())?;
+            if bytes > total - skip {
+                return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+            }
+            Ok(Some((skip, &[])))
+        }
+        (pointer, payload) => {
+            let capsule = match payload {
+                Payload::Whole(capsule, _) => capsule,
+                _ => &[],
+            };
+            let data = pointer.capsule_data(capsule)?;
+            Ok(Some((0, data)))
+        }
+    }
+}
+
+/// Verify and Write Zeroes.
+fn without_data(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let (run, _, namespace) = blocks(core, connection.subsystem, command)?;
+    if kind == Kind::WriteZeroes && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let slot = take(connection, kind, command, &run, 0)?;
+    gate(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Dataset Management: the list of ranges is its data.
+fn dataset(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let management = DatasetManagement::parse(command);
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let namespace = core.namespace(connection.subsystem, management.nsid);
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if management.deallocate && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let pointer = command.data_pointer()?;
+    let bytes = u32::try_from(management.data_bytes()).expect("at most 4096");
+    // Linux always sends room for all 256 ranges; only the first ones count.
+    let length = pointer.length();
+    if length < bytes || length > 4096 {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    let inside = arrival(pointer, payload, length)?;
+    let Some(mut buffer) = take_buffer(cx, length as usize) else {
+        return Ok(Flow::Stall);
+    };
+    let slot = connection
+        .qpair
+        .take(command.cid())
+        .ok_or(Status::INTERNAL_ERROR)?;
+    let entry = connection.qpair.slot(slot);
+    entry.kind = Kind::Dataset;
+    entry.opcode = command.opcode();
+    entry.nsid = management.nsid;
+    entry.blocks = u32::from(management.ranges);
+    entry.deallocate = management.deallocate;
+    entry.length = length;
+    let Some((skip, data)) = inside else {
+        entry.data = Some(buffer);
+        gate(connection, slot, core, cx);
+        return Ok(Flow::Continue);
+    };
+    if let Payload::Whole(_, digest_ok) = payload {
+        buffer.copy_in(0, data);
+        entry.received = length;
+        entry.damaged = !digest_ok;
+    }
+    entry.data = Some(buffer);
+    if matches!(payload, Payload::Arriving(_)) {
+        entry.phase = Phase::Arriving;
+        let sink = Sink::Capsule(slot);
+        connection.incoming = Incoming {
+            sink,
+            position: 0,
+            skip,
+            base: 0,
+            want: length,
+        };
+        return Ok(Flow::Continue);
+    }
+    arrived(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Flush, of one namespace or of all. `[NVMe Base 2.0 §7.1]`
+fn flush(
+    connection: &mut Connection,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let nsid = command.nsid();
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let all = nsid == NSID_BROADCAST;
+    if !all && core.namespace(connection.subsystem, nsid).is_none() {
+        return Err(Status::INVALID_NAMESPACE.with_dnr());
+    }
+    let slot = connection
+        .qpair
+        .take(command.cid())
+        .ok_or(Status::INTERNAL_ERROR)?;
+    let entry = connection.qpair.slot(slot);
+    entry.kind = Kind::Flush;
+    entry.opcode = command.opcode();
+    entry.nsid = nsid;
+    if all {
+        execute(connection, slot, core, cx);
+    } else {
+        gate(connection, slot, core, cx);
+    }
+    Ok(Flow::Continue)
+}
+
+/// All the data of a command is here.
+pub(crate) fn arrived(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.qpair.slot(slot);
+    entry.phase = Phase::Executing;
+    let (damaged, counted, kind) = (entry.damaged, entry.counted, entry.kind);
+    if damaged {
+        // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
+        finish(
+            connection,
+            slot,
+            Status::TRANSIENT_TRANSPORT_ERROR,
+            core,
+            cx,
+        );
+    } else if counted || kind == Kind::Admin {
+        execute(connection, slot, core, cx);
+    } else {
+        gate(connection, slot, core, cx);
+    }
+}
+
+/// A command is in flight from here on.
+fn count(subsystem: u32, nsid: u32, core: &mut CoreState) {
+    if let Some(namespace) = core.namespace(subsystem, nsid) {
+        namespace.in_flight += 1;
+    }
+}
+
+/// Lets a command pass, or lets it wait while its namespace is paused.
+pub(crate) fn gate(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let key = connection.key;
+    let entry = connection.qpair.slot(slot);
+    let subsystem = connection.subsystem;
+    let (nsid, lba, blocks, kind) = (entry.nsid, entry.lba, entry.blocks, entry.kind);
+    let Some(namespace) = core.namespace(subsystem, nsid) else {
+        finish(
+            connection,
+            slot,
+            Status::INVALID_NAMESPACE.with_dnr(),
+            core,
+            cx,
+        );
+        return;
+    };
+    if !namespace.is_open() {
+        namespace.waiting.push_back(Ticket {
+            connection: key,
+            slot,
+        });
+        entry.phase = Phase::WaitingForNamespace;
+        core.stats.pause_waits += 1;
+        return;
+    }
+    // It may have waited while the namespace became smaller.
+    let ranged = !matches!(kind, Kind::Flush | Kind::Dataset);
+    if ranged && !namespace.contains(lba, u64::from(blocks)) {
+        finish(
+            connection,
+            slot,
+            Status::LBA_OUT_OF_RANGE.with_dnr(),
+            core,
+            cx,
+        );
+        return;
+    }
+    namespace.in_flight += 1;
+    entry.counted = true;
+    proceed(connection, slot, core, cx);
+}
+
+/// Gets a command what it needs next: a buffer, its data, or the device.
+pub(crate) fn proceed(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let digests = connection.output.format.data_digest;
+    let key = connection.key;
+    let entry = connection.qpair.slot(slot);
+    let (nsid, kind, length) = (entry.nsid, entry.kind, entry.length);
+    let asks = kind.takes_data() && entry.received < length;
+    let needs = entry.data.is_none() && length > 0 && (asks || kind == Kind::Read);
+    if needs {
+        let memory = core
+            .namespace(connection.subsystem, nsid)
+            .is_some_and(|namespace| namespace.direct.is_some());
+        entry.direct = memory && !digests && matches!(kind, Kind::Read | Kind::Write);
+        if !entry.direct {
+            entry.data = take_buffer(cx, length as usize);
+            if entry.data.is_none() {
+                entry.phase = Phase::WaitingForBuffer;
+                core.buffer_waiters.push_back(Ticket {
+                    connection: key,
+                    slot,
+                });
+                core.stats.buffer_waits += 1;
+                return;
+            }
+        }
+    }
+    if asks {
+        ask(connection, slot, core, cx);
+    } else {
+        execute(connection, slot, core, cx);
+    }
+}
+
+/// Asks the host for a command's data.
+pub(crate) fn ask(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    connection.qpair.slot(slot).phase = Phase::Transferring;
+    connection.transferring += 1;
+    connection.arm(core, cx.now + core.limits.stall_timeout);
+    transfer::send_r2ts(connection, slot, core, cx);
+}
+
+/// Carries a command out: it has all that it needs.
+pub(crate) fn execute(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let key = connection.key;
+    let subsystem = connection.subsystem;
+    let entry = connection.qpair.slot(slot);
+    entry.phase = Phase::Executing;
+    let (nsid, lba, length) = (entry.nsid, entry.lba, entry.length);
+    let durable = entry.durable;
+    let operation = match entry.kind {
+        Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
+        Kind::Flush => return flush_parts(connection, slot, core, cx),
+        Kind::Dataset => return begin_dataset(connection, slot, core, cx),
+        Kind::Write if entry.direct => return finish(connection, slot, Status::SUCCESS, core, cx),
+        Kind::Read if entry.direct => {
+            let namespace = core.namespace(subsystem, nsid);
+            entry.data = namespace.and_then(|namespace| memory(namespace, lba, length));
+            return finish(connection, slot, Status::SUCCESS, core, cx);
+        }
+        Kind::Read => Operation::Read,
+        Kind::Write => Operation::Write { durable },
+        Kind::Compare => Operation::Compare,
+        Kind::Verify => Operation::Verify,
+        Kind::WriteZeroes => Operation::WriteZeroes {
+            deallocate: entry.deallocate,
+            durable,
+        },
+    };
+    let request = Request {
+        tag: Ticket {
+            connection: key,
+            slot,
+        }
+        .tag(),
+        operation,
+        lba: Lba(lba),
+        blocks: entry.blocks,
+        data: entry.data.take(),
+    };
+    if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+        completed(
+            connection,
+            slot,
+            completion.result,
+            completion.data,
+            core,
+            cx,
+        );
+    }
+}
+
+/// The device is done with a command, or with a part of one.
+pub(crate) fn completed(
+    connection: &mut Connection,
+    slot: u16,
+    result: Result<(), BlockError>,
+    data: Option<IoSlice>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.qpair.slot(slot);
+    let kind = entry.kind;
+    let status = result.map_or_else(|error| status_of(error, kind), |()| Status::SUCCESS);
+    match kind {
+        Kind::Flush | Kind::Dataset => {
+            entry.parts -= 1;
+            if !status.is_success() {
+                entry.status.get_or_insert(status);
+            }
+            if kind == Kind::Flush {
+                flush_parts(connection, slot, core, cx);
+            } else {
+                dataset_parts(connection, slot, core, cx);
+            }
+        }
+        _ => {
+            if kind == Kind::Read {
+                entry.data = data;
+            }
+            finish(connection, slot, status, core, cx);
+        }
+    }
+}
+
+/// Flushes the next namespaces that have something to flush.
+fn flush_parts(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
+    let subsystem = connection.subsystem;
+    let tag = Ticket {
+        connection: connection.key,
+        slot,
+    }
+    .tag();
+    let highest = core
+        .subsystems
+        .get(subsystem as usize)
+        .and_then(Option::as_ref);
+    let highest = highest.map_or(0, |subsystem| subsystem.namespaces.len());
+    let highest = u32::try_from(highest).expect("at most 1024 namespaces");
+    loop {
+        let entry = connection.qpair.slot(slot);
+        let all = entry.nsid == NSID_BROADCAST;
+        let last = if all { highest } else { 1 };
+        if entry.next_part >= last || entry.parts >= DATASET_PARALLEL_MAX {
+            break;
+        }
+        entry.next_part += 1;
+        let nsid = if all { entry.next_part } else { entry.nsid };
+        let Some(namespace) = core.namespace(subsystem, nsid) else {
+            continue;
+        };
+        if !namespace
+            .shared
+            .options
+            .device
+            .capabilities()
+            .volatile_cache
+        {
+            continue;
+        }
+        if !namespace.is_open() && !entry.counted {
+            entry.status.get_or_insert(Status::NAMESPACE_NOT_READY);
+            continue;
+        }
+        entry.parts += 1;
+        let request = Request {
+            tag,
+            operation: Operation::Flush,
+            lba: Lba(0),
+            blocks: 0,
+            data: None,
+        };
+        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+            let entry = connection.qpair.slot(slot);
+            entry.parts -= 1;
+            if let Err(error) = completion.result {
+                entry.status.get_or_insert(status_of(error, Kind::Flush));
+            }
+        }
+    }
+    let entry = connection.qpair.slot(slot);
+    if entry.parts == 0 {
+        let status = entry.status.unwrap_or(Status::SUCCESS);
+        finish(connection, slot, status, core, cx);
+    }
+}
+
+/// Range `index` of a Dataset Management command.
+fn range(data: &IoSlice, index: u32) -> DatasetRange {
+    let mut bytes = [0; DatasetRange::SIZE];
+    data.copy_out(index as usize * DatasetRange::SIZE, &mut bytes);
+    DatasetRange::parse(&bytes)
+}
+
+/// Checks all ranges before any is touched.
+fn begin_dataset(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.qpair.slot(slot);
+    let (nsid, ranges, deallocate) = (entry.nsid, entry.blocks, entry.deallocate);
+    let inside = match (core.namespace(connection.subsystem, nsid), &entry.data) {
+        (Some(namespace), Some(data)) => (0..ranges).all(|index| {
+            let range = range(data, index);
+            namespace.contains(range.slba, u64::from(range.blocks))
+        }),
+        _ => false,
+    };
+    if !inside {
+        finish(
+            connection,
+            slot,
+            Status::LBA_OUT_OF_RANGE.with_dnr(),
+            core,
+            cx,
+        );
+    } else if deallocate {
+        dataset_parts(connection, slot, core, cx);
+    } else {
+        // The other attributes are hints, which we are free to ignore.
+        finish(connection, slot, Status::SUCCESS, core, cx);
+    }
+}
+
+/// Deallocates the next ranges.
+fn dataset_parts(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let subsystem = connection.subsystem;
+    let tag = Ticket {
+        connection: connection.key,
+        slot,
+    }
+    .tag();
+    loop {
+        let entry = connection.qpair.slot(slot);
+        let index = entry.next_part;
+        let more = index < entry.blocks && entry.status.is_none();
+        if !more || entry.parts >= DATASET_PARALLEL_MAX {
+            break;
+        }
+        entry.next_part += 1;
+        let Some(data) = &entry.data else { break };
+        let DatasetRange { slba, blocks, .. } = range(data, index);
+        if blocks == 0 {
+            continue;
+        }
+        entry.parts += 1;
+        let nsid = entry.nsid;
+        let operation = Operation::Deallocate;
+        let request = Request {
+            tag,
+            operation,
+            lba: Lba(slba),
+            blocks,
+            data: None,
+        };
+        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+            let entry = connection.qpair.slot(slot);
+            entry.parts -= 1;
+            if let Err(error) = completion.result {
+                entry.status.get_or_insert(status_of(error, Kind::Dataset));
+            }
+        }
+    }
+    let entry = connection.qpair.slot(slot);
+    if entry.parts == 0 {
+        let status = entry.status.unwrap_or(Status::SUCCESS);
+        finish(connection, slot, status, core, cx);
+    }
+}
+
+/// A command has its status: it is counted, and answered if anybody still waits.
+pub(crate) fn finish(
+    connection: &mut Connection,
+    slot: u16,
+    status: Status,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.qpair.slot(slot);
+    entry.status = Some(status);
+    if entry.kind != Kind::Read && entry.kind != Kind::Admin {
+        entry.data = None;
+    }
+    let counted = std::mem::take(&mut entry.counted);
+    let (kind, nsid, length) = (entry.kind, entry.nsid, u64::from(entry.length));
+    let (cid, opcode) = (entry.cid, entry.opcode);
+    if kind != Kind::Admin
+        && let Some(namespace) = core.namespace(connection.subsystem, nsid)
+    {
+        let stats = &mut namespace.stats;
+        match kind {
+            _ if !status.is_success() => stats.errors += 1,
+            Kind::Read => {
+                stats.reads += 1;
+                stats.read_bytes += length;
+            }
+            Kind::Write => {
+                stats.writes += 1;
+                stats.written_bytes += length;
+            }
+            _ => stats.others += 1,
+        }
+    }
+    if counted {
+        core.uncount(connection.subsystem, nsid);
+    }
+    core.touch();
+    if !status.is_success() && kind != Kind::Admin {
+        transfer::record_error(connection, cid, nsid, opcode, status);
+    }
+    if connection.answers() {
+        transfer::answer(connection, slot, core, cx);
+    } else {
+        connection.qpair.give_back(slot);
+    }
+}
+
+/// Aborts a command that has not reached the device. False when it is too late, or unknown.
+/// `[NVMe Base 2.0 §5.1]`
+pub(crate) fn abort(
+    connection: &mut Connection,
+    cid: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> bool {
+    if connection.state > State::Draining {
+        return false;
+    }
+    let Some(slot) = connection.qpair.find(cid) else {
+        return false;
+    };
+    let entry = connection.qpair.slot(slot);
+    let (phase, nsid) = (entry.phase, entry.nsid);
+    let waits = match phase {
+        Phase::WaitingForNamespace | Phase::WaitingForBuffer => true,
+        Phase::Executing => {
+            let tag = Ticket {
+                connection: connection.key,
+                slot,
+            }
+            .tag();
+            take_busy(connection.subsystem, nsid, tag, core)
+        }
+        _ => false,
+    };
+    if waits {
+        finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
+    }
+    waits
+}
+
+/// Takes back a request that its device had no room for.
+fn take_busy(subsystem: u32, nsid: u32, tag: u64, core: &mut CoreState) -> bool {
+    let Some(namespace) = core.namespace(subsystem, nsid) else {
+        return false;
+    };
+    let whole = |request: &Request| {
+        request.tag == tag && !matches!(request.operation, Operation::Deallocate | Operation::Flush)
+    };
+    let Some(index) = namespace.busy.iter().position(whole) else {
+        return false;
+    };
+    namespace.busy.remove(index).is_some()
+}

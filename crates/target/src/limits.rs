@@ -1,0 +1,205 @@
+//! Every limit of the target, with its unit in the name and its reason beside it.
+//!
+//! What an operator may want to tune is a field of [`Limits`]; what follows from a format or from
+//! the size of a table here is a constant.
+
+use base::Nanos;
+use base::units::{KIB, MIB};
+
+/// Highest namespace identifier of a subsystem: namespaces are looked up by index, and one changed
+/// namespace list holds as many. `[NVMe Base 2.0 §5.16.1.5]`
+pub const NAMESPACES_MAX: u32 = 1024;
+
+/// Subsystems of a target.
+pub const SUBSYSTEMS_MAX: usize = 1024;
+
+/// Asynchronous Event Requests that may wait in a controller; hosts send one or four.
+pub const ASYNC_EVENT_REQUESTS_MAX: usize = 4;
+
+/// Entries of a controller's error log. `[NVMe Base 2.0 §5.16.1.2]`
+pub const ERROR_LOG_ENTRIES: usize = 64;
+
+/// Referrals of the discovery service.
+pub const REFERRALS_MAX: usize = 64;
+
+/// R2Ts that we keep outstanding for one command, whatever the host allows: one hides a round
+/// trip, more only cost memory for their progress.
+pub const R2TS_PER_COMMAND_MAX: usize = 4;
+
+/// Deallocations of one Dataset Management command that run at once.
+pub const DATASET_PARALLEL_MAX: u16 = 8;
+
+/// Keep-alive granularity that Identify reports in units of 100 ms: our timers are exact, and a
+/// tenth of a second is far below every time-out in use. `[NVMe Base 2.0 §5.17.2.1 KAS]`
+pub const KEEP_ALIVE_GRANULARITY_100_MS: u16 = 1;
+
+/// Header bytes that one answer needs at most: two headers with digest and alignment padding.
+pub const ANSWER_HEADER_BYTES_MAX: usize = 192;
+
+/// Ranges of a send list that one answer needs at most: header, payload, digest and response.
+pub const ANSWER_RANGES_MAX: usize = 3;
+
+/// Below this many missing bytes a receive straight into the device's memory gains nothing: what
+/// arrives beside them would be copied anyway.
+pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * KIB;
+
+/// How often a core that is at work publishes its counters.
+pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
+
+/// Input that a connection may put aside while no buffer is free, for all connections of a core.
+/// Beyond it a command is answered with a status that asks for a retry.
+pub const STASH_BYTES_MAX: usize = 16 * MIB;
+
+/// What an operator may tune.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 64 KiB (IOCCSZ). A
+    /// 16 KiB write then needs no R2T and no round trip for it.
+    pub in_capsule_bytes: u32,
+    /// Largest transfer of one command in bytes (MDTS); 4096 times a power of two, at most 1 MiB.
+    pub transfer_bytes: u32,
+    /// Data of one H2CData PDU in bytes (MAXH2CDATA); a multiple of 4, at least 4096.
+    pub h2c_data_bytes: u32,
+    /// Data that one R2T asks for, in bytes; at least 4096. A command with more gets several.
+    pub r2t_bytes: u32,
+    /// Entries of an I/O queue (MQES), 2 to 1024.
+    pub queue_entries: u16,
+    /// I/O queues of a controller, 1 to 128.
+    pub io_queues: u16,
+    /// Connections of a core.
+    pub connections: usize,
+    /// Connections of a core that have not got through Connect yet; more are refused.
+    pub fresh_connections: usize,
+    /// Controllers of the whole target, at most 65,000.
+    pub controllers: usize,
+    /// A send is started once it has this many bytes, even within a turn.
+    pub send_bytes: usize,
+    /// A send is started once it has this many answers, even within a turn.
+    pub send_answers: usize,
+    /// Sends that one connection may have gathered beyond the one under way.
+    pub sends_per_connection: usize,
+    /// Send lists of a core; each takes about 80 KiB once it was used.
+    pub send_lists: usize,
+    /// From the start of a connection to the end of Connect.
+    pub connect_timeout: Nanos,
+    /// Without any progress of a transfer that we asked for, or of a send.
+    pub stall_timeout: Nanos,
+    /// From our termination request, or the end of a drain, to the close of the connection.
+    pub linger: Nanos,
+    /// From the start of a shutdown to the forced end of what is still open.
+    pub drain_timeout: Nanos,
+    /// How long a change of the configuration may take on all cores.
+    pub change_timeout: Nanos,
+    /// Whether header digests are granted to hosts that ask for them.
+    pub header_digest: bool,
+    /// Whether data digests are granted to hosts that ask for them.
+    pub data_digest: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            in_capsule_bytes: 16 * 1024,
+            transfer_bytes: 1024 * 1024,
+            h2c_data_bytes: 128 * 1024,
+            r2t_bytes: 1024 * 1024,
+            queue_entries: 1024,
+            io_queues: 128,
+            connections: 4096,
+            fresh_connections: 1024,
+            controllers: 4096,
+            send_bytes: 512 * KIB,
+            send_answers: 128,
+            sends_per_connection: 4,
+            send_lists: 1024,
+            connect_timeout: Nanos::from_secs(10),
+            stall_timeout: Nanos::from_secs(30),
+            linger: Nanos::from_millis(200),
+            drain_timeout: Nanos::from_secs(10),
+            change_timeout: Nanos::from_secs(60),
+            header_digest: true,
+            data_digest: true,
+        }
+    }
+}
+
+impl Limits {
+    /// Checks every field against its range.
+    ///
+    /// # Errors
+    /// The name of the field and the range that it must lie in.
+    pub fn check(&self) -> Result<(), LimitsError> {
+        let refuse = |field, range| Err(LimitsError { field, range });
+        if self.in_capsule_bytes > 64 * 1024 || !self.in_capsule_bytes.is_multiple_of(16) {
+            return refuse("in_capsule_bytes", "a multiple of 16 from 0 to 65536");
+        }
+        let transfer = self.transfer_bytes;
+        if !transfer.is_power_of_two() || !(4096..=1024 * 1024).contains(&transfer) {
+            return refuse("transfer_bytes", "a power of two from 4096 to 1048576");
+        }
+        if !(4096..=16 * 1024 * 1024).contains(&self.h2c_data_bytes)
+            || !self.h2c_data_bytes.is_multiple_of(4)
+        {
+            return refuse("h2c_data_bytes", "a multiple of 4 from 4096 to 16777216");
+        }
+        if !(4096..=16 * 1024 * 1024).contains(&self.r2t_bytes) || !self.r2t_bytes.is_multiple_of(4)
+        {
+            return refuse("r2t_bytes", "a multiple of 4 from 4096 to 16777216");
+        }
+        if !(2..=1024).contains(&self.queue_entries) {
+            return refuse("queue_entries", "2 to 1024");
+        }
+        if !(1..=128).contains(&self.io_queues) {
+            return refuse("io_queues", "1 to 128");
+        }
+        if !(1..=65_000).contains(&self.controllers) {
+            return refuse("controllers", "1 to 65000");
+        }
+        if !(1..=1 << 20).contains(&self.connections) || self.fresh_connections == 0 {
+            return refuse("connections", "1 to 1048576");
+        }
+        if self.send_answers == 0 || self.send_bytes == 0 {
+            return refuse("send_answers and send_bytes", "at least 1");
+        }
+        if self.sends_per_connection == 0 || self.send_lists == 0 {
+            return refuse("sends_per_connection and send_lists", "at least 1");
+        }
+        Ok(())
+    }
+}
+
+/// A field of [`Limits`] lies outside of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} must be {range}")]
+pub struct LimitsError {
+    /// Which field.
+    pub field: &'static str,
+    /// What would be right.
+    pub range: &'static str,
+}
+
+const _: () = assert!(NAMESPACES_MAX as usize <= wire::limits::NAMESPACE_LIST_ENTRIES);
+const _: () = assert!(R2TS_PER_COMMAND_MAX.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_legal_and_a_bad_field_is_named() {
+        assert_eq!(Limits::default().check(), Ok(()));
+        let bad = Limits {
+            transfer_bytes: 5000,
+            ..Limits::default()
+        };
+        assert_eq!(
+            bad.check().map_err(|error| error.field),
+            Err("transfer_bytes")
+        );
+        let bad = Limits {
+            io_queues: 129,
+            ..Limits::default()
+        };
+        assert_eq!(bad.check().map_err(|error| error.field), Err("io_queues"));
+    }
+}

@@ -1,0 +1,154 @@
+//! A namespace: a device, under an identifier, in a subsystem.
+//!
+//! [`Namespace`] is the shared part: what a control plane made, and every core's counters.
+//! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know
+//! without asking anybody. A core owns its own and nobody else touches it.
+
+use crate::pause::Pausing;
+use crate::request::Ticket;
+use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
+use block::{Channel, Device, DeviceError, Direct, Request};
+use reactor::Driver;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How a namespace is made.
+#[derive(Clone, Debug)]
+pub struct NamespaceOptions {
+    /// Its identifier, 1 to [`NAMESPACES_MAX`](crate::limits::NAMESPACES_MAX).
+    pub nsid: u32,
+    /// What it shares.
+    pub device: Arc<dyn Device>,
+    /// UUID, which hosts recognise the namespace by. `[RFC 4122]`
+    pub uuid: [u8; 16],
+    /// NGUID, or zeroes for none.
+    pub nguid: [u8; 16],
+    /// Whether writes are refused, whatever the device allows.
+    pub read_only: bool,
+}
+
+/// A namespace as all cores share it.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    pub(crate) options: NamespaceOptions,
+    pub(crate) stats: PerCore<SharedNamespaceStats>,
+}
+
+impl Namespace {
+    pub(crate) fn new(options: NamespaceOptions, cores: usize) -> Self {
+        Self {
+            options,
+            stats: PerCore::new(cores),
+        }
+    }
+
+    pub(crate) fn nsid(&self) -> u32 {
+        self.options.nsid
+    }
+
+    pub(crate) fn read_only(&self) -> bool {
+        self.options.read_only || self.options.device.capabilities().read_only
+    }
+
+    /// What all cores together counted.
+    pub(crate) fn total(&self) -> NamespaceStats {
+        let mut total = NamespaceStats::default();
+        for core in self.stats.iter() {
+            total.add(&core.load());
+        }
+        total
+    }
+}
+
+/// Whether commands may pass.
+#[derive(Debug)]
+pub(crate) enum Gate {
+    /// They do.
+    Open,
+    /// New ones wait; those in flight finish first.
+    Pausing(Pausing),
+    /// New ones wait, and none is in flight.
+    Paused,
+}
+
+/// One core's way into a namespace.
+#[derive(Debug)]
+pub(crate) struct CoreNamespace {
+    pub(crate) shared: Arc<Namespace>,
+    pub(crate) channel: Box<dyn Channel>,
+    /// The channel's memory, where it is nothing else.
+    pub(crate) direct: Option<Direct>,
+    pub(crate) blocks: u64,
+    /// A block is 2 to this power bytes.
+    pub(crate) block_shift: u32,
+    pub(crate) device_transfer_bytes: u32,
+    pub(crate) read_only: bool,
+    pub(crate) gate: Gate,
+    /// Commands between their arrival and their end.
+    pub(crate) in_flight: u32,
+    /// Requests in the channel.
+    pub(crate) in_channel: u32,
+    /// Commands that came while the gate was not open, in order.
+    pub(crate) waiting: VecDeque<Ticket>,
+    /// Requests that the channel had no room for, in order.
+    pub(crate) busy: VecDeque<Request>,
+    /// Requests were submitted since the last kick.
+    pub(crate) gathered: bool,
+    pub(crate) stats: NamespaceStats,
+}
+
+impl CoreNamespace {
+    /// Opens the namespace's device on this core.
+    pub(crate) fn open(
+        shared: Arc<Namespace>,
+        driver: &mut dyn Driver,
+    ) -> Result<Self, DeviceError> {
+        let device = &shared.options.device;
+        let channel = device.open(driver)?;
+        let (geometry, capabilities) = (device.geometry(), device.capabilities());
+        if !geometry.block_bytes.is_power_of_two() || geometry.block_bytes < 512 {
+            return Err(DeviceError::Invalid(format!(
+                "{} bytes is no block size that NVMe has",
+                geometry.block_bytes
+            )));
+        }
+        Ok(Self {
+            direct: channel.direct(),
+            channel,
+            blocks: geometry.blocks,
+            block_shift: geometry.block_bytes.trailing_zeros(),
+            device_transfer_bytes: capabilities.max_transfer_bytes,
+            read_only: shared.read_only(),
+            gate: Gate::Open,
+            in_flight: 0,
+            in_channel: 0,
+            waiting: VecDeque::new(),
+            busy: VecDeque::new(),
+            gathered: false,
+            stats: NamespaceStats::default(),
+            shared,
+        })
+    }
+
+    /// Opens the channel anew, after the device was resized; hands the old one out to be closed.
+    pub(crate) fn reopen(
+        &mut self,
+        driver: &mut dyn Driver,
+    ) -> Result<Box<dyn Channel>, DeviceError> {
+        let fresh = Self::open(Arc::clone(&self.shared), driver)?;
+        self.direct = fresh.direct;
+        self.blocks = fresh.blocks;
+        Ok(std::mem::replace(&mut self.channel, fresh.channel))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.gate, Gate::Open)
+    }
+
+    /// Whether `blocks` blocks from `lba` on lie within the namespace.
+    #[inline]
+    pub(crate) fn contains(&self, lba: u64, blocks: u64) -> bool {
+        lba.checked_add(blocks)
+            .is_some_and(|end| end <= self.blocks)
+    }
+}

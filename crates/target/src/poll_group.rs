@@ -1,0 +1,842 @@
+//! The connections of one core: the service that its loop runs.
+//!
+//! It takes what the driver brings to the connection or channel that it is for, carries out what
+//! other cores and the control plane ask, and once a turn sends what was gathered. One core's poll
+//! group also owns the listeners, and deals the connections that come in out to all cores in turn.
+
+use crate::controller::async_events::{self, Notice};
+use crate::core::{Action, CoreState, CoreSubsystem};
+use crate::io;
+use crate::limits::NAMESPACES_MAX;
+use crate::namespace::{CoreNamespace, Gate, Namespace};
+use crate::pause::{Ack, AfterPause, Pausing, Step};
+use crate::registry::{Place, Shared, SharedController};
+use crate::request::{Phase, Ticket};
+use crate::tcp::connection::{CLOSE, Connection, Owner, RECEIVE, State};
+use crate::tcp::output::SEND;
+use crate::tcp::transfer;
+use base::{Slab, SlabKey, Time};
+use block::{Channel, Completion as BlockCompletion, Request, Submit};
+use reactor::{Completion, Context, ListenerId, Op, OpKey, Outcome, Room, Service, Stream};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::nvme::Status;
+use wire::nvme::admin::ABORT_NOT_ABORTED;
+
+/// Kind of the operation that accepts; its slot is the listener's place in our list.
+const ACCEPT: u8 = 0;
+
+/// What other cores and the control plane tell a core. Made by the target alone.
+#[derive(Debug)]
+pub struct Message(pub(crate) Note);
+
+/// What a [`Message`] says.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// A connection is the core's from now on.
+    Adopt { stream: Stream, peer: SocketAddr },
+    /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
+    Change { steps: Vec<Step>, ack: Arc<Ack> },
+    /// Hosts of a subsystem (or of the discovery service) are to be told, if they asked for it.
+    Notify {
+        subsystem: Option<u32>,
+        notice: Notice,
+    },
+    /// A host may not use a subsystem any more.
+    EndHost { subsystem: u32, host_nqn: String },
+    /// The connection of an I/O queue ends, because its controller does.
+    EndQueue { connection: SlabKey, cntlid: u16 },
+    /// A command of a queue of this core is to be aborted, and the Abort command told.
+    Abort {
+        connection: SlabKey,
+        cid: u16,
+        from: usize,
+        asker: Ticket,
+    },
+    /// What became of an Abort that was passed to another core.
+    Aborted { asker: Ticket, aborted: bool },
+    /// The core finishes its work and ends.
+    Shutdown,
+}
+
+/// The connections of one core.
+#[derive(Debug)]
+pub struct PollGroup {
+    core: CoreState,
+    connections: Slab<Box<Connection>>,
+    listeners: Vec<ListenerId>,
+    /// The core that gets the next connection.
+    next_core: usize,
+    /// Where the operations of a room belong: to a namespace of a subsystem.
+    rooms: Vec<Option<(u32, u32)>>,
+    /// Requests that were done at once when they were submitted again.
+    done: VecDeque<BlockCompletion>,
+    /// The target shuts down.
+    draining: bool,
+    drain_deadline: Time,
+    accepting: bool,
+}
+
+impl PollGroup {
+    /// The service of core `index` of the target.
+    pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
+        let connections = shared.limits.connections;
+        Self {
+            core: CoreState::new(index, room, shared),
+            connections: Slab::with_capacity(connections),
+            listeners: Vec::new(),
+            next_core: 0,
+            rooms: Vec::new(),
+            done: VecDeque::new(),
+            draining: false,
+            drain_deadline: Time::NEVER,
+            accepting: false,
+        }
+    }
+
+    /// Takes over a listener, whose connections it deals out.
+    pub(crate) fn add_listener(&mut self, listener: ListenerId) {
+        self.listeners.push(listener);
+    }
+
+    fn start_accepting(&mut self, cx: &mut Context<'_>) {
+        self.accepting = true;
+        for (index, &listener) in (0u32..).zip(&self.listeners) {
+            let key = OpKey {
+                room: self.core.room,
+                kind: ACCEPT,
+                generation: 0,
+                index,
+            };
+            cx.submit(key, Op::Accept { listener });
+        }
+    }
+
+    fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
+        let cores = self.core.shared.cores().len().max(1);
+        let core = self.next_core % cores;
+        self.next_core = (core + 1) % cores;
+        if core == self.core.index {
+            self.adopt(stream, peer, cx);
+        } else if self
+            .core
+            .shared
+            .send(core, Note::Adopt { stream, peer })
+            .is_err()
+        {
+            // The stream went with the message: the peer sees its connection closed.
+            self.core.stats.refused += 1;
+            self.core.touch();
+        }
+    }
+
+    fn adopt(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
+        let core = &mut self.core;
+        let full =
+            self.connections.is_full() || core.fresh_connections >= core.limits.fresh_connections;
+        core.touch();
+        if full || self.draining {
+            core.stats.refused += 1;
+            if let Some(suppressed) = core.log_budget.allow(cx.now) {
+                tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
+            }
+            return;
+        }
+        core.stats.accepted += 1;
+        let socket = cx.driver.adopt(stream);
+        let now = cx.now;
+        let nowhere = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let connection = Box::new(Connection::new(nowhere, socket, peer, core, now));
+        let Ok(key) = self.connections.insert(connection) else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.settle_key(key);
+            connection.start(core, cx);
+        }
+    }
+
+    /// Forgets a connection of which nothing is left.
+    fn reclaim(&mut self, key: SlabKey) {
+        let gone = self
+            .connections
+            .get(key)
+            .is_some_and(|connection| connection.is_gone());
+        if !gone {
+            return;
+        }
+        let Some(connection) = self.connections.remove(key) else {
+            return;
+        };
+        if let Owner::Admin(controller) = &connection.owner {
+            self.core.shared.controllers().remove(controller.shared.id);
+        }
+        self.core.touch();
+        let subsystem = connection.subsystem;
+        drop(connection);
+        self.finish_removal(subsystem);
+    }
+
+    /// Forgets a subsystem that is being removed, once its last connection is gone.
+    fn finish_removal(&mut self, index: u32) {
+        let slot = self.core.subsystems.get_mut(index as usize);
+        let removing = slot
+            .and_then(|slot| slot.as_ref())
+            .is_some_and(|s| s.removing.is_some());
+        if !removing || self.connections.iter().any(|(_, c)| c.subsystem == index) {
+            return;
+        }
+        if let Some(subsystem) = self.core.subsystems[index as usize].take() {
+            for namespace in subsystem.namespaces.into_iter().flatten() {
+                self.core.closing_channels.push(namespace.channel);
+            }
+        }
+    }
+
+    /// Gives a device's completion to the command that waits for it.
+    fn complete(&mut self, completion: BlockCompletion, cx: &mut Context<'_>) {
+        let ticket = Ticket::from_tag(completion.tag);
+        let Some(connection) = self.connections.get_mut(ticket.connection) else {
+            return;
+        };
+        let BlockCompletion { result, data, .. } = completion;
+        io::completed(connection, ticket.slot, result, data, &mut self.core, cx);
+        if connection.state == State::Closed {
+            self.reclaim(ticket.connection);
+        }
+    }
+
+    /// An operation of a device's channel completed.
+    fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let room = completion.key.room;
+        let index = usize::from(room.0);
+        if let Some(&Some((subsystem, nsid))) = self.rooms.get(index)
+            && let Some(namespace) = self.core.namespace(subsystem, nsid)
+            && namespace.channel.owns(room)
+        {
+            namespace.channel.complete(completion, cx);
+            return;
+        }
+        let mut found = None;
+        for (subsystem, slot) in (0u32..).zip(&self.core.subsystems) {
+            for namespace in slot.iter().flat_map(|s| s.namespaces.iter().flatten()) {
+                if namespace.channel.owns(room) {
+                    found = Some((subsystem, namespace.shared.nsid()));
+                }
+            }
+        }
+        if let Some((subsystem, nsid)) = found {
+            self.rooms.resize(self.rooms.len().max(index + 1), None);
+            self.rooms[index] = Some((subsystem, nsid));
+            if let Some(namespace) = self.core.namespace(subsystem, nsid) {
+                namespace.channel.complete(completion, cx);
+            }
+            return;
+        }
+        let mut closing = self.core.closing_channels.iter_mut();
+        if let Some(channel) = closing.find(|channel| channel.owns(room)) {
+            channel.complete(completion, cx);
+        }
+    }
+
+    /// Moves every device along: what is done, what had no room, what is due.
+    fn run_devices(&mut self, cx: &mut Context<'_>) {
+        let subsystems = u32::try_from(self.core.subsystems.len()).expect("a bounded number");
+        for subsystem in 0..subsystems {
+            let Some(slot) = self.core.subsystems[subsystem as usize].as_ref() else {
+                continue;
+            };
+            let count = u32::try_from(slot.namespaces.len()).expect("a bounded number");
+            for nsid in 1..=count {
+                self.run_device(subsystem, nsid, cx);
+            }
+        }
+        while let Some(completion) = self.done.pop_front() {
+            self.complete(completion, cx);
+        }
+    }
+
+    fn run_device(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        if namespace.direct.is_some() && namespace.in_channel == 0 && namespace.busy.is_empty() {
+            return;
+        }
+        namespace.channel.tick(cx);
+        let mut finished = 0;
+        loop {
+            let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+                return;
+            };
+            let Some(completion) = namespace.channel.reap() else {
+                break;
+            };
+            namespace.in_channel -= 1;
+            finished += 1;
+            self.complete(completion, cx);
+        }
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        if finished > 0 || namespace.in_channel == 0 {
+            resubmit(namespace, &mut self.done, cx);
+        }
+        if std::mem::take(&mut namespace.gathered) {
+            namespace.channel.kick(cx);
+        }
+    }
+
+    /// Lets those go on that waited for a buffer: first input, which holds up all that follows it,
+    /// then commands.
+    fn run_waiters(&mut self, cx: &mut Context<'_>) {
+        while let Some(&key) = self.core.input_waiters.front() {
+            let Some(connection) = self.connections.get_mut(key) else {
+                self.core.input_waiters.pop_front();
+                continue;
+            };
+            self.core.input_waiters.pop_front();
+            if !connection.resume_input(&mut self.core, cx) {
+                self.core.input_waiters.push_front(key);
+                break;
+            }
+            self.reclaim(key);
+        }
+        for _ in 0..self.core.buffer_waiters.len() {
+            let Some(ticket) = self.core.buffer_waiters.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.qpair.get(ticket.slot);
+            if waits.is_none_or(|entry| entry.phase != Phase::WaitingForBuffer) {
+                continue;
+            }
+            io::proceed(connection, ticket.slot, &mut self.core, cx);
+            if self.core.buffer_waiters.back() == Some(&ticket) {
+                // Still none: everybody keeps their place.
+                self.core.buffer_waiters.pop_back();
+                self.core.buffer_waiters.push_front(ticket);
+                break;
+            }
+        }
+        while let Some(ticket) = self.core.released.pop_front() {
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.qpair.get(ticket.slot);
+            if waits.is_some_and(|entry| entry.phase == Phase::WaitingForNamespace) {
+                io::gate(connection, ticket.slot, &mut self.core, cx);
+            }
+        }
+    }
+
+    /// Sends what was gathered.
+    fn run_output(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(&key) = self.core.output.get(index) {
+            index += 1;
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            connection.output.unmark();
+            if connection.state >= State::Closing {
+                continue;
+            }
+            if !connection.output.waiting.is_empty() {
+                transfer::resume_output(connection, &mut self.core, cx);
+            }
+            if !connection.output.sending {
+                connection.output.flush(&self.core, cx);
+                let deadline = cx.now + self.core.limits.stall_timeout;
+                connection.arm(&mut self.core, deadline);
+            }
+        }
+        self.core.output.clear();
+    }
+
+    fn run_timers(&mut self, cx: &mut Context<'_>) {
+        while let Some((index, generation)) = self.core.timers.pop_due(cx.now) {
+            let key = SlabKey { index, generation };
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.timer(&mut self.core, cx);
+            }
+        }
+    }
+
+    fn run_actions(&mut self, cx: &mut Context<'_>) {
+        while let Some(action) = self.core.actions.pop() {
+            match action {
+                Action::EndController(controller) => {
+                    let mut queues = controller.queues();
+                    queues.dead = true;
+                    queues.ready = false;
+                    let places = std::mem::take(&mut queues.places);
+                    drop(queues);
+                    self.end_queues(controller.id, places.into_values(), cx);
+                }
+                Action::EndQueues(controller) => {
+                    let places = std::mem::take(&mut controller.queues().places);
+                    self.end_queues(controller.id, places.into_values(), cx);
+                }
+                Action::Abort { queue, cid, asker } => self.pass_abort(queue, cid, asker, cx),
+            }
+        }
+    }
+
+    fn end_queues(
+        &mut self,
+        cntlid: u16,
+        places: impl Iterator<Item = Place>,
+        cx: &mut Context<'_>,
+    ) {
+        for Place { core, connection } in places {
+            if core == self.core.index {
+                self.end_queue(connection, cntlid, cx);
+            } else if self
+                .core
+                .shared
+                .send(core, Note::EndQueue { connection, cntlid })
+                .is_err()
+            {
+                tracing::error!(
+                    core,
+                    cntlid,
+                    "a core's mailbox is full: an I/O queue stays open"
+                );
+            }
+        }
+    }
+
+    fn end_queue(&mut self, key: SlabKey, cntlid: u16, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let owned = |controller: &Arc<SharedController>| controller.id == cntlid;
+        if connection.controller().is_some_and(owned) {
+            connection.close(&mut self.core, cx);
+        }
+    }
+
+    /// Ends a host's controllers of a subsystem.
+    fn end_host(&mut self, subsystem: u32, host_nqn: &str, cx: &mut Context<'_>) {
+        for (_, connection) in self.connections.iter_mut() {
+            let Owner::Admin(controller) = &connection.owner else {
+                continue;
+            };
+            if connection.subsystem == subsystem && controller.shared.host_nqn == host_nqn {
+                connection.close(&mut self.core, cx);
+            }
+        }
+    }
+
+    fn pass_abort(&mut self, queue: Place, cid: u16, asker: Ticket, cx: &mut Context<'_>) {
+        let Place { core, connection } = queue;
+        if core == self.core.index {
+            let aborted = self.abort(connection, cid, cx);
+            self.aborted(asker, aborted, cx);
+            return;
+        }
+        let from = self.core.index;
+        let message = Note::Abort {
+            connection,
+            cid,
+            from,
+            asker,
+        };
+        if self.core.shared.send(core, message).is_err() {
+            self.aborted(asker, false, cx);
+        }
+    }
+
+    fn abort(&mut self, key: SlabKey, cid: u16, cx: &mut Context<'_>) -> bool {
+        let connection = self.connections.get_mut(key);
+        connection.is_some_and(|connection| io::abort(connection, cid, &mut self.core, cx))
+    }
+
+    /// Answers an Abort command.
+    fn aborted(&mut self, asker: Ticket, aborted: bool, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(asker.connection) else {
+            return;
+        };
+        let Some(entry) = connection.qpair.get(asker.slot) else {
+            return;
+        };
+        if entry.phase != Phase::Executing {
+            return;
+        }
+        entry.result = if aborted {
+            0
+        } else {
+            u64::from(ABORT_NOT_ABORTED)
+        };
+        io::finish(connection, asker.slot, Status::SUCCESS, &mut self.core, cx);
+        self.reclaim(asker.connection);
+    }
+
+    /// Takes the steps of a change.
+    fn change(&mut self, steps: Vec<Step>, ack: &Arc<Ack>, cx: &mut Context<'_>) {
+        if !self.accepting {
+            // The first change is the whole configuration: nobody is let in before it is known.
+            self.start_accepting(cx);
+        }
+        let mut debt = Some(Pausing::new(ack));
+        for step in steps {
+            let result = match step {
+                Step::AddSubsystem(subsystem) => {
+                    let index = subsystem.index as usize;
+                    let len = self.core.subsystems.len().max(index + 1);
+                    self.core.subsystems.resize_with(len, || None);
+                    self.core.subsystems[index] = Some(CoreSubsystem {
+                        shared: subsystem,
+                        namespaces: Vec::new(),
+                        removing: None,
+                    });
+                    Ok(())
+                }
+                Step::RemoveSubsystem(index) => {
+                    self.remove_subsystem(index, &mut debt, cx);
+                    Ok(())
+                }
+                Step::AddNamespace(subsystem, namespace) => {
+                    self.add_namespace(subsystem, namespace, cx)
+                }
+                Step::Pause(subsystem, nsid) => {
+                    self.pause(subsystem, nsid, &mut debt);
+                    Ok(())
+                }
+                Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
+            };
+            if let (Err(error), Some(debt)) = (result, &mut debt) {
+                debt.fail(error);
+            }
+        }
+    }
+
+    fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
+        let slot = self
+            .core
+            .subsystems
+            .get_mut(index as usize)
+            .and_then(Option::as_mut);
+        let Some(subsystem) = slot else { return };
+        subsystem.removing = debt.take();
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.subsystem == index {
+                connection.drain(&mut self.core, cx);
+            }
+        }
+        self.finish_removal(index);
+    }
+
+    fn add_namespace(
+        &mut self,
+        subsystem: u32,
+        shared: Arc<Namespace>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), String> {
+        let nsid = shared.nsid();
+        assert!(
+            (1..=NAMESPACES_MAX).contains(&nsid),
+            "the target checked the identifier"
+        );
+        let transfer = self.core.limits.transfer_bytes;
+        let opened = CoreNamespace::open(shared, cx.driver)
+            .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
+        if opened.device_transfer_bytes < transfer {
+            let most = opened.device_transfer_bytes;
+            self.core.closing_channels.push(opened.channel);
+            return Err(format!(
+                "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
+                 {transfer}; lower transfer_bytes"
+            ));
+        }
+        let slot = self
+            .core
+            .subsystems
+            .get_mut(subsystem as usize)
+            .and_then(Option::as_mut);
+        let Some(slot) = slot else {
+            return Err("the subsystem is gone".to_owned());
+        };
+        let len = slot.namespaces.len().max(nsid as usize);
+        slot.namespaces.resize_with(len, || None);
+        slot.namespaces[nsid as usize - 1] = Some(opened);
+        Ok(())
+    }
+
+    fn pause(&mut self, subsystem: u32, nsid: u32, debt: &mut Option<Pausing>) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        namespace.gate = match debt.take() {
+            Some(debt) if namespace.in_flight > 0 => Gate::Pausing(debt),
+            _ => Gate::Paused,
+        };
+    }
+
+    fn resume(
+        &mut self,
+        subsystem: u32,
+        nsid: u32,
+        after: AfterPause,
+        cx: &mut Context<'_>,
+    ) -> Result<(), String> {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return Ok(());
+        };
+        namespace.gate = Gate::Open;
+        let waiting = std::mem::take(&mut namespace.waiting);
+        let mut result = Ok(());
+        match after {
+            AfterPause::Keep => {}
+            AfterPause::Reopen => {
+                result = self.reopen(subsystem, nsid, cx);
+            }
+            AfterPause::Remove => {
+                let slot = self.core.subsystems[subsystem as usize].as_mut();
+                let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
+                if let Some(mut removed) = removed {
+                    removed.channel.close(cx);
+                    self.core.closing_channels.push(removed.channel);
+                }
+            }
+        }
+        self.core.released.extend(waiting);
+        result
+    }
+
+    fn reopen(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) -> Result<(), String> {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return Ok(());
+        };
+        let mut old = namespace
+            .reopen(cx.driver)
+            .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
+        old.close(cx);
+        self.core.closing_channels.push(old);
+        Ok(())
+    }
+
+    fn notify(&mut self, subsystem: Option<u32>, notice: Notice, cx: &mut Context<'_>) {
+        for (_, connection) in self.connections.iter_mut() {
+            let Owner::Admin(controller) = &mut connection.owner else {
+                continue;
+            };
+            let meant = match subsystem {
+                Some(index) => !controller.is_discovery() && connection.subsystem == index,
+                None => controller.is_discovery(),
+            };
+            if meant {
+                controller.events.raise(notice);
+                async_events::deliver(connection, &mut self.core, cx);
+            }
+        }
+    }
+
+    fn shut_down(&mut self, cx: &mut Context<'_>) {
+        if self.draining {
+            return;
+        }
+        self.draining = true;
+        self.drain_deadline = cx.now + self.core.limits.drain_timeout;
+        for listener in self.listeners.drain(..) {
+            cx.driver.close_listener(listener);
+        }
+        for (_, connection) in self.connections.iter_mut() {
+            connection.drain(&mut self.core, cx);
+        }
+    }
+
+    /// Looks whether draining connections have nothing left to answer.
+    fn run_drain(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(&key) = self.core.draining.get(index) {
+            let connection = self.connections.get_mut(key);
+            let connection = connection.filter(|connection| connection.state == State::Draining);
+            if let Some(connection) = connection {
+                connection.drained(&mut self.core, cx);
+                index += 1;
+            } else {
+                self.core.draining.swap_remove(index);
+            }
+        }
+        if !self.draining {
+            return;
+        }
+        if cx.now >= self.drain_deadline {
+            for (_, connection) in self.connections.iter_mut() {
+                connection.close(&mut self.core, cx);
+            }
+        }
+        if self.connections.is_empty() {
+            for namespace in self
+                .core
+                .subsystems
+                .drain(..)
+                .flatten()
+                .flat_map(|s| s.namespaces)
+            {
+                let Some(mut namespace) = namespace else {
+                    continue;
+                };
+                namespace.channel.close(cx);
+                self.core.closing_channels.push(namespace.channel);
+            }
+        }
+    }
+
+    /// Lets go of channels of which nothing is left in the driver.
+    fn run_closing(&mut self, cx: &mut Context<'_>) {
+        self.core.closing_channels.retain_mut(|channel| {
+            channel.tick(cx);
+            while channel.reap().is_some() {}
+            !channel.closed()
+        });
+    }
+
+    fn stream_closed(&mut self, key: SlabKey) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.closed(&mut self.core);
+            self.reclaim(key);
+        }
+    }
+}
+
+/// Submits again what the device had no room for, until it has none again.
+fn resubmit(
+    namespace: &mut CoreNamespace,
+    done: &mut VecDeque<BlockCompletion>,
+    cx: &mut Context<'_>,
+) {
+    while let Some(request) = namespace.busy.pop_front() {
+        let channel: &mut dyn Channel = &mut *namespace.channel;
+        let request: Request = request;
+        match channel.submit(request, cx) {
+            Submit::Done(completion) => done.push_back(completion),
+            Submit::Queued => {
+                namespace.in_channel += 1;
+                namespace.gathered = true;
+            }
+            Submit::Busy(request) => {
+                namespace.busy.push_front(request);
+                return;
+            }
+        }
+    }
+}
+
+impl Service for PollGroup {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        if completion.key.room != self.core.room {
+            self.channel_completed(completion, cx);
+            return;
+        }
+        let key = completion.key.slab_key();
+        match completion.outcome {
+            Outcome::Received(received) => {
+                if let Some(connection) = self.connections.get_mut(key) {
+                    debug_assert_eq!(completion.key.kind, RECEIVE);
+                    connection.received(received, &mut self.core, cx);
+                }
+            }
+            Outcome::Sent { list, result } => {
+                debug_assert_eq!(completion.key.kind, SEND);
+                let Some(connection) = self.connections.get_mut(key) else {
+                    self.core.lists.give_back(list);
+                    return;
+                };
+                connection.output.sent(list, &mut self.core);
+                if result.is_err() {
+                    connection.close(&mut self.core, cx);
+                }
+            }
+            Outcome::Closed => {
+                debug_assert_eq!(completion.key.kind, CLOSE);
+                self.stream_closed(key);
+            }
+            Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
+            Outcome::Accepted(Err(error)) => {
+                if !self.draining
+                    && let Some(suppressed) = self.core.log_budget.allow(cx.now)
+                {
+                    tracing::warn!(%error, suppressed, "cannot accept a connection");
+                }
+            }
+            // Operations that a poll group never starts.
+            Outcome::Connected(_) | Outcome::File { .. } => {}
+        }
+    }
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message.0 {
+            Note::Adopt { stream, peer } => self.adopt(stream, peer, cx),
+            Note::Change { steps, ack } => self.change(steps, &ack, cx),
+            Note::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
+            Note::EndHost {
+                subsystem,
+                host_nqn,
+            } => self.end_host(subsystem, &host_nqn, cx),
+            Note::EndQueue { connection, cntlid } => self.end_queue(connection, cntlid, cx),
+            Note::Abort {
+                connection,
+                cid,
+                from,
+                asker,
+            } => {
+                let aborted = self.abort(connection, cid, cx);
+                let answer = Note::Aborted { asker, aborted };
+                if self.core.shared.send(from, answer).is_err() {
+                    tracing::error!(from, "a core's mailbox is full: an Abort stays unanswered");
+                }
+            }
+            Note::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
+            Note::Shutdown => self.shut_down(cx),
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.run_timers(cx);
+        self.run_devices(cx);
+        self.run_waiters(cx);
+        self.run_actions(cx);
+        self.run_output(cx);
+        self.run_drain(cx);
+        self.run_closing(cx);
+        self.core.publish(cx.now, self.connections.len());
+    }
+
+    fn deadline(&self) -> Time {
+        let mut deadline = self.core.timers.next().unwrap_or(Time::NEVER);
+        if self.core.unpublished {
+            deadline = deadline.min(self.core.publish_at);
+        }
+        if self.draining {
+            deadline = deadline.min(self.drain_deadline);
+        }
+        let work = !self.core.output.is_empty() || !self.core.actions.is_empty();
+        if work || !self.core.released.is_empty() {
+            return Time::ZERO;
+        }
+        let channels = self.core.subsystems.iter().flatten();
+        let namespaces = channels.flat_map(|subsystem| subsystem.namespaces.iter().flatten());
+        for namespace in namespaces.filter(|namespace| namespace.direct.is_none()) {
+            deadline = deadline.min(namespace.channel.deadline());
+            if !namespace.busy.is_empty() && namespace.in_channel == 0 {
+                return Time::ZERO;
+            }
+        }
+        deadline
+    }
+
+    fn finished(&self) -> bool {
+        self.draining && self.connections.is_empty() && self.core.closing_channels.is_empty()
+    }
+}

@@ -1,0 +1,194 @@
+//! A queue pair: the commands outstanding on one connection.
+//!
+//! The table grows with use up to the size agreed on at Connect, so a connection that never had
+//! two commands at a time never pays for more. Nothing is allocated once it has grown.
+
+use crate::request::{Phase, Slot};
+use wire::fabrics::Connect;
+
+/// Commands that a connection may have before Connect says how many: Connect itself.
+const ENTRIES_BEFORE_CONNECT: u32 = 2;
+
+/// No command identifier: a free slot.
+const NO_CID: u32 = u32::MAX;
+
+/// The queue of one connection.
+#[derive(Debug)]
+pub(crate) struct Qpair {
+    /// QID: 0 for the admin queue.
+    pub(crate) id: u16,
+    /// Entries of the submission queue.
+    entries: u32,
+    slots: Vec<Slot>,
+    /// The command identifiers of the slots, side by side so that a search is quick.
+    cids: Vec<u32>,
+    free: Vec<u16>,
+    used: u32,
+    sq_head: u16,
+    /// SQHD is reported: the host did not disable SQ flow control.
+    pub(crate) flow_control: bool,
+    /// The next completion answers the Connect that disabled SQ flow control.
+    announces: bool,
+}
+
+impl Qpair {
+    pub(crate) const fn new() -> Self {
+        Self {
+            id: 0,
+            entries: ENTRIES_BEFORE_CONNECT,
+            slots: Vec::new(),
+            cids: Vec::new(),
+            free: Vec::new(),
+            used: 0,
+            sq_head: 0,
+            flow_control: true,
+            announces: false,
+        }
+    }
+
+    /// The queue is connected with `entries` entries.
+    pub(crate) fn connect(&mut self, id: u16, entries: u32, flow_control: bool) {
+        self.id = id;
+        self.entries = entries;
+        self.flow_control = flow_control;
+        self.announces = !flow_control;
+        // Connect was the first command, and took the first entry.
+        self.sq_head = 1;
+    }
+
+    pub(crate) const fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Commands in the table.
+    pub(crate) const fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// A command was taken off the submission queue.
+    #[inline]
+    pub(crate) fn consumed(&mut self) {
+        let next = u32::from(self.sq_head) + 1;
+        self.sq_head = if next >= self.entries {
+            0
+        } else {
+            self.sq_head + 1
+        };
+    }
+
+    /// SQHD of a completion.
+    #[inline]
+    pub(crate) const fn reported_head(&self) -> u16 {
+        if self.flow_control { self.sq_head } else { 0 }
+    }
+
+    /// SQHD of the completion of Connect, which tells the host whether it may do without SQ flow
+    /// control. `[NVMe Base 2.0 §6.3]`
+    pub(crate) fn take_announcement(&mut self) -> Option<u16> {
+        std::mem::take(&mut self.announces).then_some(Connect::SQHD_WITHOUT_FLOW_CONTROL)
+    }
+
+    /// The slot of an outstanding command.
+    #[inline]
+    pub(crate) fn find(&self, cid: u16) -> Option<u16> {
+        if self.used == 0 {
+            return None;
+        }
+        let position = self
+            .cids
+            .iter()
+            .position(|&other| other == u32::from(cid))?;
+        u16::try_from(position).ok()
+    }
+
+    /// A slot for a command; `None` when the queue is full.
+    pub(crate) fn take(&mut self, cid: u16) -> Option<u16> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if (self.slots.len() as u64) < u64::from(self.entries) => {
+                let slot = u16::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot::default());
+                self.cids.push(NO_CID);
+                // As many can come back as there are slots: then giving back never allocates.
+                self.free.reserve(self.slots.len());
+                slot
+            }
+            None => return None,
+        };
+        self.used += 1;
+        self.cids[usize::from(slot)] = u32::from(cid);
+        self.slots[usize::from(slot)] = Slot {
+            cid,
+            phase: Phase::Executing,
+            ..Slot::default()
+        };
+        Some(slot)
+    }
+
+    /// The command is answered, or nobody waits for its answer.
+    pub(crate) fn give_back(&mut self, slot: u16) {
+        let index = usize::from(slot);
+        assert!(
+            self.slots[index].phase != Phase::Free,
+            "a slot is given back once"
+        );
+        self.slots[index] = Slot::default();
+        self.cids[index] = NO_CID;
+        self.free.push(slot);
+        self.used -= 1;
+    }
+
+    /// A slot that the caller knows to be taken.
+    #[inline]
+    pub(crate) fn slot(&mut self, slot: u16) -> &mut Slot {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    /// A slot that a peer or a stale ticket named.
+    pub(crate) fn get(&mut self, slot: u16) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(usize::from(slot))
+            .filter(|slot| slot.phase != Phase::Free)
+    }
+
+    /// The slots of every outstanding command.
+    pub(crate) fn occupied(&self) -> Vec<u16> {
+        let numbered = (0u16..).zip(&self.slots);
+        numbered
+            .filter(|(_, slot)| slot.phase != Phase::Free)
+            .map(|(number, _)| number)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_refuses_and_a_freed_slot_is_found_no_more() {
+        let mut qpair = Qpair::new();
+        qpair.connect(1, 3, true);
+        let slots: Vec<_> = (10..13).map(|cid| qpair.take(cid).expect("room")).collect();
+        assert_eq!(qpair.take(99), None);
+        assert_eq!(qpair.find(11), Some(slots[1]));
+        qpair.give_back(slots[1]);
+        assert_eq!(qpair.find(11), None);
+        assert_eq!(qpair.used(), 2);
+        assert_eq!(qpair.take(14), Some(slots[1]));
+        assert_eq!(qpair.occupied().len(), 3);
+    }
+
+    #[test]
+    fn the_head_wraps_at_the_queue_size() {
+        let mut qpair = Qpair::new();
+        qpair.connect(1, 4, true);
+        let heads: Vec<_> = (0..5)
+            .map(|_| {
+                qpair.consumed();
+                qpair.reported_head()
+            })
+            .collect();
+        assert_eq!(heads, [2, 3, 0, 1, 2]);
+    }
+}

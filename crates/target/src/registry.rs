@@ -1,0 +1,295 @@
+//! What all cores share: the configuration, and the controllers that exist.
+//!
+//! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
+
+use crate::limits::{ERROR_LOG_ENTRIES, Limits};
+use crate::pause::{Ack, Step};
+use crate::poll_group::{Message, Note};
+use crate::stats::{PerCore, SharedCoreStats};
+use crate::subsystem::Subsystem;
+use base::SlabKey;
+use reactor::MailboxSender;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::nvme::log_page::ErrorEntry;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every holder changes one field at a time, so a poisoned lock still guards something valid.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A discovery service elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// The part that all cores share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) configuration: Mutex<Configuration>,
+    pub(crate) controllers: Mutex<Controllers>,
+    cores: Mutex<Vec<MailboxSender<Message>>>,
+    pub(crate) core_stats: PerCore<SharedCoreStats>,
+}
+
+/// What a control plane can change.
+#[derive(Debug, Default)]
+pub(crate) struct Configuration {
+    pub(crate) subsystems: BTreeMap<String, Arc<Subsystem>>,
+    pub(crate) listeners: Vec<SocketAddr>,
+    pub(crate) referrals: Vec<Referral>,
+    /// GENCTR: counts the changes that a discovery log page shows.
+    pub(crate) generation: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(limits: Limits, cores: usize) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            configuration: Mutex::default(),
+            controllers: Mutex::default(),
+            cores: Mutex::default(),
+            core_stats: PerCore::new(cores),
+        })
+    }
+
+    pub(crate) fn configuration(&self) -> MutexGuard<'_, Configuration> {
+        lock(&self.configuration)
+    }
+
+    pub(crate) fn controllers(&self) -> MutexGuard<'_, Controllers> {
+        lock(&self.controllers)
+    }
+
+    /// The mailboxes of all cores, in order.
+    pub(crate) fn cores(&self) -> MutexGuard<'_, Vec<MailboxSender<Message>>> {
+        lock(&self.cores)
+    }
+
+    /// Sends a note to one core; fails when that core does not exist or is swamped.
+    pub(crate) fn send(&self, core: usize, note: Note) -> Result<(), Message> {
+        let sender = self.cores().get(core).cloned();
+        match sender {
+            Some(sender) => sender.send(Message(note)),
+            None => Err(Message(note)),
+        }
+    }
+
+    /// Sends a note to every core.
+    pub(crate) fn send_all(&self, note: impl Fn() -> Note) {
+        for (core, sender) in self.cores().iter().enumerate() {
+            if sender.send(Message(note())).is_err() {
+                tracing::error!(core, "a core's mailbox is full: a notice is lost");
+            }
+        }
+    }
+
+    /// Posts steps to every core; each acknowledges all of them with one acknowledgement.
+    pub(crate) fn post(&self, steps: &[Step]) -> Arc<Ack> {
+        let cores = self.cores().clone();
+        let ack = Ack::new(cores.len());
+        for core in cores {
+            let note = Note::Change {
+                steps: steps.to_vec(),
+                ack: Arc::clone(&ack),
+            };
+            if core.send(Message(note)).is_err() {
+                ack.done(Err("a core's mailbox is full; try again".to_owned()));
+            }
+        }
+        ack
+    }
+
+    pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.configuration().subsystems.get(nqn).cloned()
+    }
+}
+
+/// Every controller, by its identifier.
+#[derive(Debug, Default)]
+pub(crate) struct Controllers {
+    by_id: BTreeMap<u16, Arc<SharedController>>,
+    last_id: u16,
+}
+
+/// Highest identifier of a dynamic controller: FFF0h to FFFFh are reserved.
+const CNTLID_MAX: u16 = 0xffef;
+
+impl Controllers {
+    /// Gives a new controller an identifier that was not in use for as long as possible.
+    pub(crate) fn insert(
+        &mut self,
+        limit: usize,
+        make: impl FnOnce(u16) -> SharedController,
+    ) -> Option<Arc<SharedController>> {
+        if self.by_id.len() >= limit {
+            return None;
+        }
+        let mut id = self.last_id;
+        loop {
+            id = if id >= CNTLID_MAX { 1 } else { id + 1 };
+            if !self.by_id.contains_key(&id) {
+                break;
+            }
+            if id == self.last_id {
+                return None;
+            }
+        }
+        self.last_id = id;
+        let controller = Arc::new(make(id));
+        self.by_id.insert(id, Arc::clone(&controller));
+        Some(controller)
+    }
+
+    pub(crate) fn get(&self, id: u16) -> Option<&Arc<SharedController>> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u16) {
+        self.by_id.remove(&id);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<SharedController>> {
+        self.by_id.values()
+    }
+}
+
+/// What kind of controller it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerKind {
+    /// It gives access to namespaces.
+    Io,
+    /// It serves the discovery log page.
+    Discovery,
+}
+
+/// A connection's place in the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) core: usize,
+    pub(crate) connection: SlabKey,
+}
+
+/// The part of a controller that its queues on other cores need.
+#[derive(Debug)]
+pub(crate) struct SharedController {
+    pub(crate) id: u16,
+    pub(crate) kind: ControllerKind,
+    /// `None` for a discovery controller.
+    pub(crate) subsystem: Option<Arc<Subsystem>>,
+    pub(crate) host_nqn: String,
+    pub(crate) host_id: [u8; 16],
+    pub(crate) peer: SocketAddr,
+    queues: Mutex<Queues>,
+    errors: Mutex<VecDeque<ErrorEntry>>,
+    error_count: AtomicU64,
+}
+
+/// The I/O queues of a controller.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    /// Only an enabled controller takes I/O queues.
+    pub(crate) ready: bool,
+    /// The controller ends.
+    pub(crate) dead: bool,
+    /// How many were granted (Number of Queues).
+    pub(crate) granted: u16,
+    /// Where each is, by QID.
+    pub(crate) places: BTreeMap<u16, Place>,
+}
+
+impl SharedController {
+    pub(crate) fn new(
+        id: u16,
+        kind: ControllerKind,
+        subsystem: Option<Arc<Subsystem>>,
+        host: (String, [u8; 16]),
+        peer: SocketAddr,
+        granted: u16,
+    ) -> Self {
+        let queues = Queues {
+            ready: false,
+            dead: false,
+            granted,
+            places: BTreeMap::new(),
+        };
+        Self {
+            id,
+            kind,
+            subsystem,
+            host_nqn: host.0,
+            host_id: host.1,
+            peer,
+            queues: Mutex::new(queues),
+            errors: Mutex::default(),
+            error_count: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.queues)
+    }
+
+    /// Appends to the error log; the oldest entry gives way.
+    pub(crate) fn log_error(&self, mut entry: ErrorEntry) {
+        entry.error_count = self.error_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut errors = lock(&self.errors);
+        if errors.len() == ERROR_LOG_ENTRIES {
+            errors.pop_back();
+        }
+        errors.push_front(entry);
+    }
+
+    /// The error log, newest first.
+    pub(crate) fn errors(&self) -> Vec<ErrorEntry> {
+        lock(&self.errors).iter().copied().collect()
+    }
+
+    pub(crate) fn error_count(&self) -> u64 {
+        self.error_count.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller(id: u16) -> SharedController {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let host = ("nqn.host".to_owned(), [1; 16]);
+        SharedController::new(id, ControllerKind::Discovery, None, host, peer, 0)
+    }
+
+    #[test]
+    fn identifiers_are_not_used_again_at_once_and_are_limited() {
+        let mut controllers = Controllers::default();
+        let first = controllers.insert(2, controller).expect("room").id;
+        controllers.remove(first);
+        let second = controllers.insert(2, controller).expect("room").id;
+        assert_ne!(first, second);
+        assert!(controllers.insert(2, controller).is_some());
+        assert!(controllers.insert(2, controller).is_none());
+        controllers.last_id = CNTLID_MAX;
+        assert!(controllers.insert(9, controller).is_some_and(|c| c.id >= 1));
+    }
+
+    #[test]
+    fn the_error_log_keeps_the_newest() {
+        let controller = controller(1);
+        for cid in 0..100 {
+            controller.log_error(ErrorEntry {
+                cid,
+                ..ErrorEntry::default()
+            });
+        }
+        let errors = controller.errors();
+        assert_eq!(errors.len(), ERROR_LOG_ENTRIES);
+        assert_eq!((errors[0].cid, errors[0].error_count), (99, 100));
+        assert_eq!(controller.error_count(), 100);
+    }
+}

@@ -1,0 +1,133 @@
+//! Counters: plain numbers on the core that counts, published as atomics now and then.
+//!
+//! Each core writes only its own copy, so counting costs an addition and publishing a few stores;
+//! a reader adds up the cores.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident / $shared:ident { $( $(#[$doc:meta])* $field:ident, )+ }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $( $(#[$doc])* pub $field: u64, )+ }
+
+        impl $name {
+            /// Adds another core's numbers.
+            pub fn add(&mut self, other: &Self) {
+                $( self.$field += other.$field; )+
+            }
+        }
+
+        /// One core's published copy, on cache lines of its own.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct $shared { $( $field: AtomicU64, )+ }
+
+        impl $shared {
+            pub(crate) fn publish(&self, counters: &$name) {
+                $( self.$field.store(counters.$field, Ordering::Relaxed); )+
+            }
+
+            pub(crate) fn load(&self) -> $name {
+                $name { $( $field: self.$field.load(Ordering::Relaxed), )+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// What a namespace was asked and did.
+    pub struct NamespaceStats / SharedNamespaceStats {
+        /// Read commands that were done.
+        reads,
+        /// Bytes that they read.
+        read_bytes,
+        /// Write commands that were done.
+        writes,
+        /// Bytes that they wrote.
+        written_bytes,
+        /// Other commands that were done: Flush, Write Zeroes, Dataset Management, Compare, Verify.
+        others,
+        /// Commands that ended with an error.
+        errors,
+    }
+}
+
+counters! {
+    /// What a core did.
+    pub struct CoreStats / SharedCoreStats {
+        /// Connections open now.
+        connections,
+        /// Connections taken over since the start.
+        accepted,
+        /// Connections refused because of a limit.
+        refused,
+        /// Fabrics and admin commands.
+        admin_commands,
+        /// I/O commands.
+        io_commands,
+        /// R2Ts sent.
+        r2ts,
+        /// Termination requests sent.
+        terminations_sent,
+        /// Termination requests received.
+        terminations_received,
+        /// Payloads whose digest did not match.
+        data_digest_errors,
+        /// Commands that waited for a buffer.
+        buffer_waits,
+        /// Requests that the device had no room for at first.
+        device_waits,
+        /// Commands that waited for a paused namespace.
+        pause_waits,
+        /// Answers that waited because the host did not read.
+        output_waits,
+        /// Controllers ended because their host fell silent.
+        keep_alive_expirations,
+    }
+}
+
+/// The same counters of every core.
+#[derive(Debug)]
+pub(crate) struct PerCore<T>(Box<[T]>);
+
+impl<T: Default> PerCore<T> {
+    pub(crate) fn new(cores: usize) -> Self {
+        Self((0..cores).map(|_| T::default()).collect())
+    }
+
+    pub(crate) fn of(&self, core: usize) -> &T {
+        &self.0[core]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_read_and_cores_add_up() {
+        let cores = PerCore::<SharedNamespaceStats>::new(2);
+        cores.of(0).publish(&NamespaceStats {
+            reads: 3,
+            ..NamespaceStats::default()
+        });
+        cores.of(1).publish(&NamespaceStats {
+            reads: 4,
+            errors: 1,
+            ..NamespaceStats::default()
+        });
+        let mut total = NamespaceStats::default();
+        for core in cores.iter() {
+            total.add(&core.load());
+        }
+        assert_eq!((total.reads, total.errors), (7, 1));
+    }
+}

@@ -1,0 +1,454 @@
+//! Capsules and data PDUs: how commands come in, and their data, and how answers go out.
+//!
+//! In-capsule data, R2T and H2CData on the way in (`[NVMe-TCP 1.0 §3.3.2.2]`), C2HData and
+//! CapsuleResp on the way out (`[NVMe-TCP 1.0 §3.3.2.1]`). What a command does is for
+//! [`io`](crate::io) and [`controller`](crate::controller) to say.
+
+use crate::controller;
+use crate::core::CoreState;
+use crate::io;
+use crate::request::{Kind, Phase};
+use crate::tcp::connection::{Connection, Flow, Incoming, Owner, Payload, Sink, State};
+use crate::tcp::term;
+use block::Direct;
+use reactor::Context;
+use wire::nvme::log_page::ErrorEntry;
+use wire::nvme::{Command, Completion, FabricsType, Status};
+use wire::tcp::limits::PREFIX_BYTES_MAX;
+use wire::tcp::{CapsuleCmd, FatalErrorStatus, H2cData, R2t};
+
+/// Bits of a TTAG that name the slot; the others name the R2T.
+const TTAG_SLOT_BITS: u32 = 10;
+const TTAG_SLOT_MASK: u16 = (1 << TTAG_SLOT_BITS) - 1;
+
+/// A command came in.
+#[inline]
+pub(crate) fn capsule(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    connection.qpair.consumed();
+    if connection.state == State::Draining {
+        return Flow::Continue;
+    }
+    let waiting_events = match &connection.owner {
+        Owner::Admin(controller) => controller.events.waiting(),
+        _ => 0,
+    };
+    let unanswered =
+        connection.qpair.used() as usize + connection.output.unsent_answers + waiting_events;
+    if unanswered >= connection.qpair.entries() as usize {
+        overrun(connection, command, core, cx);
+        return Flow::Continue;
+    }
+    let cid = command.cid();
+    if connection.qpair.find(cid).is_some() {
+        refuse(
+            connection,
+            command,
+            Status::COMMAND_ID_CONFLICT.with_dnr(),
+            core,
+            cx,
+        );
+        return Flow::Continue;
+    }
+    if matches!(connection.owner, Owner::Io(_)) {
+        core.stats.io_commands += 1;
+    } else {
+        core.stats.admin_commands += 1;
+    }
+    let flow = dispatch(connection, command, payload, core, cx);
+    if flow == Flow::Stall && !connection.stall(command, payload, core) {
+        refuse(connection, command, Status::COMMAND_INTERRUPTED, core, cx);
+        return Flow::Continue;
+    }
+    flow
+}
+
+/// Gives a command to whoever carries it out. Without effect where it answers
+/// [`Flow::Stall`], so that it can be called again.
+#[inline]
+pub(crate) fn dispatch(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    if matches!(connection.owner, Owner::Io(_)) && !command.is_fabrics() {
+        return io::command(connection, command, payload, core, cx);
+    }
+    let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
+    if connection.state == State::Fresh && !connects {
+        refuse(
+            connection,
+            command,
+            Status::COMMAND_SEQUENCE_ERROR.with_dnr(),
+            core,
+            cx,
+        );
+        return Flow::Continue;
+    }
+    controller::begin(connection, command, payload, core, cx)
+}
+
+/// The host has more commands outstanding than the queue has entries.
+#[cold]
+fn overrun(
+    connection: &mut Connection,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let mut header = [0; PREFIX_BYTES_MAX];
+    let capsule = CapsuleCmd { command: *command };
+    capsule.encode(&connection.output.format, 0, &mut header);
+    let reason = "more commands are outstanding than the queue has entries";
+    let status = FatalErrorStatus::PDU_SEQUENCE_ERROR;
+    let header = &header[..CapsuleCmd::SIZE];
+    term::protocol_error(connection, status, 0, header, reason, core, cx);
+}
+
+/// Answers a command that has no slot with an error.
+#[cold]
+pub(crate) fn refuse(
+    connection: &mut Connection,
+    command: &Command,
+    status: Status,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let (cid, nsid) = (command.cid(), command.nsid());
+    record_error(connection, cid, nsid, command.opcode(), status);
+    if matches!(connection.owner, Owner::Io(_))
+        && let Some(namespace) = core.namespace(connection.subsystem, nsid)
+    {
+        namespace.stats.errors += 1;
+    }
+    respond(connection, cid, status, 0, core, cx);
+}
+
+/// Answers a command that has no slot.
+pub(crate) fn respond(
+    connection: &mut Connection,
+    cid: u16,
+    status: Status,
+    result: u64,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    if connection.output.make_room(core, cx) {
+        let sq_head = connection.qpair.reported_head();
+        let completion = Completion {
+            result,
+            sq_head,
+            sq_id: 0,
+            cid,
+            status,
+        };
+        connection.output.push_completion(completion);
+        return;
+    }
+    // There is always a slot: the queue's depth was checked when the command came.
+    if let Some(slot) = connection.qpair.take(cid) {
+        let entry = connection.qpair.slot(slot);
+        (entry.status, entry.result) = (Some(status), result);
+        answer(connection, slot, core, cx);
+    }
+}
+
+/// Puts an error into the controller's error log.
+pub(crate) fn record_error(
+    connection: &Connection,
+    cid: u16,
+    nsid: u32,
+    opcode: u8,
+    status: Status,
+) {
+    let Some(controller) = connection.controller() else {
+        return;
+    };
+    controller.log_error(ErrorEntry {
+        sq_id: connection.qpair.id,
+        cid,
+        status_field: status.0 << 1,
+        parameter_location: 0xffff,
+        nsid,
+        opcode,
+        trtype: wire::fabrics::DiscoveryLogEntry::TRTYPE_TCP,
+        ..ErrorEntry::default()
+    });
+}
+
+/// Sends as many R2Ts for a command as may be outstanding.
+pub(crate) fn send_r2ts(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let stride = core.limits.r2t_bytes;
+    loop {
+        let entry = connection.qpair.slot(slot);
+        let number = entry.r2ts_sent;
+        let offset = u32::from(number) * stride;
+        let outstanding = number - entry.r2ts_done;
+        if outstanding >= connection.r2ts_max || offset >= entry.length {
+            return;
+        }
+        if !connection.output.make_room(core, cx) {
+            connection.output.waiting.push_back(slot);
+            core.stats.output_waits += 1;
+            return;
+        }
+        let entry = connection.qpair.slot(slot);
+        let length = stride.min(entry.length - offset);
+        entry.missing[usize::from(number) % entry.missing.len()] = length;
+        entry.r2ts_sent += 1;
+        let r2t = R2t {
+            command_id: entry.cid,
+            transfer_tag: slot | (number << TTAG_SLOT_BITS),
+            offset,
+            length,
+        };
+        connection.output.push_r2t(r2t);
+        core.stats.r2ts += 1;
+    }
+}
+
+/// Checks an H2CData header against the R2T that it answers. False when the connection ends.
+pub(crate) fn begin_data(
+    connection: &mut Connection,
+    pdu: &H2cData,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> bool {
+    connection.incoming = Incoming::DISCARD;
+    if connection.state == State::Fresh {
+        return data_error(connection, pdu, DataError::Unasked, core, cx);
+    }
+    let stride = core.limits.r2t_bytes;
+    let slot = pdu.transfer_tag & TTAG_SLOT_MASK;
+    let entry = connection
+        .qpair
+        .get(slot)
+        .filter(|entry| entry.phase == Phase::Transferring);
+    let Some(entry) = entry else {
+        return data_error(connection, pdu, DataError::Unasked, core, cx);
+    };
+    let tag_of = |number: u16| slot | (number << TTAG_SLOT_BITS);
+    let outstanding = entry.r2ts_done..entry.r2ts_sent;
+    let number = outstanding
+        .clone()
+        .find(|&number| tag_of(number) == pdu.transfer_tag);
+    let places = entry.missing.len();
+    let number = number.filter(|&number| entry.missing[usize::from(number) % places] > 0);
+    let Some(number) = number else {
+        return data_error(connection, pdu, DataError::Unasked, core, cx);
+    };
+    if entry.cid != pdu.command_id {
+        return data_error(connection, pdu, DataError::Command, core, cx);
+    }
+    let missing = entry.missing[usize::from(number) % places];
+    let start = u32::from(number) * stride;
+    let end = entry.length.min(start + stride);
+    if pdu.data_offset != end - missing || pdu.data_length > missing {
+        return data_error(connection, pdu, DataError::Range, core, cx);
+    }
+    if pdu.last != (pdu.data_length == missing) {
+        return data_error(connection, pdu, DataError::Last, core, cx);
+    }
+    connection.incoming = Incoming {
+        sink: Sink::Transfer(slot, number),
+        position: 0,
+        skip: 0,
+        base: pdu.data_offset,
+        want: pdu.data_length,
+    };
+    true
+}
+
+/// What is wrong with an H2CData PDU. `[NVMe-TCP 1.0 §3.3.2.2]`
+#[derive(Clone, Copy, Debug)]
+enum DataError {
+    /// No R2T with its tag is outstanding.
+    Unasked,
+    /// Its command is not the one of the R2T.
+    Command,
+    /// Its data lies outside of what is due.
+    Range,
+    /// LAST_PDU is set too early or missing.
+    Last,
+}
+
+#[cold]
+fn data_error(
+    connection: &mut Connection,
+    pdu: &H2cData,
+    error: DataError,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> bool {
+    let mut header = [0; PREFIX_BYTES_MAX];
+    pdu.encode(&connection.output.format, &mut header);
+    let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+    let (status, information, reason) = match error {
+        DataError::Unasked => (field, 10, "data for a transfer tag that is not outstanding"),
+        DataError::Command => (field, 8, "data for another command than the transfer tag's"),
+        DataError::Range => (
+            FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE,
+            0,
+            "data outside of the R2T",
+        ),
+        DataError::Last => (field, 1, "LAST_PDU does not match the end of the R2T"),
+    };
+    let header = &header[..H2cData::SIZE];
+    term::protocol_error(connection, status, information, header, reason, core, cx);
+    false
+}
+
+/// The next bytes of the payload under way.
+#[inline]
+pub(crate) fn deposit(connection: &mut Connection, chunk: &[u8], core: &mut CoreState) {
+    let Incoming {
+        sink,
+        position,
+        skip,
+        base,
+        want,
+    } = connection.incoming;
+    let length = u32::try_from(chunk.len()).expect("a payload is far shorter than 4 GiB");
+    connection.incoming.position += length;
+    let (Sink::Capsule(slot) | Sink::Transfer(slot, _)) = sink else {
+        return;
+    };
+    let from = skip.saturating_sub(position).min(length);
+    let to = (skip + want).saturating_sub(position).min(length);
+    if from >= to {
+        return;
+    }
+    let wanted = &chunk[from as usize..to as usize];
+    let offset = (base + position + from - skip) as usize;
+    let entry = connection.qpair.slot(slot);
+    if !entry.direct {
+        if let Some(data) = &mut entry.data {
+            data.copy_in(offset, wanted);
+        }
+        return;
+    }
+    let (nsid, lba) = (entry.nsid, entry.lba);
+    let Some(namespace) = core.namespace(connection.subsystem, nsid) else {
+        return;
+    };
+    if let Some(Direct::Linear(region)) = &namespace.direct {
+        let start = usize::try_from(lba << namespace.block_shift).expect("checked on arrival");
+        region.copy_in(start + offset, wanted);
+    }
+}
+
+/// The payload under way is complete.
+pub(crate) fn end_data(
+    connection: &mut Connection,
+    digest_ok: bool,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let incoming = std::mem::replace(&mut connection.incoming, Incoming::DISCARD);
+    if !digest_ok {
+        core.stats.data_digest_errors += 1;
+    }
+    match incoming.sink {
+        Sink::Discard => {}
+        Sink::Capsule(slot) => {
+            let entry = connection.qpair.slot(slot);
+            entry.received = entry.length;
+            entry.damaged |= !digest_ok;
+            io::arrived(connection, slot, core, cx);
+        }
+        Sink::Transfer(slot, number) => {
+            let entry = connection.qpair.slot(slot);
+            entry.damaged |= !digest_ok;
+            entry.received += incoming.want;
+            let places = entry.missing.len();
+            entry.missing[usize::from(number) % places] -= incoming.want;
+            while entry.r2ts_done < entry.r2ts_sent
+                && entry.missing[usize::from(entry.r2ts_done) % places] == 0
+            {
+                entry.r2ts_done += 1;
+            }
+            if entry.received < entry.length {
+                send_r2ts(connection, slot, core, cx);
+                return;
+            }
+            connection.transferring -= 1;
+            io::arrived(connection, slot, core, cx);
+        }
+    }
+}
+
+/// Sends the answer of a command that is done, or lets it wait for room.
+pub(crate) fn answer(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    if !connection.output.make_room(core, cx) {
+        connection.qpair.slot(slot).phase = Phase::Answering;
+        connection.output.waiting.push_back(slot);
+        core.stats.output_waits += 1;
+        return;
+    }
+    let announced = connection.qpair.take_announcement();
+    let sq_head = announced.unwrap_or(connection.qpair.reported_head());
+    let flow_control = connection.qpair.flow_control;
+    let entry = connection.qpair.slot(slot);
+    let status = entry.status.unwrap_or(Status::INTERNAL_ERROR);
+    let completion = Completion {
+        result: entry.result,
+        sq_head,
+        sq_id: 0,
+        cid: entry.cid,
+        status,
+    };
+    let sends = matches!(entry.kind, Kind::Read | Kind::Admin) && status.is_success();
+    match entry.data.take().filter(|data| sends && !data.is_empty()) {
+        Some(data) => connection.output.push_data(data, completion, flow_control),
+        None => connection.output.push_completion(completion),
+    }
+    connection.qpair.give_back(slot);
+}
+
+/// Sends what waited for room.
+pub(crate) fn resume_output(
+    connection: &mut Connection,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    while !connection.output.waiting.is_empty() && connection.output.make_room(core, cx) {
+        let Some(slot) = connection.output.waiting.pop_front() else {
+            return;
+        };
+        match connection.qpair.get(slot).map(|entry| entry.phase) {
+            Some(Phase::Answering) => answer(connection, slot, core, cx),
+            Some(Phase::Transferring) => send_r2ts(connection, slot, core, cx),
+            _ => {}
+        }
+    }
+}
+
+/// Drops a command that nobody waits for any more.
+pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreState) {
+    let entry = connection.qpair.slot(slot);
+    let (counted, nsid, phase) = (entry.counted, entry.nsid, entry.phase);
+    if phase == Phase::Transferring {
+        connection.transferring -= 1;
+    }
+    connection.qpair.give_back(slot);
+    if counted {
+        core.uncount(connection.subsystem, nsid);
+    }
+}

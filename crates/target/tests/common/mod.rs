@@ -1,0 +1,549 @@
+//! A host made by hand, for tests: it speaks the wire format over a blocking socket and checks
+//! nothing by itself, so that a test can also break every rule.
+#![allow(dead_code, unreachable_pub, missing_debug_implementations)] // Each file uses a part.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes in tests are small and chosen by the test"
+)]
+
+use base::units::{CoreId, MIB};
+use block::device::Ram;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+use switchyard_target::{
+    Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
+};
+use wire::fabrics::connect::ConnectAttributes;
+use wire::fabrics::property::Configuration;
+use wire::fabrics::{Connect, ConnectData, Property, PropertyGet, PropertySet, PropertySize};
+use wire::nvme::io::LbaControl;
+use wire::nvme::{
+    Command, Completion, DISCOVERY_NQN, FabricsType, IoOpcode, LbaCommand, Nqn, SglDescriptor,
+    Status,
+};
+use wire::tcp::c2h_data::C2hProgress;
+use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
+use wire::tcp::{
+    CapsuleCmd, DataAlignment, H2cData, IcReq, IcResp, PduFormat, PduHeader, R2t, TermReq, digest,
+};
+
+pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
+pub const HOST: &str = "nqn.2026-11.io.example:host";
+pub const HOST_ID: [u8; 16] = [7; 16];
+pub const BLOCK: usize = 4096;
+
+/// A running target with a RAM namespace of 16 MiB, and what it was made of.
+pub struct Bed {
+    pub target: RunningTarget,
+    pub ram: Arc<Ram>,
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        Self::with(Limits::default(), 1)
+    }
+
+    pub fn with(limits: Limits, cores: usize) -> Self {
+        let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
+        let target = Target::new(limits, cores).expect("legal limits");
+        target
+            .add_subsystem(SubsystemOptions::open_to_all(NQN))
+            .expect("a new subsystem");
+        target
+            .add_namespace(
+                NQN,
+                namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>),
+            )
+            .expect("a new namespace");
+        Self {
+            target: run(target, cores),
+            ram,
+        }
+    }
+
+    pub fn handle(&self) -> &Arc<Target> {
+        &self.target.handle
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.target.addresses[0]
+    }
+
+    /// A connected and enabled admin queue.
+    pub fn admin(&self) -> Client {
+        Client::admin(self.address(), NQN, 0)
+    }
+
+    /// An admin queue and one I/O queue of 128 entries without SQ flow control.
+    pub fn host(&self) -> (Client, Client) {
+        self.host_with(Dialect::default())
+    }
+
+    pub fn host_with(&self, dialect: Dialect) -> (Client, Client) {
+        let mut admin = Client::dial(self.address(), dialect);
+        let cntlid = admin.connect_admin(NQN, 0);
+        admin.enable();
+        let mut io = Client::dial(self.address(), dialect);
+        io.connect_io(NQN, cntlid, 1, 127);
+        (admin, io)
+    }
+}
+
+pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions {
+    NamespaceOptions {
+        nsid,
+        device,
+        uuid: [nsid as u8; 16],
+        nguid: [0; 16],
+        read_only: false,
+    }
+}
+
+pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: (0..cores).map(|core| CoreId(core as u32)).collect(),
+        pin: false,
+        ..TargetOptions::default()
+    };
+    RunningTarget::start(target, &options).expect("a target on loopback")
+}
+
+/// How a client initializes its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Dialect {
+    pub header_digest: bool,
+    pub data_digest: bool,
+    /// HPDA.
+    pub alignment: u8,
+    /// MAXR2T, zero-based.
+    pub max_r2t: u32,
+}
+
+impl Default for Dialect {
+    fn default() -> Self {
+        Self {
+            header_digest: false,
+            data_digest: false,
+            alignment: 0,
+            max_r2t: 0,
+        }
+    }
+}
+
+/// A PDU that came in, with its data.
+#[derive(Debug)]
+pub struct Pdu {
+    pub header: PduHeader,
+    pub data: Vec<u8>,
+}
+
+/// The host's end of a connection.
+pub struct Client {
+    pub stream: TcpStream,
+    pub format: PduFormat,
+    framer: Framer,
+    input: Vec<u8>,
+    pub next_cid: u16,
+    pub parameters: IcResp,
+}
+
+impl Client {
+    /// A TCP connection, without ICReq.
+    pub fn raw(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).expect("the target listens");
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("a TCP socket");
+        stream
+    }
+
+    /// An initialized connection.
+    pub fn dial(address: SocketAddr, dialect: Dialect) -> Self {
+        let stream = Self::raw(address);
+        let alignment = DataAlignment::from_code(dialect.alignment).expect("a legal alignment");
+        let request = IcReq {
+            host_alignment: alignment,
+            header_digest: dialect.header_digest,
+            data_digest: dialect.data_digest,
+            max_r2t: dialect.max_r2t,
+        };
+        let limits = FramerLimits {
+            capsule_data_bytes: 0,
+            data_pdu_bytes: 16 * MIB as u32,
+        };
+        let mut framer = Framer::new(Role::Host, limits);
+        framer.set_alignment(alignment);
+        let placeholder = IcResp {
+            controller_alignment: DataAlignment::DWORD,
+            header_digest: false,
+            data_digest: false,
+            max_h2c_data: 4096,
+        };
+        let mut client = Self {
+            stream,
+            format: PduFormat::PLAIN,
+            framer,
+            input: Vec::new(),
+            next_cid: 0,
+            parameters: placeholder,
+        };
+        client.send(&request.to_bytes());
+        let PduHeader::IcResp(response) = client.receive().header else {
+            panic!("ICResp comes first");
+        };
+        client.parameters = response;
+        client
+            .framer
+            .set_digests(response.header_digest, response.data_digest);
+        client.format = PduFormat {
+            header_digest: response.header_digest,
+            data_digest: response.data_digest,
+            alignment: response.controller_alignment,
+        };
+        client
+    }
+
+    /// A connected and enabled admin queue.
+    pub fn admin(address: SocketAddr, nqn: &str, kato_ms: u32) -> Self {
+        let mut client = Self::dial(address, Dialect::default());
+        client.connect_admin(nqn, kato_ms);
+        client.enable();
+        client
+    }
+
+    /// A connected discovery controller.
+    pub fn discovery(address: SocketAddr, kato_ms: u32) -> Self {
+        Self::admin(address, DISCOVERY_NQN, kato_ms)
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).expect("the target reads");
+    }
+
+    /// The next PDU; `None` when the target closed the connection.
+    pub fn try_receive(&mut self) -> Option<Pdu> {
+        let mut partial: Option<Pdu> = None;
+        loop {
+            let mut input = self.input.as_slice();
+            let mut done = None;
+            while done.is_none() {
+                match self
+                    .framer
+                    .next(&mut input)
+                    .expect("the target sends legal PDUs")
+                {
+                    None => break,
+                    Some(Event::Pdu {
+                        header,
+                        data,
+                        digest_ok,
+                    }) => {
+                        assert!(digest_ok, "data digest of {header:?}");
+                        done = Some(Pdu {
+                            header,
+                            data: data.unwrap_or_default().to_vec(),
+                        });
+                    }
+                    Some(Event::DataBegin { header, .. }) => {
+                        partial = Some(Pdu {
+                            header,
+                            data: Vec::new(),
+                        });
+                    }
+                    Some(Event::DataChunk(chunk)) => {
+                        partial
+                            .as_mut()
+                            .expect("begun")
+                            .data
+                            .extend_from_slice(chunk);
+                    }
+                    Some(Event::DataEnd { digest_ok }) => {
+                        assert!(digest_ok, "data digest");
+                        done = partial.take();
+                    }
+                }
+            }
+            let rest = input.len();
+            self.input.drain(..self.input.len() - rest);
+            if done.is_some() {
+                return done;
+            }
+            let mut buffer = vec![0; 1 << 18];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    pub fn receive(&mut self) -> Pdu {
+        self.try_receive()
+            .expect("an answer, not the end of the connection")
+    }
+
+    /// The next PDU, which is a CapsuleResp.
+    pub fn completion(&mut self) -> Completion {
+        let pdu = self.receive();
+        let PduHeader::CapsuleResp(response) = pdu.header else {
+            panic!("{pdu:?}")
+        };
+        response.completion
+    }
+
+    /// The next PDU, which is an R2T.
+    pub fn r2t(&mut self) -> R2t {
+        let pdu = self.receive();
+        let PduHeader::R2t(r2t) = pdu.header else {
+            panic!("{pdu:?}")
+        };
+        r2t
+    }
+
+    /// The next PDU, which is a C2HTermReq; after it the connection ends.
+    pub fn terminated(&mut self) -> (TermReq, Vec<u8>) {
+        let pdu = self.receive();
+        let PduHeader::C2hTermReq(request) = pdu.header else {
+            panic!("{pdu:?}")
+        };
+        assert!(
+            self.try_receive().is_none(),
+            "a termination request is the last PDU"
+        );
+        (request, pdu.data)
+    }
+
+    /// A capsule as bytes.
+    pub fn capsule_bytes(&self, command: &Command, data: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        let capsule = CapsuleCmd { command: *command };
+        let length = capsule.encode(&self.format, data.len() as u32, &mut bytes);
+        bytes.truncate(length);
+        bytes.extend_from_slice(data);
+        if self.format.data_digest && !data.is_empty() {
+            bytes.extend_from_slice(&digest::digest_bytes(data));
+        }
+        bytes
+    }
+
+    pub fn capsule(&mut self, command: &Command, data: &[u8]) {
+        let bytes = self.capsule_bytes(command, data);
+        self.send(&bytes);
+    }
+
+    /// An H2CData PDU as bytes.
+    pub fn data_bytes(&self, pdu: &H2cData, data: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 256];
+        let length = pdu.encode(&self.format, &mut bytes);
+        bytes.truncate(length);
+        bytes.extend_from_slice(data);
+        if self.format.data_digest {
+            bytes.extend_from_slice(&digest::digest_bytes(data));
+        }
+        bytes
+    }
+
+    /// Answers an R2T from a command's whole data, in PDUs as large as allowed.
+    pub fn answer_r2t(&mut self, r2t: &R2t, data: &[u8]) {
+        let (start, end) = (r2t.offset as usize, (r2t.offset + r2t.length) as usize);
+        let most = self.parameters.max_h2c_data as usize;
+        let mut at = start;
+        while at < end {
+            let length = most.min(end - at);
+            let pdu = H2cData {
+                command_id: r2t.command_id,
+                transfer_tag: r2t.transfer_tag,
+                data_offset: at as u32,
+                data_length: length as u32,
+                last: at + length == end,
+            };
+            let bytes = self.data_bytes(&pdu, &data[at..at + length]);
+            self.send(&bytes);
+            at += length;
+        }
+    }
+
+    pub fn cid(&mut self) -> u16 {
+        self.next_cid = self.next_cid.wrapping_add(1);
+        self.next_cid
+    }
+
+    /// Sends a command and returns its completion.
+    pub fn execute(&mut self, mut command: Command, data: &[u8]) -> Completion {
+        let cid = self.cid();
+        command.set_cid(cid);
+        if !data.is_empty() {
+            command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+        }
+        self.capsule(&command, data);
+        let completion = self.completion();
+        assert_eq!(completion.cid, cid);
+        completion
+    }
+
+    /// Sends a command that reads, and returns its completion and its data.
+    pub fn fetch(&mut self, mut command: Command, length: usize) -> (Completion, Vec<u8>) {
+        let cid = self.cid();
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(length as u32));
+        self.capsule(&command, &[]);
+        self.fetched(cid)
+    }
+
+    /// The data and completion of an outstanding command.
+    pub fn fetched(&mut self, cid: u16) -> (Completion, Vec<u8>) {
+        let mut data = Vec::new();
+        loop {
+            let pdu = self.receive();
+            match pdu.header {
+                PduHeader::C2hData(c2h) => {
+                    assert_eq!(c2h.command_id, cid);
+                    assert_eq!(c2h.data_offset as usize, data.len());
+                    data.extend_from_slice(&pdu.data);
+                    if c2h.progress == C2hProgress::LastAndSuccess {
+                        return (Completion::new(cid, 0, Status::SUCCESS), data);
+                    }
+                }
+                PduHeader::CapsuleResp(response) => {
+                    assert_eq!(response.completion.cid, cid);
+                    return (response.completion, data);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub fn connect_command(queue_id: u16, sq_size: u16, kato_ms: u32) -> Connect {
+        Connect {
+            record_format: 0,
+            queue_id,
+            sq_size,
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
+            keep_alive_timeout_ms: kato_ms,
+        }
+    }
+
+    pub fn connect_data(nqn: &str, cntlid: u16) -> ConnectData {
+        let name = Nqn::new(nqn).expect("a name");
+        let host = Nqn::new(HOST).expect("a name");
+        ConnectData::new(HOST_ID, cntlid, &name, &host)
+    }
+
+    pub fn connect(&mut self, connect: &Connect, data: &ConnectData) -> Completion {
+        self.execute(connect.encode(0), &data.to_bytes())
+    }
+
+    pub fn connect_admin(&mut self, nqn: &str, kato_ms: u32) -> u16 {
+        let command = Self::connect_command(0, 31, kato_ms);
+        let data = Self::connect_data(nqn, ConnectData::CNTLID_DYNAMIC);
+        let completion = self.connect(&command, &data);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        completion.dword0() as u16
+    }
+
+    pub fn connect_io(&mut self, nqn: &str, cntlid: u16, queue_id: u16, sq_size: u16) {
+        let command = Self::connect_command(queue_id, sq_size, 0);
+        let completion = self.connect(&command, &Self::connect_data(nqn, cntlid));
+        assert!(completion.status.is_success(), "{}", completion.status);
+    }
+
+    pub fn property(&mut self, property: Property) -> u64 {
+        let size = property.size().unwrap_or(PropertySize::Four);
+        let completion = self.execute(PropertyGet { size, property }.encode(0), &[]);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        completion.result
+    }
+
+    pub fn configure(&mut self, configuration: Configuration) -> Completion {
+        let set = PropertySet {
+            size: PropertySize::Four,
+            property: Property::CC,
+            value: u64::from(configuration.0),
+        };
+        self.execute(set.encode(0), &[])
+    }
+
+    pub fn enable(&mut self) {
+        let completion = self.configure(Configuration::ENABLE);
+        assert!(completion.status.is_success(), "{}", completion.status);
+    }
+
+    /// Reads blocks of namespace 1.
+    pub fn read(&mut self, slba: u64, blocks: u32) -> (Completion, Vec<u8>) {
+        self.fetch(io(IoOpcode::READ, slba, blocks), blocks as usize * BLOCK)
+    }
+
+    /// Writes blocks of namespace 1, in the capsule if they fit, by R2T otherwise.
+    pub fn write(&mut self, slba: u64, data: &[u8]) -> Completion {
+        let command = io(IoOpcode::WRITE, slba, (data.len() / BLOCK) as u32);
+        if data.len() <= 16 * 1024 {
+            self.execute(command, data)
+        } else {
+            self.write_by_r2t(slba, data)
+        }
+    }
+
+    pub fn write_by_r2t(&mut self, slba: u64, data: &[u8]) -> Completion {
+        let mut command = io(IoOpcode::WRITE, slba, (data.len() / BLOCK) as u32);
+        let cid = self.cid();
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(data.len() as u32));
+        self.capsule(&command, &[]);
+        self.finish_write(data)
+    }
+
+    /// Answers R2Ts until the command completes.
+    pub fn finish_write(&mut self, data: &[u8]) -> Completion {
+        loop {
+            match self.receive().header {
+                PduHeader::R2t(r2t) => self.answer_r2t(&r2t, data),
+                PduHeader::CapsuleResp(response) => return response.completion,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// A command on blocks of namespace 1.
+pub fn io(opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
+    io_on(1, opcode, slba, blocks)
+}
+
+pub fn io_on(nsid: u32, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
+    let command = LbaCommand {
+        nsid,
+        slba,
+        blocks,
+        control: LbaControl(0),
+        dataset_hints: 0,
+    };
+    command.encode(opcode, 0)
+}
+
+/// A Fabrics command of a type.
+pub fn fabrics(kind: FabricsType) -> Command {
+    Command::new_fabrics(kind, 0)
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut data = vec![0; length];
+    base::Prng::from_seed(seed).fill(&mut data);
+    data
+}
+
+/// Waits for something that is bound to happen.
+pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if happened() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what} did not happen within a minute");
+}

@@ -1,0 +1,138 @@
+//! Reads and writes over real sockets: every way that data can travel.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes in tests are small and chosen by the test"
+)]
+
+mod common;
+
+use common::{BLOCK, Bed, Client, Dialect, io, pattern};
+use switchyard_target::Limits;
+use wire::fabrics::Property;
+use wire::nvme::{IoOpcode, SglDescriptor, Status};
+
+#[test]
+fn what_is_written_is_read() {
+    let bed = Bed::new();
+    let (_admin, mut io) = bed.host();
+    for (slba, blocks) in [(0, 1), (7, 4), (100, 8), (200, 32), (512, 256)] {
+        let data = pattern(slba, blocks * BLOCK);
+        let completion = io.write(slba, &data);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        let (completion, read) = io.read(slba, blocks as u32);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        assert!(read == data, "blocks {slba}+{blocks}");
+    }
+    assert!(bed.target.stop().is_ok());
+}
+
+#[test]
+fn digests_and_alignment_change_nothing_but_the_bytes_on_the_wire() {
+    for (header_digest, data_digest, alignment) in [
+        (true, false, 0),
+        (false, true, 0),
+        (true, true, 0),
+        (true, true, 31),
+        (false, false, 15),
+    ] {
+        let bed = Bed::new();
+        let dialect = Dialect {
+            header_digest,
+            data_digest,
+            alignment,
+            max_r2t: 0,
+        };
+        let (mut admin, mut io) = bed.host_with(dialect);
+        assert_eq!(io.parameters.header_digest, header_digest);
+        assert_eq!(io.parameters.data_digest, data_digest);
+        assert_ne!(admin.property(Property::CAP), 0);
+        for blocks in [1, 4, 64, 256] {
+            let data = pattern(9, blocks * BLOCK);
+            assert!(io.write(3, &data).status.is_success());
+            assert!(io.read(3, blocks as u32).1 == data);
+        }
+    }
+}
+
+#[test]
+fn a_stream_may_be_cut_anywhere() {
+    let bed = Bed::new();
+    for dialect in [
+        Dialect::default(),
+        Dialect {
+            data_digest: true,
+            ..Dialect::default()
+        },
+    ] {
+        let (_admin, mut client) = bed.host_with(dialect);
+        let data = pattern(5, BLOCK);
+        let mut command = io(IoOpcode::WRITE, 5, 1);
+        command.set_cid(77);
+        command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+        for byte in client.capsule_bytes(&command, &data) {
+            client.send(&[byte]);
+        }
+        assert!(client.completion().status.is_success());
+        assert!(client.read(5, 1).1 == data);
+    }
+}
+
+#[test]
+fn many_commands_at_a_time_are_all_answered() {
+    let bed = Bed::new();
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(common::NQN, 0);
+    admin.enable();
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    client.connect_io(common::NQN, cntlid, 1, 1023);
+    let data = pattern(1, 1024 * BLOCK);
+    let mut bytes = Vec::new();
+    for cid in 0..1024u16 {
+        let mut command = io(IoOpcode::WRITE, u64::from(cid), 1);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+        let at = usize::from(cid) * BLOCK;
+        bytes.extend(client.capsule_bytes(&command, &data[at..at + BLOCK]));
+    }
+    client.send(&bytes);
+    for cid in 0..1024 {
+        let completion = client.completion();
+        assert_eq!((completion.cid, completion.status), (cid, Status::SUCCESS));
+    }
+    let mut bytes = Vec::new();
+    for cid in 0..1024u16 {
+        let mut command = io(IoOpcode::READ, u64::from(cid), 1);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(BLOCK as u32));
+        bytes.extend(client.capsule_bytes(&command, &[]));
+    }
+    client.send(&bytes);
+    for cid in 0..1024u16 {
+        let (_, read) = client.fetched(cid);
+        let at = usize::from(cid) * BLOCK;
+        assert!(read == data[at..at + BLOCK], "command {cid}");
+    }
+}
+
+#[test]
+fn several_r2ts_fill_one_command() {
+    let limits = Limits {
+        r2t_bytes: 64 * 1024,
+        h2c_data_bytes: 16 * 1024,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    for max_r2t in [0, 1, 7] {
+        for data_digest in [false, true] {
+            let dialect = Dialect {
+                max_r2t,
+                data_digest,
+                ..Dialect::default()
+            };
+            let (_admin, mut client) = bed.host_with(dialect);
+            let data = pattern(u64::from(max_r2t), 1 << 20);
+            assert!(client.write_by_r2t(64, &data).status.is_success());
+            assert!(client.read(64, 256).1 == data);
+        }
+    }
+}
