@@ -73,8 +73,10 @@ pub(crate) struct Parameters {
     pub(crate) io_queues: u16,
     pub(crate) in_capsule_bytes: u32,
     pub(crate) max_transfer_bytes: u32,
-    /// Blocks of one Write Zeroes or Verify.
     pub(crate) features: Features,
+    /// The controller of the association before was ended on demand: none of its commands can
+    /// take effect any more.
+    pub(crate) fenced: bool,
 }
 
 /// Optional commands.

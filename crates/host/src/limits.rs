@@ -55,6 +55,10 @@ pub const TIMEOUT_SCAN: Nanos = Nanos::from_millis(250);
 /// command that always times out would hold everybody up for ever.
 pub const TIMEOUTS_PER_REQUEST_MAX: u8 = 2;
 
+/// What is added to the keep-alive time-out before lost writes are sent again to a target that does
+/// not end controllers on demand: the timer's granularity (100 ms by custom) and some slack.
+pub const REPLAY_MARGIN: Nanos = Nanos::from_millis(500);
+
 /// How often a command that the controller refused without "do not retry" is sent again at once.
 pub const RETRIES_PER_REQUEST_MAX: u8 = 3;
 

@@ -63,17 +63,18 @@ impl HostIdentity {
     }
 }
 
-/// When requests that were lost with a connection may be sent again on the next one
+/// When writes that were lost with a connection may be sent again on the next one. Reads always may
 /// (docs/decisions/0004-replay.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayPolicy {
-    /// As soon as there is a new connection. Safe with targets that end a host's old controller
-    /// before they accept its next one, which ours does.
+    /// When no old copy of them can take effect any more: at once, where the target ends the lost
+    /// controller on demand, as ours does; otherwise when the lost controller's keep-alive time-out
+    /// must have expired.
     #[default]
+    WhenSafe,
+    /// As soon as there is a new connection, as the Linux host does. For targets that are known to
+    /// end a host's old controller by themselves.
     Immediate,
-    /// Writes only once the old controller's keep-alive time-out must have expired, for targets
-    /// of which nothing is known. Reads at once.
-    AfterKeepAlive,
 }
 
 /// How a controller is connected.
@@ -141,7 +142,7 @@ impl ConnectOptions {
             reconnect_delay_max: Nanos::from_secs(10),
             loss_timeout: Some(Nanos::from_secs(600)),
             persistent: false,
-            replay: ReplayPolicy::Immediate,
+            replay: ReplayPolicy::WhenSafe,
             socket: SocketOptions::default(),
             seed,
         }

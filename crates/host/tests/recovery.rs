@@ -163,3 +163,43 @@ fn a_closed_subsystem_fails_requests_instead_of_hanging() {
     while namespace.write(0, &[0; 512]).is_ok() {}
     assert!(namespace.read(0, &mut [0; 512]).is_err());
 }
+
+#[test]
+fn the_lost_controller_is_ended_before_writes_are_sent_again() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder());
+    for round in 0..3 {
+        peer.cut_all();
+        namespace.write(0, &[round; 512]).unwrap();
+    }
+    let ended = peer.seen.ended.lock().unwrap().clone();
+    assert_eq!(ended[..2], [1, 2], "each association ends the one before");
+}
+
+#[test]
+fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_alive_timeout() {
+    let behaviour = Behaviour {
+        fences: false,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let namespace = connect(&peer, builder().keep_alive(Duration::from_millis(100)));
+    namespace.write(0, &[1; 512]).unwrap();
+    peer.change(|behaviour| behaviour.mischief = Some(peer::Mischief::Hangup));
+    std::thread::scope(|scope| {
+        let lost = scope.spawn(|| namespace.write(0, &[2; 512]));
+        while peer.seen.associations.load(Ordering::SeqCst) < 2 {
+            std::thread::yield_now();
+        }
+        // Other writes and reads go on; one that overlaps waits for the lost one.
+        namespace.write(512, &[3; 512]).unwrap();
+        assert_eq!(
+            peer.memory()[..512],
+            [1; 512],
+            "the lost write is held back"
+        );
+        namespace.write(0, &[4; 512]).unwrap();
+        lost.join().unwrap().unwrap();
+    });
+    assert_eq!(peer.memory()[..512], [4; 512], "the newer write came last");
+}

@@ -11,7 +11,7 @@ mod translate;
 use crate::association::{AbortRequest, Association, Epoch, NamespaceState, Parameters, Phase};
 use crate::controller::qpair_config;
 use crate::inflight::{Exchange, Finished, Outcome};
-use crate::limits::{ABORT_TIME, RETRIES_PER_REQUEST_MAX, TIMEOUTS_PER_REQUEST_MAX};
+use crate::limits::{ABORT_TIME, REPLAY_MARGIN, RETRIES_PER_REQUEST_MAX, TIMEOUTS_PER_REQUEST_MAX};
 use crate::options::ReplayPolicy;
 use crate::recovery::{RangeLocks, Verdict, judge};
 use crate::tcp::{Join, Qpair};
@@ -65,6 +65,8 @@ pub struct RemoteChannel {
     replay: VecDeque<Exchange>,
     /// Writes among them may leave from then on.
     replay_writes_at: Time,
+    /// When the lanes were closed last.
+    left_at: Time,
     locks: RangeLocks,
     capacity: usize,
     outstanding: usize,
@@ -107,6 +109,7 @@ impl RemoteChannel {
             waiting: VecDeque::with_capacity(capacity),
             replay: VecDeque::with_capacity(capacity),
             replay_writes_at: Time::ZERO,
+            left_at: Time::ZERO,
             locks: RangeLocks::with_capacity(capacity),
             capacity,
             outstanding: 0,
@@ -314,14 +317,7 @@ impl RemoteChannel {
 
     /// Closes every lane.
     fn leave(&mut self, cx: &mut Context<'_>) {
-        if matches!(self.state, ChannelState::Live | ChannelState::Joining) {
-            let wait = match self.association.options().replay {
-                ReplayPolicy::Immediate => Nanos::ZERO,
-                // The controller counts from the last command that it saw, which is before now.
-                ReplayPolicy::AfterKeepAlive => self.association.options().keep_alive,
-            };
-            self.replay_writes_at = cx.now + wait;
-        }
+        self.left_at = cx.now;
         self.state = ChannelState::Leaving;
         for lane in &mut self.lanes {
             lane.qpair.close(cx);
@@ -331,6 +327,7 @@ impl RemoteChannel {
     /// Opens every lane on the association that is live.
     fn join(&mut self, cx: &mut Context<'_>) {
         self.parameters = self.association.parameters();
+        self.replay_writes_at = self.safe_replay_time();
         self.state = ChannelState::Joining;
         for index in 0..self.lanes.len() {
             if !self.join_lane(index, cx) {
@@ -345,6 +342,22 @@ impl RemoteChannel {
                 )),
             );
         }
+    }
+
+    /// When writes that were lost may be sent again (docs/decisions/0004-replay.md).
+    fn safe_replay_time(&self) -> Time {
+        let options = self.association.options();
+        if self.parameters.fenced || options.replay == ReplayPolicy::Immediate {
+            return Time::ZERO;
+        }
+        // The controller counts from the last command that it saw, which is before we left.
+        // Without a keep-alive it notices the loss by the connection alone: be as patient as with
+        // a command.
+        let expiry = match options.keep_alive {
+            Nanos::ZERO => options.command_timeout,
+            keep_alive => keep_alive,
+        };
+        self.left_at + expiry + REPLAY_MARGIN
     }
 
     /// Opens a lane; false when the controller grants no further queue, or the epoch has moved.

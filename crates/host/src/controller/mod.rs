@@ -80,6 +80,8 @@ pub struct Controller {
     /// When the state must be over.
     limit: Time,
     lost_at: Option<Time>,
+    /// CNTLID of the association that was live last.
+    lost: Option<u16>,
     live_at: Time,
     keep_alive_at: Time,
     keep_alive_out: bool,
@@ -114,6 +116,7 @@ impl Controller {
             deadline: Time::ZERO,
             limit: Time::NEVER,
             lost_at: None,
+            lost: None,
             live_at: Time::ZERO,
             keep_alive_at: Time::NEVER,
             keep_alive_out: false,
@@ -301,6 +304,7 @@ impl Controller {
         self.enter(ControllerState::Live, Time::NEVER);
         self.generation += 1;
         self.lost_at = None;
+        self.lost = Some(self.qpair.cntlid);
         self.live_at = cx.now;
         self.keep_alive_out = false;
         self.aborts_out = 0;

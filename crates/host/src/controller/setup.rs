@@ -13,6 +13,7 @@ use wire::fabrics::{FabricsCommand, Property, PropertyGet, PropertySet, Property
 use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
 use wire::nvme::identify::Cns;
+use wire::nvme::vendor::{EndController, Extensions};
 use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
 
 /// Which step of the set-up is under way.
@@ -27,6 +28,8 @@ enum Step {
     Ready,
     /// Identify Controller.
     Identify,
+    /// End Controller, for the one that was lost.
+    Fence,
     /// Set Features: Number of Queues.
     Queues,
     /// Set Features: Asynchronous Event Configuration.
@@ -76,6 +79,7 @@ impl Controller {
             Step::Enable => "Property Set of CC",
             Step::Ready => "Property Get of CSTS",
             Step::Identify => "Identify Controller",
+            Step::Fence => "End Controller",
             Step::Queues => "Set Features (Number of Queues)",
             // A controller that does not know the events sends none.
             Step::Events | Step::Inquiry => "",
@@ -91,6 +95,7 @@ impl Controller {
             }
             Step::Ready => self.is_ready(completion, cx),
             Step::Identify => self.identified(data, cx),
+            Step::Fence => self.ask_queues(cx),
             Step::Queues => self.queues_granted(completion, cx),
             Step::Events => {
                 self.events = status.is_success();
@@ -180,11 +185,31 @@ impl Controller {
                 verify: info.verify,
                 volatile_cache: info.volatile_cache,
             },
+            fenced: Extensions::parse(&identify.vendor).end_controller,
         };
         self.setup.identified = Some(Box::new(info));
         if options.is_discovery() {
             return self.configure_events(cx);
         }
+        self.fence(cx);
+    }
+
+    /// Makes sure that nothing of a lost association can still take effect
+    /// (docs/decisions/0004-replay.md).
+    fn fence(&mut self, cx: &mut Context<'_>) {
+        // An identifier that was given out anew belongs to nobody else.
+        let lost = self.lost.filter(|&lost| lost != self.qpair.cntlid);
+        match lost {
+            Some(controller_id) if self.setup.parameters.fenced => {
+                self.setup.step = Step::Fence;
+                let end = EndController { controller_id };
+                self.ask(Purpose::SetUp, end.encode(0), 0, cx);
+            }
+            _ => self.ask_queues(cx),
+        }
+    }
+
+    fn ask_queues(&mut self, cx: &mut Context<'_>) {
         self.setup.step = Step::Queues;
         let queues = NumberOfQueues::of(IO_QUEUES_MAX).to_dword();
         let set = SetFeatures::new(FeatureId::NUMBER_OF_QUEUES, queues);

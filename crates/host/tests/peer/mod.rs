@@ -106,6 +106,8 @@ pub struct Behaviour {
     pub swallow: usize,
     /// Connect is refused with this status.
     pub refuse_connect: Option<Status>,
+    /// Announces that it ends controllers on demand.
+    pub fences: bool,
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
 }
@@ -128,6 +130,7 @@ impl Default for Behaviour {
             damaged: 0,
             swallow: 0,
             refuse_connect: None,
+            fences: true,
             ready_after: 1,
         }
     }
@@ -142,6 +145,9 @@ pub struct Seen {
     pub keep_alives: AtomicUsize,
     pub aborts: AtomicUsize,
     pub shutdowns: AtomicUsize,
+    /// CNTLIDs that End Controller named.
+    pub ended: Mutex<Vec<u16>>,
+    pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
 }
@@ -151,7 +157,8 @@ struct State {
     memory: Mutex<Vec<u8>>,
     seen: Arc<Seen>,
     blocks: AtomicU64,
-    events: Mutex<Vec<EventSlot>>,
+    /// Requests that wait for an event, and whether one happened while none waited.
+    events: Mutex<(Vec<EventSlot>, bool)>,
     sockets: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
 }
@@ -161,6 +168,17 @@ struct EventSlot {
     stream: TcpStream,
     cid: u16,
     format: PduFormat,
+}
+
+impl EventSlot {
+    fn tell(mut self) {
+        let event = wire::nvme::AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.to_dword();
+        let mut completion = Completion::new(self.cid, 0, Status::SUCCESS);
+        completion.result = u64::from(event);
+        let mut out = [0; 128];
+        let length = CapsuleResp { completion }.encode(&self.format, &mut out);
+        let _ = self.stream.write_all(&out[..length]);
+    }
 }
 
 /// The controller.
@@ -181,7 +199,7 @@ impl Peer {
             memory: Mutex::new(vec![0; bytes]),
             seen: Arc::clone(&seen),
             blocks: AtomicU64::new((bytes / BLOCK) as u64),
-            events: Mutex::new(Vec::new()),
+            events: Mutex::new((Vec::new(), false)),
             sockets: Mutex::new(Vec::new()),
             stop: AtomicBool::new(false),
         });
@@ -222,13 +240,10 @@ impl Peer {
             .unwrap()
             .resize(blocks as usize * BLOCK, 0);
         self.state.blocks.store(blocks, Ordering::SeqCst);
-        let event = wire::nvme::AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.to_dword();
-        for mut slot in self.state.events.lock().unwrap().drain(..) {
-            let mut completion = Completion::new(slot.cid, 0, Status::SUCCESS);
-            completion.result = u64::from(event);
-            let mut out = [0; 128];
-            let length = CapsuleResp { completion }.encode(&slot.format, &mut out);
-            let _ = slot.stream.write_all(&out[..length]);
+        let mut events = self.state.events.lock().unwrap();
+        events.1 = events.0.is_empty();
+        for slot in events.0.drain(..) {
+            slot.tell();
         }
     }
 }
@@ -489,7 +504,13 @@ impl Connection {
             return self.complete(cid, status, 0);
         }
         let response = ConnectResponse {
-            cntlid: 7,
+            cntlid: if connect.queue_id == 0 {
+                1 + self.state.seen.next_cntlid.fetch_add(1, Ordering::SeqCst) as u16
+            } else {
+                wire::fabrics::ConnectData::parse_prefix(data)
+                    .unwrap()
+                    .cntlid
+            },
             authentication: 0,
         };
         self.complete(cid, Status::SUCCESS, u64::from(response.to_dword()))
@@ -497,6 +518,17 @@ impl Connection {
 
     fn admin(&mut self, command: &Command) -> Step {
         let cid = command.cid();
+        if command.opcode() == wire::nvme::AdminOpcode::END_CONTROLLER.0 {
+            assert!(self.behaviour.fences, "it was not announced");
+            let end = wire::nvme::vendor::EndController::parse(command);
+            self.state
+                .seen
+                .ended
+                .lock()
+                .unwrap()
+                .push(end.controller_id);
+            return self.done(cid);
+        }
         match AdminCommand::parse(command).unwrap() {
             AdminCommand::Identify(identify) => {
                 let Some(data) = self.identify(identify.cns, identify.nsid) else {
@@ -514,7 +546,12 @@ impl Connection {
                     cid,
                     format: self.format,
                 };
-                self.state.events.lock().unwrap().push(slot);
+                let mut events = self.state.events.lock().unwrap();
+                if std::mem::take(&mut events.1) {
+                    slot.tell();
+                } else {
+                    events.0.push(slot);
+                }
                 Ok(())
             }
             AdminCommand::KeepAlive => {
@@ -569,6 +606,10 @@ impl Connection {
             maxcmd: 128,
             ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
             iorcsz: 1,
+            vendor: wire::nvme::vendor::Extensions {
+                end_controller: self.behaviour.fences,
+            }
+            .encode(),
             ..IdentifyController::default()
         }
     }
