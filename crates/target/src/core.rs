@@ -10,7 +10,6 @@ use crate::pause::Pausing;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
-use crate::subsystem::Subsystem;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Channel, Completion, Request, Submit};
 use reactor::{Context, Room, SendList};
@@ -20,7 +19,6 @@ use std::sync::Arc;
 /// One core's part of a subsystem.
 #[derive(Debug)]
 pub(crate) struct CoreSubsystem {
-    pub(crate) shared: Arc<Subsystem>,
     /// By namespace identifier, less one.
     pub(crate) namespaces: Vec<Option<CoreNamespace>>,
     /// The subsystem goes as soon as its last connection has.
@@ -123,7 +121,7 @@ impl CoreState {
     pub(crate) fn uncount(&mut self, subsystem: u32, nsid: u32) {
         if let Some(namespace) = self.namespace(subsystem, nsid) {
             namespace.in_flight -= 1;
-            if namespace.in_flight == 0 && matches!(namespace.gate, Gate::Pausing(_)) {
+            if namespace.in_flight == 0 && matches!(namespace.gate, Gate::Pausing { .. }) {
                 namespace.gate = Gate::Paused;
             }
         }

@@ -66,7 +66,10 @@ pub(crate) enum Gate {
     /// They do.
     Open,
     /// New ones wait; those in flight finish first.
-    Pausing(Pausing),
+    Pausing {
+        /// Paid, by being dropped, when the last of them has.
+        _debt: Pausing,
+    },
     /// New ones wait, and none is in flight.
     Paused,
 }

@@ -493,7 +493,6 @@ impl PollGroup {
                     let len = self.core.subsystems.len().max(index + 1);
                     self.core.subsystems.resize_with(len, || None);
                     self.core.subsystems[index] = Some(CoreSubsystem {
-                        shared: subsystem,
                         namespaces: Vec::new(),
                         removing: None,
                     });
@@ -575,7 +574,7 @@ impl PollGroup {
             return;
         };
         namespace.gate = match debt.take() {
-            Some(debt) if namespace.in_flight > 0 => Gate::Pausing(debt),
+            Some(debt) if namespace.in_flight > 0 => Gate::Pausing { _debt: debt },
             _ => Gate::Paused,
         };
     }

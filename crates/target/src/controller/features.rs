@@ -66,13 +66,6 @@ fn for_discovery(feature: FeatureId) -> bool {
     )
 }
 
-/// Whether any namespace has a volatile write cache.
-fn has_cache(controller: &Controller) -> bool {
-    let namespaces = controller.shared.subsystem.as_ref().map(|s| s.namespaces());
-    let mut namespaces = namespaces.iter().flatten();
-    namespaces.any(|namespace| namespace.options.device.capabilities().volatile_cache)
-}
-
 /// Get Features.
 pub(crate) fn get(
     controller: &Controller,
@@ -96,7 +89,9 @@ pub(crate) fn get(
         FeatureId::POWER_MANAGEMENT => features.power_management,
         FeatureId::TEMPERATURE_THRESHOLD => features.temperature[threshold(get.dword11)?],
         FeatureId::ERROR_RECOVERY => features.error_recovery,
-        FeatureId::VOLATILE_WRITE_CACHE if has_cache(controller) => features.volatile_write_cache,
+        FeatureId::VOLATILE_WRITE_CACHE if controller.has_volatile_cache() => {
+            features.volatile_write_cache
+        }
         FeatureId::NUMBER_OF_QUEUES => {
             let granted = if current {
                 controller.shared.queues().granted
@@ -131,7 +126,7 @@ pub(crate) fn get(
 fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
     let changeable = match feature {
         FeatureId::HOST_IDENTIFIER => 0,
-        FeatureId::VOLATILE_WRITE_CACHE if !has_cache(controller) => return Err(INVALID),
+        FeatureId::VOLATILE_WRITE_CACHE if !controller.has_volatile_cache() => return Err(INVALID),
         FeatureId::ARBITRATION
         | FeatureId::POWER_MANAGEMENT
         | FeatureId::TEMPERATURE_THRESHOLD
@@ -176,7 +171,7 @@ pub(crate) fn set(
         return Err(INVALID);
     }
     let value = set.dword11();
-    let cached = has_cache(controller);
+    let cached = controller.has_volatile_cache();
     let features = &mut controller.features;
     match set.feature {
         FeatureId::ARBITRATION => features.arbitration = value,

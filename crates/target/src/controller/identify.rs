@@ -184,13 +184,7 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
             ..common
         };
     }
-    let namespaces = subsystem
-        .map(|subsystem| subsystem.namespaces())
-        .unwrap_or_default();
-    let cached = namespaces
-        .iter()
-        .any(|n| n.options.device.capabilities().volatile_cache);
-    let present = if cached {
+    let present = if controller.has_volatile_cache() {
         IdentifyController::VWC_PRESENT
     } else {
         0

@@ -22,7 +22,7 @@ pub(crate) fn execute(
     if data.len() as u64 != get.data_bytes() {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }
-    if get.offset_is_index || get.offset % 4 != 0 {
+    if get.offset_is_index || !get.offset.is_multiple_of(4) {
         return Err(invalid);
     }
     let page = page(controller, get, core)?;

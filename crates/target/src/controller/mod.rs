@@ -43,6 +43,13 @@ impl Controller {
     pub(crate) fn is_discovery(&self) -> bool {
         self.shared.kind == ControllerKind::Discovery
     }
+
+    /// Whether any namespace has a volatile write cache.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        let namespaces = self.shared.subsystem.iter().flat_map(|s| s.namespaces());
+        let mut devices = namespaces.map(|namespace| namespace.options.device.capabilities());
+        devices.any(|capabilities| capabilities.volatile_cache)
+    }
 }
 
 /// What became of an admin command.

@@ -34,25 +34,19 @@ pub(crate) fn capsule(
     if connection.state == State::Draining {
         return Flow::Continue;
     }
-    let waiting_events = match &connection.owner {
-        Owner::Admin(controller) => controller.events.waiting(),
-        _ => 0,
+    let cid = command.cid();
+    let (events, event_waits) = match &connection.owner {
+        Owner::Admin(controller) => (controller.events.waiting(), controller.events.has(cid)),
+        _ => (0, false),
     };
-    let unanswered =
-        connection.qpair.used() as usize + connection.output.unsent_answers + waiting_events;
-    if unanswered >= connection.qpair.entries() as usize {
+    let used = connection.qpair.used() as usize;
+    if used + connection.output.unsent_answers + events >= connection.qpair.entries() as usize {
         overrun(connection, command, core, cx);
         return Flow::Continue;
     }
-    let cid = command.cid();
-    if connection.qpair.find(cid).is_some() {
-        refuse(
-            connection,
-            command,
-            Status::COMMAND_ID_CONFLICT.with_dnr(),
-            core,
-            cx,
-        );
+    if event_waits || connection.qpair.find(cid).is_some() {
+        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+        refuse(connection, command, status, core, cx);
         return Flow::Continue;
     }
     if matches!(connection.owner, Owner::Io(_)) {
