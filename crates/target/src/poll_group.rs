@@ -96,7 +96,7 @@ impl PollGroup {
     }
 
     /// Takes over a listener, whose connections it deals out.
-    pub(crate) fn add_listener(&mut self, listener: ListenerId) {
+    pub fn add_listener(&mut self, listener: ListenerId) {
         self.listeners.push(listener);
     }
 
