@@ -1,0 +1,442 @@
+//! What a host finds out, sets and waits for on its admin queue.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes in tests are small and chosen by the test"
+)]
+
+mod common;
+
+use common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
+use switchyard_target::{Limits, Referral, SubsystemOptions};
+use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
+use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader, Property};
+use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, FeatureSelect, NumberOfQueues};
+use wire::nvme::identify::Cns;
+use wire::nvme::identify_lists::{
+    NamespaceId, parse_command_sets, parse_controller_list, parse_namespace_descriptors,
+    parse_namespace_list,
+};
+use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog};
+use wire::nvme::{
+    Abort, AsyncEvent, Command, Completion, GetFeatures, GetLogPage, Identify, IdentifyController,
+    IdentifyNamespace, IoOpcode, SetFeatures, SglDescriptor, Status,
+};
+use wire::nvme::{AdminCommand, AdminOpcode};
+
+fn identify(admin: &mut Client, identify: Identify) -> (Completion, Vec<u8>) {
+    admin.fetch(identify.encode(0), 4096)
+}
+
+fn page(admin: &mut Client, cns: Cns, nsid: u32) -> [u8; 4096] {
+    let (completion, data) = identify(admin, Identify::new(cns, nsid));
+    assert!(
+        completion.status.is_success(),
+        "{cns}: {}",
+        completion.status
+    );
+    data.try_into().expect("4096 bytes")
+}
+
+fn log(admin: &mut Client, id: LogPageId, bytes: u32) -> Vec<u8> {
+    let (completion, data) =
+        admin.fetch(GetLogPage::new(id, 0, 0, bytes).encode(0), bytes as usize);
+    assert!(
+        completion.status.is_success(),
+        "{id}: {}",
+        completion.status
+    );
+    data
+}
+
+fn set(admin: &mut Client, feature: FeatureId, value: u32) -> Completion {
+    admin.execute(SetFeatures::new(feature, value).encode(0), &[])
+}
+
+fn get(admin: &mut Client, feature: FeatureId, select: FeatureSelect) -> Completion {
+    let get = GetFeatures {
+        nsid: 0,
+        feature,
+        select,
+        dword11: 0,
+        uuid_index: 0,
+    };
+    admin.execute(get.encode(0), &[])
+}
+
+/// Sends an Asynchronous Event Request, which is answered later.
+fn request_event(admin: &mut Client) -> u16 {
+    let cid = admin.cid();
+    let command = AdminCommand::AsyncEventRequest.encode(cid);
+    admin.capsule(&command, &[]);
+    cid
+}
+
+#[test]
+fn identify_says_what_there_is() {
+    let bed = Bed::new();
+    let mut admin = bed.admin();
+    let controller = IdentifyController::parse(&page(&mut admin, Cns::CONTROLLER, 0));
+    assert_eq!(controller.in_capsule_data_bytes(), 16 * 1024);
+    assert_eq!(controller.max_transfer_bytes(4096), Some(1 << 20));
+    assert_eq!(controller.maxcmd, 1024);
+    assert_ne!(controller.kas, 0);
+    assert_eq!(wire::text::field_text(&controller.subnqn), NQN);
+    let namespace = IdentifyNamespace::parse(&page(&mut admin, Cns::NAMESPACE, 1));
+    assert_eq!(
+        (namespace.nsze, namespace.block_bytes()),
+        (4096, Some(4096))
+    );
+    let active = page(&mut admin, Cns::ACTIVE_NAMESPACES, 0);
+    assert_eq!(parse_namespace_list(&active).collect::<Vec<_>>(), [1]);
+    let above = page(&mut admin, Cns::ACTIVE_NAMESPACES, 1);
+    assert_eq!(parse_namespace_list(&above).count(), 0);
+    let ids = page(&mut admin, Cns::NAMESPACE_DESCRIPTORS, 1);
+    assert!(parse_namespace_descriptors(&ids).any(|id| id == NamespaceId::Uuid([1; 16])));
+    assert!(
+        page(&mut admin, Cns::NAMESPACE, 2)
+            .iter()
+            .all(|&byte| byte == 0)
+    );
+    page(&mut admin, Cns::COMMAND_SET_NAMESPACE, 1);
+    page(&mut admin, Cns::COMMAND_SET_CONTROLLER, 0);
+    page(&mut admin, Cns::INDEPENDENT_NAMESPACE, 1);
+    let sets = page(&mut admin, Cns::COMMAND_SETS, 0);
+    assert_eq!(parse_command_sets(&sets).collect::<Vec<_>>(), [1]);
+    let controllers = page(&mut admin, Cns::CONTROLLERS, 0);
+    assert_eq!(
+        parse_controller_list(&controllers).collect::<Vec<_>>(),
+        [controller.cntlid]
+    );
+    for (cns, nsid, status) in [
+        (Cns(0x42), 0, Status::INVALID_FIELD),
+        (Cns::NAMESPACE, 0, Status::INVALID_NAMESPACE),
+        (Cns::NAMESPACE_DESCRIPTORS, 2, Status::INVALID_NAMESPACE),
+        (
+            Cns::ACTIVE_NAMESPACES,
+            0xffff_fffe,
+            Status::INVALID_NAMESPACE,
+        ),
+    ] {
+        let (completion, _) = identify(&mut admin, Identify::new(cns, nsid));
+        assert!(completion.status.is(status), "{cns}: {}", completion.status);
+    }
+    let (short, _) = admin.fetch(Identify::new(Cns::CONTROLLER, 0).encode(0), 512);
+    assert!(
+        short.status.is(Status::DATA_SGL_LENGTH_INVALID),
+        "{}",
+        short.status
+    );
+}
+
+#[test]
+fn properties_follow_the_controller_through_its_life() {
+    let bed = Bed::new();
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(NQN, 0);
+    let capabilities = Capabilities::from_bits(admin.property(Property::CAP));
+    assert_eq!(capabilities.max_queue_entries, 1023);
+    assert_eq!(admin.property(Property::VS), 0x2_0000);
+    assert_eq!(admin.property(Property::CSTS), 0);
+    admin.enable();
+    assert_eq!(admin.property(Property::CSTS), 1);
+    assert_eq!(
+        admin.property(Property::CC),
+        u64::from(Configuration::ENABLE.0)
+    );
+    let mut queue = Client::dial(bed.address(), Dialect::default());
+    queue.connect_io(NQN, cntlid, 1, 127);
+    assert!(admin.configure(Configuration(0)).status.is_success());
+    assert!(queue.try_receive().is_none(), "a reset ends the I/O queues");
+    assert_eq!(admin.property(Property::CSTS), 0);
+    admin.enable();
+    let mut queue = Client::dial(bed.address(), Dialect::default());
+    queue.connect_io(NQN, cntlid, 1, 127);
+    assert!(queue.read(0, 1).0.status.is_success());
+    let off = Configuration::ENABLE.with_shutdown(1);
+    assert!(admin.configure(off).status.is_success());
+    let status = ControllerStatus(admin.property(Property::CSTS) as u32);
+    assert_eq!(status.shutdown(), 2);
+}
+
+#[test]
+fn features_are_set_read_and_refused() {
+    let bed = Bed::new();
+    let mut admin = bed.admin();
+    let asked = NumberOfQueues::of(200).to_dword();
+    let granted = set(&mut admin, FeatureId::NUMBER_OF_QUEUES, asked);
+    assert_eq!(NumberOfQueues::from_dword(granted.dword0()).pairs(), 128);
+    let few = set(
+        &mut admin,
+        FeatureId::NUMBER_OF_QUEUES,
+        NumberOfQueues::of(3).to_dword(),
+    );
+    assert_eq!(NumberOfQueues::from_dword(few.dword0()).pairs(), 3);
+    let current = get(
+        &mut admin,
+        FeatureId::NUMBER_OF_QUEUES,
+        FeatureSelect::CURRENT,
+    );
+    assert_eq!(NumberOfQueues::from_dword(current.dword0()).pairs(), 3);
+    let all = set(&mut admin, FeatureId::NUMBER_OF_QUEUES, 0xffff_ffff);
+    assert!(all.status.is(Status::INVALID_FIELD));
+    assert!(
+        set(&mut admin, FeatureId::KEEP_ALIVE_TIMER, 60_001)
+            .status
+            .is_success()
+    );
+    let kato = get(
+        &mut admin,
+        FeatureId::KEEP_ALIVE_TIMER,
+        FeatureSelect::CURRENT,
+    );
+    assert_eq!(kato.dword0(), 60_100, "rounded up to the granularity");
+    assert!(
+        set(&mut admin, FeatureId::ARBITRATION, 7)
+            .status
+            .is_success()
+    );
+    let default = get(&mut admin, FeatureId::ARBITRATION, FeatureSelect::DEFAULT);
+    assert_eq!(default.dword0(), 0);
+    let current = get(&mut admin, FeatureId::ARBITRATION, FeatureSelect::CURRENT);
+    assert_eq!(current.dword0(), 7);
+    let supported = get(
+        &mut admin,
+        FeatureId::ARBITRATION,
+        FeatureSelect::CAPABILITIES,
+    );
+    assert_eq!(supported.dword0(), 0b100);
+    let vwc = get(
+        &mut admin,
+        FeatureId::VOLATILE_WRITE_CACHE,
+        FeatureSelect::CURRENT,
+    );
+    assert!(
+        vwc.status.is(Status::INVALID_FIELD),
+        "RAM has no volatile write cache"
+    );
+    assert!(
+        set(&mut admin, FeatureId(0x7f), 0)
+            .status
+            .is(Status::INVALID_FIELD)
+    );
+    let feature = FeatureId::HOST_IDENTIFIER;
+    let select = FeatureSelect::CURRENT;
+    let host = GetFeatures {
+        nsid: 0,
+        feature,
+        select,
+        dword11: 1,
+        uuid_index: 0,
+    };
+    let (completion, data) = admin.fetch(host.encode(0), 16);
+    assert!(completion.status.is_success());
+    assert_eq!(data, HOST_ID);
+}
+
+#[test]
+fn log_pages_have_real_content() {
+    let bed = Bed::new();
+    let (mut admin, mut client) = bed.host();
+    for _ in 0..3 {
+        assert!(client.write(0, &pattern(1, BLOCK)).status.is_success());
+        assert!(client.read(0, 1).0.status.is_success());
+    }
+    let mut beyond = io(IoOpcode::READ, 1 << 40, 1);
+    beyond.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    let completion = client.execute(beyond, &[]);
+    let errors = log(&mut admin, LogPageId::ERROR, 64);
+    let entry = ErrorEntry::parse_prefix(&errors).expect("an entry");
+    assert_eq!(
+        (entry.error_count, entry.sq_id, entry.cid),
+        (1, 1, completion.cid)
+    );
+    assert_eq!(
+        entry.status_field >> 1,
+        Status::LBA_OUT_OF_RANGE.with_dnr().0
+    );
+    common::eventually("the counters are published", || {
+        let data = log(&mut admin, LogPageId::SMART, 512);
+        let smart = SmartLog::parse_prefix(&data).expect("512 bytes");
+        smart.host_reads == 3 && smart.host_writes == 3 && smart.error_entries >= 1
+    });
+    log(&mut admin, LogPageId::FIRMWARE_SLOT, 512);
+    log(&mut admin, LogPageId::EFFECTS, 4096);
+    for (get, status) in [
+        (
+            GetLogPage::new(LogPageId(0x42), 0, 0, 64),
+            Status::INVALID_LOG_PAGE,
+        ),
+        (
+            GetLogPage::new(LogPageId::SMART, 0, 516, 64),
+            Status::INVALID_FIELD,
+        ),
+        (
+            GetLogPage::new(LogPageId::SMART, 1, 0, 512),
+            Status::INVALID_FIELD,
+        ),
+        (
+            GetLogPage::new(LogPageId::DISCOVERY, 0, 0, 1024),
+            Status::INVALID_LOG_PAGE,
+        ),
+    ] {
+        let (completion, _) = admin.fetch(get.encode(0), get.data_bytes() as usize);
+        assert!(
+            completion.status.is(status),
+            "{get:?}: {}",
+            completion.status
+        );
+    }
+}
+
+#[test]
+fn a_command_that_waits_can_be_aborted_and_others_cannot() {
+    for cores in [1, 2] {
+        let bed = Bed::with(Limits::default(), cores);
+        let (mut admin, mut client) = bed.host();
+        let event = request_event(&mut admin);
+        let cid = admin.cid();
+        let own = AdminCommand::Abort(Abort {
+            sq_id: 0,
+            cid: event,
+        })
+        .encode(cid);
+        admin.capsule(&own, &[]);
+        let first = admin.completion();
+        assert_eq!(
+            (first.cid, first.status),
+            (event, Status::ABORTED_BY_REQUEST)
+        );
+        let second = admin.completion();
+        assert_eq!((second.cid, second.dword0()), (cid, 0));
+        // A transfer cannot be taken back: the host is about to send.
+        let mut command = io(IoOpcode::WRITE, 0, 16);
+        command.set_cid(9);
+        command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+        client.capsule(&command, &[]);
+        let r2t = client.r2t();
+        for (sq_id, cid) in [(1, 9), (1, 10), (2, 9), (0, 9)] {
+            let abort = AdminCommand::Abort(Abort { sq_id, cid }).encode(0);
+            let completion = admin.execute(abort, &[]);
+            assert!(completion.status.is_success());
+            assert_eq!(completion.dword0(), 1, "queue {sq_id} command {cid}");
+        }
+        client.answer_r2t(&r2t, &pattern(1, 16 * BLOCK));
+        assert!(client.completion().status.is_success());
+    }
+}
+
+#[test]
+fn events_are_limited_to_four_requests() {
+    let bed = Bed::new();
+    let mut admin = bed.admin();
+    for _ in 0..4 {
+        request_event(&mut admin);
+    }
+    let fifth = admin.execute(Command::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0), &[]);
+    assert!(
+        fifth.status.is(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
+        "{}",
+        fifth.status
+    );
+}
+
+#[test]
+fn a_silent_host_loses_its_controller_with_all_queues() {
+    let bed = Bed::with(Limits::default(), 2);
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(NQN, 300);
+    admin.enable();
+    let mut queues: Vec<_> = (1..=3)
+        .map(|id| {
+            let mut queue = Client::dial(bed.address(), Dialect::default());
+            queue.connect_io(NQN, cntlid, id, 31);
+            queue
+        })
+        .collect();
+    assert_eq!(bed.handle().snapshot().controllers[0].io_queues, 3);
+    assert!(admin.try_receive().is_none());
+    for queue in &mut queues {
+        assert!(queue.try_receive().is_none());
+    }
+    common::eventually("the controller is forgotten", || {
+        bed.handle().snapshot().controllers.is_empty()
+    });
+}
+
+#[test]
+fn disconnect_ends_one_queue_and_its_identifier_serves_again() {
+    let bed = Bed::new();
+    let (_admin, mut client) = bed.host();
+    let completion = client.execute(common::fabrics(wire::nvme::FabricsType::DISCONNECT), &[]);
+    assert!(completion.status.is_success(), "{}", completion.status);
+    assert!(client.try_receive().is_none());
+    let cntlid = bed.handle().snapshot().controllers[0].id;
+    common::eventually("the queue is gone", || {
+        bed.handle().snapshot().controllers[0].io_queues == 0
+    });
+    let mut again = Client::dial(bed.address(), Dialect::default());
+    again.connect_io(NQN, cntlid, 1, 127);
+    assert!(again.read(0, 1).0.status.is_success());
+}
+
+fn records(admin: &mut Client) -> (DiscoveryLogHeader, Vec<DiscoveryLogEntry>) {
+    let header = log(admin, LogPageId::DISCOVERY, 1024);
+    let header = DiscoveryLogHeader::parse_prefix(&header).expect("a header");
+    let bytes = 1024 * (header.records as u32 + 1);
+    let page = log(admin, LogPageId::DISCOVERY, bytes);
+    let entries = page[1024..]
+        .chunks(1024)
+        .filter_map(DiscoveryLogEntry::parse_prefix);
+    (header, entries.collect())
+}
+
+#[test]
+fn discovery_shows_what_a_host_may_see_and_tells_of_changes() {
+    let bed = Bed::new();
+    let mut once = Client::discovery(bed.address(), 0);
+    let (before, entries) = records(&mut once);
+    assert_eq!(entries.len(), 2);
+    let io = entries
+        .iter()
+        .find(|e| e.subtype == DiscoveryLogEntry::SUBTYPE_NVM);
+    let io = io.expect("the default subsystem");
+    assert_eq!(io.socket_address(), Some(bed.address()));
+    assert_eq!(io.subnqn().expect("a name").as_str(), NQN);
+
+    let mut lasting = Client::discovery(bed.address(), 60_000);
+    let wanted = AsyncEventConfiguration::DISCOVERY_LOG_CHANGE;
+    set(&mut lasting, FeatureId::ASYNC_EVENT_CONFIGURATION, wanted.0);
+    let cid = request_event(&mut lasting);
+    let mut hidden = SubsystemOptions::open_to_all("nqn.2026-11.io.example:hidden");
+    hidden.allow_any_host = false;
+    bed.handle().add_subsystem(hidden).expect("a new subsystem");
+    let event = lasting.completion();
+    assert_eq!(event.cid, cid);
+    assert_eq!(
+        AsyncEvent::from_dword(event.dword0()),
+        AsyncEvent::DISCOVERY_LOG_CHANGE
+    );
+    assert_eq!(event.dword0(), 0x70_f002);
+    let (after, entries) = records(&mut lasting);
+    assert!(after.generation > before.generation);
+    assert_eq!(entries.len(), 2, "a host does not see what it may not use");
+    bed.handle()
+        .allow_host("nqn.2026-11.io.example:hidden", common::HOST)
+        .expect("a host");
+    let referral = Referral {
+        address: "127.0.0.9:8009".parse().expect("an address"),
+    };
+    bed.handle().add_referral(referral).expect("a referral");
+    assert_eq!(records(&mut lasting).1.len(), 4);
+    bed.handle().remove_referral(referral).expect("it exists");
+    bed.handle()
+        .deny_host("nqn.2026-11.io.example:hidden", common::HOST)
+        .expect("a host");
+    assert_eq!(records(&mut lasting).1.len(), 2);
+    let (refused, _) = lasting.fetch(Identify::new(Cns::NAMESPACE, 1).encode(0), 4096);
+    assert!(
+        refused.status.is(Status::INVALID_FIELD),
+        "{}",
+        refused.status
+    );
+}

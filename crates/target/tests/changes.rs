@@ -1,0 +1,324 @@
+//! The configuration changes while hosts are at work.
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "sizes in tests are small and chosen by the test"
+)]
+
+mod common;
+
+use base::units::MIB;
+use block::Device;
+use block::device::Ram;
+use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use switchyard_target::{Limits, TargetError};
+use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
+use wire::nvme::log_page::{ChangedNamespaces, LogPageId};
+use wire::nvme::{
+    AdminCommand, AsyncEvent, Command, GetLogPage, IoOpcode, SetFeatures, SglDescriptor, Status,
+};
+
+fn ram() -> Arc<dyn Device> {
+    Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"))
+}
+
+/// Asks to be told of changed namespaces.
+fn watch(admin: &mut Client) {
+    let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE.0;
+    let set = SetFeatures::new(FeatureId::ASYNC_EVENT_CONFIGURATION, wanted);
+    assert!(admin.execute(set.encode(0), &[]).status.is_success());
+    let cid = admin.cid();
+    admin.capsule(&AdminCommand::AsyncEventRequest.encode(cid), &[]);
+}
+
+/// Waits for the event, and returns which namespaces changed.
+fn changed(admin: &mut Client) -> Vec<u32> {
+    let event = AsyncEvent::from_dword(admin.completion().dword0());
+    assert_eq!(event, AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
+    let get = GetLogPage::new(LogPageId::CHANGED_NAMESPACES, 0, 0, 4096);
+    let (completion, data) = admin.fetch(get.encode(0), 4096);
+    assert!(completion.status.is_success());
+    ChangedNamespaces::parse_prefix(&data)
+        .expect("4096 bytes")
+        .iter()
+        .collect()
+}
+
+#[test]
+fn namespaces_come_grow_and_go_and_hosts_are_told() {
+    for cores in [1, 2] {
+        let bed = Bed::with(Limits::default(), cores);
+        let (mut admin, mut client) = bed.host();
+        let read_two = |client: &mut Client, slba| {
+            client
+                .fetch(io_on(2, IoOpcode::READ, slba, 1), BLOCK)
+                .0
+                .status
+        };
+        assert!(read_two(&mut client, 0).is(Status::INVALID_NAMESPACE));
+        watch(&mut admin);
+        bed.handle()
+            .add_namespace(NQN, common::namespace(2, ram()))
+            .expect("a new one");
+        assert_eq!(changed(&mut admin), [2]);
+        assert!(read_two(&mut client, 255).is_success());
+        assert!(read_two(&mut client, 256).is(Status::LBA_OUT_OF_RANGE));
+        watch(&mut admin);
+        bed.handle()
+            .resize_namespace(NQN, 2, 512)
+            .expect("RAM can grow");
+        assert_eq!(changed(&mut admin), [2]);
+        assert!(read_two(&mut client, 256).is_success());
+        watch(&mut admin);
+        bed.handle().remove_namespace(NQN, 2).expect("it is there");
+        assert_eq!(changed(&mut admin), [2]);
+        assert!(read_two(&mut client, 0).is(Status::INVALID_NAMESPACE));
+        let gone = bed.handle().remove_namespace(NQN, 2);
+        assert!(matches!(gone, Err(TargetError::NoNamespace { .. })));
+    }
+}
+
+#[test]
+fn a_namespace_is_resized_under_io_and_nothing_is_lost() {
+    let bed = Bed::with(Limits::default(), 2);
+    let stop = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2u64)
+            .map(|worker| {
+                let (admin, mut client) = bed.host();
+                let stop = &stop;
+                scope.spawn(move || {
+                    let mut rounds = 0u64;
+                    while !stop.load(Ordering::Relaxed) || rounds < 10 {
+                        let at = 1000 + worker * 100;
+                        let blocks = if rounds.is_multiple_of(2) { 1 } else { 32 };
+                        let data = pattern(rounds ^ worker, blocks * BLOCK);
+                        let written = client.write(at, &data);
+                        assert!(written.status.is_success(), "{}", written.status);
+                        let (completion, read) = client.read(at, blocks as u32);
+                        assert!(completion.status.is_success(), "{}", completion.status);
+                        assert!(read == data);
+                        rounds += 1;
+                    }
+                    drop(admin);
+                    rounds
+                })
+            })
+            .collect();
+        for blocks in [8192, 4096, 2048, 6000, 4096, 8192, 3000, 4096] {
+            bed.handle()
+                .resize_namespace(NQN, 1, blocks)
+                .expect("RAM can be resized");
+        }
+        stop.store(true, Ordering::Relaxed);
+        workers
+            .into_iter()
+            .map(|w| w.join().expect("no data was lost"))
+            .min()
+    });
+    assert!(rounds >= Some(10));
+}
+
+#[test]
+fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
+    let bed = Bed::new();
+    let (mut admin, mut client) = bed.host();
+    let data = pattern(4, 16 * BLOCK);
+    let mut command = io(IoOpcode::WRITE, 0, 16);
+    command.set_cid(1);
+    command.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+    client.capsule(&command, &[]);
+    let r2t = client.r2t();
+    std::thread::scope(|scope| {
+        let resize = scope.spawn(|| bed.handle().resize_namespace(NQN, 1, 8192));
+        // A read that is sent while the namespace pauses is answered afterwards; one that comes
+        // before the pause is answered at once. Count until one waits.
+        let mut cid = 100;
+        common::eventually("a command waits for the namespace", || {
+            cid += 1;
+            let mut read = io(IoOpcode::READ, 0, 1);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+            client.capsule(&read, &[]);
+            client
+                .stream
+                .set_read_timeout(Some(std::time::Duration::from_millis(200)))
+                .expect("ok");
+            let waits = client.stream.peek(&mut [0; 1]).is_err();
+            if !waits {
+                client.fetched(cid);
+            }
+            waits
+        });
+        client.stream.set_read_timeout(None).expect("a socket");
+        let mut write = io(IoOpcode::WRITE, 40, 1);
+        write.set_cid(50);
+        write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+        client.capsule(&write, &data[..BLOCK]);
+        let mut late = io(IoOpcode::READ, 1, 1);
+        late.set_cid(51);
+        late.set_sgl(SglDescriptor::transport(BLOCK as u32));
+        client.capsule(&late, &[]);
+        // What waits can be aborted.
+        let queue = 1;
+        let mut aborted = false;
+        common::eventually("the late read is aborted", || {
+            let abort = wire::nvme::Abort {
+                sq_id: queue,
+                cid: 51,
+            };
+            let abort = AdminCommand::Abort(abort).encode(0);
+            aborted |= admin.execute(abort, &[]).dword0() == 0;
+            aborted
+        });
+        let completion = client.completion();
+        assert_eq!(
+            (completion.cid, completion.status),
+            (51, Status::ABORTED_BY_REQUEST)
+        );
+        assert!(!resize.is_finished(), "the transfer is still open");
+        client.answer_r2t(&r2t, &data);
+        let completion = client.completion();
+        assert_eq!((completion.cid, completion.status), (1, Status::SUCCESS));
+        assert!(
+            client.fetched(cid).1 == data[..BLOCK],
+            "the read waited for the write"
+        );
+        let completion = client.completion();
+        assert_eq!((completion.cid, completion.status), (50, Status::SUCCESS));
+        resize.join().expect("no panic").expect("RAM can grow");
+    });
+    assert!(client.read(40, 1).1 == data[..BLOCK]);
+    assert!(client.read(8191, 1).0.status.is_success());
+}
+
+#[test]
+fn a_subsystem_goes_with_its_connections_and_comes_back() {
+    let bed = Bed::with(Limits::default(), 2);
+    let (mut admin, mut client) = bed.host();
+    assert!(client.read(0, 1).0.status.is_success());
+    bed.handle().remove_subsystem(NQN).expect("it is there");
+    assert!(admin.try_receive().is_none());
+    assert!(client.try_receive().is_none());
+    assert!(bed.handle().snapshot().controllers.is_empty());
+    let options = switchyard_target::SubsystemOptions::open_to_all(NQN);
+    bed.handle()
+        .add_subsystem(options)
+        .expect("the name is free");
+    let ram = Arc::clone(&bed.ram) as Arc<dyn Device>;
+    bed.handle()
+        .add_namespace(NQN, common::namespace(1, ram))
+        .expect("a new one");
+    let (_admin, mut client) = bed.host();
+    assert!(client.read(0, 1).0.status.is_success());
+}
+
+#[test]
+fn a_host_that_is_denied_loses_its_controllers() {
+    let bed = Bed::new();
+    let (mut admin, mut client) = bed.host();
+    bed.handle()
+        .allow_any_host(NQN, false)
+        .expect("it is there");
+    bed.handle()
+        .deny_host(NQN, common::HOST)
+        .expect("it is there");
+    assert!(admin.try_receive().is_none());
+    assert!(client.try_receive().is_none());
+}
+
+#[test]
+fn a_drain_answers_what_is_under_way() {
+    let bed = Bed::new();
+    let (_admin, mut client) = bed.host();
+    let data = pattern(2, 64 * BLOCK);
+    let mut command = io(IoOpcode::WRITE, 0, 64);
+    command.set_cid(1);
+    command.set_sgl(SglDescriptor::transport(64 * BLOCK as u32));
+    client.capsule(&command, &[]);
+    let r2t = client.r2t();
+    bed.handle().shutdown();
+    client.answer_r2t(&r2t, &data);
+    let completion = client.completion();
+    assert_eq!((completion.cid, completion.status), (1, Status::SUCCESS));
+    assert!(client.try_receive().is_none());
+    assert!(bed.target.join().is_ok());
+}
+
+#[test]
+fn other_commands_do_what_they_say() {
+    let bed = Bed::new();
+    let (_admin, mut client) = bed.host_with(Dialect::default());
+    let data = pattern(8, 8 * BLOCK);
+    for part in 0..2 {
+        let half = &data[part * 4 * BLOCK..(part + 1) * 4 * BLOCK];
+        assert!(client.write(part as u64 * 4, half).status.is_success());
+    }
+    let compare =
+        |client: &mut Client, data: &[u8]| client.execute(io(IoOpcode::COMPARE, 0, 1), data).status;
+    assert!(compare(&mut client, &data[..BLOCK]).is_success());
+    assert!(compare(&mut client, &data[BLOCK..2 * BLOCK]).is(Status::COMPARE_FAILURE));
+    assert!(
+        client
+            .execute(io(IoOpcode::VERIFY, 0, 8), &[])
+            .status
+            .is_success()
+    );
+    assert!(
+        client
+            .execute(io(IoOpcode::WRITE_ZEROES, 2, 2), &[])
+            .status
+            .is_success()
+    );
+    let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
+    for nsid in [1, u32::MAX] {
+        flush.set_nsid(nsid);
+        assert!(client.execute(flush, &[]).status.is_success());
+    }
+    let ranges = [(4u64, 1u32), (6, 2)];
+    let list: Vec<u8> = ranges
+        .iter()
+        .flat_map(|&(slba, blocks)| {
+            wire::nvme::io::DatasetRange {
+                attributes: 0,
+                blocks,
+                slba,
+            }
+            .to_bytes()
+        })
+        .collect();
+    let management = wire::nvme::DatasetManagement {
+        nsid: 1,
+        ranges: 2,
+        deallocate: true,
+        integral_read: false,
+        integral_write: false,
+    };
+    assert!(
+        client
+            .execute(management.encode(0), &list)
+            .status
+            .is_success()
+    );
+    let mut expected = data;
+    expected[2 * BLOCK..5 * BLOCK].fill(0);
+    expected[6 * BLOCK..].fill(0);
+    assert!(client.read(0, 8).1 == expected);
+    let beyond = wire::nvme::io::DatasetRange {
+        attributes: 0,
+        blocks: 2,
+        slba: 4095,
+    }
+    .to_bytes();
+    let one = wire::nvme::DatasetManagement {
+        ranges: 1,
+        ..management
+    };
+    let refused = client.execute(one.encode(0), &beyond);
+    assert!(
+        refused.status.is(Status::LBA_OUT_OF_RANGE),
+        "{}",
+        refused.status
+    );
+}
