@@ -229,6 +229,7 @@ impl CommandTable {
     }
 
     /// Puts a command into a free slot.
+    #[allow(clippy::result_large_err)] // The command is handed back, to be sent later.
     pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> Result<u16, Exchange> {
         let Some(index) = self.free.pop() else {
             return Err(exchange);
@@ -254,7 +255,7 @@ impl CommandTable {
 
     /// The slot of the outstanding command with this identifier.
     pub(crate) fn find(&self, cid: u16) -> Option<u16> {
-        let index = cid & ((1u32 << self.index_bits) - 1) as u16;
+        let index = cid & !u16::MAX.checked_shl(self.index_bits).unwrap_or(0);
         let slot = self.slots.get(usize::from(index))?;
         let live = slot.state == SlotState::Outstanding && self.cid(index) == cid;
         live.then_some(index)
@@ -386,7 +387,7 @@ mod tests {
     #[test]
     fn transfers_are_a_short_queue() {
         let mut slot = Slot::empty();
-        for tag in 0..R2T_PER_COMMAND_MAX as u16 {
+        for tag in (0..).take(R2T_PER_COMMAND_MAX) {
             assert!(slot.push_transfer(Transfer {
                 tag,
                 offset: 0,

@@ -251,7 +251,7 @@ mod tests {
             HostIdentity::from_nqn(by_uuid.nqn.as_str()).unwrap(),
             by_uuid
         );
-        assert!(HostIdentity::from_nqn("not a name").is_err());
+        HostIdentity::from_nqn("not a name").unwrap_err();
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         let host = HostIdentity::generate();
         let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
         let good = ConnectOptions::new(([127, 0, 0, 1], 4420).into(), nqn, host);
-        assert!(good.check().is_ok());
+        good.check().unwrap();
         let mut bad = good.clone();
         bad.depth = 0;
         assert!(bad.check().unwrap_err().to_string().contains("queue depth"));

@@ -156,6 +156,7 @@ impl RemoteChannel {
 
     /// Puts a command on the lane that has room and comes next; hands it back where none has.
     #[inline]
+    #[allow(clippy::result_large_err)] // The command is handed back, to be sent later.
     fn dispatch(&mut self, exchange: Exchange, now: Time) -> Result<(), Exchange> {
         let mut exchange = exchange;
         for _ in 0..self.lanes.len() {

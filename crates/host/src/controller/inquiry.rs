@@ -50,6 +50,8 @@ impl Inquiry {
 /// What the scan asks next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScanStage {
+    /// The log of changed namespaces: reading it lets the controller report the next change.
+    Changed,
     /// Active namespaces above this one.
     List { above: u32 },
     /// One namespace.
@@ -68,9 +70,14 @@ pub(super) struct NamespaceScan {
 }
 
 impl NamespaceScan {
-    pub(super) fn new() -> Self {
+    /// The scan; `changed` where the controller has reported a change.
+    pub(super) fn new(changed: bool) -> Self {
         Self {
-            stage: ScanStage::List { above: 0 },
+            stage: if changed {
+                ScanStage::Changed
+            } else {
+                ScanStage::List { above: 0 }
+            },
             todo: VecDeque::new(),
             found: Vec::new(),
             unusable: BTreeMap::new(),
@@ -79,6 +86,12 @@ impl NamespaceScan {
 
     fn command(&self) -> (AdminCommand, usize) {
         let (cns, nsid) = match self.stage {
+            ScanStage::Changed => {
+                let bytes = u32::try_from(IDENTIFY_BYTES).expect("4096");
+                let nsid = wire::limits::NSID_BROADCAST;
+                let get = GetLogPage::new(LogPageId::CHANGED_NAMESPACES, nsid, 0, bytes);
+                return (AdminCommand::GetLogPage(get), IDENTIFY_BYTES);
+            }
             ScanStage::List { above } => (Cns::ACTIVE_NAMESPACES, above),
             ScanStage::Namespace(nsid) => (Cns::NAMESPACE, nsid),
             ScanStage::Descriptors(nsid) => (Cns::NAMESPACE_DESCRIPTORS, nsid),
@@ -94,6 +107,8 @@ impl NamespaceScan {
             return Progress::Failed("identify data is shorter than 4096 bytes");
         };
         match self.stage {
+            // Which ones changed does not matter: all are looked at.
+            ScanStage::Changed => self.stage = ScanStage::List { above: 0 },
             ScanStage::List { above } => {
                 if !status.is_success() {
                     return Progress::Failed("it does not list its active namespaces");
@@ -298,7 +313,7 @@ mod tests {
 
     #[test]
     fn every_active_namespace_is_identified_and_the_odd_ones_are_named() {
-        let mut scan = NamespaceScan::new();
+        let mut scan = NamespaceScan::new(false);
         let ok = Status::SUCCESS;
         assert_eq!(scan.answer(ok, &list(&[1, 5, 9])), Progress::Continue);
         assert_eq!(scan.answer(ok, &namespace(12)), Progress::Continue);
@@ -317,8 +332,17 @@ mod tests {
     }
 
     #[test]
+    fn after_an_event_the_log_is_read_first() {
+        let mut scan = NamespaceScan::new(true);
+        assert!(matches!(scan.command().0, AdminCommand::GetLogPage(_)));
+        let answer = scan.answer(Status::INVALID_LOG_PAGE, &list(&[]));
+        assert_eq!(answer, Progress::Continue);
+        assert!(matches!(scan.command().0, AdminCommand::Identify(_)));
+    }
+
+    #[test]
     fn a_list_that_does_not_ascend_is_refused() {
-        let mut scan = NamespaceScan::new();
+        let mut scan = NamespaceScan::new(false);
         let answer = scan.answer(Status::SUCCESS, &list(&[3, 3]));
         assert!(matches!(answer, Progress::Failed(_)));
     }

@@ -245,15 +245,15 @@ impl Controller {
             let parameters = self.setup.parameters;
             self.association.learn_controller(*info, parameters);
         }
-        self.inquire(cx);
+        self.inquire(false, cx);
     }
 
-    fn inquire(&mut self, cx: &mut Context<'_>) {
+    fn inquire(&mut self, changed: bool, cx: &mut Context<'_>) {
         self.ask_again = false;
         self.inquiry = Some(if self.options().is_discovery() {
             Inquiry::Discovery(Box::new(LogScan::new()))
         } else {
-            Inquiry::Namespaces(NamespaceScan::new())
+            Inquiry::Namespaces(NamespaceScan::new(changed))
         });
         self.continue_inquiry(cx);
     }
@@ -270,7 +270,7 @@ impl Controller {
         if self.inquiry.is_some() {
             self.ask_again = true;
         } else {
-            self.inquire(cx);
+            self.inquire(true, cx);
         }
     }
 
@@ -301,7 +301,7 @@ impl Controller {
                     self.go_live(cx);
                 }
                 if self.ask_again {
-                    self.inquire(cx);
+                    self.inquire(true, cx);
                 }
             }
         }

@@ -258,12 +258,14 @@ impl Qpair {
     }
 
     /// Takes a command; hands it back when there is no room or no connection.
+    #[allow(clippy::result_large_err)] // The command is handed back, to be sent later.
     pub(crate) fn start(&mut self, exchange: Exchange, now: Time) -> Result<(), Exchange> {
         let deadline = now + self.config.command_timeout;
         self.start_until(exchange, deadline)
     }
 
     /// The same for a command with a time-out of its own.
+    #[allow(clippy::result_large_err)] // As above.
     pub(crate) fn start_until(
         &mut self,
         exchange: Exchange,

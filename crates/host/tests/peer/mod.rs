@@ -3,6 +3,7 @@
 //! product's target, so that both halves cannot make the same mistake.
 #![allow(dead_code)] // Each test file uses its own part of it.
 #![allow(unreachable_pub)] // A module of test programs, which export nothing.
+#![allow(clippy::unwrap_used)] // A helper of tests: what fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
 use std::io::{Read, Write};

@@ -1,0 +1,151 @@
+//! Host and target together, over real sockets: the suite that every device passes, discovery,
+//! and changes while I/O runs.
+
+use base::units::{CoreId, MIB};
+use block::Device;
+use block::conformance::{Suite, run};
+use block::device::Ram;
+use host::{Host, RemoteNamespace, SubsystemKind};
+use reactor::BufferClass;
+use reactor::uring::{Options, UringDriver};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions};
+
+const NQN: &str = "nqn.2026-11.io.switchyard:default";
+
+fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
+    let ram = Ram::new(16 * MIB as u64, block_bytes).unwrap();
+    NamespaceOptions {
+        nsid,
+        device: Arc::new(ram),
+        uuid: [u8::try_from(nsid).unwrap(); 16],
+        nguid: [0; 16],
+        read_only: false,
+    }
+}
+
+fn start(cores: u32) -> RunningTarget {
+    let target = Target::new(Limits::default(), cores as usize).unwrap();
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .unwrap();
+    target.add_namespace(NQN, namespace(1, 4096)).unwrap();
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: (0..cores).map(CoreId).collect(),
+        pin: false,
+        ..TargetOptions::default()
+    };
+    RunningTarget::start(target, &options).unwrap()
+}
+
+fn driver() -> UringDriver {
+    let class = |bytes, count| BufferClass { bytes, count };
+    UringDriver::new(&Options {
+        buffers: vec![class(4096, 2048), class(128 * 1024, 256), class(MIB, 32)],
+        sockets: 64,
+        file_operations: 64,
+    })
+    .unwrap()
+}
+
+fn conforms(block_bytes: u32, digests: bool, queues: u16) {
+    let running = start(2);
+    running
+        .handle
+        .add_namespace(NQN, namespace(2, block_bytes))
+        .unwrap();
+    let address = running.addresses[0].to_string();
+    let host = Host::builder()
+        .digests(digests, digests)
+        .queues(queues, 64)
+        .build()
+        .unwrap();
+    let subsystem = host.connect(&address, NQN).unwrap();
+    let remote = RemoteNamespace::new(subsystem.association(), 2).unwrap();
+    run(driver, &remote, Suite::default());
+}
+
+#[test]
+fn a_remote_namespace_is_a_device_like_any_other() {
+    conforms(4096, false, 1);
+}
+
+#[test]
+fn a_remote_namespace_conforms_with_digests_small_blocks_and_several_queues() {
+    conforms(512, true, 3);
+}
+
+#[test]
+fn discovery_finds_the_subsystem() {
+    let running = start(1);
+    let host = Host::builder().build().unwrap();
+    let entries = host.discover(&running.addresses[0].to_string()).unwrap();
+    let found = entries.iter().find(|entry| entry.subsystem == NQN).unwrap();
+    assert_eq!(found.kind, SubsystemKind::Nvm);
+    assert_eq!(found.transport, "tcp");
+    assert_eq!(
+        found.socket_address.unwrap().port(),
+        running.addresses[0].port()
+    );
+}
+
+#[test]
+fn namespaces_come_grow_and_go_while_the_host_looks_on() {
+    let running = start(1);
+    let host = Host::builder().build().unwrap();
+    let subsystem = host
+        .connect(&running.addresses[0].to_string(), NQN)
+        .unwrap();
+    assert_eq!(subsystem.namespaces().len(), 1);
+    running
+        .handle
+        .add_namespace(NQN, namespace(2, 512))
+        .unwrap();
+    while subsystem.namespaces().len() != 2 {
+        std::thread::yield_now();
+    }
+    let two = subsystem.namespace(2).unwrap();
+    two.write(0, &[2; 1024]).unwrap();
+    running.handle.resize_namespace(NQN, 2, 65_536).unwrap();
+    while two.size() != 32 * MIB as u64 {
+        std::thread::yield_now();
+    }
+    two.write(31 * MIB as u64, &[3; 1024]).unwrap();
+    running.handle.remove_namespace(NQN, 2).unwrap();
+    while subsystem.namespaces().len() != 1 {
+        std::thread::yield_now();
+    }
+    two.read(0, &mut [0; 512]).unwrap_err();
+    let one = subsystem.namespace(1).unwrap();
+    one.write(0, &[1; 4096]).unwrap();
+}
+
+#[test]
+fn a_long_write_arrives_whole_through_blocking_calls_and_queues() {
+    let running = start(2);
+    let host = Host::builder()
+        .keep_alive(Duration::from_secs(2))
+        .build()
+        .unwrap();
+    let subsystem = host
+        .connect(&running.addresses[0].to_string(), NQN)
+        .unwrap();
+    let namespace = subsystem.namespace(1).unwrap();
+    let data: Vec<u8> = (0..5 * MIB)
+        .map(|i| u8::try_from(i % 251).unwrap())
+        .collect();
+    let whole = data.len() / 4096 * 4096;
+    namespace.write(4096, &data[..whole]).unwrap();
+    let mut back = vec![0; whole];
+    namespace.read(4096, &mut back).unwrap();
+    assert!(back == data[..whole]);
+    let mut queue = namespace.queue(16).unwrap();
+    queue.read(1, 1, 256).unwrap();
+    let done = queue.wait(1).unwrap().next().unwrap();
+    done.result.unwrap();
+    assert!(done.data.unwrap().bytes().unwrap() == &data[..MIB]);
+    assert_eq!(namespace.device().geometry().blocks, 4096);
+}
