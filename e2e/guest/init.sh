@@ -1,0 +1,75 @@
+#!/bin/busybox sh
+# The first process of a guest. Runs /scenario step by step and reports over the console, one line
+# each: "SWITCHYARD: step NAME ok", "SWITCHYARD: step NAME failed", "SWITCHYARD: output LINE",
+# "SWITCHYARD: kernel LINE", and at the end "SWITCHYARD: end". Whatever happens it powers off.
+
+export PATH=/usr/sbin:/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /etc
+ln -sf /proc/mounts /etc/mtab
+
+say() {
+	echo "SWITCHYARD: $*"
+}
+
+finish() {
+	dmesg | grep -E 'nvme|EXT4-fs|I/O error|Oops|BUG:|WARNING:|Call Trace' | while read -r line; do
+		say "kernel $line"
+	done
+	say end
+	poweroff -f
+}
+
+# step NAME COMMAND…: runs the command in a shell that stops at the first failure. It must not run
+# as a condition: there the shell would not stop.
+step() {
+	step_name=$1
+	shift
+	(
+		set -e
+		"$@"
+	) >/tmp/output 2>&1
+	status=$?
+	while read -r line; do
+		say "output $step_name: $line"
+	done </tmp/output
+	if [ "$status" -ne 0 ]; then
+		say "step $step_name failed"
+		finish
+	fi
+	say "step $step_name ok"
+}
+
+# wait_until COMMAND…: up to 20 seconds.
+wait_until() {
+	for _ in $(seq 200); do
+		if "$@"; then
+			return 0
+		fi
+		usleep 100000
+	done
+	echo "not true within 20 seconds: $*"
+	return 1
+}
+
+load_modules() {
+	while read -r module; do
+		insmod "/modules/$module.ko"
+	done </modules/order
+}
+
+start_network() {
+	ip link set lo up
+	interface=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)
+	ip link set "$interface" up
+	ip address add 10.0.2.15/24 dev "$interface"
+	ip route add default via 10.0.2.2
+}
+
+step modules load_modules
+step network start_network
+. /scenario
+finish

@@ -1,0 +1,282 @@
+//! The kernel that guests run: Debian's 6.12 package, downloaded and unpacked, never installed.
+//!
+//! Owns the cache below the target directory. Called once per test that boots a guest. The
+//! package is taken through the machine's own package manager, so its signature is checked.
+
+use crate::{cache_directory, find_program, output_of};
+use anyhow::{Context as _, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Programs that fetching and unpacking a kernel needs.
+pub const PROGRAMS: [&str; 5] = ["apt-cache", "apt-get", "dpkg-deb", "xz", "zstd"];
+
+/// An unpacked kernel.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// The package's name, with its version.
+    pub package: String,
+    /// The image to boot.
+    pub image: PathBuf,
+    modules: BTreeMap<String, PathBuf>,
+}
+
+/// A kernel module, ready to load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its name, with underscores.
+    pub name: String,
+    /// The uncompressed object file.
+    pub object: Vec<u8>,
+}
+
+impl Kernel {
+    /// The newest 6.12 kernel that the package manager offers, from the cache or downloaded.
+    ///
+    /// # Errors
+    /// When the package manager offers none, or fetching or unpacking it fails.
+    pub fn obtain() -> Result<Self> {
+        // Tests of one program run side by side: the first one downloads for all.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = cache_directory("kernel")?;
+        let mut last_error = None;
+        // The package lists may be older than the archive, which drops old packages: a package
+        // that cannot be had is no reason to give up while there is another.
+        for package in available_packages()?.into_iter().rev().take(3) {
+            match obtain_package(&cache, &package) {
+                Ok(kernel) => return Ok(kernel),
+                Err(error) => last_error = Some(error),
+            }
+        }
+        Err(last_error.unwrap_or_else(|| {
+            anyhow::anyhow!(
+                "the package manager knows no linux-image-6.12*-amd64-unsigned: run `apt-get \
+                 update` on Debian 12 or later, with the security suite among its sources"
+            )
+        }))
+    }
+
+    /// The named modules and all they depend on, uncompressed, in the order to load them.
+    ///
+    /// # Errors
+    /// When a module is not in the package, cannot be decompressed, or depends on itself.
+    pub fn modules(&self, names: &[&str]) -> Result<Vec<Module>> {
+        let mut ordered = Vec::new();
+        let mut seen = BTreeSet::new();
+        for name in names {
+            self.visit(&module_name(name), &mut seen, &mut ordered)?;
+        }
+        Ok(ordered)
+    }
+
+    fn visit(
+        &self,
+        name: &str,
+        seen: &mut BTreeSet<String>,
+        ordered: &mut Vec<Module>,
+    ) -> Result<()> {
+        if !seen.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let path = self
+            .modules
+            .get(name)
+            .with_context(|| format!("{} has no module {name}", self.package))?;
+        let object = decompress(path)?;
+        for dependency in dependencies(&object) {
+            self.visit(&dependency, seen, ordered)?;
+        }
+        ordered.push(Module {
+            name: name.to_owned(),
+            object,
+        });
+        Ok(())
+    }
+}
+
+/// Matching package names, oldest first.
+fn available_packages() -> Result<Vec<String>> {
+    let mut search = Command::new("apt-cache");
+    search.args([
+        "search",
+        "--names-only",
+        r"^linux-image-6\.12.*-amd64-unsigned$",
+    ]);
+    let answer = String::from_utf8(output_of(&mut search)?).context("apt-cache speaks UTF-8")?;
+    Ok(choose_packages(&answer))
+}
+
+fn choose_packages(answer: &str) -> Vec<String> {
+    let mut packages: Vec<String> = answer
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| name.starts_with("linux-image-6.12") && name.ends_with("-amd64-unsigned"))
+        .filter(|name| {
+            !["-cloud-", "-rt-", "-dbg"]
+                .iter()
+                .any(|variant| name.contains(variant))
+        })
+        .map(str::to_owned)
+        .collect();
+    packages.sort_by_key(|name| numbers_in(name));
+    packages
+}
+
+/// The numbers in a name, in order: what versions are compared by.
+fn numbers_in(name: &str) -> Vec<u64> {
+    name.split(|c: char| !c.is_ascii_digit())
+        .filter_map(|digits| digits.parse().ok())
+        .collect()
+}
+
+fn obtain_package(cache: &Path, package: &str) -> Result<Kernel> {
+    let root = cache.join(package);
+    if !root.is_dir() {
+        download(cache, package, &root)?;
+    }
+    let image = only_entry(&root.join("boot"), "vmlinuz-")?;
+    let version = only_entry(&root.join("lib/modules"), "")?;
+    let mut modules = BTreeMap::new();
+    collect_modules(&version.join("kernel"), &mut modules)?;
+    Ok(Kernel {
+        package: package.to_owned(),
+        image,
+        modules,
+    })
+}
+
+/// Downloads and unpacks beside the final place and moves there last: a folder with the package's
+/// name is always complete, also after an interrupted run.
+fn download(cache: &Path, package: &str, root: &Path) -> Result<()> {
+    let work = cache.join(format!("{package}.{}", std::process::id()));
+    std::fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
+    let unpacked = work.join("root");
+    output_of(
+        Command::new("apt-get")
+            .args(["download", package])
+            .current_dir(&work),
+    )
+    .with_context(|| format!("download {package}"))?;
+    let archive = only_entry(&work, "linux-image-")?;
+    output_of(
+        Command::new("dpkg-deb")
+            .arg("-x")
+            .arg(&archive)
+            .arg(&unpacked),
+    )?;
+    if let Err(error) = std::fs::rename(&unpacked, root)
+        && !root.is_dir()
+    {
+        return Err(error).with_context(|| format!("move the package to {}", root.display()));
+    }
+    std::fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
+}
+
+/// The one entry of a folder whose name starts with `prefix`.
+fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+    let mut matching = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(|| format!("list {}", folder.display()))?;
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            matching.push(entry.path());
+        }
+    }
+    let count = matching.len();
+    match matching.pop() {
+        Some(path) if count == 1 => Ok(path),
+        _ => bail!(
+            "{} holds {count} entries named {prefix}*, not one",
+            folder.display()
+        ),
+    }
+}
+
+fn collect_modules(folder: &Path, modules: &mut BTreeMap<String, PathBuf>) -> Result<()> {
+    let entries =
+        std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
+    for entry in entries {
+        let path = entry
+            .with_context(|| format!("list {}", folder.display()))?
+            .path();
+        if path.is_dir() {
+            collect_modules(&path, modules)?;
+        } else if let Some(name) = path.file_name().and_then(|name| name.to_str())
+            && let Some((stem, _)) = name.split_once(".ko")
+        {
+            modules.insert(module_name(stem), path);
+        }
+    }
+    Ok(())
+}
+
+/// The kernel treats hyphens and underscores in module names alike.
+fn module_name(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+fn decompress(path: &Path) -> Result<Vec<u8>> {
+    let program = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("ko") => {
+            return std::fs::read(path).with_context(|| format!("read {}", path.display()));
+        }
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        _ => bail!("{} is compressed in an unknown way", path.display()),
+    };
+    let program = find_program(program).with_context(|| format!("{program} is not installed"))?;
+    output_of(Command::new(program).arg("-dc").arg(path))
+}
+
+/// What a module says it depends on: the `depends=` entry of its information section.
+fn dependencies(object: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(start) = object.windows(KEY.len()).position(|window| window == KEY) else {
+        return Vec::new();
+    };
+    let value = &object[start + KEY.len()..];
+    let end = value
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end])
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(module_name)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_plain_kernel_comes_last() {
+        let answer = "\
+linux-image-6.12.99+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
+linux-image-6.12.113+deb12-cloud-amd64-unsigned - Linux 6.12 for x86-64 cloud
+linux-image-6.12.113+deb12-rt-amd64-unsigned - Linux 6.12 for 64-bit PCs, PREEMPT_RT
+linux-image-6.12.113+deb12-amd64-dbg - Debug symbols
+linux-image-6.12.107+deb12-amd64-unsigned - Linux 6.12 for 64-bit PCs
+";
+        assert_eq!(
+            choose_packages(answer),
+            [
+                "linux-image-6.12.99+deb12-amd64-unsigned",
+                "linux-image-6.12.107+deb12-amd64-unsigned"
+            ]
+        );
+    }
+
+    #[test]
+    fn dependencies_are_read_from_the_information_section() {
+        let object = b"\x7fELF..license=GPL\0depends=nvme-core,nvme-fabrics\0name=nvme_tcp\0";
+        assert_eq!(dependencies(object), ["nvme_core", "nvme_fabrics"]);
+        assert!(dependencies(b"license=GPL\0depends=\0name=x\0").is_empty());
+        assert!(dependencies(b"no information").is_empty());
+    }
+}

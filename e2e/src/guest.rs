@@ -1,0 +1,473 @@
+//! What a guest does, and what it says about it.
+//!
+//! Owns the layout of the namespace that guest scripts and tests agree on, puts scripts and their
+//! data into an [`Image`], and reads the guest's report from its console. The scripts themselves
+//! are shell, in `guest/`: the guest has nothing else.
+//!
+//! ```text
+//! 0        FILE_SYSTEM_MIB   AREAS_MIB + 16 × n                              DEVICE_MIB
+//! | file system | prepared ranges | area of digest mode n: +0 pattern, +8 short   | prepared |
+//! |             |                 | writes, +12 zeroes, +14 discard (MiB)         | range    |
+//! ```
+
+use crate::debian::{self, Kernel};
+use crate::image::Image;
+use crate::process::DEFAULT_NQN;
+use crate::vm::{self, HOST_ADDRESS, Vm};
+use anyhow::{Context as _, Result, bail, ensure};
+use base::prng::Prng;
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+/// Size of the namespace under test, in MiB.
+pub const DEVICE_MIB: u64 = 256;
+/// Size of the file system at its start, in MiB.
+const FILE_SYSTEM_MIB: u64 = 96;
+/// Where the areas of the digest modes start, in MiB.
+const AREAS_MIB: u64 = 128;
+/// Size of an area, in MiB.
+const AREA_MIB: u64 = 16;
+/// Digest modes, and so areas: none, header, data, both.
+const AREAS: u64 = 4;
+/// Bytes of the pattern that the guest writes.
+const PATTERN_BYTES: usize = 4 << 20;
+/// Bytes of pattern around a zeroed or discarded range.
+const SURROUND_BYTES: usize = 256 << 10;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Programs that a guest takes from this machine.
+const GUEST_PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "blkdiscard", "nvme"];
+
+/// Modules that make a guest an NVMe/TCP initiator with a network and a file system.
+const INITIATOR_MODULES: [&str; 4] = ["virtio_net", "crc32c_generic", "nvme_tcp", "ext4"];
+
+/// All programs that booting such a guest needs on this machine.
+pub fn programs() -> Vec<&'static str> {
+    let mut programs = vec!["busybox", "ldd"];
+    programs.extend(debian::PROGRAMS);
+    programs.extend(vm::PROGRAMS);
+    programs.extend(GUEST_PROGRAMS);
+    programs
+}
+
+/// A range of the namespace with content that is known before the guest starts, or that the
+/// guest must have left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset_bytes: u64,
+    /// What is there.
+    pub content: Vec<u8>,
+}
+
+/// The data of one run, from a seed.
+#[derive(Debug)]
+pub struct Data {
+    pattern: Vec<u8>,
+    prepared: Vec<Extent>,
+}
+
+impl Data {
+    /// The data of a seed.
+    pub fn from_seed(seed: u64) -> Self {
+        let mut random = Prng::from_seed(seed);
+        let mut bytes = |length: usize| {
+            let mut content = vec![0; length];
+            random.fill(&mut content);
+            content
+        };
+        let pattern = bytes(PATTERN_BYTES);
+        // One whole, one at an odd place, and the very last blocks.
+        let prepared = [
+            (100 * MIB, 64 << 10),
+            (101 * MIB + 4 * KIB, 128 << 10),
+            (DEVICE_MIB * MIB - 64 * KIB, 64 << 10),
+        ]
+        .map(|(offset_bytes, length)| Extent {
+            offset_bytes,
+            content: bytes(length),
+        });
+        Self {
+            pattern,
+            prepared: prepared.into(),
+        }
+    }
+
+    /// What the namespace must hold before the guest starts; the rest may be anything.
+    pub fn before(&self) -> Vec<Extent> {
+        let surround = &self.pattern[..SURROUND_BYTES];
+        let around = (0..AREAS).flat_map(|area| {
+            [12, 14].map(|place| Extent {
+                offset_bytes: (AREAS_MIB + area * AREA_MIB + place) * MIB,
+                content: surround.to_vec(),
+            })
+        });
+        self.prepared.iter().cloned().chain(around).collect()
+    }
+
+    /// What the namespace must hold after a guest that reported success.
+    pub fn after(&self) -> Vec<Extent> {
+        let mut extents = self.prepared.clone();
+        for area in 0..AREAS {
+            let start = (AREAS_MIB + area * AREA_MIB) * MIB;
+            let mut add = |offset_bytes, content: &[u8]| {
+                extents.push(Extent {
+                    offset_bytes: start + offset_bytes,
+                    content: content.into(),
+                });
+            };
+            add(0, &self.pattern);
+            add(8 * MIB + 4 * KIB, &self.pattern[..64 << 10]);
+            add(8 * MIB + 132 * KIB, &self.pattern[..16 << 10]);
+            let mut zeroed = self.pattern[..SURROUND_BYTES].to_vec();
+            zeroed[64 << 10..192 << 10].fill(0);
+            add(12 * MIB, &zeroed);
+            // What was discarded may read as anything; what surrounds it may not.
+            add(14 * MIB, &self.pattern[..64 << 10]);
+            add(
+                14 * MIB + 192 * KIB,
+                &self.pattern[192 << 10..SURROUND_BYTES],
+            );
+        }
+        extents
+    }
+}
+
+/// A target that the guest connects to.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// Its name in the report: lower-case letters.
+    pub name: &'static str,
+    /// Where it listens: a port of this machine's loopback.
+    pub address: SocketAddr,
+}
+
+/// Boots a guest that exercises each target with the kernel's initiator, and returns its report.
+/// `model` is the model number that the controllers must show.
+///
+/// # Errors
+/// When the guest cannot be made or started, or does not power itself off.
+pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Report> {
+    let targets: Vec<(&str, u16)> = targets
+        .iter()
+        .map(|target| (target.name, target.address.port()))
+        .collect();
+    let scenario = include_str!("../guest/initiator.sh").to_owned();
+    run(
+        data,
+        &targets,
+        model,
+        HOST_ADDRESS,
+        CommandSets::All,
+        &INITIATOR_MODULES,
+        scenario,
+    )
+}
+
+/// Boots a guest that exercises the kernel's own target, in the same guest, in the same way: the
+/// check of the check. What fails here is the script's fault.
+///
+/// # Errors
+/// As [`run_initiator`].
+pub fn run_reference(data: &Data) -> Result<Report> {
+    let scenario = concat!(
+        include_str!("../guest/kernel_target.sh"),
+        "\n",
+        include_str!("../guest/initiator.sh")
+    );
+    let modules = [&INITIATOR_MODULES[..], &["nvmet_tcp", "loop"]].concat();
+    let targets = [("reference", 4420)];
+    run(
+        data,
+        &targets,
+        "Reference",
+        "127.0.0.1",
+        CommandSets::KernelTarget,
+        &modules,
+        scenario.to_owned(),
+    )
+}
+
+/// Which commands a target is expected to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommandSets {
+    /// All of ours.
+    All,
+    /// What the kernel's own target knows: neither Compare nor Verify.
+    KernelTarget,
+}
+
+fn run(
+    data: &Data,
+    targets: &[(&str, u16)],
+    model: &str,
+    address: &str,
+    command_sets: CommandSets,
+    modules: &[&str],
+    scenario: String,
+) -> Result<Report> {
+    let kernel = Kernel::obtain()?;
+    let mut image = Image::new()?;
+    image.busybox()?;
+    for program in GUEST_PROGRAMS {
+        image.program(program)?;
+    }
+    image.modules(&kernel.modules(modules)?)?;
+    image.script("init", include_str!("../guest/init.sh"))?;
+    image.data("nvme.sh", include_bytes!("../guest/nvme.sh"))?;
+    image.data("scenario", scenario.as_bytes())?;
+
+    let command_sets = match command_sets {
+        CommandSets::All => "all",
+        CommandSets::KernelTarget => "kernel",
+    };
+    let parameters = format!(
+        "TRADDR={address}\nNQN={DEFAULT_NQN}\nMODEL='{model}'\nCOMMAND_SETS={command_sets}\n\
+         HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\n\
+         HOSTID=6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\nREFUSED_PORT={}\n\
+         DEVICE_MIB={DEVICE_MIB}\nFILE_SYSTEM_MIB={FILE_SYSTEM_MIB}\nAREAS_MIB={AREAS_MIB}\n",
+        unused_port()?,
+    );
+    image.data("parameters", parameters.as_bytes())?;
+    let mut list = String::new();
+    for (name, port) in targets {
+        writeln!(list, "{name} {port}").context("write to a string")?;
+    }
+    image.data("targets", list.as_bytes())?;
+    add_data(&mut image, data)?;
+
+    let console = Vm::new(&kernel, &image.finish()?)?.run()?;
+    println!("kernel: {}", kernel.package);
+    Ok(Report::parse(&console))
+}
+
+fn add_data(image: &mut Image, data: &Data) -> Result<()> {
+    image.data("pattern", &data.pattern)?;
+    // Differs from the pattern in the last bit of what Compare is given.
+    let mut other = data.pattern[..64 << 10].to_vec();
+    if let Some(last) = other.last_mut() {
+        *last ^= 1;
+    }
+    image.data("other", &other)?;
+    let mut ranges = String::new();
+    for (index, extent) in data.prepared.iter().enumerate() {
+        let name = format!("range{index}");
+        let length = extent.content.len() >> 10;
+        writeln!(ranges, "{name} {} {length}", extent.offset_bytes / KIB)
+            .context("write to a string")?;
+        image.data(&format!("prepared/{name}"), &extent.content)?;
+    }
+    image.data("prepared/ranges", ranges.as_bytes())
+}
+
+/// A loopback port where nobody listens: bound a moment ago and let go.
+fn unused_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find an unused port")?;
+    Ok(listener.local_addr().context("ask for the port")?.port())
+}
+
+/// What a guest said on its console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Steps that succeeded, in order.
+    pub steps: Vec<String>,
+    /// The step that failed, if one did; the guest ends there.
+    pub failed: Option<String>,
+    /// What the steps wrote.
+    pub output: Vec<String>,
+    /// The kernel's log: lines about NVMe, the file system, and trouble.
+    pub kernel: Vec<String>,
+    /// Whether the guest came to its end.
+    pub ended: bool,
+    console: String,
+}
+
+impl Report {
+    fn parse(console: &str) -> Self {
+        let mut report = Self {
+            steps: Vec::new(),
+            failed: None,
+            output: Vec::new(),
+            kernel: Vec::new(),
+            ended: false,
+            console: console.to_owned(),
+        };
+        for line in console.lines() {
+            let Some((_, said)) = line.split_once("SWITCHYARD: ") else {
+                continue;
+            };
+            let said = said.trim_end();
+            if let Some(text) = said.strip_prefix("output ") {
+                report.output.push(text.to_owned());
+            } else if let Some(text) = said.strip_prefix("kernel ") {
+                report.kernel.push(text.to_owned());
+            } else if let Some(step) = said.strip_prefix("step ") {
+                match step.rsplit_once(' ') {
+                    Some((name, "ok")) => report.steps.push(name.to_owned()),
+                    _ => report.failed = Some(step.to_owned()),
+                }
+            } else if said == "end" {
+                report.ended = true;
+            }
+        }
+        report
+    }
+
+    /// Insists that the guest came to its end, no step failed, each of the expected steps
+    /// succeeded, and the kernel saw no trouble.
+    ///
+    /// # Errors
+    /// Names what is not so, with the guest's words.
+    pub fn check(&self, expected: &[String]) -> Result<()> {
+        if let Some(step) = &self.failed {
+            let log = [&self.output[..], &self.kernel[..]].concat().join("\n");
+            bail!("in the guest, step {step}\n{log}");
+        }
+        ensure!(
+            self.ended,
+            "the guest did not come to its end:\n{}",
+            self.console
+        );
+        for step in expected {
+            ensure!(
+                self.steps.contains(step),
+                "the guest did not do step {step}:\n{}",
+                self.console
+            );
+        }
+        let trouble: Vec<&str> = self
+            .kernel
+            .iter()
+            .map(String::as_str)
+            .filter(|line| is_trouble(line))
+            .collect();
+        ensure!(
+            trouble.is_empty(),
+            "the guest's kernel saw trouble:\n{}\nIts whole log:\n{}",
+            trouble.join("\n"),
+            self.kernel.join("\n")
+        );
+        Ok(())
+    }
+}
+
+/// Whether a line of the kernel's log tells of something that must not happen.
+fn is_trouble(line: &str) -> bool {
+    const SIGNS: [&str; 17] = [
+        "error",
+        "fail",
+        "timeout",
+        "timed out",
+        "reset",
+        "reconnect",
+        "abort",
+        "unable",
+        "mismatch",
+        "unexpected",
+        "invalid",
+        "bogus",
+        "ignoring",
+        "corrupt",
+        "oops",
+        "bug:",
+        "warning:",
+    ];
+    let line = line.to_lowercase();
+    SIGNS.iter().any(|sign| line.contains(sign))
+}
+
+/// The steps that [`run_initiator`]'s guest reports for a target of this name.
+pub fn initiator_steps(target: &str) -> Vec<String> {
+    let raw = [
+        "connect",
+        "attributes",
+        "prepared",
+        "raw",
+        "zeroes",
+        "discard",
+        "disconnect-last",
+    ];
+    let files = [
+        "administer",
+        "make-file-system",
+        "disconnect",
+        "reconnect",
+        "compare-file-system",
+    ];
+    let mut steps = vec![format!("{target}-discovery")];
+    for mode in ["plain", "header", "data", "both"] {
+        steps.extend(raw.iter().map(|step| format!("{target}-{mode}-{step}")));
+    }
+    for mode in ["plain", "both"] {
+        steps.extend(files.iter().map(|step| format!("{target}-{mode}-{step}")));
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONSOLE: &str = "\
+[    0.1] noise\r
+SWITCHYARD: step modules ok\r
+SWITCHYARD: output modules: fine\r
+SWITCHYARD: kernel [ 1.0] nvme nvme0: creating 2 I/O queues.\r
+SWITCHYARD: end\r
+";
+
+    #[test]
+    fn report_is_read_from_the_console() {
+        let report = Report::parse(CONSOLE);
+        assert_eq!(report.steps, ["modules"]);
+        assert_eq!(report.output, ["modules: fine"]);
+        assert!(report.ended);
+        report.check(&["modules".to_owned()]).unwrap();
+        let error = report.check(&["network".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("did not do step network"));
+    }
+
+    #[test]
+    fn trouble_failure_and_a_missing_end_are_errors() {
+        let trouble = CONSOLE.replace("creating 2 I/O queues", "I/O error, dev nvme0n1");
+        assert!(
+            Report::parse(&trouble)
+                .check(&[])
+                .unwrap_err()
+                .to_string()
+                .contains("trouble")
+        );
+        let failed = CONSOLE.replace("modules ok", "modules failed");
+        assert!(
+            Report::parse(&failed)
+                .check(&[])
+                .unwrap_err()
+                .to_string()
+                .contains("modules")
+        );
+        let cut = CONSOLE.replace("SWITCHYARD: end", "");
+        assert!(
+            Report::parse(&cut)
+                .check(&[])
+                .unwrap_err()
+                .to_string()
+                .contains("its end")
+        );
+    }
+
+    #[test]
+    fn extents_do_not_overlap_and_stay_within_the_namespace() {
+        let data = Data::from_seed(1);
+        for mut extents in [data.before(), data.after()] {
+            extents.sort_by_key(|extent| extent.offset_bytes);
+            let mut end = FILE_SYSTEM_MIB * MIB;
+            for extent in extents {
+                assert!(extent.offset_bytes >= end);
+                end = extent.offset_bytes + extent.content.len() as u64;
+            }
+            assert!(end <= DEVICE_MIB * MIB);
+        }
+    }
+}

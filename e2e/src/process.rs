@@ -1,0 +1,452 @@
+//! The program under test as a process: found or built, started, watched, ended.
+//!
+//! Owns every child it starts: whatever way a test ends, they end with it. The command line of
+//! `switchyard` is spelled here and nowhere else in this crate.
+
+use crate::limits::{COMMAND_DEADLINE, END_DEADLINE, POLL_INTERVAL, READY_DEADLINE};
+use crate::{output_of, target_directory};
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead as _, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+/// The subsystem that `switchyard serve` shares when no configuration names another.
+pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
+
+/// Which digests a connection asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digests {
+    /// Header digests.
+    pub header: bool,
+    /// Data digests.
+    pub data: bool,
+}
+
+impl Digests {
+    /// No digest.
+    pub const OFF: Self = Self {
+        header: false,
+        data: false,
+    };
+    /// Both digests.
+    pub const ON: Self = Self {
+        header: true,
+        data: true,
+    };
+
+    /// The arguments that ask a host command of `switchyard` for these digests.
+    pub fn arguments(self) -> Vec<&'static str> {
+        let mut arguments = Vec::new();
+        if self.header {
+            arguments.push("--header-digest");
+        }
+        if self.data {
+            arguments.push("--data-digest");
+        }
+        arguments
+    }
+}
+
+/// Where the `switchyard` program lies: `SWITCHYARD_BIN` if it is set, otherwise it is built by
+/// cargo with the profile of the running test, so that it is never older than the test.
+///
+/// # Errors
+/// When `SWITCHYARD_BIN` names no file, or the build fails.
+pub fn switchyard_binary() -> Result<PathBuf> {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(known) = BINARY.get() {
+        return Ok(known.clone());
+    }
+    let binary = match std::env::var_os("SWITCHYARD_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => build_binary()?,
+    };
+    if !binary.is_file() {
+        bail!(
+            "there is no program at {}: build it, or unset SWITCHYARD_BIN",
+            binary.display()
+        );
+    }
+    Ok(BINARY.get_or_init(|| binary).clone())
+}
+
+fn build_binary() -> Result<PathBuf> {
+    let target = target_directory()?;
+    let executable = std::env::current_exe().context("find the running test")?;
+    let release = executable.starts_with(target.join("release"));
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
+    cargo.args([
+        "build",
+        "--quiet",
+        "--package",
+        "switchyard",
+        "--bin",
+        "switchyard",
+    ]);
+    cargo.arg("--target-dir").arg(&target);
+    if release {
+        cargo.arg("--release");
+    }
+    output_of(&mut cargo).context("build the program under test")?;
+    Ok(target
+        .join(if release { "release" } else { "debug" })
+        .join("switchyard"))
+}
+
+/// A child process with what it has written so far. Killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    stdout: Output,
+    stderr: Output,
+}
+
+impl Process {
+    /// Starts a program with its output captured.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self> {
+        let name = format!("{command:?}");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("start {name}"))?;
+        let stdout = Output::follow(child.stdout.take().context("standard output was piped")?);
+        let stderr = Output::follow(child.stderr.take().context("standard error was piped")?);
+        Ok(Self {
+            name,
+            child,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// What it has written to standard output so far.
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// What it has written to standard error so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until `found` makes something of what the process has written (standard output,
+    /// standard error).
+    ///
+    /// # Errors
+    /// When the process ends first, or the deadline passes; with all that it wrote.
+    pub fn wait_for<T>(
+        &mut self,
+        what: &str,
+        deadline: Duration,
+        found: impl Fn(&str, &str) -> Option<T>,
+    ) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            // The state is read before the text: text that came before the end is still seen.
+            let ended = self.child.try_wait().context("look at the child")?;
+            if ended.is_some() {
+                self.stdout.finish();
+                self.stderr.finish();
+            }
+            if let Some(value) = found(&self.stdout(), &self.stderr()) {
+                return Ok(value);
+            }
+            if let Some(status) = ended {
+                bail!(
+                    "{} ended with {status} before {what}\n{}",
+                    self.name,
+                    self.transcript()
+                );
+            }
+            if start.elapsed() > deadline {
+                bail!(
+                    "{}: no {what} within {deadline:?}\n{}",
+                    self.name,
+                    self.transcript()
+                );
+            }
+            sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .with_context(|| format!("send {signal:?} to {}", self.name))
+    }
+
+    /// Waits for the end of the process and of its output.
+    ///
+    /// # Errors
+    /// When the deadline passes; with all that the process wrote.
+    pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().context("look at the child")? {
+                self.stdout.finish();
+                self.stderr.finish();
+                return Ok(status);
+            }
+            if start.elapsed() > deadline {
+                bail!(
+                    "{} did not end within {deadline:?}\n{}",
+                    self.name,
+                    self.transcript()
+                );
+            }
+            sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Waits for the end and insists on success; returns standard output.
+    ///
+    /// # Errors
+    /// When the deadline passes or the process ends with anything but success.
+    pub fn succeed(mut self, deadline: Duration) -> Result<String> {
+        let status = self.wait(deadline)?;
+        if !status.success() {
+            bail!("{} ended with {status}\n{}", self.name, self.transcript());
+        }
+        Ok(self.stdout())
+    }
+
+    fn transcript(&self) -> String {
+        format!(
+            "standard output:\n{}\nstandard error:\n{}",
+            self.stdout(),
+            self.stderr()
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only for a process that is gone already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One output of a child, gathered by a thread so that the child never waits for its reader.
+#[derive(Debug)]
+struct Output {
+    text: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Output {
+    fn follow(pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let sink = Arc::clone(&text);
+        let reader = spawn(move || {
+            let mut lines = BufReader::new(pipe);
+            let mut line = Vec::new();
+            while lines
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|length| length > 0)
+            {
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                sink.push_str(&String::from_utf8_lossy(&line));
+                line.clear();
+            }
+        });
+        Self {
+            text,
+            reader: Some(reader),
+        }
+    }
+
+    fn text(&self) -> String {
+        self.text
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn finish(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            // A reader that panicked has left what it had read.
+            let _ = reader.join();
+        }
+    }
+}
+
+/// A running `switchyard serve`.
+#[derive(Debug)]
+pub struct Serve {
+    process: Process,
+    address: SocketAddr,
+}
+
+impl Serve {
+    /// Starts a target on a free loopback port with these devices (`["--ram", "256M"]`), and
+    /// waits until it says where it listens.
+    ///
+    /// # Errors
+    /// When it ends, or says nothing in time.
+    pub fn start(devices: &[&str]) -> Result<Self> {
+        let mut command = Command::new(switchyard_binary()?);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(devices);
+        let mut process = Process::start(&mut command)?;
+        let address =
+            process.wait_for("a line with its address", READY_DEADLINE, |stdout, _| {
+                stdout.lines().find_map(parse_ready_line)
+            })?;
+        Ok(Self { process, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it wrote to
+    /// standard error.
+    ///
+    /// # Errors
+    /// When it has ended already, does not end, or ends with another code.
+    pub fn stop(mut self) -> Result<String> {
+        self.process.signal(Signal::TERM)?;
+        let status = self.process.wait(END_DEADLINE)?;
+        if !status.success() {
+            bail!(
+                "switchyard serve ended with {status}\n{}",
+                self.process.transcript()
+            );
+        }
+        Ok(self.process.stderr())
+    }
+}
+
+/// The address in the line by which `switchyard serve` says that it is ready:
+/// `listening on 127.0.0.1:4420`, whatever follows.
+pub fn parse_ready_line(line: &str) -> Option<SocketAddr> {
+    let (_, rest) = line.split_once("listening on ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// One namespace of a target, as the host commands of `switchyard` name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Remote {
+    /// Where the target listens.
+    pub address: SocketAddr,
+    /// Digests to ask for.
+    pub digests: Digests,
+}
+
+impl Remote {
+    fn command(self, name: &str) -> Result<Command> {
+        let mut command = Command::new(switchyard_binary()?);
+        command
+            .arg(name)
+            .args(["--target", &self.address.to_string(), "--nqn", DEFAULT_NQN]);
+        command.args(self.digests.arguments());
+        Ok(command)
+    }
+
+    /// `switchyard bench`: returns its JSON.
+    ///
+    /// # Errors
+    /// When the command fails or does not end.
+    pub fn bench(self, apps: &[&str], seconds: u32) -> Result<String> {
+        let mut command = self.command("bench")?;
+        for app in apps {
+            command.args(["--app", app]);
+        }
+        command.args([
+            "--seconds",
+            &seconds.to_string(),
+            "--warmup",
+            "0",
+            "--verify",
+            "--json",
+        ]);
+        Process::start(&mut command)?.succeed(COMMAND_DEADLINE)
+    }
+
+    /// `switchyard write`: the file's content to the namespace, from a byte offset on.
+    ///
+    /// # Errors
+    /// When the command fails or does not end.
+    pub fn write(self, offset_bytes: u64, content: &Path) -> Result<()> {
+        let mut command = self.command("write")?;
+        command
+            .args(["--offset", &offset_bytes.to_string(), "--input"])
+            .arg(content);
+        Process::start(&mut command)?.succeed(COMMAND_DEADLINE)?;
+        Ok(())
+    }
+
+    /// `switchyard read`: so many bytes of the namespace, from a byte offset on, into a file.
+    ///
+    /// # Errors
+    /// When the command fails or does not end.
+    pub fn read(self, offset_bytes: u64, length_bytes: u64, into: &Path) -> Result<()> {
+        let mut command = self.command("read")?;
+        command.args(["--offset", &offset_bytes.to_string()]);
+        command
+            .args(["--length", &length_bytes.to_string(), "--output"])
+            .arg(into);
+        Process::start(&mut command)?.succeed(COMMAND_DEADLINE)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_line_gives_the_address() {
+        let address = Some("127.0.0.1:40123".parse().unwrap());
+        assert_eq!(parse_ready_line("listening on 127.0.0.1:40123"), address);
+        assert_eq!(
+            parse_ready_line("  listening on 127.0.0.1:40123 (1 namespace)"),
+            address
+        );
+        assert_eq!(parse_ready_line("listening on nowhere"), None);
+        assert_eq!(parse_ready_line("listening on "), None);
+        assert_eq!(parse_ready_line("starting"), None);
+    }
+
+    #[test]
+    fn waiting_for_a_process_that_ends_tells_what_it_wrote() {
+        let mut shell = Command::new("sh");
+        let mut process =
+            Process::start(shell.args(["-c", "echo so; echo why >&2; exit 3"])).unwrap();
+        let error = process
+            .wait_for("nothing", Duration::from_secs(30), |_, _| None::<()>)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("so\n") && error.contains("why\n") && error.contains('3'),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn text_before_the_end_is_found_after_the_end() {
+        let mut shell = Command::new("sh");
+        let mut process = Process::start(shell.args(["-c", "echo here"])).unwrap();
+        let found = process.wait_for("here", Duration::from_secs(30), |stdout, _| {
+            stdout.contains("here").then_some(true)
+        });
+        assert!(found.unwrap());
+    }
+}
