@@ -35,6 +35,8 @@ pub(crate) struct Exchange {
     pub(crate) direction: Direction,
     /// The data: as long as the command asks for, shared while it is being sent.
     pub(crate) data: Option<IoSlice>,
+    /// The data had other owners when it was submitted, and may have them when it goes back.
+    pub(crate) lent: bool,
     /// What the block layer asked for; `None` for admin commands.
     pub(crate) request: Option<BlockRequest>,
     /// How often it timed out.
@@ -70,6 +72,7 @@ impl Exchange {
                 Direction::None
             },
             data: data_in,
+            lent: false,
             request: None,
             timeouts: 0,
             retries: 0,
@@ -277,6 +280,8 @@ impl CommandTable {
         if let Some(data) = exchange.data.take() {
             match data.into_exclusive() {
                 Ok(data) => exchange.data = Some(data),
+                // Nobody can change it while a send still reads it.
+                Err(data) if exchange.lent => exchange.data = Some(data),
                 Err(data) => {
                     exchange.data = Some(data);
                     slot.state = SlotState::Answered(completion);
@@ -326,7 +331,10 @@ impl CommandTable {
                 && let Some(data) = exchange.data.take()
             {
                 let data = data.into_exclusive();
-                exchange.data = Some(data.expect("no send holds data of a closed connection"));
+                exchange.data = Some(data.unwrap_or_else(|shared| {
+                    assert!(exchange.lent, "no send holds data of a closed connection");
+                    shared
+                }));
             }
             self.release(u16::try_from(index).expect("at most the depth"), outcome);
         }

@@ -484,7 +484,7 @@ impl RemoteChannel {
 }
 
 impl Channel for RemoteChannel {
-    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if self.outstanding >= self.capacity {
             return Submit::Busy(request);
         }
@@ -515,7 +515,7 @@ impl Channel for RemoteChannel {
         } else {
             self.association.parameters()
         };
-        if let Err(error) = translate::allowed(&request, geometry, &parameters) {
+        if let Err(error) = translate::allowed(&mut request, geometry, &parameters) {
             return refused(error, request.data);
         }
         let buffers = cx.driver.buffers();

@@ -11,7 +11,7 @@ use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
 
 /// Whether the controller can do it: the command is optional, or the transfer too large.
 pub(super) fn allowed(
-    request: &Request,
+    request: &mut Request,
     geometry: Geometry,
     parameters: &Parameters,
 ) -> Result<(), BlockError> {
@@ -33,13 +33,21 @@ pub(super) fn allowed(
     {
         return Err(BlockError::Malformed);
     }
+    if request.operation == Operation::Read && request.data.as_mut().is_some_and(has_more_owners) {
+        return Err(BlockError::Malformed);
+    }
     Ok(())
+}
+
+/// Whether somebody else owns the same buffer, so that it can only be read.
+fn has_more_owners(data: &mut IoSlice) -> bool {
+    data.bytes().is_some() && data.bytes_mut().is_none()
 }
 
 /// The first command of a request; hands the request back when a buffer is missing.
 #[inline]
 pub(super) fn exchange(
-    request: Request,
+    mut request: Request,
     nsid: u32,
     geometry: Geometry,
     parameters: &Parameters,
@@ -76,6 +84,7 @@ pub(super) fn exchange(
         tag: request.tag,
         command: command(&part, nsid),
         direction,
+        lent: request.data.as_mut().is_some_and(has_more_owners),
         data: data.or(request.data),
         request: Some(part),
         timeouts: 0,
