@@ -1,9 +1,13 @@
 //! The device contract, devices and layers, and the suite that each of them passes.
 
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 pub mod device;
 pub mod layer;
 pub mod limits;
 pub mod request;
+#[cfg(test)]
+mod test_driver;
 
 pub use device::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
 pub use request::{BlockError, Completion, Operation, Request};

@@ -158,12 +158,14 @@ pub trait Channel: std::fmt::Debug {
     }
 
     /// Starts to end the channel: requests in flight complete (as aborted, if need be), operations
-    /// end. Ended when [`closed`](Self::closed) says so.
+    /// end. Ended when [`closed`](Self::closed) says so. A request that comes later is answered at
+    /// once.
     fn close(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Whether nothing of the channel is left in the driver, so that it may be dropped.
+    /// Whether nothing of the channel is left in the driver, so that it may be dropped, once what
+    /// it finished is reaped.
     fn closed(&self) -> bool {
         true
     }

@@ -6,7 +6,7 @@
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
 use crate::limits::LAYER_QUEUE_DEPTH;
-use crate::request::{Completion, Operation, Request};
+use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Slab, SlabKey, Time, TimerQueue};
 use reactor::{Context, Driver, Room};
 use std::collections::VecDeque;
@@ -178,6 +178,11 @@ impl Channel for DelayChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if self.in_flight.is_full() || self.held.len() >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
+        }
+        if self.closing {
+            let Request { tag, data, .. } = request;
+            let result = Err(BlockError::Aborted);
+            return Submit::Done(Completion { tag, result, data });
         }
         let delay = self.options.of(&request, self.block_bytes);
         self.in_flight.enter(&mut request, delay);

@@ -458,6 +458,11 @@ impl Channel for FaultChannel {
         if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
+        if self.closing {
+            let Request { tag, data, .. } = request;
+            let result = Err(BlockError::Aborted);
+            return Submit::Done(Completion { tag, result, data });
+        }
         let strike = self.shared.strike(&request);
         let effect = strike.map(|strike| strike.effect);
         let original = (

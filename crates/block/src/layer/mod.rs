@@ -10,6 +10,9 @@ mod in_flight;
 pub mod stats;
 pub mod verify;
 
+#[cfg(test)]
+mod tests;
+
 pub use delay::{Delay, DelayOptions};
 pub use fault::{Fault, FaultEffect, FaultOptions, FaultRule};
 pub use stats::{OperationStats, Stats, StatsSnapshot};

@@ -11,6 +11,7 @@ use crate::request::{Completion, Operation, Request};
 use base::{Nanos, Time};
 use reactor::{Context, Driver, Room};
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -75,7 +76,6 @@ impl Cell {
     }
 }
 
-#[derive(Debug)]
 struct OperationCells {
     completed: Cell,
     failed: Cell,
@@ -84,7 +84,6 @@ struct OperationCells {
     latency: [Cell; BUCKETS],
 }
 
-#[derive(Debug)]
 struct Cells {
     operations: [OperationCells; OPERATION_NAMES.len()],
     submitted: Cell,
@@ -108,8 +107,16 @@ impl Cells {
     }
 }
 
+impl fmt::Debug for Cells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cells")
+            .field("submitted", &self.submitted)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What one kind of operation did.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct OperationStats {
     /// Requests that ended, failed ones included.
     pub completed: u64,
@@ -167,6 +174,17 @@ impl OperationStats {
             }
         }
         Nanos::ZERO
+    }
+}
+
+impl fmt::Debug for OperationStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperationStats")
+            .field("completed", &self.completed)
+            .field("failed", &self.failed)
+            .field("bytes", &self.bytes)
+            .field("latency_sum", &self.latency_sum)
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@
 //! scratch memory, piece by piece; ranges that the file system cannot zero are written from a
 //! region of zeroes. Whatever is transferred short is continued. Nothing is allocated per request.
 
-use super::errno::{Direction, block_error, is_unsupported};
+use super::errno::{Direction, Unsupported, block_error, unsupported};
 use super::sync_queue::SyncQueue;
 use super::{FileDevice, IoMode, Shared};
 use crate::device::copy::{copy_from_region, copy_to_region, equals_region};
@@ -237,16 +237,18 @@ impl FileChannel {
         }
         let moved = match (result, slot.work) {
             (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => 0,
-            (Err(error), Work::Allocate(allocation)) if is_unsupported(&error) => {
-                slot.work = Work::Zeroes;
-                if error.raw_os_error() != Some(libc::EINVAL) {
-                    match allocation {
-                        Allocation::ZeroRange => self.can_zero = false,
-                        Allocation::PunchHole => self.can_punch = false,
-                    }
+            (Err(error), Work::Allocate(allocation)) => match unsupported(&error) {
+                None => return self.failed(key, &error),
+                Some(unsupported) => {
+                    slot.work = Work::Zeroes;
+                    let able = match allocation {
+                        Allocation::ZeroRange => &mut self.can_zero,
+                        Allocation::PunchHole => &mut self.can_punch,
+                    };
+                    *able &= unsupported == Unsupported::ThisTime;
+                    0
                 }
-                0
-            }
+            },
             (Err(error), _) => return self.failed(key, &error),
             (Ok(_), Work::Allocate(_)) => (slot.len - slot.done).min(ALLOCATE_PIECE_BYTES),
             (Ok(count), _) => {

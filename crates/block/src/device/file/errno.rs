@@ -34,13 +34,23 @@ pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError
     }
 }
 
-/// Whether the kernel says that it cannot zero a range of this file, or not this range (a block
-/// device wants its own blocks); writing zeroes can.
-pub(super) fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENOTTY)
-    )
+/// Why the kernel did not zero a range; writing zeroes always can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unsupported {
+    /// This file has no such operation.
+    Ever,
+    /// Not this range, or not now: a block device wants its own blocks, and does not give up
+    /// pages of its cache that are dirty.
+    ThisTime,
+}
+
+/// Whether an error says that a range cannot be zeroed, as opposed to a failure.
+pub(super) fn unsupported(error: &io::Error) -> Option<Unsupported> {
+    match error.raw_os_error()? {
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Some(Unsupported::Ever),
+        libc::EINVAL | libc::EBUSY => Some(Unsupported::ThisTime),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ mod channel;
 mod errno;
 mod open;
 mod sync_queue;
+#[cfg(test)]
+mod tests;
 
 use super::{Capabilities, Channel, Device, DeviceError, Geometry, check_block_bytes};
 use crate::limits::TRANSFER_MAX_BYTES;

@@ -1,0 +1,275 @@
+//! A core that is run by hand: one driver, one channel, and calls that wait.
+
+use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::request::{BlockError, Completion, Operation, Request};
+use base::units::Lba;
+use base::{Nanos, Time};
+use reactor::{Context, Driver, IoSlice, Wait};
+use std::collections::VecDeque;
+
+/// A wait for something that never comes ends after so many seconds of the driver's time.
+const PATIENCE_SECONDS: u32 = 120;
+
+/// A driver and a channel on it.
+#[derive(Debug)]
+pub struct Bench<D: Driver> {
+    driver: D,
+    channel: Box<dyn Channel>,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    completions: Vec<reactor::Completion>,
+    finished: VecDeque<Completion>,
+    next_tag: u64,
+}
+
+impl<D: Driver> Bench<D> {
+    /// Opens `device` on `driver`.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn open(mut driver: D, device: &dyn Device) -> Result<Self, DeviceError> {
+        Ok(Self {
+            channel: device.open(&mut driver)?,
+            driver,
+            geometry: device.geometry(),
+            capabilities: device.capabilities(),
+            completions: Vec::new(),
+            finished: VecDeque::new(),
+            next_tag: 1,
+        })
+    }
+
+    /// The device's size when it was opened.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// What the device can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// The driver.
+    pub fn driver(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// A tag that no request had.
+    pub fn tag(&mut self) -> u64 {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// `bytes` bytes of a buffer of the driver's, with content that nobody asked for; `None` when
+    /// all are in use.
+    #[must_use]
+    pub fn buffer(&self, bytes: usize) -> Option<IoSlice> {
+        let mut buffer = self.driver.buffers().take(bytes)?;
+        buffer.fill(0xEE);
+        Some(IoSlice::from_buffer(buffer, bytes))
+    }
+
+    /// A request; its data, where it has some, is as long as the range.
+    ///
+    /// # Panics
+    /// When no buffer is left.
+    pub fn request(&mut self, operation: Operation, lba: u64, blocks: u32) -> Request {
+        let bytes = blocks as usize * self.geometry.block_bytes as usize;
+        let data = operation
+            .has_data()
+            .then(|| self.buffer(bytes).expect("a free buffer"));
+        Request {
+            tag: self.tag(),
+            operation,
+            lba: Lba(lba),
+            blocks,
+            data,
+        }
+    }
+
+    /// Hands a request to the channel.
+    pub fn submit(&mut self, request: Request) -> Submit {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        self.channel.submit(request, &mut cx)
+    }
+
+    /// One turn of the core, which sleeps until something happens, but at most for `patience`.
+    /// Returns whether anything was finished.
+    ///
+    /// # Panics
+    /// When the driver breaks, or something completes that is not the channel's.
+    pub fn turn(&mut self, patience: Nanos) -> bool {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        self.channel.kick(&mut cx);
+        let mut found = self.reap();
+        let now = self.driver.now();
+        let until = self.channel.deadline().min(now + patience);
+        let wait = if found || until <= now {
+            Wait::No
+        } else {
+            Wait::Until(until)
+        };
+        self.driver
+            .reap(wait, &mut self.completions)
+            .expect("the driver works");
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        for completion in self.completions.drain(..) {
+            let room = completion.key.room;
+            assert!(self.channel.owns(room), "the channel does not own {room:?}");
+            self.channel.complete(completion, &mut cx);
+        }
+        self.channel.tick(&mut cx);
+        found |= self.reap();
+        found
+    }
+
+    fn reap(&mut self) -> bool {
+        let before = self.finished.len();
+        while let Some(completion) = self.channel.reap() {
+            self.finished.push_back(completion);
+        }
+        self.finished.len() > before
+    }
+
+    /// Turns until `done`.
+    ///
+    /// # Panics
+    /// When nothing happens for two minutes of the driver's time.
+    pub fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let mut patience = PATIENCE_SECONDS;
+        while !done(self) {
+            let before = self.driver.now();
+            if self.turn(Nanos::from_secs(1)) {
+                patience = PATIENCE_SECONDS;
+            } else if self.driver.now().since(before) >= Nanos::from_millis(500) {
+                patience -= 1;
+            }
+            assert!(patience > 0, "{what}: nothing happens any more");
+        }
+    }
+
+    /// Takes a completion that is there, if one is.
+    pub fn finished(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    /// Waits for the next completion.
+    pub fn wait(&mut self) -> Completion {
+        self.turn_until("a completion", |bench| !bench.finished.is_empty());
+        self.finished.pop_front().expect("one was there")
+    }
+
+    /// Runs a request alone, waiting for room and for its end.
+    ///
+    /// # Panics
+    /// When the completion is not the request's.
+    pub fn run(&mut self, request: Request) -> Completion {
+        let tag = request.tag;
+        let len = request.data.as_ref().map(IoSlice::len);
+        let mut waiting = Some(request);
+        let mut done = None;
+        self.turn_until("room for a request", |bench| {
+            match waiting.take().map(|request| bench.submit(request)) {
+                Some(Submit::Done(completion)) => done = Some(completion),
+                Some(Submit::Busy(request)) => waiting = Some(request),
+                Some(Submit::Queued) | None => {}
+            }
+            waiting.is_none()
+        });
+        let completion = done.unwrap_or_else(|| self.wait());
+        assert_eq!(completion.tag, tag, "the tag comes back");
+        let returned = completion.data.as_ref().map(IoSlice::len);
+        assert_eq!(returned, len, "the data comes back whole");
+        completion
+    }
+
+    /// Runs an operation without data, or with data that does not matter.
+    pub fn operate(
+        &mut self,
+        operation: Operation,
+        lba: u64,
+        blocks: u32,
+    ) -> Result<(), BlockError> {
+        let request = self.request(operation, lba, blocks);
+        self.run(request).result
+    }
+
+    /// Reads blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, BlockError> {
+        let request = self.request(Operation::Read, lba, blocks);
+        let completion = self.run(request);
+        completion.result?;
+        let mut bytes = Vec::new();
+        completion
+            .data
+            .expect("a read has data")
+            .append_to(0, &mut bytes);
+        Ok(bytes)
+    }
+
+    /// Runs an operation with the given data, which must be whole blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn send(&mut self, operation: Operation, lba: u64, data: &[u8]) -> Result<(), BlockError> {
+        let blocks = data.len() / self.geometry.block_bytes as usize;
+        let blocks = u32::try_from(blocks).expect("a request has fewer than 2^32 blocks");
+        let mut request = self.request(operation, lba, blocks);
+        request
+            .data
+            .as_mut()
+            .expect("an operation with data")
+            .copy_in(0, data);
+        self.run(request).result
+    }
+
+    /// Writes blocks.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn write(&mut self, lba: u64, data: &[u8]) -> Result<(), BlockError> {
+        self.send(Operation::Write { durable: false }, lba, data)
+    }
+
+    /// Starts to close the channel, and waits until it is closed; what was in flight can be taken
+    /// as [`finished`](Self::finished) afterwards.
+    pub fn shut(&mut self) {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        self.channel.close(&mut cx);
+        self.turn_until("the end of a channel", |bench| bench.channel.closed());
+        self.reap();
+    }
+
+    /// Closes the channel, which has nothing in flight, and gives the driver back.
+    ///
+    /// # Panics
+    /// When something comes out of it that was not asked for.
+    pub fn close(mut self) -> D {
+        self.shut();
+        let left = self.finished.pop_front();
+        assert!(left.is_none(), "nobody waits for {left:?}");
+        assert_eq!(
+            self.channel.deadline(),
+            Time::NEVER,
+            "a closed channel waits for nothing"
+        );
+        self.driver
+    }
+}

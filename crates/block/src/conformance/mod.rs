@@ -1,0 +1,83 @@
+//! The suite that every device passes: local or remote, bare or under layers, on any driver.
+//!
+//! [`run`] takes a device and a way to make drivers, runs a core by hand ([`Bench`]), and panics
+//! with what is wrong. It writes all over the first and last blocks of the device. Also of use
+//! beyond tests of this crate: a remote namespace and a simulated one pass it as well.
+
+mod bench;
+mod cases;
+mod workload;
+
+#[cfg(test)]
+mod tests;
+
+pub use bench::Bench;
+
+use crate::device::Device;
+use reactor::Driver;
+
+/// What to expect of a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Suite {
+    /// Fixes the random workload. Printed when a check fails.
+    pub seed: u64,
+    /// Requests of the random workload.
+    pub requests: u32,
+    /// Whether the device is new, so that every block reads as zeroes.
+    pub fresh: bool,
+    /// Whether it keeps what is written; one that does not reads as zeroes.
+    pub keeps: bool,
+}
+
+impl Default for Suite {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            requests: 2_000,
+            fresh: true,
+            keeps: true,
+        }
+    }
+}
+
+/// Checks everything that the contract says about `device`, which must have at least 64 blocks.
+///
+/// # Panics
+/// When the device breaks the contract: the message says how, and for which seed.
+pub fn run<D: Driver>(mut driver: impl FnMut() -> D, device: &dyn Device, suite: Suite) {
+    println!("conformance of {device:?}, {suite:?}");
+    let geometry = device.geometry();
+    assert!(matches!(geometry.block_bytes, 512 | 4096), "{geometry:?}");
+    assert!(
+        geometry.blocks >= 64,
+        "too small for the suite: {geometry:?}"
+    );
+    let most = device.capabilities().max_transfer_bytes;
+    assert!(
+        most >= geometry.block_bytes,
+        "not even one block in a request"
+    );
+    let mut bench = Bench::open(driver(), device).expect("the device opens");
+    cases::ranges(&mut bench);
+    cases::malformed(&mut bench);
+    if device.capabilities().read_only {
+        cases::read_only(&mut bench);
+    } else {
+        if suite.fresh {
+            cases::fresh(&mut bench);
+        }
+        cases::edges(&mut bench, suite);
+        cases::any_memory(&mut bench, suite);
+        cases::compare(&mut bench, suite);
+        cases::zeroes(&mut bench, suite);
+        cases::durable(&mut bench, suite);
+        cases::many(&mut bench);
+        workload::run(&mut bench, suite);
+        cases::close_under_load(&mut bench);
+    }
+    bench.close();
+    // What was written is still there for the next one, on another core.
+    let mut bench = Bench::open(driver(), device).expect("the device opens again");
+    cases::reuse(&mut bench, suite);
+    bench.close();
+}
