@@ -3,7 +3,7 @@
 //! The file is opened once and locked, so that no second server uses it. Each core then gets an
 //! open description of its own, because the kernel reports a failed writeback once to each of
 //! them: with a shared one, a core could report success for data that another core knows is lost.
-//! All I/O goes through the core's driver ([`channel`]).
+//! All I/O goes through the core's driver.
 //!
 //! # Direct and buffered
 //! Where the file system and the device behind it allow it for the block size, the page cache is
