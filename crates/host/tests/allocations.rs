@@ -1,4 +1,6 @@
 //! The warm I/O path allocates nothing: a counting allocator watches the thread.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // A global allocator is an unsafe trait; this one only counts.
 
 mod peer;

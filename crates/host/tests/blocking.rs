@@ -1,5 +1,7 @@
 //! Blocking calls over real sockets, against the test controller: every way to transfer data, and
 //! every option.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Patterns in tests are cut to bytes on purpose.
 
 mod peer;

@@ -1,4 +1,6 @@
 //! Lost connections: whatever was under way is done on the next one, wherever the last one broke.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Patterns in tests are cut to bytes on purpose.
 
 mod peer;
@@ -23,7 +25,7 @@ fn session(host: &Host, behaviour: Behaviour) -> (usize, usize) {
     let peer = Peer::start(64 * 1024, behaviour);
     let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
     let namespace = subsystem.namespace(1).unwrap();
-    let data: Vec<u8> = (0..1024).map(|i| i as u8).collect();
+    let data: Vec<u8> = (0..1024_u32).map(|i| i as u8).collect();
     namespace.write(0, &data).unwrap();
     let mut back = vec![0; 1024];
     namespace.read(0, &mut back).unwrap();

@@ -1,5 +1,7 @@
 //! Host and target together, over real sockets: the suite that every device passes, discovery,
 //! and changes while I/O runs.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 use base::units::{CoreId, MIB};
 use block::Device;

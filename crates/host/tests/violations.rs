@@ -1,5 +1,7 @@
 //! A controller that breaks the rules is told so, and loses the connection; the requests on it are
 //! done on the next one, as if nothing had happened.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 mod peer;
 
