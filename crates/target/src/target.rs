@@ -1,27 +1,21 @@
-//! The handle that a control plane holds, and a target on the cores of this machine.
+//! The handle that a control plane holds.
 //!
 //! Every change is made here: in the shared configuration first, then on every core by message,
 //! under pause where commands could be affected, and hosts are told last. One change at a time; a
 //! caller waits until every core has it, or gets an error and finds nothing changed.
-//!
-//! What depends on the kernel's driver is in this file alone: a simulator runs [`PollGroup`]s of
-//! its own making.
 
 use crate::controller::async_events::Notice;
 use crate::limits::{Limits, LimitsError, NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
 use crate::namespace::{Namespace, NamespaceOptions};
 use crate::pause::{Ack, AckError, AfterPause, Step};
 use crate::poll_group::{Message, Note, PollGroup};
-use crate::registry::{ControllerKind, Referral, Shared};
-use crate::stats::{CoreStats, NamespaceStats};
+use crate::registry::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use base::units::CoreId;
-use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{BufferClass, Core, Driver, MailboxSender, PollPolicy, Room, SocketOptions};
+use reactor::{MailboxSender, Room};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::nvme::{Nqn, NqnError};
 
 /// Why a target could not be made, started or changed.
@@ -90,8 +84,8 @@ impl From<AckError> for TargetError {
 /// A target: what is shared with whom.
 #[derive(Debug)]
 pub struct Target {
-    shared: Arc<Shared>,
-    cores: usize,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cores: usize,
     /// Held during a change: they are made one after the other.
     changing: Mutex<()>,
 }
@@ -431,50 +425,6 @@ impl Target {
     pub fn shutdown(&self) {
         self.shared.send_all(|| Note::Shutdown);
     }
-
-    /// What there is, and what it did. Counters are up to a few hundredths of a second old.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        let configuration = self.shared.configuration();
-        let subsystems = configuration
-            .subsystems
-            .values()
-            .map(|s| subsystem_snapshot(s))
-            .collect();
-        let generation = configuration.generation;
-        let listeners = configuration.listeners.clone();
-        let referrals = configuration.referrals.clone();
-        drop(configuration);
-        let registry = self.shared.controllers();
-        let controllers = registry.iter().map(|controller| ControllerSnapshot {
-            id: controller.id,
-            kind: controller.kind,
-            subsystem: controller
-                .subsystem
-                .as_ref()
-                .map(|subsystem| subsystem.nqn.clone()),
-            host_nqn: controller.host_nqn.clone(),
-            host_id: controller.host_id,
-            peer: controller.peer,
-            io_queues: controller.queues().places.len(),
-            errors: controller.error_count(),
-        });
-        let controllers = controllers.collect();
-        let cores = self
-            .shared
-            .core_stats
-            .iter()
-            .map(|core| core.load())
-            .collect();
-        Snapshot {
-            generation,
-            listeners,
-            referrals,
-            subsystems,
-            controllers,
-            cores,
-        }
-    }
 }
 
 fn check_name(name: &str) -> Result<Nqn, TargetError> {
@@ -484,34 +434,10 @@ fn check_name(name: &str) -> Result<Nqn, TargetError> {
     })
 }
 
-fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
-    let changing = subsystem.lock();
-    let namespaces = changing.namespaces.values().map(|namespace| {
-        let device = &namespace.options.device;
-        let geometry = device.geometry();
-        NamespaceSnapshot {
-            nsid: namespace.nsid(),
-            blocks: geometry.blocks,
-            block_bytes: geometry.block_bytes,
-            read_only: namespace.read_only(),
-            uuid: namespace.options.uuid,
-            stats: namespace.total(),
-        }
-    });
-    SubsystemSnapshot {
-        nqn: subsystem.nqn.clone(),
-        serial: subsystem.serial.clone(),
-        model: subsystem.model.clone(),
-        allow_any_host: changing.allow_any_host,
-        allowed_hosts: changing.allowed_hosts.iter().cloned().collect(),
-        namespaces: namespaces.collect(),
-    }
-}
-
 /// A change on its way to the cores.
 #[derive(Debug)]
 pub struct Change {
-    ack: Arc<Ack>,
+    pub(crate) ack: Arc<Ack>,
 }
 
 impl Change {
@@ -519,312 +445,5 @@ impl Change {
     #[must_use]
     pub fn poll(&self) -> Option<Result<(), TargetError>> {
         Some(self.ack.poll()?.map_err(TargetError::from))
-    }
-}
-
-/// What a target is at one moment.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// Counts the changes of what discovery hosts may see.
-    pub generation: u64,
-    /// Where it listens.
-    pub listeners: Vec<SocketAddr>,
-    /// Other discovery services that it refers to.
-    pub referrals: Vec<Referral>,
-    /// Its subsystems, by name.
-    pub subsystems: Vec<SubsystemSnapshot>,
-    /// Its controllers, by identifier.
-    pub controllers: Vec<ControllerSnapshot>,
-    /// What each core did.
-    pub cores: Vec<CoreStats>,
-}
-
-/// A subsystem at one moment.
-#[derive(Clone, Debug)]
-pub struct SubsystemSnapshot {
-    /// Its name.
-    pub nqn: String,
-    /// Its serial number.
-    pub serial: String,
-    /// Its model number.
-    pub model: String,
-    /// Whether every host may connect.
-    pub allow_any_host: bool,
-    /// Who may connect otherwise.
-    pub allowed_hosts: Vec<String>,
-    /// Its namespaces, by identifier.
-    pub namespaces: Vec<NamespaceSnapshot>,
-}
-
-/// A namespace at one moment.
-#[derive(Clone, Debug)]
-pub struct NamespaceSnapshot {
-    /// Its identifier.
-    pub nsid: u32,
-    /// Its size in blocks.
-    pub blocks: u64,
-    /// Size of a block in bytes.
-    pub block_bytes: u32,
-    /// Whether writes are refused.
-    pub read_only: bool,
-    /// Its UUID.
-    pub uuid: [u8; 16],
-    /// What it did, on all cores together.
-    pub stats: NamespaceStats,
-}
-
-/// A controller at one moment.
-#[derive(Clone, Debug)]
-pub struct ControllerSnapshot {
-    /// CNTLID.
-    pub id: u16,
-    /// Whether it is a discovery controller.
-    pub kind: ControllerKind,
-    /// The subsystem of an I/O controller.
-    pub subsystem: Option<String>,
-    /// Who connected.
-    pub host_nqn: String,
-    /// HOSTID.
-    pub host_id: [u8; 16],
-    /// Where the admin queue comes from.
-    pub peer: SocketAddr,
-    /// I/O queues connected.
-    pub io_queues: usize,
-    /// Errors since it was made.
-    pub errors: u64,
-}
-
-/// How a target runs on this machine.
-#[derive(Clone, Debug)]
-pub struct TargetOptions {
-    /// Where to listen; port 0 takes a free one.
-    pub listen: Vec<SocketAddr>,
-    /// The cores to use, one thread on each, as many as the target was made for. The first one
-    /// accepts connections for all.
-    pub cores: Vec<CoreId>,
-    /// Whether each thread stays on its core.
-    pub pin: bool,
-    /// Whether an idle core polls.
-    pub poll: PollPolicy,
-    /// How connections are set up.
-    pub socket: SocketOptions,
-}
-
-impl Default for TargetOptions {
-    fn default() -> Self {
-        Self {
-            listen: vec![SocketAddr::from((
-                [127, 0, 0, 1],
-                wire::tcp::limits::IO_PORT,
-            ))],
-            cores: vec![CoreId(0)],
-            pin: true,
-            poll: PollPolicy::Auto,
-            socket: SocketOptions::default(),
-        }
-    }
-}
-
-/// A target on the cores of this machine.
-#[derive(Debug)]
-pub struct RunningTarget {
-    /// The target.
-    pub handle: Arc<Target>,
-    /// Where it listens.
-    pub addresses: Vec<SocketAddr>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
-}
-
-/// What a core's thread says once it is set up.
-type Ready = Result<(MailboxSender<Message>, Vec<SocketAddr>), TargetError>;
-
-impl RunningTarget {
-    /// Starts a target on this machine. It accepts connections when this returns.
-    ///
-    /// # Errors
-    /// [`TargetError::Listen`], [`TargetError::Core`], or a device that cannot be opened.
-    pub fn start(target: Arc<Target>, options: &TargetOptions) -> Result<Self, TargetError> {
-        if options.cores.len() != target.cores {
-            let (asked, made) = (options.cores.len(), target.cores);
-            let reason = format!("the target was made for {made} cores, and {asked} are named");
-            return Err(TargetError::Invalid(reason));
-        }
-        let mut running = Self {
-            handle: target,
-            addresses: Vec::new(),
-            threads: Vec::new(),
-        };
-        let mut senders = Vec::new();
-        for (index, &core) in options.cores.iter().enumerate() {
-            let (ready, told) = mpsc::channel();
-            let (target, options) = (Arc::clone(&running.handle), options.clone());
-            let work = move || run_core(&target, &options, index, core, &ready);
-            let spawned = std::thread::Builder::new()
-                .name(format!("target-{core}"))
-                .spawn(work);
-            let broken = |reason: String| TargetError::Core { core, reason };
-            let thread = spawned.map_err(|error| broken(error.to_string()));
-            let outcome = thread.and_then(|thread| {
-                running.threads.push(thread);
-                let gone = |_| broken("its thread ended before it was set up".to_owned());
-                told.recv().map_err(gone)?
-            });
-            match outcome {
-                Ok((sender, addresses)) => {
-                    senders.push(sender);
-                    running.addresses.extend(addresses);
-                }
-                Err(error) => {
-                    *running.handle.shared.cores() = senders;
-                    running.stop_quietly();
-                    return Err(error);
-                }
-            }
-        }
-        running.handle.shared.configuration().listeners = running.addresses.clone();
-        let change = running.handle.attach(senders);
-        let timeout = running.handle.shared.limits.change_timeout.into();
-        if let Err(error) = change.ack.wait(timeout) {
-            running.stop_quietly();
-            return Err(error.into());
-        }
-        Ok(running)
-    }
-
-    fn stop_quietly(mut self) {
-        self.handle.shutdown();
-        for thread in self.threads.drain(..) {
-            // The caller gets the error that came first.
-            drop(thread.join());
-        }
-    }
-
-    /// Shuts the target down and waits for its cores.
-    ///
-    /// # Errors
-    /// The error that broke a core's driver.
-    pub fn stop(self) -> io::Result<()> {
-        self.handle.shutdown();
-        self.join()
-    }
-
-    /// Waits for the cores, which end after [`Target::shutdown`].
-    ///
-    /// # Errors
-    /// The error that broke a core's driver.
-    pub fn join(mut self) -> io::Result<()> {
-        let mut result = Ok(());
-        for thread in self.threads.drain(..) {
-            let ended = thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a core panicked")));
-            result = result.and(ended);
-        }
-        result
-    }
-}
-
-/// A core's thread.
-fn run_core(
-    target: &Target,
-    options: &TargetOptions,
-    index: usize,
-    core: CoreId,
-    ready: &mpsc::Sender<Ready>,
-) -> io::Result<()> {
-    match set_up(target, options, index, core) {
-        Ok((mut core, addresses)) => {
-            let told = ready.send(Ok((core.sender(), addresses)));
-            if told.is_err() {
-                return Ok(());
-            }
-            core.run()
-        }
-        Err(error) => {
-            // Whoever waits for the outcome reports it.
-            drop(ready.send(Err(error)));
-            Ok(())
-        }
-    }
-}
-
-fn set_up(
-    target: &Target,
-    options: &TargetOptions,
-    index: usize,
-    core: CoreId,
-) -> Result<(Core<UringDriver, PollGroup>, Vec<SocketAddr>), TargetError> {
-    if options.pin {
-        pin(core);
-    }
-    let limits = target.limits();
-    let driver = DriverOptions {
-        buffers: buffer_classes(limits),
-        sockets: limits.connections,
-        ..DriverOptions::default()
-    };
-    let mut driver = UringDriver::new(&driver).map_err(|error| TargetError::Core {
-        core,
-        reason: error.to_string(),
-    })?;
-    let room = driver.room();
-    let mut service = target.poll_group(index, room);
-    let mut addresses = Vec::new();
-    if index == 0 {
-        for &address in &options.listen {
-            let (listener, bound) =
-                driver
-                    .listen(address, &options.socket)
-                    .map_err(|source| TargetError::Listen {
-                        address,
-                        remedy: remedy(&source),
-                        source,
-                    })?;
-            service.add_listener(listener);
-            addresses.push(bound);
-        }
-    }
-    Ok((Core::new(driver, service, options.poll), addresses))
-}
-
-/// What to do about an address that cannot be listened on.
-fn remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program listens there: stop it, or choose another port (0 takes a free one)"
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine does not have that address: see `ip addr`",
-        io::ErrorKind::PermissionDenied => {
-            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
-        }
-        _ => "choose another address",
-    }
-}
-
-/// Payload buffers of a core: single blocks and in-capsule data for many commands, whole
-/// transfers for some. Address space only; pages are taken when a buffer is first used.
-fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
-    let largest = limits.transfer_bytes as usize;
-    let wanted = [(4096, 4096), (16 * 1024, 2048), (128 * 1024, 512)];
-    let smaller = wanted.into_iter().filter(|&(bytes, _)| bytes < largest);
-    let classes = smaller.map(|(bytes, count)| BufferClass { bytes, count });
-    // Admin data takes up to 8 KiB, whatever transfers take.
-    let last = BufferClass {
-        bytes: largest.max(8192),
-        count: 256,
-    };
-    classes.chain([last]).collect()
-}
-
-/// Keeps the calling thread on one core; where that is not allowed, it runs anywhere.
-fn pin(core: CoreId) {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    let index = core.0 as usize;
-    if index < CpuSet::MAX_CPU {
-        set.set(index);
-    }
-    if let Err(error) = sched_setaffinity(None, &set) {
-        tracing::warn!(%core, %error, "cannot pin a thread to its core; it runs on any");
     }
 }

@@ -1,7 +1,9 @@
 //! What a host finds out, sets and waits for on its admin queue.
 #![allow(
     clippy::cast_possible_truncation,
-    reason = "sizes in tests are small and chosen by the test"
+    clippy::tests_outside_test_module,
+    clippy::too_many_lines,
+    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
 )]
 
 mod common;

@@ -2,7 +2,9 @@
 //! lost.
 #![allow(
     clippy::cast_possible_truncation,
-    reason = "sizes in tests are small and chosen by the test"
+    clippy::tests_outside_test_module,
+    clippy::too_many_lines,
+    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
 )]
 
 mod common;

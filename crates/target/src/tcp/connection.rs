@@ -452,6 +452,7 @@ impl Connection {
             None => Payload::Arriving(stalled.arriving),
         };
         if transfer::dispatch(self, &stalled.command, payload, core, cx) == Flow::Stall {
+            self.stalled = Some(stalled);
             return false;
         }
         let stash = std::mem::take(&mut self.stash);

@@ -94,6 +94,23 @@ impl Output {
         true
     }
 
+    /// Makes room for something new, which does not overtake what waits already.
+    #[inline]
+    pub(crate) fn make_room_last(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
+        self.waiting.is_empty() && self.make_room(core, cx)
+    }
+
+    /// A slot waits for room: it is tried again when a send ends, or next turn if none is under way
+    /// (then it is the core that has no list left).
+    pub(crate) fn wait(&mut self, slot: u16, core: &mut CoreState) {
+        self.waiting.push_back(slot);
+        core.stats.output_waits += 1;
+        if !self.sending && !self.marked {
+            self.marked = true;
+            core.output.push(self.key);
+        }
+    }
+
     fn queue_filling(&mut self) {
         if let Some(list) = self.filling.take() {
             self.queued.push_back((list, self.filling_answers));

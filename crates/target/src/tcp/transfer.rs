@@ -134,7 +134,7 @@ pub(crate) fn respond(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    if connection.output.make_room(core, cx) {
+    if connection.output.make_room_last(core, cx) {
         let sq_head = connection.qpair.reported_head();
         let completion = Completion {
             result,
@@ -194,8 +194,7 @@ pub(crate) fn send_r2ts(
             return;
         }
         if !connection.output.make_room(core, cx) {
-            connection.output.waiting.push_back(slot);
-            core.stats.output_waits += 1;
+            connection.output.wait(slot, core);
             return;
         }
         let entry = connection.qpair.slot(slot);
@@ -390,12 +389,16 @@ pub(crate) fn answer(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    if !connection.output.make_room(core, cx) {
+    if !connection.output.make_room_last(core, cx) {
         connection.qpair.slot(slot).phase = Phase::Answering;
-        connection.output.waiting.push_back(slot);
-        core.stats.output_waits += 1;
+        connection.output.wait(slot, core);
         return;
     }
+    push_answer(connection, slot);
+}
+
+/// Appends the answer of a command, for which there is room.
+fn push_answer(connection: &mut Connection, slot: u16) {
     let announced = connection.qpair.take_announcement();
     let sq_head = announced.unwrap_or(connection.qpair.reported_head());
     let flow_control = connection.qpair.flow_control;
@@ -427,7 +430,7 @@ pub(crate) fn resume_output(
             return;
         };
         match connection.qpair.get(slot).map(|entry| entry.phase) {
-            Some(Phase::Answering) => answer(connection, slot, core, cx),
+            Some(Phase::Answering) => push_answer(connection, slot),
             Some(Phase::Transferring) => send_r2ts(connection, slot, core, cx),
             _ => {}
         }

@@ -112,7 +112,7 @@ pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
 }
 
 /// How a client initializes its connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Dialect {
     pub header_digest: bool,
     pub data_digest: bool,
@@ -120,17 +120,6 @@ pub struct Dialect {
     pub alignment: u8,
     /// MAXR2T, zero-based.
     pub max_r2t: u32,
-}
-
-impl Default for Dialect {
-    fn default() -> Self {
-        Self {
-            header_digest: false,
-            data_digest: false,
-            alignment: 0,
-            max_r2t: 0,
-        }
-    }
 }
 
 /// A PDU that came in, with its data.

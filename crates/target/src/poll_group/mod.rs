@@ -4,19 +4,20 @@
 //! other cores and the control plane ask, and once a turn sends what was gathered. One core's poll
 //! group also owns the listeners, and deals the connections that come in out to all cores in turn.
 
+mod changes;
+mod devices;
+
 use crate::controller::async_events::{self, Notice};
-use crate::core::{Action, CoreState, CoreSubsystem};
+use crate::core::{Action, CoreState};
 use crate::io;
-use crate::limits::NAMESPACES_MAX;
-use crate::namespace::{CoreNamespace, Gate, Namespace};
-use crate::pause::{Ack, AfterPause, Pausing, Step};
+use crate::pause::{Ack, Step};
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::{Phase, Ticket};
 use crate::tcp::connection::{CLOSE, Connection, Owner, RECEIVE, State};
 use crate::tcp::output::SEND;
 use crate::tcp::transfer;
 use base::{Slab, SlabKey, Time};
-use block::{Channel, Completion as BlockCompletion, Request, Submit};
+use block::Completion as BlockCompletion;
 use reactor::{Completion, Context, ListenerId, Op, OpKey, Outcome, Room, Service, Stream};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -197,100 +198,6 @@ impl PollGroup {
         }
     }
 
-    /// Gives a device's completion to the command that waits for it.
-    fn complete(&mut self, completion: BlockCompletion, cx: &mut Context<'_>) {
-        let ticket = Ticket::from_tag(completion.tag);
-        let Some(connection) = self.connections.get_mut(ticket.connection) else {
-            return;
-        };
-        let BlockCompletion { result, data, .. } = completion;
-        io::completed(connection, ticket.slot, result, data, &mut self.core, cx);
-        if connection.state == State::Closed {
-            self.reclaim(ticket.connection);
-        }
-    }
-
-    /// An operation of a device's channel completed.
-    fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
-        let index = usize::from(room.0);
-        if let Some(&Some((subsystem, nsid))) = self.rooms.get(index)
-            && let Some(namespace) = self.core.namespace(subsystem, nsid)
-            && namespace.channel.owns(room)
-        {
-            namespace.channel.complete(completion, cx);
-            return;
-        }
-        let mut found = None;
-        for (subsystem, slot) in (0u32..).zip(&self.core.subsystems) {
-            for namespace in slot.iter().flat_map(|s| s.namespaces.iter().flatten()) {
-                if namespace.channel.owns(room) {
-                    found = Some((subsystem, namespace.shared.nsid()));
-                }
-            }
-        }
-        if let Some((subsystem, nsid)) = found {
-            self.rooms.resize(self.rooms.len().max(index + 1), None);
-            self.rooms[index] = Some((subsystem, nsid));
-            if let Some(namespace) = self.core.namespace(subsystem, nsid) {
-                namespace.channel.complete(completion, cx);
-            }
-            return;
-        }
-        let mut closing = self.core.closing_channels.iter_mut();
-        if let Some(channel) = closing.find(|channel| channel.owns(room)) {
-            channel.complete(completion, cx);
-        }
-    }
-
-    /// Moves every device along: what is done, what had no room, what is due.
-    fn run_devices(&mut self, cx: &mut Context<'_>) {
-        let subsystems = u32::try_from(self.core.subsystems.len()).expect("a bounded number");
-        for subsystem in 0..subsystems {
-            let Some(slot) = self.core.subsystems[subsystem as usize].as_ref() else {
-                continue;
-            };
-            let count = u32::try_from(slot.namespaces.len()).expect("a bounded number");
-            for nsid in 1..=count {
-                self.run_device(subsystem, nsid, cx);
-            }
-        }
-        while let Some(completion) = self.done.pop_front() {
-            self.complete(completion, cx);
-        }
-    }
-
-    fn run_device(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) {
-        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
-            return;
-        };
-        if namespace.direct.is_some() && namespace.in_channel == 0 && namespace.busy.is_empty() {
-            return;
-        }
-        namespace.channel.tick(cx);
-        let mut finished = 0;
-        loop {
-            let Some(namespace) = self.core.namespace(subsystem, nsid) else {
-                return;
-            };
-            let Some(completion) = namespace.channel.reap() else {
-                break;
-            };
-            namespace.in_channel -= 1;
-            finished += 1;
-            self.complete(completion, cx);
-        }
-        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
-            return;
-        };
-        if finished > 0 || namespace.in_channel == 0 {
-            resubmit(namespace, &mut self.done, cx);
-        }
-        if std::mem::take(&mut namespace.gathered) {
-            namespace.channel.kick(cx);
-        }
-    }
-
     /// Lets those go on that waited for a buffer: first input, which holds up all that follows it,
     /// then commands.
     fn run_waiters(&mut self, cx: &mut Context<'_>) {
@@ -338,9 +245,9 @@ impl PollGroup {
 
     /// Sends what was gathered.
     fn run_output(&mut self, cx: &mut Context<'_>) {
-        let mut index = 0;
-        while let Some(&key) = self.core.output.get(index) {
-            index += 1;
+        let count = self.core.output.len();
+        for index in 0..count {
+            let key = self.core.output[index];
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
@@ -357,7 +264,8 @@ impl PollGroup {
                 connection.arm(&mut self.core, deadline);
             }
         }
-        self.core.output.clear();
+        // Whoever was added meanwhile is looked at next turn.
+        self.core.output.drain(..count);
     }
 
     fn run_timers(&mut self, cx: &mut Context<'_>) {
@@ -479,149 +387,6 @@ impl PollGroup {
         self.reclaim(asker.connection);
     }
 
-    /// Takes the steps of a change.
-    fn change(&mut self, steps: Vec<Step>, ack: &Arc<Ack>, cx: &mut Context<'_>) {
-        if !self.accepting {
-            // The first change is the whole configuration: nobody is let in before it is known.
-            self.start_accepting(cx);
-        }
-        let mut debt = Some(Pausing::new(ack));
-        for step in steps {
-            let result = match step {
-                Step::AddSubsystem(subsystem) => {
-                    let index = subsystem.index as usize;
-                    let len = self.core.subsystems.len().max(index + 1);
-                    self.core.subsystems.resize_with(len, || None);
-                    self.core.subsystems[index] = Some(CoreSubsystem {
-                        namespaces: Vec::new(),
-                        removing: None,
-                    });
-                    Ok(())
-                }
-                Step::RemoveSubsystem(index) => {
-                    self.remove_subsystem(index, &mut debt, cx);
-                    Ok(())
-                }
-                Step::AddNamespace(subsystem, namespace) => {
-                    self.add_namespace(subsystem, namespace, cx)
-                }
-                Step::Pause(subsystem, nsid) => {
-                    self.pause(subsystem, nsid, &mut debt);
-                    Ok(())
-                }
-                Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
-            };
-            if let (Err(error), Some(debt)) = (result, &mut debt) {
-                debt.fail(error);
-            }
-        }
-    }
-
-    fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
-        let slot = self
-            .core
-            .subsystems
-            .get_mut(index as usize)
-            .and_then(Option::as_mut);
-        let Some(subsystem) = slot else { return };
-        subsystem.removing = debt.take();
-        for (_, connection) in self.connections.iter_mut() {
-            if connection.subsystem == index {
-                connection.drain(&mut self.core, cx);
-            }
-        }
-        self.finish_removal(index);
-    }
-
-    fn add_namespace(
-        &mut self,
-        subsystem: u32,
-        shared: Arc<Namespace>,
-        cx: &mut Context<'_>,
-    ) -> Result<(), String> {
-        let nsid = shared.nsid();
-        assert!(
-            (1..=NAMESPACES_MAX).contains(&nsid),
-            "the target checked the identifier"
-        );
-        let transfer = self.core.limits.transfer_bytes;
-        let opened = CoreNamespace::open(shared, cx.driver)
-            .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
-        if opened.device_transfer_bytes < transfer {
-            let most = opened.device_transfer_bytes;
-            self.core.closing_channels.push(opened.channel);
-            return Err(format!(
-                "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
-                 {transfer}; lower transfer_bytes"
-            ));
-        }
-        let slot = self
-            .core
-            .subsystems
-            .get_mut(subsystem as usize)
-            .and_then(Option::as_mut);
-        let Some(slot) = slot else {
-            return Err("the subsystem is gone".to_owned());
-        };
-        let len = slot.namespaces.len().max(nsid as usize);
-        slot.namespaces.resize_with(len, || None);
-        slot.namespaces[nsid as usize - 1] = Some(opened);
-        Ok(())
-    }
-
-    fn pause(&mut self, subsystem: u32, nsid: u32, debt: &mut Option<Pausing>) {
-        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
-            return;
-        };
-        namespace.gate = match debt.take() {
-            Some(debt) if namespace.in_flight > 0 => Gate::Pausing { _debt: debt },
-            _ => Gate::Paused,
-        };
-    }
-
-    fn resume(
-        &mut self,
-        subsystem: u32,
-        nsid: u32,
-        after: AfterPause,
-        cx: &mut Context<'_>,
-    ) -> Result<(), String> {
-        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
-            return Ok(());
-        };
-        namespace.gate = Gate::Open;
-        let waiting = std::mem::take(&mut namespace.waiting);
-        let mut result = Ok(());
-        match after {
-            AfterPause::Keep => {}
-            AfterPause::Reopen => {
-                result = self.reopen(subsystem, nsid, cx);
-            }
-            AfterPause::Remove => {
-                let slot = self.core.subsystems[subsystem as usize].as_mut();
-                let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
-                if let Some(mut removed) = removed {
-                    removed.channel.close(cx);
-                    self.core.closing_channels.push(removed.channel);
-                }
-            }
-        }
-        self.core.released.extend(waiting);
-        result
-    }
-
-    fn reopen(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) -> Result<(), String> {
-        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
-            return Ok(());
-        };
-        let mut old = namespace
-            .reopen(cx.driver)
-            .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
-        old.close(cx);
-        self.core.closing_channels.push(old);
-        Ok(())
-    }
-
     fn notify(&mut self, subsystem: Option<u32>, notice: Notice, cx: &mut Context<'_>) {
         for (_, connection) in self.connections.iter_mut() {
             let Owner::Admin(controller) = &mut connection.owner else {
@@ -690,42 +455,10 @@ impl PollGroup {
         }
     }
 
-    /// Lets go of channels of which nothing is left in the driver.
-    fn run_closing(&mut self, cx: &mut Context<'_>) {
-        self.core.closing_channels.retain_mut(|channel| {
-            channel.tick(cx);
-            while channel.reap().is_some() {}
-            !channel.closed()
-        });
-    }
-
     fn stream_closed(&mut self, key: SlabKey) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.closed(&mut self.core);
             self.reclaim(key);
-        }
-    }
-}
-
-/// Submits again what the device had no room for, until it has none again.
-fn resubmit(
-    namespace: &mut CoreNamespace,
-    done: &mut VecDeque<BlockCompletion>,
-    cx: &mut Context<'_>,
-) {
-    while let Some(request) = namespace.busy.pop_front() {
-        let channel: &mut dyn Channel = &mut *namespace.channel;
-        let request: Request = request;
-        match channel.submit(request, cx) {
-            Submit::Done(completion) => done.push_back(completion),
-            Submit::Queued => {
-                namespace.in_channel += 1;
-                namespace.gathered = true;
-            }
-            Submit::Busy(request) => {
-                namespace.busy.push_front(request);
-                return;
-            }
         }
     }
 }
@@ -805,6 +538,7 @@ impl Service for PollGroup {
         self.run_timers(cx);
         self.run_devices(cx);
         self.run_waiters(cx);
+        self.run_kicks(cx);
         self.run_actions(cx);
         self.run_output(cx);
         self.run_drain(cx);
@@ -826,9 +560,10 @@ impl Service for PollGroup {
         }
         let channels = self.core.subsystems.iter().flatten();
         let namespaces = channels.flat_map(|subsystem| subsystem.namespaces.iter().flatten());
-        for namespace in namespaces.filter(|namespace| namespace.direct.is_none()) {
+        for namespace in namespaces.filter(|n| n.direct.is_none() || n.in_channel > 0) {
             deadline = deadline.min(namespace.channel.deadline());
-            if !namespace.busy.is_empty() && namespace.in_channel == 0 {
+            let stuck = !namespace.busy.is_empty() && namespace.in_channel == 0;
+            if stuck || namespace.gathered {
                 return Time::ZERO;
             }
         }

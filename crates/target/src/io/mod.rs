@@ -4,8 +4,9 @@
 //! they are parsed: no slot, no request, no copy of what is read. Everything else takes a slot and
 //! goes through the device's channel.
 
+mod parts;
+
 use crate::core::CoreState;
-use crate::limits::DATASET_PARALLEL_MAX;
 use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::{Connection, Flow, Incoming, Payload, Sink, State, take_buffer};
@@ -13,11 +14,7 @@ use crate::tcp::transfer;
 use base::units::Lba;
 use block::{BlockError, Direct, Operation, Request};
 use reactor::{Context, IoSlice, Memory};
-use wire::limits::NSID_BROADCAST;
-use wire::nvme::io::DatasetRange;
-use wire::nvme::{
-    Command, Completion, DataPointer, DatasetManagement, IoOpcode, LbaCommand, Status,
-};
+use wire::nvme::{Command, Completion, DataPointer, IoOpcode, LbaCommand, Status};
 
 /// A command on an I/O queue.
 #[inline]
@@ -34,8 +31,8 @@ pub(crate) fn command(
         IoOpcode::COMPARE => with_data(connection, Kind::Compare, command, payload, core, cx),
         IoOpcode::VERIFY => without_data(connection, Kind::Verify, command, core, cx),
         IoOpcode::WRITE_ZEROES => without_data(connection, Kind::WriteZeroes, command, core, cx),
-        IoOpcode::DATASET_MANAGEMENT => dataset(connection, command, payload, core, cx),
-        IoOpcode::FLUSH => flush(connection, command, core, cx),
+        IoOpcode::DATASET_MANAGEMENT => parts::dataset(connection, command, payload, core, cx),
+        IoOpcode::FLUSH => parts::flush(connection, command, core, cx),
         _ => Err(Status::INVALID_OPCODE.with_dnr()),
     };
     result.unwrap_or_else(|status| {
@@ -111,7 +108,7 @@ fn read(
         let qpair = &connection.qpair;
         let flow_control = qpair.flow_control;
         let completion = Completion::new(cid, qpair.reported_head(), Status::SUCCESS);
-        if connection.output.make_room(core, cx) {
+        if connection.output.make_room_last(core, cx) {
             connection.output.push_data(data, completion, flow_control);
         } else if let Some(slot) = connection.qpair.take(cid) {
             let entry = connection.qpair.slot(slot);
@@ -297,103 +294,6 @@ fn without_data(
     Ok(Flow::Continue)
 }
 
-/// Dataset Management: the list of ranges is its data.
-fn dataset(
-    connection: &mut Connection,
-    command: &Command,
-    payload: Payload<'_>,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Result<Flow, Status> {
-    let management = DatasetManagement::parse(command);
-    if command.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.with_dnr());
-    }
-    let namespace = core.namespace(connection.subsystem, management.nsid);
-    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
-    if management.deallocate && namespace.read_only {
-        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
-    }
-    let pointer = command.data_pointer()?;
-    let bytes = u32::try_from(management.data_bytes()).expect("at most 4096");
-    // Linux always sends room for all 256 ranges; only the first ones count.
-    let length = pointer.length();
-    if length < bytes || length > 4096 {
-        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
-    }
-    let inside = arrival(pointer, payload, length)?;
-    let Some(mut buffer) = take_buffer(cx, length as usize) else {
-        return Ok(Flow::Stall);
-    };
-    let slot = connection
-        .qpair
-        .take(command.cid())
-        .ok_or(Status::INTERNAL_ERROR)?;
-    let entry = connection.qpair.slot(slot);
-    entry.kind = Kind::Dataset;
-    entry.opcode = command.opcode();
-    entry.nsid = management.nsid;
-    entry.blocks = u32::from(management.ranges);
-    entry.deallocate = management.deallocate;
-    entry.length = length;
-    let Some((skip, data)) = inside else {
-        entry.data = Some(buffer);
-        gate(connection, slot, core, cx);
-        return Ok(Flow::Continue);
-    };
-    if let Payload::Whole(_, digest_ok) = payload {
-        buffer.copy_in(0, data);
-        entry.received = length;
-        entry.damaged = !digest_ok;
-    }
-    entry.data = Some(buffer);
-    if matches!(payload, Payload::Arriving(_)) {
-        entry.phase = Phase::Arriving;
-        let sink = Sink::Capsule(slot);
-        connection.incoming = Incoming {
-            sink,
-            position: 0,
-            skip,
-            base: 0,
-            want: length,
-        };
-        return Ok(Flow::Continue);
-    }
-    arrived(connection, slot, core, cx);
-    Ok(Flow::Continue)
-}
-
-/// Flush, of one namespace or of all. `[NVMe Base 2.0 §7.1]`
-fn flush(
-    connection: &mut Connection,
-    command: &Command,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> Result<Flow, Status> {
-    let nsid = command.nsid();
-    if command.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.with_dnr());
-    }
-    let all = nsid == NSID_BROADCAST;
-    if !all && core.namespace(connection.subsystem, nsid).is_none() {
-        return Err(Status::INVALID_NAMESPACE.with_dnr());
-    }
-    let slot = connection
-        .qpair
-        .take(command.cid())
-        .ok_or(Status::INTERNAL_ERROR)?;
-    let entry = connection.qpair.slot(slot);
-    entry.kind = Kind::Flush;
-    entry.opcode = command.opcode();
-    entry.nsid = nsid;
-    if all {
-        execute(connection, slot, core, cx);
-    } else {
-        gate(connection, slot, core, cx);
-    }
-    Ok(Flow::Continue)
-}
-
 /// All the data of a command is here.
 pub(crate) fn arrived(
     connection: &mut Connection,
@@ -540,8 +440,8 @@ pub(crate) fn execute(
     let durable = entry.durable;
     let operation = match entry.kind {
         Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
-        Kind::Flush => return flush_parts(connection, slot, core, cx),
-        Kind::Dataset => return begin_dataset(connection, slot, core, cx),
+        Kind::Flush => return parts::flush_parts(connection, slot, core, cx),
+        Kind::Dataset => return parts::begin_dataset(connection, slot, core, cx),
         Kind::Write if entry.direct => return finish(connection, slot, Status::SUCCESS, core, cx),
         Kind::Read if entry.direct => {
             let namespace = core.namespace(subsystem, nsid);
@@ -599,9 +499,9 @@ pub(crate) fn completed(
                 entry.status.get_or_insert(status);
             }
             if kind == Kind::Flush {
-                flush_parts(connection, slot, core, cx);
+                parts::flush_parts(connection, slot, core, cx);
             } else {
-                dataset_parts(connection, slot, core, cx);
+                parts::dataset_parts(connection, slot, core, cx);
             }
         }
         _ => {
@@ -610,158 +510,6 @@ pub(crate) fn completed(
             }
             finish(connection, slot, status, core, cx);
         }
-    }
-}
-
-/// Flushes the next namespaces that have something to flush.
-fn flush_parts(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
-    let subsystem = connection.subsystem;
-    let tag = Ticket {
-        connection: connection.key,
-        slot,
-    }
-    .tag();
-    let highest = core
-        .subsystems
-        .get(subsystem as usize)
-        .and_then(Option::as_ref);
-    let highest = highest.map_or(0, |subsystem| subsystem.namespaces.len());
-    let highest = u32::try_from(highest).expect("at most 1024 namespaces");
-    loop {
-        let entry = connection.qpair.slot(slot);
-        let all = entry.nsid == NSID_BROADCAST;
-        let last = if all { highest } else { 1 };
-        if entry.next_part >= last || entry.parts >= DATASET_PARALLEL_MAX {
-            break;
-        }
-        entry.next_part += 1;
-        let nsid = if all { entry.next_part } else { entry.nsid };
-        let Some(namespace) = core.namespace(subsystem, nsid) else {
-            continue;
-        };
-        if !namespace
-            .shared
-            .options
-            .device
-            .capabilities()
-            .volatile_cache
-        {
-            continue;
-        }
-        if !namespace.is_open() && !entry.counted {
-            entry.status.get_or_insert(Status::NAMESPACE_NOT_READY);
-            continue;
-        }
-        entry.parts += 1;
-        let request = Request {
-            tag,
-            operation: Operation::Flush,
-            lba: Lba(0),
-            blocks: 0,
-            data: None,
-        };
-        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
-            let entry = connection.qpair.slot(slot);
-            entry.parts -= 1;
-            if let Err(error) = completion.result {
-                entry.status.get_or_insert(status_of(error, Kind::Flush));
-            }
-        }
-    }
-    let entry = connection.qpair.slot(slot);
-    if entry.parts == 0 {
-        let status = entry.status.unwrap_or(Status::SUCCESS);
-        finish(connection, slot, status, core, cx);
-    }
-}
-
-/// Range `index` of a Dataset Management command.
-fn range(data: &IoSlice, index: u32) -> DatasetRange {
-    let mut bytes = [0; DatasetRange::SIZE];
-    data.copy_out(index as usize * DatasetRange::SIZE, &mut bytes);
-    DatasetRange::parse(&bytes)
-}
-
-/// Checks all ranges before any is touched.
-fn begin_dataset(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let entry = connection.qpair.slot(slot);
-    let (nsid, ranges, deallocate) = (entry.nsid, entry.blocks, entry.deallocate);
-    let inside = match (core.namespace(connection.subsystem, nsid), &entry.data) {
-        (Some(namespace), Some(data)) => (0..ranges).all(|index| {
-            let range = range(data, index);
-            namespace.contains(range.slba, u64::from(range.blocks))
-        }),
-        _ => false,
-    };
-    if !inside {
-        finish(
-            connection,
-            slot,
-            Status::LBA_OUT_OF_RANGE.with_dnr(),
-            core,
-            cx,
-        );
-    } else if deallocate {
-        dataset_parts(connection, slot, core, cx);
-    } else {
-        // The other attributes are hints, which we are free to ignore.
-        finish(connection, slot, Status::SUCCESS, core, cx);
-    }
-}
-
-/// Deallocates the next ranges.
-fn dataset_parts(
-    connection: &mut Connection,
-    slot: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) {
-    let subsystem = connection.subsystem;
-    let tag = Ticket {
-        connection: connection.key,
-        slot,
-    }
-    .tag();
-    loop {
-        let entry = connection.qpair.slot(slot);
-        let index = entry.next_part;
-        let more = index < entry.blocks && entry.status.is_none();
-        if !more || entry.parts >= DATASET_PARALLEL_MAX {
-            break;
-        }
-        entry.next_part += 1;
-        let Some(data) = &entry.data else { break };
-        let DatasetRange { slba, blocks, .. } = range(data, index);
-        if blocks == 0 {
-            continue;
-        }
-        entry.parts += 1;
-        let nsid = entry.nsid;
-        let operation = Operation::Deallocate;
-        let request = Request {
-            tag,
-            operation,
-            lba: Lba(slba),
-            blocks,
-            data: None,
-        };
-        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
-            let entry = connection.qpair.slot(slot);
-            entry.parts -= 1;
-            if let Err(error) = completion.result {
-                entry.status.get_or_insert(status_of(error, Kind::Dataset));
-            }
-        }
-    }
-    let entry = connection.qpair.slot(slot);
-    if entry.parts == 0 {
-        let status = entry.status.unwrap_or(Status::SUCCESS);
-        finish(connection, slot, status, core, cx);
     }
 }
 

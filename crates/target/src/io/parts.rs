@@ -1,0 +1,267 @@
+//! Commands that have several parts: Flush of all namespaces, and Dataset Management.
+
+use crate::core::CoreState;
+use crate::io::{arrival, arrived, execute, finish, gate};
+use crate::limits::DATASET_PARALLEL_MAX;
+use crate::request::{Kind, Phase, Ticket, status_of};
+use crate::tcp::connection::{Connection, Flow, Incoming, Payload, Sink, take_buffer};
+use base::units::Lba;
+use block::{Operation, Request};
+use reactor::{Context, IoSlice};
+use wire::limits::NSID_BROADCAST;
+use wire::nvme::io::DatasetRange;
+use wire::nvme::{Command, DatasetManagement, Status};
+
+/// Dataset Management: the list of ranges is its data.
+pub(super) fn dataset(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let management = DatasetManagement::parse(command);
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let namespace = core.namespace(connection.subsystem, management.nsid);
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if management.deallocate && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let pointer = command.data_pointer()?;
+    let bytes = u32::try_from(management.data_bytes()).expect("at most 4096");
+    // Linux always sends room for all 256 ranges; only the first ones count.
+    let length = pointer.length();
+    if length < bytes || length > 4096 {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    let inside = arrival(pointer, payload, length)?;
+    let Some(mut buffer) = take_buffer(cx, length as usize) else {
+        return Ok(Flow::Stall);
+    };
+    let slot = connection
+        .qpair
+        .take(command.cid())
+        .ok_or(Status::INTERNAL_ERROR)?;
+    let entry = connection.qpair.slot(slot);
+    entry.kind = Kind::Dataset;
+    entry.opcode = command.opcode();
+    entry.nsid = management.nsid;
+    entry.blocks = u32::from(management.ranges);
+    entry.deallocate = management.deallocate;
+    entry.length = length;
+    let Some((skip, data)) = inside else {
+        entry.data = Some(buffer);
+        gate(connection, slot, core, cx);
+        return Ok(Flow::Continue);
+    };
+    if let Payload::Whole(_, digest_ok) = payload {
+        buffer.copy_in(0, data);
+        entry.received = length;
+        entry.damaged = !digest_ok;
+    }
+    entry.data = Some(buffer);
+    if matches!(payload, Payload::Arriving(_)) {
+        entry.phase = Phase::Arriving;
+        let sink = Sink::Capsule(slot);
+        connection.incoming = Incoming {
+            sink,
+            position: 0,
+            skip,
+            base: 0,
+            want: length,
+        };
+        return Ok(Flow::Continue);
+    }
+    arrived(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Flush, of one namespace or of all. `[NVMe Base 2.0 §7.1]`
+pub(super) fn flush(
+    connection: &mut Connection,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let nsid = command.nsid();
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let all = nsid == NSID_BROADCAST;
+    if !all && core.namespace(connection.subsystem, nsid).is_none() {
+        return Err(Status::INVALID_NAMESPACE.with_dnr());
+    }
+    let slot = connection
+        .qpair
+        .take(command.cid())
+        .ok_or(Status::INTERNAL_ERROR)?;
+    let entry = connection.qpair.slot(slot);
+    entry.kind = Kind::Flush;
+    entry.opcode = command.opcode();
+    entry.nsid = nsid;
+    if all {
+        execute(connection, slot, core, cx);
+    } else {
+        gate(connection, slot, core, cx);
+    }
+    Ok(Flow::Continue)
+}
+
+/// Flushes the next namespaces that have something to flush.
+pub(super) fn flush_parts(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let subsystem = connection.subsystem;
+    let tag = Ticket {
+        connection: connection.key,
+        slot,
+    }
+    .tag();
+    let highest = core
+        .subsystems
+        .get(subsystem as usize)
+        .and_then(Option::as_ref);
+    let highest = highest.map_or(0, |subsystem| subsystem.namespaces.len());
+    let highest = u32::try_from(highest).expect("at most 1024 namespaces");
+    loop {
+        let entry = connection.qpair.slot(slot);
+        let all = entry.nsid == NSID_BROADCAST;
+        let last = if all { highest } else { 1 };
+        if entry.next_part >= last || entry.parts >= DATASET_PARALLEL_MAX {
+            break;
+        }
+        entry.next_part += 1;
+        let nsid = if all { entry.next_part } else { entry.nsid };
+        let Some(namespace) = core.namespace(subsystem, nsid) else {
+            continue;
+        };
+        if !namespace
+            .shared
+            .options
+            .device
+            .capabilities()
+            .volatile_cache
+        {
+            continue;
+        }
+        if !namespace.is_open() && !entry.counted {
+            entry.status.get_or_insert(Status::NAMESPACE_NOT_READY);
+            continue;
+        }
+        entry.parts += 1;
+        let request = Request {
+            tag,
+            operation: Operation::Flush,
+            lba: Lba(0),
+            blocks: 0,
+            data: None,
+        };
+        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+            let entry = connection.qpair.slot(slot);
+            entry.parts -= 1;
+            if let Err(error) = completion.result {
+                entry.status.get_or_insert(status_of(error, Kind::Flush));
+            }
+        }
+    }
+    let entry = connection.qpair.slot(slot);
+    if entry.parts == 0 {
+        let status = entry.status.unwrap_or(Status::SUCCESS);
+        finish(connection, slot, status, core, cx);
+    }
+}
+
+/// Range `index` of a Dataset Management command.
+fn range(data: &IoSlice, index: u32) -> DatasetRange {
+    let mut bytes = [0; DatasetRange::SIZE];
+    data.copy_out(index as usize * DatasetRange::SIZE, &mut bytes);
+    DatasetRange::parse(&bytes)
+}
+
+/// Checks all ranges before any is touched.
+pub(super) fn begin_dataset(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.qpair.slot(slot);
+    let (nsid, ranges, deallocate) = (entry.nsid, entry.blocks, entry.deallocate);
+    let inside = match (core.namespace(connection.subsystem, nsid), &entry.data) {
+        (Some(namespace), Some(data)) => (0..ranges).all(|index| {
+            let range = range(data, index);
+            namespace.contains(range.slba, u64::from(range.blocks))
+        }),
+        _ => false,
+    };
+    if !inside {
+        finish(
+            connection,
+            slot,
+            Status::LBA_OUT_OF_RANGE.with_dnr(),
+            core,
+            cx,
+        );
+    } else if deallocate {
+        dataset_parts(connection, slot, core, cx);
+    } else {
+        // The other attributes are hints, which we are free to ignore.
+        finish(connection, slot, Status::SUCCESS, core, cx);
+    }
+}
+
+/// Deallocates the next ranges.
+pub(super) fn dataset_parts(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let subsystem = connection.subsystem;
+    let tag = Ticket {
+        connection: connection.key,
+        slot,
+    }
+    .tag();
+    loop {
+        let entry = connection.qpair.slot(slot);
+        let index = entry.next_part;
+        let more = index < entry.blocks && entry.status.is_none();
+        if !more || entry.parts >= DATASET_PARALLEL_MAX {
+            break;
+        }
+        entry.next_part += 1;
+        let Some(data) = &entry.data else { break };
+        let DatasetRange { slba, blocks, .. } = range(data, index);
+        if blocks == 0 {
+            continue;
+        }
+        entry.parts += 1;
+        let nsid = entry.nsid;
+        let operation = Operation::Deallocate;
+        let request = Request {
+            tag,
+            operation,
+            lba: Lba(slba),
+            blocks,
+            data: None,
+        };
+        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+            let entry = connection.qpair.slot(slot);
+            entry.parts -= 1;
+            if let Err(error) = completion.result {
+                entry.status.get_or_insert(status_of(error, Kind::Dataset));
+            }
+        }
+    }
+    let entry = connection.qpair.slot(slot);
+    if entry.parts == 0 {
+        let status = entry.status.unwrap_or(Status::SUCCESS);
+        finish(connection, slot, status, core, cx);
+    }
+}

@@ -1,0 +1,154 @@
+//! How a core takes the steps of a change.
+
+use crate::core::CoreSubsystem;
+use crate::limits::NAMESPACES_MAX;
+use crate::namespace::{CoreNamespace, Gate, Namespace};
+use crate::pause::{Ack, AfterPause, Pausing, Step};
+use crate::poll_group::PollGroup;
+use reactor::Context;
+use std::sync::Arc;
+
+impl PollGroup {
+    /// Takes the steps of a change.
+    pub(super) fn change(&mut self, steps: Vec<Step>, ack: &Arc<Ack>, cx: &mut Context<'_>) {
+        if !self.accepting {
+            // The first change is the whole configuration: nobody is let in before it is known.
+            self.start_accepting(cx);
+        }
+        let mut debt = Some(Pausing::new(ack));
+        for step in steps {
+            let result = match step {
+                Step::AddSubsystem(subsystem) => {
+                    let index = subsystem.index as usize;
+                    let len = self.core.subsystems.len().max(index + 1);
+                    self.core.subsystems.resize_with(len, || None);
+                    self.core.subsystems[index] = Some(CoreSubsystem {
+                        namespaces: Vec::new(),
+                        removing: None,
+                    });
+                    Ok(())
+                }
+                Step::RemoveSubsystem(index) => {
+                    self.remove_subsystem(index, &mut debt, cx);
+                    Ok(())
+                }
+                Step::AddNamespace(subsystem, namespace) => {
+                    self.add_namespace(subsystem, namespace, cx)
+                }
+                Step::Pause(subsystem, nsid) => {
+                    self.pause(subsystem, nsid, &mut debt);
+                    Ok(())
+                }
+                Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
+            };
+            if let (Err(error), Some(debt)) = (result, &mut debt) {
+                debt.fail(error);
+            }
+        }
+    }
+
+    fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
+        let slot = self
+            .core
+            .subsystems
+            .get_mut(index as usize)
+            .and_then(Option::as_mut);
+        let Some(subsystem) = slot else { return };
+        subsystem.removing = debt.take();
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.subsystem == index {
+                connection.drain(&mut self.core, cx);
+            }
+        }
+        self.finish_removal(index);
+    }
+
+    fn add_namespace(
+        &mut self,
+        subsystem: u32,
+        shared: Arc<Namespace>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), String> {
+        let nsid = shared.nsid();
+        assert!(
+            (1..=NAMESPACES_MAX).contains(&nsid),
+            "the target checked the identifier"
+        );
+        let transfer = self.core.limits.transfer_bytes;
+        let opened = CoreNamespace::open(shared, cx.driver)
+            .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
+        if opened.device_transfer_bytes < transfer {
+            let most = opened.device_transfer_bytes;
+            self.core.closing_channels.push(opened.channel);
+            return Err(format!(
+                "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
+                 {transfer}; lower transfer_bytes"
+            ));
+        }
+        let slot = self
+            .core
+            .subsystems
+            .get_mut(subsystem as usize)
+            .and_then(Option::as_mut);
+        let Some(slot) = slot else {
+            return Err("the subsystem is gone".to_owned());
+        };
+        let len = slot.namespaces.len().max(nsid as usize);
+        slot.namespaces.resize_with(len, || None);
+        slot.namespaces[nsid as usize - 1] = Some(opened);
+        Ok(())
+    }
+
+    fn pause(&mut self, subsystem: u32, nsid: u32, debt: &mut Option<Pausing>) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        namespace.gate = match debt.take() {
+            Some(debt) if namespace.in_flight > 0 => Gate::Pausing { _debt: debt },
+            _ => Gate::Paused,
+        };
+    }
+
+    fn resume(
+        &mut self,
+        subsystem: u32,
+        nsid: u32,
+        after: AfterPause,
+        cx: &mut Context<'_>,
+    ) -> Result<(), String> {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return Ok(());
+        };
+        namespace.gate = Gate::Open;
+        let waiting = std::mem::take(&mut namespace.waiting);
+        let mut result = Ok(());
+        match after {
+            AfterPause::Keep => {}
+            AfterPause::Reopen => {
+                result = self.reopen(subsystem, nsid, cx);
+            }
+            AfterPause::Remove => {
+                let slot = self.core.subsystems[subsystem as usize].as_mut();
+                let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
+                if let Some(mut removed) = removed {
+                    removed.channel.close(cx);
+                    self.core.closing_channels.push(removed.channel);
+                }
+            }
+        }
+        self.core.released.extend(waiting);
+        result
+    }
+
+    fn reopen(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) -> Result<(), String> {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return Ok(());
+        };
+        let mut old = namespace
+            .reopen(cx.driver)
+            .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
+        old.close(cx);
+        self.core.closing_channels.push(old);
+        Ok(())
+    }
+}

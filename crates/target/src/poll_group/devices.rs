@@ -1,0 +1,142 @@
+//! How a core moves its devices along, and what they complete.
+
+use crate::io;
+use crate::namespace::CoreNamespace;
+use crate::poll_group::PollGroup;
+use crate::request::Ticket;
+use crate::tcp::connection::State;
+use block::{Completion as BlockCompletion, Submit};
+use reactor::{Completion, Context};
+use std::collections::VecDeque;
+
+impl PollGroup {
+    /// Gives a device's completion to the command that waits for it.
+    pub(super) fn complete(&mut self, completion: BlockCompletion, cx: &mut Context<'_>) {
+        let ticket = Ticket::from_tag(completion.tag);
+        let Some(connection) = self.connections.get_mut(ticket.connection) else {
+            return;
+        };
+        let BlockCompletion { result, data, .. } = completion;
+        io::completed(connection, ticket.slot, result, data, &mut self.core, cx);
+        if connection.state == State::Closed {
+            self.reclaim(ticket.connection);
+        }
+    }
+
+    /// An operation of a device's channel completed.
+    pub(super) fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let room = completion.key.room;
+        let index = usize::from(room.0);
+        if let Some(&Some((subsystem, nsid))) = self.rooms.get(index)
+            && let Some(namespace) = self.core.namespace(subsystem, nsid)
+            && namespace.channel.owns(room)
+        {
+            namespace.channel.complete(completion, cx);
+            return;
+        }
+        let mut found = None;
+        for (subsystem, slot) in (0u32..).zip(&self.core.subsystems) {
+            for namespace in slot.iter().flat_map(|s| s.namespaces.iter().flatten()) {
+                if namespace.channel.owns(room) {
+                    found = Some((subsystem, namespace.shared.nsid()));
+                }
+            }
+        }
+        if let Some((subsystem, nsid)) = found {
+            self.rooms.resize(self.rooms.len().max(index + 1), None);
+            self.rooms[index] = Some((subsystem, nsid));
+            if let Some(namespace) = self.core.namespace(subsystem, nsid) {
+                namespace.channel.complete(completion, cx);
+            }
+            return;
+        }
+        let mut closing = self.core.closing_channels.iter_mut();
+        if let Some(channel) = closing.find(|channel| channel.owns(room)) {
+            channel.complete(completion, cx);
+        }
+    }
+
+    /// Moves every device along: what is done, what had no room, what is due.
+    pub(super) fn run_devices(&mut self, cx: &mut Context<'_>) {
+        let subsystems = u32::try_from(self.core.subsystems.len()).expect("a bounded number");
+        for subsystem in 0..subsystems {
+            let Some(slot) = self.core.subsystems[subsystem as usize].as_ref() else {
+                continue;
+            };
+            let count = u32::try_from(slot.namespaces.len()).expect("a bounded number");
+            for nsid in 1..=count {
+                self.run_device(subsystem, nsid, cx);
+            }
+        }
+        while let Some(completion) = self.done.pop_front() {
+            self.complete(completion, cx);
+        }
+    }
+
+    fn run_device(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        if namespace.direct.is_some() && namespace.in_channel == 0 && namespace.busy.is_empty() {
+            return;
+        }
+        namespace.channel.tick(cx);
+        let mut finished = 0;
+        loop {
+            let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+                return;
+            };
+            let Some(completion) = namespace.channel.reap() else {
+                break;
+            };
+            namespace.in_channel -= 1;
+            finished += 1;
+            self.complete(completion, cx);
+        }
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        if finished > 0 || namespace.in_channel == 0 {
+            resubmit(namespace, &mut self.done, cx);
+        }
+    }
+
+    /// Lets every device begin what was gathered for it this turn.
+    pub(super) fn run_kicks(&mut self, cx: &mut Context<'_>) {
+        for namespace in self.core.namespaces_mut() {
+            if std::mem::take(&mut namespace.gathered) {
+                namespace.channel.kick(cx);
+            }
+        }
+    }
+
+    /// Lets go of channels of which nothing is left in the driver.
+    pub(super) fn run_closing(&mut self, cx: &mut Context<'_>) {
+        self.core.closing_channels.retain_mut(|channel| {
+            channel.tick(cx);
+            while channel.reap().is_some() {}
+            !channel.closed()
+        });
+    }
+}
+
+/// Submits again what the device had no room for, until it has none again.
+fn resubmit(
+    namespace: &mut CoreNamespace,
+    done: &mut VecDeque<BlockCompletion>,
+    cx: &mut Context<'_>,
+) {
+    while let Some(request) = namespace.busy.pop_front() {
+        match namespace.channel.submit(request, cx) {
+            Submit::Done(completion) => done.push_back(completion),
+            Submit::Queued => {
+                namespace.in_channel += 1;
+                namespace.gathered = true;
+            }
+            Submit::Busy(request) => {
+                namespace.busy.push_front(request);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A target on the cores of this machine: a thread, a driver and a poll group on each.
+//!
+//! What depends on the kernel's driver is in this file alone: a simulator runs
+//! [`PollGroup`]s on its own.
+
+use crate::limits::Limits;
+use crate::poll_group::{Message, PollGroup};
+use crate::target::{Target, TargetError};
+use base::units::CoreId;
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+
+/// How a target runs on this machine.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// The cores to use, one thread on each, as many as the target was made for. The first one
+    /// accepts connections for all.
+    pub cores: Vec<CoreId>,
+    /// Whether each thread stays on its core.
+    pub pin: bool,
+    /// Whether an idle core polls.
+    pub poll: PollPolicy,
+    /// How connections are set up.
+    pub socket: SocketOptions,
+    /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
+    /// sizes that suit the limits.
+    pub buffers: Vec<BufferClass>,
+}
+
+impl Default for TargetOptions {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from((
+                [127, 0, 0, 1],
+                wire::tcp::limits::IO_PORT,
+            ))],
+            cores: vec![CoreId(0)],
+            pin: true,
+            poll: PollPolicy::Auto,
+            socket: SocketOptions::default(),
+            buffers: Vec::new(),
+        }
+    }
+}
+
+/// A target on the cores of this machine.
+#[derive(Debug)]
+pub struct RunningTarget {
+    /// The target.
+    pub handle: Arc<Target>,
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// What a core's thread says once it is set up.
+type Ready = Result<(MailboxSender<Message>, Vec<SocketAddr>), TargetError>;
+
+impl RunningTarget {
+    /// Starts a target on this machine. It accepts connections when this returns.
+    ///
+    /// # Errors
+    /// [`TargetError::Listen`], [`TargetError::Core`], or a device that cannot be opened.
+    pub fn start(target: Arc<Target>, options: &TargetOptions) -> Result<Self, TargetError> {
+        if options.cores.len() != target.cores {
+            let (asked, made) = (options.cores.len(), target.cores);
+            let reason = format!("the target was made for {made} cores, and {asked} are named");
+            return Err(TargetError::Invalid(reason));
+        }
+        let largest = target.limits().transfer_bytes.max(ADMIN_IN_CAPSULE_BYTES) as usize;
+        if options
+            .buffers
+            .last()
+            .is_some_and(|class| class.bytes < largest)
+        {
+            let reason = format!("the largest buffers must have at least {largest} bytes");
+            return Err(TargetError::Invalid(reason));
+        }
+        let mut running = Self {
+            handle: target,
+            addresses: Vec::new(),
+            threads: Vec::new(),
+        };
+        let mut senders = Vec::new();
+        for (index, &core) in options.cores.iter().enumerate() {
+            let (ready, told) = mpsc::channel();
+            let (target, options) = (Arc::clone(&running.handle), options.clone());
+            let work = move || run_core(&target, &options, index, core, &ready);
+            let spawned = std::thread::Builder::new()
+                .name(format!("target-{core}"))
+                .spawn(work);
+            let broken = |reason: String| TargetError::Core { core, reason };
+            let thread = spawned.map_err(|error| broken(error.to_string()));
+            let outcome = thread.and_then(|thread| {
+                running.threads.push(thread);
+                let gone = |_| broken("its thread ended before it was set up".to_owned());
+                told.recv().map_err(gone)?
+            });
+            match outcome {
+                Ok((sender, addresses)) => {
+                    senders.push(sender);
+                    running.addresses.extend(addresses);
+                }
+                Err(error) => {
+                    *running.handle.shared.cores() = senders;
+                    running.stop_quietly();
+                    return Err(error);
+                }
+            }
+        }
+        running.handle.shared.configuration().listeners = running.addresses.clone();
+        let change = running.handle.attach(senders);
+        let timeout = running.handle.shared.limits.change_timeout.into();
+        if let Err(error) = change.ack.wait(timeout) {
+            running.stop_quietly();
+            return Err(error.into());
+        }
+        Ok(running)
+    }
+
+    fn stop_quietly(mut self) {
+        self.handle.shutdown();
+        for thread in self.threads.drain(..) {
+            // The caller gets the error that came first.
+            drop(thread.join());
+        }
+    }
+
+    /// Shuts the target down and waits for its cores.
+    ///
+    /// # Errors
+    /// The error that broke a core's driver.
+    pub fn stop(self) -> io::Result<()> {
+        self.handle.shutdown();
+        self.join()
+    }
+
+    /// Waits for the cores, which end after [`Target::shutdown`].
+    ///
+    /// # Errors
+    /// The error that broke a core's driver.
+    pub fn join(mut self) -> io::Result<()> {
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a core panicked")));
+            result = result.and(ended);
+        }
+        result
+    }
+}
+
+/// A core's thread.
+fn run_core(
+    target: &Target,
+    options: &TargetOptions,
+    index: usize,
+    core: CoreId,
+    ready: &mpsc::Sender<Ready>,
+) -> io::Result<()> {
+    match set_up(target, options, index, core) {
+        Ok((mut core, addresses)) => {
+            let told = ready.send(Ok((core.sender(), addresses)));
+            if told.is_err() {
+                return Ok(());
+            }
+            core.run()
+        }
+        Err(error) => {
+            // Whoever waits for the outcome reports it.
+            drop(ready.send(Err(error)));
+            Ok(())
+        }
+    }
+}
+
+fn set_up(
+    target: &Target,
+    options: &TargetOptions,
+    index: usize,
+    core: CoreId,
+) -> Result<(Core<UringDriver, PollGroup>, Vec<SocketAddr>), TargetError> {
+    if options.pin {
+        pin(core);
+    }
+    let limits = target.limits();
+    let driver = DriverOptions {
+        buffers: if options.buffers.is_empty() {
+            buffer_classes(limits)
+        } else {
+            options.buffers.clone()
+        },
+        sockets: limits.connections,
+        ..DriverOptions::default()
+    };
+    let mut driver = UringDriver::new(&driver).map_err(|error| TargetError::Core {
+        core,
+        reason: error.to_string(),
+    })?;
+    let room = driver.room();
+    let mut service = target.poll_group(index, room);
+    let mut addresses = Vec::new();
+    if index == 0 {
+        for &address in &options.listen {
+            let (listener, bound) =
+                driver
+                    .listen(address, &options.socket)
+                    .map_err(|source| TargetError::Listen {
+                        address,
+                        remedy: remedy(&source),
+                        source,
+                    })?;
+            service.add_listener(listener);
+            addresses.push(bound);
+        }
+    }
+    Ok((Core::new(driver, service, options.poll), addresses))
+}
+
+/// What to do about an address that cannot be listened on.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there: stop it, or choose another port (0 takes a free one)"
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address: see `ip addr`",
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
+        }
+        _ => "choose another address",
+    }
+}
+
+/// Payload buffers of a core: single blocks and in-capsule data for many commands, whole
+/// transfers for some. Address space only; pages are taken when a buffer is first used.
+fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
+    let largest = limits.transfer_bytes as usize;
+    let wanted = [(4096, 4096), (16 * 1024, 2048), (128 * 1024, 512)];
+    let smaller = wanted.into_iter().filter(|&(bytes, _)| bytes < largest);
+    let classes = smaller.map(|(bytes, count)| BufferClass { bytes, count });
+    // Admin data takes up to 8 KiB, whatever transfers take.
+    let last = BufferClass {
+        bytes: largest.max(8192),
+        count: 256,
+    };
+    classes.chain([last]).collect()
+}
+
+/// Keeps the calling thread on one core; where that is not allowed, it runs anywhere.
+fn pin(core: CoreId) {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    let index = core.0 as usize;
+    if index < CpuSet::MAX_CPU {
+        set.set(index);
+    }
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(%core, %error, "cannot pin a thread to its core; it runs on any");
+    }
+}

@@ -1,0 +1,132 @@
+//! A core that is warm allocates nothing for a read or a write, whichever way its data travels.
+#![allow(unsafe_code)] // A global allocator is an unsafe trait.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    clippy::too_many_lines,
+    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
+)]
+
+mod common;
+
+use base::units::MIB;
+use block::device::Ram;
+use block::{Capabilities, Channel, Device, DeviceError, Geometry};
+use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern};
+use reactor::Driver;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use switchyard_target::{Limits, SubsystemOptions, Target};
+use wire::nvme::{IoOpcode, SglDescriptor};
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNTED.try_with(Cell::get).unwrap_or(false) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller keeps the contract of `alloc`, which is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above; the memory came from the system's allocator.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// RAM that marks the thread that opens it, which is the target's.
+#[derive(Debug)]
+struct Marking(Ram);
+
+impl Device for Marking {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        COUNTED.set(true);
+        self.0.open(driver)
+    }
+}
+
+/// 64 commands at a time: reads, in-capsule writes, and a write by R2T.
+fn round(client: &mut Client, data: &[u8]) {
+    let mut bytes = Vec::new();
+    for cid in 0..64u16 {
+        let (opcode, payload) = if cid % 2 == 0 {
+            (IoOpcode::READ, &[][..])
+        } else {
+            (IoOpcode::WRITE, data)
+        };
+        let mut command = io(opcode, u64::from(cid), 1);
+        command.set_cid(cid);
+        command.set_sgl(if cid % 2 == 0 {
+            SglDescriptor::transport(BLOCK as u32)
+        } else {
+            SglDescriptor::in_capsule(0, BLOCK as u32)
+        });
+        bytes.extend(client.capsule_bytes(&command, payload));
+    }
+    client.send(&bytes);
+    for _ in 0..64 {
+        client.receive();
+    }
+    let big = pattern(1, 64 * BLOCK);
+    assert!(client.write_by_r2t(100, &big).status.is_success());
+}
+
+#[test]
+fn a_warm_core_does_not_allocate() {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
+    let marking: Arc<dyn Device> = Arc::new(Marking(ram));
+    target
+        .add_namespace(NQN, namespace(1, marking))
+        .expect("a new namespace");
+    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let bed = Bed {
+        target: common::run(target, 1),
+        ram,
+    };
+    let data = pattern(7, BLOCK);
+    for data_digest in [false, true] {
+        let (_admin, mut client) = bed.host_with(Dialect {
+            data_digest,
+            ..Dialect::default()
+        });
+        for _ in 0..200 {
+            round(&mut client, &data);
+        }
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        assert!(before > 0, "the target's thread is counted");
+        for _ in 0..200 {
+            round(&mut client, &data);
+        }
+        let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(
+            allocated, 0,
+            "in 13,000 commands, data digest: {data_digest}"
+        );
+    }
+}

@@ -1,0 +1,249 @@
+//! Devices that take their time and have little room, and buffers that run out: everything waits
+//! for its turn, and nothing is lost.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    clippy::too_many_lines,
+    reason = "sizes in tests are small, the whole file is a test, and a story is told in one go"
+)]
+
+mod common;
+
+use base::Time;
+use base::units::{CoreId, KIB, MIB};
+use block::device::Ram;
+use block::{
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit,
+};
+use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern};
+use reactor::{BufferClass, Context, Driver};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target, TargetOptions};
+use wire::nvme::{IoOpcode, SglDescriptor, Status};
+
+/// RAM with room for two requests, each of which takes some turns of the core; a request for the
+/// last block fails.
+#[derive(Debug)]
+struct Slow(Ram);
+
+#[derive(Debug)]
+struct SlowChannel {
+    ram: Box<dyn Channel>,
+    last_block: u64,
+    pending: VecDeque<(Request, u32)>,
+    done: VecDeque<Completion>,
+}
+
+impl Device for Slow {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            volatile_cache: true,
+            ..self.0.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(SlowChannel {
+            ram: self.0.open(driver)?,
+            last_block: self.geometry().blocks - 1,
+            pending: VecDeque::new(),
+            done: VecDeque::new(),
+        }))
+    }
+}
+
+impl Channel for SlowChannel {
+    fn submit(&mut self, request: Request, _cx: &mut Context<'_>) -> Submit {
+        if self.pending.len() == 2 {
+            return Submit::Busy(request);
+        }
+        self.pending.push_back((request, 3));
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        for (_, turns) in &mut self.pending {
+            *turns = turns.saturating_sub(1);
+        }
+        while self.pending.front().is_some_and(|(_, turns)| *turns == 0) {
+            let Some((request, _)) = self.pending.pop_front() else {
+                return;
+            };
+            if request.lba.0 == self.last_block {
+                let Request { tag, data, .. } = request;
+                self.done.push_back(Completion {
+                    tag,
+                    result: Err(BlockError::ReadFailure),
+                    data,
+                });
+            } else if let Submit::Done(completion) = self.ram.submit(request, cx) {
+                self.done.push_back(completion);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        if self.pending.is_empty() {
+            Time::NEVER
+        } else {
+            Time::ZERO
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+fn bed() -> Bed {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
+    target
+        .add_namespace(NQN, namespace(1, Arc::new(Slow(ram))))
+        .expect("a new namespace");
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: vec![CoreId(0)],
+        pin: false,
+        buffers: vec![
+            BufferClass {
+                bytes: 16 * KIB,
+                count: 3,
+            },
+            BufferClass {
+                bytes: MIB,
+                count: 1,
+            },
+        ],
+        ..TargetOptions::default()
+    };
+    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let target = RunningTarget::start(target, &options).expect("a target on loopback");
+    Bed { target, ram }
+}
+
+/// Many commands at a time, written in one piece; answers may come in any order.
+fn pipeline(client: &mut Client, data: &[u8]) {
+    let count = (data.len() / BLOCK) as u16;
+    let mut bytes = Vec::new();
+    for cid in 0..count {
+        let mut command = io(IoOpcode::WRITE, u64::from(cid), 1);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+        let at = usize::from(cid) * BLOCK;
+        bytes.extend(client.capsule_bytes(&command, &data[at..at + BLOCK]));
+    }
+    client.send(&bytes);
+    let mut seen: Vec<u16> = (0..count)
+        .map(|_| {
+            let completion = client.completion();
+            assert!(completion.status.is_success(), "{}", completion.status);
+            completion.cid
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn commands_wait_for_buffers_and_for_the_device() {
+    let bed = bed();
+    for data_digest in [false, true] {
+        let dialect = Dialect {
+            data_digest,
+            ..Dialect::default()
+        };
+        let (mut admin, mut client) = bed.host_with(dialect);
+        let data = pattern(u64::from(data_digest), 100 * BLOCK);
+        pipeline(&mut client, &data);
+        let (completion, read) = client.read(0, 100);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        assert!(read == data);
+        // Several big writes at a time, of which one has a buffer.
+        let bigs: Vec<_> = (0..4u16)
+            .map(|i| pattern(u64::from(i), 64 * BLOCK))
+            .collect();
+        for i in 0..4u16 {
+            let mut command = io(IoOpcode::WRITE, 1000 + u64::from(i) * 64, 64);
+            command.set_cid(i);
+            command.set_sgl(SglDescriptor::transport(64 * BLOCK as u32));
+            client.capsule(&command, &[]);
+        }
+        for i in 0..4u16 {
+            let r2t = client.r2t();
+            assert_eq!(r2t.command_id, i, "in the order in which they came");
+            // The admin queue is alive meanwhile.
+            assert_ne!(admin.property(wire::fabrics::Property::CAP), 0);
+            client.answer_r2t(&r2t, &bigs[usize::from(i)]);
+            assert!(client.completion().status.is_success());
+        }
+        for (i, big) in bigs.iter().enumerate() {
+            assert!(client.read(1000 + i as u64 * 64, 64).1 == *big);
+        }
+        let mut flush = wire::nvme::Command::new(IoOpcode::FLUSH.0, 0);
+        flush.set_nsid(u32::MAX);
+        assert!(client.execute(flush, &[]).status.is_success());
+        let (completion, _) = client.read(4095, 1);
+        assert!(
+            completion.status.is(Status::UNRECOVERED_READ_ERROR),
+            "{}",
+            completion.status
+        );
+    }
+}
+
+#[test]
+fn a_host_that_vanishes_leaves_nothing_behind() {
+    let bed = bed();
+    for _ in 0..5 {
+        let (admin, mut client) = bed.host();
+        for cid in 0..50 {
+            let mut command = io(IoOpcode::WRITE, u64::from(cid), 1);
+            command.set_cid(cid);
+            command.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+            client.capsule(&command, &pattern(0, BLOCK));
+        }
+        drop((admin, client));
+    }
+    common::eventually("every connection is gone", || {
+        let snapshot = bed.handle().snapshot();
+        snapshot.controllers.is_empty() && snapshot.cores[0].connections == 0
+    });
+    // All buffers came back: the largest can be had.
+    let (_admin, mut client) = bed.host();
+    assert!(client.read(0, 256).0.status.is_success());
+    bed.target.stop().expect("an orderly end");
+}
+
+#[test]
+fn a_host_that_does_not_read_holds_nobody_up() {
+    let bed = Bed::new();
+    let (_admin, mut deaf) = bed.host();
+    // 32 MiB of answers, which no socket buffer takes.
+    for cid in 0..32u16 {
+        let mut command = io(IoOpcode::READ, 0, 256);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(256 * BLOCK as u32));
+        deaf.capsule(&command, &[]);
+    }
+    let (_admin, mut client) = bed.host();
+    for slba in 0..100 {
+        assert!(client.read(slba, 1).0.status.is_success());
+    }
+    for cid in 0..32u16 {
+        assert_eq!(deaf.fetched(cid).1.len(), 256 * BLOCK);
+    }
+}
