@@ -5,6 +5,7 @@
 //! run, and what a packet [`capture`] says. The tests own the scenarios. Nothing else in the
 //! workspace depends on it. A test must never be skipped silently: see [`require_programs`].
 
+pub mod capture;
 pub mod debian;
 pub mod guest;
 pub mod image;

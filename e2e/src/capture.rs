@@ -1,0 +1,320 @@
+//! A packet capture on loopback, and what Wireshark's NVMe/TCP dissector says of it.
+//!
+//! Owns the capturing process and its file. The dissector is other people's reading of the
+//! specification, which is its worth: nothing here decodes a PDU by itself.
+
+use crate::limits::{CAPTURE_LINGER, CAPTURE_READY_DEADLINE, END_DEADLINE};
+use crate::output_of;
+use crate::process::Process;
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Programs that capturing and dissecting need.
+pub const PROGRAMS: [&str; 2] = ["dumpcap", "tshark"];
+
+/// A running capture of one TCP port.
+#[derive(Debug)]
+pub struct Capture {
+    process: Process,
+    file: CaptureFile,
+    port: u16,
+}
+
+impl Capture {
+    /// Starts to capture a port of the loopback interface, and waits until it does.
+    ///
+    /// # Errors
+    /// When this user may not capture, or the capture does not start in time.
+    pub fn start(port: u16) -> Result<Self> {
+        let file = CaptureFile::new();
+        let mut command = Command::new("dumpcap");
+        // 64 MiB between the kernel and the file: the workload must not outrun the disk.
+        command.args([
+            "-q",
+            "-i",
+            "lo",
+            "-s",
+            "0",
+            "-B",
+            "64",
+            "-f",
+            &format!("tcp port {port}"),
+        ]);
+        command.arg("-w").arg(&file.path);
+        let mut process = Process::start(&mut command)?;
+        process.wait_for(
+            "the start of the capture",
+            CAPTURE_READY_DEADLINE,
+            |_, stderr| stderr.contains("File: ").then_some(()),
+        )?;
+        Ok(Self {
+            process,
+            file,
+            port,
+        })
+    }
+
+    /// Ends the capture and has it dissected.
+    ///
+    /// # Errors
+    /// When packets were lost to the capture, or tshark fails.
+    pub fn finish(mut self) -> Result<Dissection> {
+        std::thread::sleep(CAPTURE_LINGER);
+        self.process.signal(Signal::INT)?;
+        let status = self.process.wait(END_DEADLINE)?;
+        let said = self.process.stderr();
+        ensure!(status.success(), "dumpcap ended with {status}: {said}");
+        let lost = lost_packets(&said).with_context(|| format!("no statistics in: {said}"))?;
+        ensure!(lost == 0, "{lost} packets were lost to the capture: {said}");
+
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(&self.file.path);
+        tshark.args(["-d", &format!("tcp.port=={},nvme-tcp", self.port)]);
+        tshark.args([
+            "-o",
+            "nvme-tcp.check_hdgst:TRUE",
+            "-o",
+            "nvme-tcp.check_ddgst:TRUE",
+        ]);
+        // Two processors capture side by side, and may write in another order than was sent.
+        tshark.args(["-o", "tcp.reassemble_out_of_order:TRUE"]);
+        tshark.args(["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=|"]);
+        for field in FIELDS {
+            tshark.args(["-e", field]);
+        }
+        let text = String::from_utf8(output_of(&mut tshark)?).context("tshark speaks UTF-8")?;
+        Dissection::parse(&text)
+    }
+}
+
+/// A file for the packets. In the folder for temporary files, because `dumpcap` gives up root's
+/// power to write to other users' folders. Removed when dropped.
+#[derive(Debug)]
+struct CaptureFile {
+    path: PathBuf,
+}
+
+impl CaptureFile {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("switchyard-e2e-{}-{count}.pcapng", std::process::id());
+        Self {
+            path: std::env::temp_dir().join(name),
+        }
+    }
+}
+
+impl Drop for CaptureFile {
+    fn drop(&mut self) {
+        // It does not exist when the capture did not start.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Packets that the kernel or `dumpcap` dropped, from its last words:
+/// `Packets received/dropped on interface 'Loopback: lo': 20/0 (pcap:0/…`.
+fn lost_packets(said: &str) -> Option<u64> {
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("Packets received/dropped"))?;
+    let (_, counts) = line.rsplit_once("': ")?;
+    counts
+        .split_whitespace()
+        .next()?
+        .split_once('/')?
+        .1
+        .parse()
+        .ok()
+}
+
+/// What is asked of every packet, in the order of a line's columns.
+const FIELDS: [&str; 7] = [
+    "frame.number",
+    "nvme-tcp.type",
+    "nvme-tcp.hdgst.status",
+    "nvme-tcp.ddgst.status",
+    "_ws.malformed",
+    "_ws.expert.severity",
+    "_ws.expert.message",
+];
+
+/// The severity from which on an expert's remark counts: a warning.
+const SEVERITY_WARNING: u32 = 0x0060_0000;
+
+/// What warnings about TCP's flow say, which tell nothing about PDUs: a full window, an order of
+/// packets that the capture changed, a connection closed while data was under way.
+const FLOW_REMARKS: [&str; 6] = [
+    "indow",
+    "out-of-order",
+    "retransmission",
+    "D-SACK",
+    "Duplicate ACK",
+    "Connection ",
+];
+
+/// PDU types, as Wireshark and the specification number them. `[NVMe-TCP 1.0 §3.6.1]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PduType {
+    /// Initialise connection, the host's half.
+    IcReq = 0,
+    /// Initialise connection, the controller's half.
+    IcResp = 1,
+    /// The host gives up on the connection.
+    H2cTermReq = 2,
+    /// The controller gives up on the connection.
+    C2hTermReq = 3,
+    /// A command.
+    CapsuleCmd = 4,
+    /// A completion.
+    CapsuleResp = 5,
+    /// Data to the controller.
+    H2cData = 6,
+    /// Data to the host.
+    C2hData = 7,
+    /// The controller asks for data.
+    R2t = 9,
+}
+
+impl PduType {
+    const ALL: [Self; 9] = [
+        Self::IcReq,
+        Self::IcResp,
+        Self::H2cTermReq,
+        Self::C2hTermReq,
+        Self::CapsuleCmd,
+        Self::CapsuleResp,
+        Self::H2cData,
+        Self::C2hData,
+        Self::R2t,
+    ];
+
+    fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|pdu| *pdu as u32 == number)
+    }
+}
+
+/// How many digests were found right and wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DigestCount {
+    /// Right.
+    pub good: u64,
+    /// Wrong, or not where it has to be.
+    pub bad: u64,
+}
+
+/// What the dissector says of a capture.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Dissection {
+    /// PDUs by type.
+    pub pdus: BTreeMap<PduType, u64>,
+    /// Header digests.
+    pub header_digests: DigestCount,
+    /// Data digests.
+    pub data_digests: DigestCount,
+    /// Everything it complains about, each with its frame's number.
+    pub complaints: Vec<String>,
+}
+
+impl Dissection {
+    fn parse(text: &str) -> Result<Self> {
+        let mut dissection = Self::default();
+        for line in text.lines() {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let Ok([frame, types, header, data, malformed, severities, messages]) =
+                <[&str; FIELDS.len()]>::try_from(columns)
+            else {
+                bail!(
+                    "tshark wrote a line without {} columns: {line:?}",
+                    FIELDS.len()
+                );
+            };
+            for number in values(types) {
+                let pdu = number.parse().ok().and_then(PduType::from_number);
+                match pdu {
+                    Some(pdu) => *dissection.pdus.entry(pdu).or_default() += 1,
+                    None => dissection
+                        .complaints
+                        .push(format!("frame {frame}: PDU type {number}")),
+                }
+            }
+            count_digests(&mut dissection.header_digests, header);
+            count_digests(&mut dissection.data_digests, data);
+            if !malformed.is_empty() {
+                dissection
+                    .complaints
+                    .push(format!("frame {frame}: malformed: {malformed}"));
+            }
+            let severe = values(severities)
+                .filter_map(|severity| severity.parse::<u32>().ok())
+                .any(|severity| severity >= SEVERITY_WARNING);
+            let about_flow = |message| FLOW_REMARKS.iter().any(|part| str::contains(message, part));
+            if severe && !values(messages).all(about_flow) {
+                dissection
+                    .complaints
+                    .push(format!("frame {frame}: {messages}"));
+            }
+        }
+        Ok(dissection)
+    }
+
+    /// How many PDUs of a type there were.
+    pub fn count(&self, pdu: PduType) -> u64 {
+        self.pdus.get(&pdu).copied().unwrap_or(0)
+    }
+}
+
+fn values(column: &str) -> impl Iterator<Item = &str> {
+    column.split('|').filter(|value| !value.is_empty())
+}
+
+fn count_digests(count: &mut DigestCount, statuses: &str) {
+    for status in values(statuses) {
+        match status {
+            "1" => count.good += 1,
+            // Not present: the PDU has none, by its flags.
+            "3" => {}
+            _ => count.bad += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_become_counts_and_complaints() {
+        let text = "1\t0\t\t\t\t\t\n\
+                    2\t4|6\t1|1\t1\t\t2097152\tWindow update\n\
+                    3\t7\t0\t2\tNVMe TCP\t8388608\tMalformed Packet\n\
+                    4\t8\t\t\t\t\t\n";
+        let dissection = Dissection::parse(text).unwrap();
+        assert_eq!(dissection.count(PduType::IcReq), 1);
+        assert_eq!(dissection.count(PduType::H2cData), 1);
+        assert_eq!(dissection.count(PduType::R2t), 0);
+        assert_eq!(dissection.header_digests, DigestCount { good: 2, bad: 1 });
+        assert_eq!(dissection.data_digests, DigestCount { good: 1, bad: 1 });
+        assert_eq!(
+            dissection.complaints,
+            [
+                "frame 3: malformed: NVMe TCP",
+                "frame 3: Malformed Packet",
+                "frame 4: PDU type 8"
+            ]
+        );
+        Dissection::parse("1\t2\n").unwrap_err();
+    }
+
+    #[test]
+    fn lost_packets_are_read_from_the_last_words() {
+        let said = "Capturing on 'Loopback: lo'\nPackets captured: 20\nPackets received/dropped \
+                    on interface 'Loopback: lo': 20/3 (pcap:3/dumpcap:0/flushed:0/ps_ifdrop:0)\n";
+        assert_eq!(lost_packets(said), Some(3));
+        assert_eq!(lost_packets("Capturing"), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Wireshark's NVMe/TCP dissector reads a captured run of ours and finds nothing to complain of.
+
+#![cfg(test)]
+
+use anyhow::{Context as _, Result, ensure};
+use switchyard_e2e::capture::{Capture, PROGRAMS, PduType};
+use switchyard_e2e::process::{Digests, Remote, Serve};
+use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
+
+/// Bytes of the transfer by `write` and `read`: several commands, the last one short.
+const TRANSFER_BYTES: usize = (1 << 20) + (64 << 10) + 4096;
+
+#[test]
+fn capture_without_digests() -> Result<()> {
+    dissect(Digests::OFF)
+}
+
+#[test]
+fn capture_with_header_digests() -> Result<()> {
+    dissect(Digests {
+        header: true,
+        data: false,
+    })
+}
+
+#[test]
+fn capture_with_data_digests() -> Result<()> {
+    dissect(Digests {
+        header: false,
+        data: true,
+    })
+}
+
+#[test]
+fn capture_with_both_digests() -> Result<()> {
+    dissect(Digests::ON)
+}
+
+fn dissect(digests: Digests) -> Result<()> {
+    if require_programs(&PROGRAMS)? == Readiness::Skip {
+        return Ok(());
+    }
+    if !rustix::process::geteuid().is_root() {
+        skip("capturing packets needs root")?;
+        return Ok(());
+    }
+    let serve = Serve::start(&["--ram", "64M"])?;
+    let capture = Capture::start(serve.address().port())?;
+    let remote = Remote {
+        address: serve.address(),
+        digests,
+    };
+    transfer(remote)?;
+    // At a fixed rate, so that the capture keeps up on any machine: small ones with data in the
+    // capsule, large ones that need an R2T, several at once.
+    let report = remote.bench(
+        &[
+            "small:rw=randrw,bs=4k,depth=4,rate=200",
+            "large:rw=randrw,bs=128k,depth=4,rate=40",
+        ],
+        2,
+    )?;
+    ensure!(
+        report.contains("\"apps\""),
+        "bench wrote no report: {report}"
+    );
+    serve.stop()?;
+    let dissection = capture.finish()?;
+
+    ensure!(
+        dissection.complaints.is_empty(),
+        "{} complaints, the first: {:#?}",
+        dissection.complaints.len(),
+        &dissection.complaints[..dissection.complaints.len().min(10)]
+    );
+    for pdu in [
+        PduType::IcReq,
+        PduType::IcResp,
+        PduType::CapsuleCmd,
+        PduType::CapsuleResp,
+        PduType::C2hData,
+        PduType::R2t,
+        PduType::H2cData,
+    ] {
+        ensure!(dissection.count(pdu) > 0, "no {pdu:?} in {dissection:?}");
+    }
+    for pdu in [PduType::H2cTermReq, PduType::C2hTermReq] {
+        ensure!(dissection.count(pdu) == 0, "{pdu:?} in {dissection:?}");
+    }
+    for (asked, found) in [
+        (digests.header, dissection.header_digests),
+        (digests.data, dissection.data_digests),
+    ] {
+        ensure!(found.bad == 0, "wrong digests in {dissection:?}");
+        ensure!(
+            (found.good > 0) == asked,
+            "asked for {digests:?}, found {dissection:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Writes a file to the namespace, reads it back, and compares.
+fn transfer(remote: Remote) -> Result<()> {
+    let name = format!(
+        "dissector-{}{}",
+        u8::from(remote.digests.header),
+        u8::from(remote.digests.data)
+    );
+    let folder = cache_directory(&name)?;
+    let (source, copy) = (folder.join("source"), folder.join("copy"));
+    let mut content = vec![0; TRANSFER_BYTES];
+    base::prng::Prng::from_seed(22).fill(&mut content);
+    std::fs::write(&source, &content)?;
+    remote.write(4096, &source)?;
+    remote.read(4096, TRANSFER_BYTES as u64, &copy)?;
+    let found = std::fs::read(&copy).context("read back what was written")?;
+    ensure!(
+        found == content,
+        "what was read differs from what was written"
+    );
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
