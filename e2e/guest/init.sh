@@ -63,7 +63,8 @@ load_modules() {
 
 start_network() {
 	ip link set lo up
-	interface=$(ls /sys/class/net | grep -v '^lo$' | head -n 1)
+	for interface in /sys/class/net/e*; do :; done
+	interface=${interface##*/}
 	ip link set "$interface" up
 	ip address add 10.0.2.15/24 dev "$interface"
 	ip route add default via 10.0.2.2

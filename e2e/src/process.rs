@@ -18,38 +18,13 @@ use std::time::{Duration, Instant};
 /// The subsystem that `switchyard serve` shares when no configuration names another.
 pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
 
-/// Which digests a connection asks for.
+/// Whether a host asks for digests, of headers and of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digests {
-    /// Header digests.
-    pub header: bool,
-    /// Data digests.
-    pub data: bool,
-}
-
-impl Digests {
-    /// No digest.
-    pub const OFF: Self = Self {
-        header: false,
-        data: false,
-    };
-    /// Both digests.
-    pub const ON: Self = Self {
-        header: true,
-        data: true,
-    };
-
-    /// The arguments that ask a host command of `switchyard` for these digests.
-    pub fn arguments(self) -> Vec<&'static str> {
-        let mut arguments = Vec::new();
-        if self.header {
-            arguments.push("--header-digest");
-        }
-        if self.data {
-            arguments.push("--data-digest");
-        }
-        arguments
-    }
+pub enum Digests {
+    /// Neither.
+    Off,
+    /// Both.
+    On,
 }
 
 /// Where the `switchyard` program lies: `SWITCHYARD_BIN` if it is set, otherwise it is built by
@@ -351,12 +326,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    fn command(self, name: &str) -> Result<Command> {
+    fn command(self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(switchyard_binary()?);
-        command
-            .arg(name)
-            .args(["--target", &self.address.to_string(), "--nqn", DEFAULT_NQN]);
-        command.args(self.digests.arguments());
+        command.args(arguments).args(["--nqn", DEFAULT_NQN]);
+        if self.digests == Digests::On {
+            command.arg("--digests");
+        }
         Ok(command)
     }
 
@@ -365,7 +340,7 @@ impl Remote {
     /// # Errors
     /// When the command fails or does not end.
     pub fn bench(self, apps: &[&str], seconds: u32) -> Result<String> {
-        let mut command = self.command("bench")?;
+        let mut command = self.command(&["bench", "--target", &self.address.to_string()])?;
         for app in apps {
             command.args(["--app", app]);
         }
@@ -385,7 +360,7 @@ impl Remote {
     /// # Errors
     /// When the command fails or does not end.
     pub fn write(self, offset_bytes: u64, content: &Path) -> Result<()> {
-        let mut command = self.command("write")?;
+        let mut command = self.command(&["write", &self.address.to_string()])?;
         command
             .args(["--offset", &offset_bytes.to_string(), "--input"])
             .arg(content);
@@ -398,7 +373,7 @@ impl Remote {
     /// # Errors
     /// When the command fails or does not end.
     pub fn read(self, offset_bytes: u64, length_bytes: u64, into: &Path) -> Result<()> {
-        let mut command = self.command("read")?;
+        let mut command = self.command(&["read", &self.address.to_string()])?;
         command.args(["--offset", &offset_bytes.to_string()]);
         command
             .args(["--length", &length_bytes.to_string(), "--output"])

@@ -40,12 +40,13 @@ fn kernel_initiator_uses_a_file_and_memory() -> Result<()> {
     let path = backing
         .to_str()
         .context("the target directory's path is UTF-8")?;
-    let from_file = Serve::start(&["--file", path])?;
-    let from_memory = Serve::start(&["--ram", &size])?;
+    // Both block sizes, one each.
+    let from_file = Serve::start(&["--file", path, "--block-size", "4096"])?;
+    let from_memory = Serve::start(&["--ram", &size, "--block-size", "512"])?;
     // Memory is filled and checked by our own host: two hosts, one content.
     let ours = Remote {
         address: from_memory.address(),
-        digests: Digests::ON,
+        digests: Digests::On,
     };
     let scratch = folder.join("extent");
     for extent in data.before() {
