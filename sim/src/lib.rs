@@ -10,6 +10,7 @@ mod driver;
 mod host_core;
 mod network;
 pub mod oracle;
+pub mod storage;
 mod world;
 
 pub use client::{Client, Report, Workload};

@@ -91,7 +91,7 @@ pub(crate) struct Slot {
     pub(crate) durable: bool,
     /// DEAC.
     pub(crate) deallocate: bool,
-    /// Payload moves between the socket and the device's own memory.
+    /// A read whose payload is sent from the device's own memory.
     pub(crate) direct: bool,
     /// Counted as in flight in its namespace.
     pub(crate) counted: bool,

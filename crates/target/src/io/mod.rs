@@ -190,39 +190,34 @@ fn with_data(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let digests = connection.output.format.data_digest;
     let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
     if kind == Kind::Write && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let memory = kind == Kind::Write && namespace.direct.is_some() && !digests;
-    let direct = memory && namespace.is_open();
     let inside = arrival(command.data_pointer()?, payload, bytes)?;
     let Some((skip, data)) = inside else {
         let slot = take(connection, kind, command, &run, bytes)?;
         gate(connection, slot, core, cx);
         return Ok(Flow::Continue);
     };
-    let arriving = matches!(payload, Payload::Arriving(_));
-    let direct = direct && arriving;
-    let buffer = if direct {
-        None
-    } else {
-        let Some(buffer) = take_buffer(cx, bytes as usize) else {
-            return Ok(Flow::Stall);
-        };
-        Some(buffer)
+    // Also where the device is memory: a reader must never see half a block of what is arriving
+    // (docs/decisions/0005-whole-blocks.md).
+    let Some(mut buffer) = take_buffer(cx, bytes as usize) else {
+        return Ok(Flow::Stall);
     };
     let slot = take(connection, kind, command, &run, bytes)?;
     let entry = connection.qpair.slot(slot);
-    entry.data = buffer;
-    entry.direct = direct;
-    if arriving {
-        entry.phase = Phase::Arriving;
-        if direct {
-            entry.counted = true;
-            count(connection.subsystem, run.nsid, core);
+    if let Payload::Whole(_, digest_ok) = payload {
+        buffer.copy_in(0, data);
+        entry.received = bytes;
+        entry.damaged = !digest_ok;
+        if !digest_ok {
+            core.stats.data_digest_errors += 1;
         }
+    }
+    entry.data = Some(buffer);
+    if matches!(payload, Payload::Arriving(_)) {
+        entry.phase = Phase::Arriving;
         let sink = Sink::Capsule(slot);
         connection.incoming = Incoming {
             sink,
@@ -232,14 +227,6 @@ fn with_data(
             want: bytes,
         };
         return Ok(Flow::Continue);
-    }
-    if let (Some(buffer), Payload::Whole(_, digest_ok)) = (&mut entry.data, payload) {
-        buffer.copy_in(0, data);
-        entry.received = bytes;
-        entry.damaged = !digest_ok;
-        if !digest_ok {
-            core.stats.data_digest_errors += 1;
-        }
     }
     arrived(connection, slot, core, cx);
     Ok(Flow::Continue)
@@ -320,13 +307,6 @@ pub(crate) fn arrived(
     }
 }
 
-/// A command is in flight from here on.
-fn count(subsystem: u32, nsid: u32, core: &mut CoreState) {
-    if let Some(namespace) = core.namespace(subsystem, nsid) {
-        namespace.in_flight += 1;
-    }
-}
-
 /// Lets a command pass, or lets it wait while its namespace is paused.
 pub(crate) fn gate(
     connection: &mut Connection,
@@ -391,7 +371,7 @@ pub(crate) fn proceed(
         let memory = core
             .namespace(connection.subsystem, nsid)
             .is_some_and(|namespace| namespace.direct.is_some());
-        entry.direct = memory && !digests && matches!(kind, Kind::Read | Kind::Write);
+        entry.direct = memory && !digests && kind == Kind::Read;
         if !entry.direct {
             entry.data = take_buffer(cx, length as usize);
             if entry.data.is_none() {
@@ -442,7 +422,6 @@ pub(crate) fn execute(
         Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
         Kind::Flush => return parts::flush_parts(connection, slot, core, cx),
         Kind::Dataset => return parts::begin_dataset(connection, slot, core, cx),
-        Kind::Write if entry.direct => return finish(connection, slot, Status::SUCCESS, core, cx),
         Kind::Read if entry.direct => {
             let namespace = core.namespace(subsystem, nsid);
             entry.data = namespace.and_then(|namespace| memory(namespace, lba, length));

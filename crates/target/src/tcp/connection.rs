@@ -12,7 +12,6 @@ use crate::request::Phase;
 use crate::tcp::output::Output;
 use crate::tcp::{term, transfer};
 use base::{SlabKey, Time};
-use block::Direct;
 use reactor::{Buffer, Context, IoSlice, Memory, Op, OpKey, Received, SocketId};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -269,10 +268,8 @@ impl Connection {
     /// Payload was received where it belongs.
     fn filled(&mut self, slot: u16, into: IoSlice, filled: usize, core: &mut CoreState) {
         if self.framer.data_remaining().is_some() {
-            match into.bytes() {
-                Some(bytes) => self.framer.advance_external(&bytes[..filled]),
-                None => advance_unseen(&mut self.framer, filled),
-            }
+            let bytes = into.bytes().expect("payload is received into buffers only");
+            self.framer.advance_external(&bytes[..filled]);
         }
         self.incoming.position += u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
         let Some(entry) = self.qpair.get(slot) else {
@@ -333,7 +330,7 @@ impl Connection {
                 digest_ok,
             } => {
                 if transfer::begin_data(self, &pdu, core, cx) {
-                    transfer::deposit(self, data.unwrap_or_default(), core);
+                    transfer::deposit(self, data.unwrap_or_default());
                     transfer::end_data(self, digest_ok, core, cx);
                 }
                 Flow::Continue
@@ -346,7 +343,7 @@ impl Connection {
                 Flow::Continue
             }
             Event::DataChunk(chunk) => {
-                transfer::deposit(self, chunk, core);
+                transfer::deposit(self, chunk);
                 Flow::Continue
             }
             Event::DataEnd { digest_ok } => {
@@ -468,7 +465,7 @@ impl Connection {
         if !ready || self.state >= State::Closing {
             return;
         }
-        let into = self.destination(core);
+        let into = self.destination();
         self.receiving = match &into {
             Some((slot, _)) => Receiving::Into(*slot),
             None => Receiving::Plain,
@@ -485,7 +482,7 @@ impl Connection {
     }
 
     /// Where the payload that is arriving can be received straight to.
-    fn destination(&mut self, core: &mut CoreState) -> Option<(u16, IoSlice)> {
+    fn destination(&mut self) -> Option<(u16, IoSlice)> {
         if self.state >= State::Terminating {
             return None;
         }
@@ -509,16 +506,6 @@ impl Connection {
         }
         let offset = (base + position - skip) as usize;
         let entry = self.qpair.get(slot)?;
-        if entry.direct {
-            let (nsid, lba) = (entry.nsid, entry.lba);
-            let namespace = core.namespace(self.subsystem, nsid)?;
-            let Some(Direct::Linear(region)) = &namespace.direct else {
-                return None;
-            };
-            let start = usize::try_from(lba << namespace.block_shift).ok()?;
-            let memory = Memory::Region(region.clone());
-            return Some((slot, IoSlice::new(memory, start + offset, length)));
-        }
         let Memory::Buffer(buffer) = entry.data.take()?.into_memory() else {
             return None;
         };
@@ -668,17 +655,6 @@ impl Connection {
             tracing::warn!(%peer, reason, suppressed, "closing a connection");
         }
         self.close(core, cx);
-    }
-}
-
-/// Tells the framer about payload that lies in a device's memory. Without a digest it only counts
-/// the bytes, so any will do.
-fn advance_unseen(framer: &mut Framer, mut count: usize) {
-    static ANY: [u8; 4096] = [0; 4096];
-    while count > 0 {
-        let part = count.min(ANY.len());
-        framer.advance_external(&ANY[..part]);
-        count -= part;
     }
 }
 

@@ -10,7 +10,6 @@ use crate::io;
 use crate::request::{Kind, Phase};
 use crate::tcp::connection::{Connection, Flow, Incoming, Owner, Payload, Sink, State};
 use crate::tcp::term;
-use block::Direct;
 use reactor::Context;
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, FabricsType, Status};
@@ -305,7 +304,7 @@ fn data_error(
 
 /// The next bytes of the payload under way.
 #[inline]
-pub(crate) fn deposit(connection: &mut Connection, chunk: &[u8], core: &mut CoreState) {
+pub(crate) fn deposit(connection: &mut Connection, chunk: &[u8]) {
     let Incoming {
         sink,
         position,
@@ -326,19 +325,8 @@ pub(crate) fn deposit(connection: &mut Connection, chunk: &[u8], core: &mut Core
     let wanted = &chunk[from as usize..to as usize];
     let offset = (base + position + from - skip) as usize;
     let entry = connection.qpair.slot(slot);
-    if !entry.direct {
-        if let Some(data) = &mut entry.data {
-            data.copy_in(offset, wanted);
-        }
-        return;
-    }
-    let (nsid, lba) = (entry.nsid, entry.lba);
-    let Some(namespace) = core.namespace(connection.subsystem, nsid) else {
-        return;
-    };
-    if let Some(Direct::Linear(region)) = &namespace.direct {
-        let start = usize::try_from(lba << namespace.block_shift).expect("checked on arrival");
-        region.copy_in(start + offset, wanted);
+    if let Some(data) = &mut entry.data {
+        data.copy_in(offset, wanted);
     }
 }
 

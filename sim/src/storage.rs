@@ -1,0 +1,187 @@
+//! The whole path in one world: a target on some cores, hosts on others, an oracle above each.
+
+use crate::client::{Report, Workload};
+use crate::driver::SimDriver;
+use crate::host_core::HostCore;
+use crate::network::NetworkFaults;
+use crate::world::{Actor, Outcome, World};
+use base::{Nanos, Prng};
+use block::Device;
+use host::{ConnectOptions, HostIdentity};
+use reactor::{Core, Driver, PollPolicy, SocketOptions};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Cores of the target.
+    pub target_cores: usize,
+    /// Hosts, each on a core and with a subsystem of its own.
+    pub hosts: usize,
+    /// I/O queues of each host.
+    pub queues: u16,
+    /// Header and data digests.
+    pub digests: bool,
+    /// What the network does while the work is done.
+    pub faults: NetworkFaults,
+    /// What each host does.
+    pub workload: Workload,
+}
+
+/// The end of a simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// What each host's application saw.
+    pub reports: Vec<Report>,
+    /// Connections that the network cut.
+    pub cuts: u64,
+    /// Bytes that the network carried.
+    pub bytes: u64,
+    /// How long it took, in the world's time.
+    pub took: Nanos,
+}
+
+/// Longest that a simulation may take in its own time: far more than the slowest recovery.
+const TIME_MAX: Nanos = Nanos::from_secs(3_600);
+
+type TargetCore = Core<SimDriver, PollGroup>;
+
+/// Runs a scenario to its end, on RAM devices that `device` makes.
+///
+/// # Panics
+/// If any answer is wrong, if anybody hangs, or if anybody spins: with the seed in the message.
+#[must_use]
+pub fn run(
+    seed: u64,
+    scenario: &Scenario,
+    mut device: impl FnMut(u64) -> Arc<dyn Device>,
+) -> Ending {
+    let world = World::new(seed, scenario.faults);
+    let names: Vec<String> = (0..scenario.hosts)
+        .map(|i| format!("nqn.2026-11.io.switchyard:sim{i}"))
+        .collect();
+    let shared = Target::new(Limits::default(), scenario.target_cores).expect("valid limits");
+    for (i, name) in (0u64..).zip(&names) {
+        configure(&shared, name, device(seed ^ i));
+    }
+    let (mut cores, address) = target_cores(&world, &shared, scenario.target_cores);
+    let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
+    settle(&world, &mut cores, || attached.poll().is_some());
+    let mut hosts: Vec<_> = (0u64..)
+        .zip(&names)
+        .map(|(i, name)| host_core(&world, scenario, address, name, seed.wrapping_mul(31) ^ i))
+        .collect();
+    let reports: Vec<_> = hosts.iter().map(|core| core.service.report()).collect();
+    let wanted = scenario.workload.requests;
+    let begun = world.now();
+    let outcome = {
+        let mut actors: Vec<&mut dyn Actor> = Vec::new();
+        actors.extend(cores.iter_mut().map(|core| core as &mut dyn Actor));
+        actors.extend(hosts.iter_mut().map(|core| core as &mut dyn Actor));
+        let done = || all_answered(&reports, wanted);
+        world.run(&mut actors, begun + TIME_MAX, done)
+    };
+    assert_eq!(
+        outcome,
+        Outcome::Done,
+        "seed {seed}: {reports:?} of {wanted} answered"
+    );
+    let (bytes, cuts) = world.network_totals();
+    let reports = reports.iter().map(|report| *report.borrow()).collect();
+    Ending {
+        reports,
+        cuts,
+        bytes,
+        took: world.now().since(begun),
+    }
+}
+
+fn all_answered(reports: &[Rc<RefCell<Report>>], wanted: u64) -> bool {
+    reports
+        .iter()
+        .all(|report| report.borrow().answered == wanted)
+}
+
+fn target_cores(
+    world: &World,
+    shared: &Arc<Target>,
+    count: usize,
+) -> (Vec<TargetCore>, SocketAddr) {
+    let any = SocketAddr::from(([10, 0, 0, 1], 0));
+    let mut address = any;
+    let mut cores = Vec::new();
+    for index in 0..count {
+        let mut driver = world.driver();
+        let room = driver.room();
+        let mut service = shared.poll_group(index, room);
+        if index == 0 {
+            let bound = driver.listen(any, &SocketOptions::default());
+            let (listener, bound) = bound.expect("a free address");
+            service.add_listener(listener);
+            address = bound;
+        }
+        cores.push(Core::new(driver, service, PollPolicy::Never));
+    }
+    (cores, address)
+}
+
+/// Lets the target's cores work until something is done.
+fn settle(world: &World, cores: &mut [TargetCore], done: impl FnMut() -> bool) {
+    let mut actors: Vec<&mut dyn Actor> = cores
+        .iter_mut()
+        .map(|core| core as &mut dyn Actor)
+        .collect();
+    let until = world.now() + Nanos::from_secs(10);
+    assert_eq!(world.run(&mut actors, until, done), Outcome::Done);
+}
+
+/// Makes a subsystem with one namespace, before there are cores that must be told.
+fn configure(shared: &Target, name: &str, device: Arc<dyn Device>) {
+    shared
+        .add_subsystem(SubsystemOptions::open_to_all(name))
+        .expect("a new subsystem");
+    let mut uuid = [0; 16];
+    Prng::from_seed(u64::from(name.as_bytes()[name.len() - 1])).fill(&mut uuid);
+    let options = NamespaceOptions {
+        nsid: 1,
+        device,
+        uuid,
+        nguid: [0; 16],
+        read_only: false,
+    };
+    shared
+        .add_namespace(name, options)
+        .expect("a new namespace");
+}
+
+fn host_core(
+    world: &World,
+    scenario: &Scenario,
+    address: SocketAddr,
+    name: &str,
+    seed: u64,
+) -> Core<SimDriver, HostCore> {
+    let mut driver = world.driver();
+    let mut id = [0; 16];
+    Prng::from_seed(seed).fill(&mut id);
+    let identity = HostIdentity {
+        nqn: host::parse_nqn(name).expect("a valid name"),
+        id,
+    };
+    let subsystem = host::parse_nqn(name).expect("a valid name");
+    let options = ConnectOptions {
+        queues: scenario.queues,
+        header_digest: scenario.digests,
+        data_digest: scenario.digests,
+        persistent: true,
+        loss_timeout: None,
+        seed,
+        ..ConnectOptions::new(address, subsystem, identity)
+    };
+    let service = HostCore::new(options, scenario.workload, seed, &mut driver);
+    Core::new(driver, service, PollPolicy::Never)
+}
