@@ -1,2 +1,77 @@
-//! Block storage over plain TCP, in user space, on a stock Linux kernel.
-fn main() {}
+//! The one binary: the target, the host for people and scripts, and the load generator.
+//!
+//! What is this: it reads the command line, and hands it to the module of its command. It owns
+//! the process: its logs, its output, its exit code. The libraries below neither print nor log
+//! where they pass an error on.
+
+// A binary has no public interface: what modules share is as visible as it needs to be.
+#![allow(unreachable_pub)]
+
+mod args;
+mod cmd;
+mod devices;
+mod exit;
+mod output;
+mod plane;
+mod view;
+
+use args::{Cli, Command, Common};
+use clap::{CommandFactory as _, FromArgMatches as _};
+use exit::Outcome;
+use output::Output;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let matches = Cli::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    exit::code(start_log(&cli.common).and_then(|()| run(cli, &matches)))
+}
+
+fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
+    let output = Output {
+        json: cli.common.json,
+    };
+    match cli.command {
+        Command::Serve(mut args) => {
+            let matches = matches
+                .subcommand_matches("serve")
+                .expect("the command was found");
+            args.order(matches);
+            cmd::serve::run(&args, output)
+        }
+        Command::Discover(args) => cmd::discover::run(&args, output),
+        Command::Identify(args) => cmd::identify::run(&args, output),
+        Command::Read(args) => cmd::read::run(&args, output),
+        Command::Write(args) => cmd::write::run(&args, output),
+        Command::Bench(args) => match args.command {
+            Some(args::BenchCommand::Limit(limit)) => cmd::bench_limit::run(&limit, output),
+            None => cmd::bench::run(&args.load, output),
+        },
+    }
+}
+
+fn start_log(common: &Common) -> anyhow::Result<()> {
+    let from_env = || {
+        std::env::var("SWITCHYARD_LOG")
+            .ok()
+            .filter(|filter| !filter.is_empty())
+    };
+    let filter = common
+        .log
+        .clone()
+        .or_else(from_env)
+        .unwrap_or_else(|| "warn".to_owned());
+    let parsed = EnvFilter::builder().parse(&filter).map_err(|error| {
+        anyhow::anyhow!(
+            "\"{filter}\" does not say what to log ({error}); write a level such as info, or \
+             MODULE=LEVEL,... (--log, or the environment variable SWITCHYARD_LOG)"
+        )
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! `switchyard bench` and `switchyard bench limit`.
+
+use super::host::HostArgs;
+use super::{Poll, block_size, seconds};
+use bench::load::App;
+use clap::{Args, Subcommand};
+use control::Size;
+use control::model::{BlockSize, DEFAULT_NQN};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Load a target or a local device, and measure it
+///
+/// Each --app is a number of threads that do the same: NAME:KEY=VALUE,... with the keys
+///
+///   rw      read, write, randread, randwrite, rw or randrw; the one that must be given
+///   bs      bytes of a request: a multiple of 512 up to 1m [4k]
+///   depth   requests that each thread keeps in flight [1]
+///   count   threads [1]
+///   cpu     the processor that each thread is pinned to [any]
+///   queues  connections of each thread [1]
+///   rate    requests per second of all threads: an open loop, in which latency counts from the
+///           intended start of a request [a closed loop]
+///   mix     percent of reads of rw and randrw [50]
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(verbatim_doc_comment)]
+#[command(after_long_help = "Examples:
+  switchyard bench --target 127.0.0.1:4420 --app 'a:rw=randread,bs=4k,depth=32,cpu=1'
+  switchyard bench --target 127.0.0.1:4420 --seconds 30 --json \\
+      --app 'web:rw=randread,depth=1,rate=5000' --app 'backup:rw=read,bs=128k,depth=16'
+  switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
+  switchyard bench limit
+
+Exit codes: 0 done, 1 requests failed or data differed, 2 an error. Ctrl-C ends early with what
+was measured until then.")]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub command: Option<BenchCommand>,
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Measure our own target against the raw socket exchange
+    Limit(LimitArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct LoadArgs {
+    /// The NVMe/TCP target: HOST:PORT
+    #[arg(long, value_name = "ADDRESS", required_unless_present = "device")]
+    #[arg(conflicts_with = "device")]
+    pub target: Option<String>,
+    /// The subsystem's name
+    #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
+    pub nqn: String,
+    /// The namespace's identifier
+    #[arg(long, value_name = "NSID", default_value_t = 1)]
+    pub nsid: u32,
+    /// A local device instead of a target: ram:SIZE, null:SIZE or file:PATH
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<LocalDevice>,
+    /// Logical block of the local device: 512 or 4096 bytes
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    pub block_size: BlockSize,
+    /// What to do (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70]
+    #[arg(long = "app", value_name = "APP", required = true)]
+    pub apps: Vec<App>,
+    /// Measure for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Run for so many seconds before
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    pub warmup: Duration,
+    /// Check that what is read is what was written; OVERWRITES THE DEVICE where apps write
+    ///
+    /// Each thread gets a part of the device of its own. Every block that it writes carries
+    /// content that follows from its address and the write's number; reads of such blocks are
+    /// compared, and at the end everything that was written is read back.
+    #[arg(long)]
+    pub verify: bool,
+    /// Write the whole device once before the start; OVERWRITES THE DEVICE
+    ///
+    /// Memory and sparse files that were never written read as zeroes from a single page, which
+    /// is faster than data.
+    #[arg(long)]
+    pub prefill: bool,
+    /// Fixes the order of requests
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// What idle threads do
+    #[arg(long, value_enum, default_value_t)]
+    pub poll: Poll,
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// A device of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalDevice {
+    /// Memory.
+    Ram(Size),
+    /// Nothing.
+    Null(Size),
+    /// A file or block device.
+    File(PathBuf),
+}
+
+impl FromStr for LocalDevice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || "write ram:1G, null:1G or file:PATH".to_owned();
+        let size = |text: &str| text.parse::<Size>().map_err(|error| error.to_string());
+        match text.split_once(':').ok_or_else(form)? {
+            ("ram", rest) => Ok(Self::Ram(size(rest)?)),
+            ("null", rest) => Ok(Self::Null(size(rest)?)),
+            ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err(form()),
+        }
+    }
+}
+
+/// Measure our own target against the raw socket exchange
+///
+/// For each case this starts a target in a process of its own on one core, loads it from another,
+/// and runs in turns with it an exchange of messages of the same sizes over raw sockets, with the
+/// same depth, batching and polling and nothing else. The result is the fraction of that limit.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard bench limit
+  switchyard bench limit --case read_4k_qd128 --runs 9 --seconds 5 --json
+
+Exit codes: 0 every case is within its bound, 1 one is not, 2 an error")]
+pub struct LimitArgs {
+    /// Only this case (repeatable) [default: all]
+    #[arg(long = "case", value_name = "NAME", value_parser = bench_cases())]
+    pub cases: Vec<String>,
+    /// Pairs of runs of each case
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: u16,
+    /// Measure for so many seconds in each run
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub seconds: Duration,
+    /// The processor of the target and the raw server
+    #[arg(long, value_name = "CORE", default_value_t = 0)]
+    pub target_core: u32,
+    /// The processor of the load and the raw client
+    #[arg(long, value_name = "CORE", default_value_t = 1)]
+    pub load_core: u32,
+}
+
+fn bench_cases() -> clap::builder::PossibleValuesParser {
+    crate::cmd::bench_limit::CASE_NAMES.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_devices_are_read_and_refused() {
+        let ram = LocalDevice::Ram(Size::from_bytes(1 << 30));
+        assert_eq!("ram:1G".parse(), Ok(ram));
+        assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
+        for bad in ["", "ram", "ram:x", "disk:1G", "file:"] {
+            assert!(bad.parse::<LocalDevice>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The command line: every flag once, with short and long help.
+
+mod bench;
+mod host;
+mod serve;
+
+pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
+pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
+pub use serve::ServeArgs;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Block storage over plain TCP, in user space, on a stock Linux kernel.
+#[derive(Debug, Parser)]
+#[command(name = "switchyard", version, propagate_version = true)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  switchyard serve                              share 1 GiB of memory at 127.0.0.1:4420\n",
+    "  switchyard discover 127.0.0.1:4420            what is offered there?\n",
+    "  switchyard bench --target 127.0.0.1:4420 \\\n",
+    "      --app 'a:rw=randread,bs=4k,depth=32'      how fast is it?\n",
+    "\n",
+    "Exit codes:\n",
+    "  0  done\n",
+    "  1  a negative result: nothing found, data differed, requests failed\n",
+    "  2  an error: the message on stderr says what to do",
+))]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command understands.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Print results as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to log to stderr, such as "info" or "switchyard_target=debug"
+    ///
+    /// Without it the environment variable SWITCHYARD_LOG decides, and without that "warn".
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Share block devices over NVMe/TCP
+    Serve(ServeArgs),
+    /// List what a discovery controller offers
+    Discover(DiscoverArgs),
+    /// Show a subsystem's controller and namespaces
+    Identify(IdentifyArgs),
+    /// Copy a namespace, or a part of it, to a file or stdout
+    Read(ReadArgs),
+    /// Copy a file or stdin to a namespace
+    Write(WriteArgs),
+    /// Load a target or a local device, and measure it
+    Bench(BenchArgs),
+}
+
+/// What a core without work does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Poll {
+    /// Polls for ever: lowest latency, one whole core each
+    Always,
+    /// Sleeps at once: least CPU
+    Never,
+    /// Polls while that pays, then sleeps
+    #[default]
+    Auto,
+}
+
+impl From<Poll> for reactor::PollPolicy {
+    fn from(poll: Poll) -> Self {
+        match poll {
+            Poll::Always => Self::Always,
+            Poll::Never => Self::Never,
+            Poll::Auto => Self::Auto,
+        }
+    }
+}
+
+impl From<Poll> for control::model::PollPolicy {
+    fn from(poll: Poll) -> Self {
+        match poll {
+            Poll::Always => Self::Always,
+            Poll::Never => Self::Never,
+            Poll::Auto => Self::Auto,
+        }
+    }
+}
+
+/// A block size on the command line.
+///
+/// # Errors
+/// What would be right.
+pub fn block_size(text: &str) -> Result<control::model::BlockSize, String> {
+    let bytes: u64 = text.parse().map_err(|_| "write 512 or 4096".to_owned())?;
+    control::model::BlockSize::try_from(bytes).map_err(|error| error.to_string())
+}
+
+/// A list of processors: "0", "0,2", "0-3,6".
+///
+/// # Errors
+/// What would be right.
+pub fn cores(text: &str) -> Result<Cores, String> {
+    let form = || "write processors like 0, 0-3 or 0,2".to_owned();
+    let mut cores = Vec::new();
+    for item in text.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let number = |text: &str| text.parse::<u32>().ok().filter(|&core| core < 1024);
+        let (first, last) = (
+            number(first).ok_or_else(form)?,
+            number(last).ok_or_else(form)?,
+        );
+        if first > last {
+            return Err(form());
+        }
+        cores.extend(first..=last);
+    }
+    let count = cores.len();
+    cores.sort_unstable();
+    cores.dedup();
+    if cores.len() < count {
+        Err("each processor is named once".to_owned())
+    } else {
+        Ok(Cores(cores))
+    }
+}
+
+/// A parsed list of processors, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cores(pub Vec<u32>);
+
+/// A span on the command line, in seconds with a fraction.
+///
+/// # Errors
+/// What would be right.
+pub fn seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds = text
+        .parse::<f64>()
+        .ok()
+        .filter(|s| s.is_finite() && (0.0..=1e6).contains(s));
+    let seconds = seconds.ok_or_else(|| "write seconds such as 10 or 0.5".to_owned())?;
+    Ok(std::time::Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_of_processors_are_read_and_refused() {
+        assert_eq!(cores("0-2,5"), Ok(Cores(vec![0, 1, 2, 5])));
+        for bad in ["", "a", "3-1", "1,1", "0-2,2", "-1", "1024"] {
+            assert!(cores(bad).is_err(), "{bad}");
+        }
+        assert!(seconds("-1").is_err() && seconds("nan").is_err() && seconds("x").is_err());
+        assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
+        assert!(block_size("1024").is_err() && block_size("4096").is_ok());
+    }
+}

@@ -1,0 +1,92 @@
+//! `switchyard serve`.
+
+use super::{Cores, Poll, block_size, cores};
+use clap::{ArgMatches, Args};
+use control::Size;
+use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Share block devices over NVMe/TCP
+///
+/// Without arguments it shares 1 GiB of memory with any host on this machine, as namespace 1 of
+/// nqn.2026-11.io.switchyard:default at 127.0.0.1:4420. When it is ready it prints a line
+/// "listening on ADDRESS:PORT" for each address, then what it shares. SIGTERM and SIGINT let
+/// commands under way finish and end it; SIGHUP applies the changed configuration file.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard serve
+  switchyard serve --file disk.img --listen 127.0.0.1:0
+  switchyard serve --ram 4G --ram 512M --block-size 512 --cores 0 --poll always
+  switchyard serve --api unix:/run/switchyard.sock
+  switchyard serve --config /etc/switchyard.toml
+
+Exit codes: 0 drained and ended, 2 an error")]
+pub struct ServeArgs {
+    /// Take everything from this TOML file; the only way to serve other machines
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "listen", "ram", "file", "null", "block_size", "cores", "poll", "api",
+    ])]
+    pub config: Option<PathBuf>,
+    /// Listen here (repeatable); port 0 takes a free one [default: 127.0.0.1:4420]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Vec<SocketAddr>,
+    /// Share memory of this size, such as 1G (repeatable)
+    #[arg(long, value_name = "SIZE")]
+    pub ram: Vec<Size>,
+    /// Share a file or block device (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub file: Vec<PathBuf>,
+    /// Share a device of this size that forgets writes and reads as zeroes (repeatable)
+    #[arg(long, value_name = "SIZE")]
+    pub null: Vec<Size>,
+    /// Logical block of the shared devices: 512 or 4096 bytes
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
+    pub block_size: BlockSize,
+    /// Processors to run on, such as 0-3 or 0,2 [default: all that this process may use]
+    #[arg(long, value_name = "LIST", value_parser = cores)]
+    pub cores: Option<Cores>,
+    /// What an idle core does
+    #[arg(long, value_enum, default_value_t)]
+    pub poll: Poll,
+    /// Serve the HTTP interface and metrics here: 127.0.0.1:PORT or unix:/PATH
+    #[arg(long, value_name = "ADDRESS")]
+    pub api: Option<ApiAddress>,
+    /// The devices in the order of the command line; see [`ServeArgs::order`].
+    #[arg(skip)]
+    pub devices: Vec<Device>,
+}
+
+impl ServeArgs {
+    /// Puts the devices in the order in which the command line names them, which is the order of
+    /// their namespaces.
+    pub fn order(&mut self, matches: &ArgMatches) {
+        let block_size = self.block_size;
+        let ram = self
+            .ram
+            .iter()
+            .map(|&size| DeviceKind::Ram { size, block_size });
+        let null = self
+            .null
+            .iter()
+            .map(|&size| DeviceKind::Null { size, block_size });
+        let file = self.file.iter().map(|path| DeviceKind::File {
+            path: path.clone(),
+            size: None,
+            block_size,
+            create: false,
+            read_only: false,
+        });
+        let places = |name: &str| matches.indices_of(name).into_iter().flatten();
+        let mut all: Vec<(usize, DeviceKind)> = places("ram").zip(ram).collect();
+        all.extend(places("null").zip(null));
+        all.extend(places("file").zip(file));
+        all.sort_by_key(|(place, _)| *place);
+        self.devices = all.into_iter().map(|(_, kind)| Device::new(kind)).collect();
+        if self.devices.is_empty() {
+            let size = Size::from_bytes(1 << 30);
+            self.devices
+                .push(Device::new(DeviceKind::Ram { size, block_size }));
+        }
+    }
+}

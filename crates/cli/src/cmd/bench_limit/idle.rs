@@ -1,0 +1,208 @@
+//! What an idle target costs that a thousand connections are open to.
+
+use super::process::Target;
+use crate::args::LimitArgs;
+use anyhow::{Context as _, Result};
+use base::units::KIB;
+use block::{Channel, Device as _};
+use host::{Host, RemoteChannel, Subsystem};
+use reactor::uring::{self, UringDriver};
+use reactor::{BufferClass, Context, Driver as _, PollPolicy, Wait};
+use serde::Serialize;
+use std::fmt;
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// The case's name.
+pub(super) const NAME: &str = "idle_1000_connections";
+
+/// Controllers, and I/O queues of each; with their admin queues that makes a thousand.
+const CONTROLLERS: usize = 250;
+const QUEUES: u16 = 3;
+const CONNECTIONS: usize = CONTROLLERS * (QUEUES as usize + 1);
+
+/// Bounds: percent of a core, and memory of each connection.
+const CPU_PERCENT_MAX: f64 = 1.0;
+const BYTES_PER_CONNECTION_MAX: f64 = 64.0 * 1024.0;
+
+/// The kernel counts a process's time in steps of 10 ms, so it is watched for long enough that
+/// one step does not matter.
+const WATCH_MIN: Duration = Duration::from_secs(10);
+
+/// How long new connections may take to settle before anything is measured.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// What an idle target costs.
+#[derive(Debug, Serialize)]
+pub(super) struct IdleReport {
+    case: &'static str,
+    connections: usize,
+    /// Percent of one core.
+    cpu_percent: f64,
+    cpu_percent_bound: f64,
+    bytes_per_connection: f64,
+    bytes_per_connection_bound: f64,
+    pub(super) within: bool,
+}
+
+impl fmt::Display for IdleReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kib = |bytes: f64| bytes / 1024.0;
+        write!(
+            f,
+            "{}: {:.2} % of a core (< {} %), {:.1} KiB a connection (< {:.0} KiB)",
+            self.case,
+            self.cpu_percent,
+            self.cpu_percent_bound,
+            kib(self.bytes_per_connection),
+            kib(self.bytes_per_connection_bound)
+        )
+    }
+}
+
+/// Opens the connections, waits, and looks at the target's process.
+///
+/// # Errors
+/// When the target does not start, or a connection cannot be made.
+pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
+    let target = Target::start(args.target_core, "auto", super::process::RAM_SIZE)?;
+    // One connection warms up what every target needs once.
+    drop(target.connect()?);
+    let before = resident_bytes(target.pid())?;
+    let hosts = open(&target)?;
+    let idle = hosts.idle(SETTLE)?;
+    let cpu_before = cpu_seconds(target.pid())?;
+    let started = Instant::now();
+    let idle = idle.idle(args.seconds.max(WATCH_MIN))?;
+    let watched = started.elapsed();
+    let cpu = cpu_seconds(target.pid())? - cpu_before;
+    let after = resident_bytes(target.pid())?;
+    drop(idle);
+    let cpu_percent = 100.0 * cpu / watched.as_secs_f64();
+    let bytes_per_connection = after.saturating_sub(before) as f64 / CONNECTIONS as f64;
+    Ok(IdleReport {
+        case: NAME,
+        connections: CONNECTIONS,
+        cpu_percent,
+        cpu_percent_bound: CPU_PERCENT_MAX,
+        bytes_per_connection,
+        bytes_per_connection_bound: BYTES_PER_CONNECTION_MAX,
+        within: cpu_percent < CPU_PERCENT_MAX && bytes_per_connection < BYTES_PER_CONNECTION_MAX,
+    })
+}
+
+/// The connections' hosts; they do nothing but keep their controllers alive.
+struct Idle {
+    driver: UringDriver,
+    channels: Vec<RemoteChannel>,
+    /// Dropped after the channels.
+    _controllers: Vec<Subsystem>,
+}
+
+fn open(target: &Target) -> Result<Idle> {
+    let host = Host::builder().poll(PollPolicy::Never).build()?;
+    let nqn = control::model::DEFAULT_NQN;
+    let mut driver = UringDriver::new(&uring::Options {
+        buffers: vec![BufferClass {
+            bytes: 4 * KIB,
+            count: 64,
+        }],
+        sockets: 2 * CONNECTIONS,
+        file_operations: 16,
+    })?;
+    let mut controllers = Vec::with_capacity(CONTROLLERS);
+    let mut channels = Vec::with_capacity(CONTROLLERS);
+    for _ in 0..CONTROLLERS {
+        let subsystem = host
+            .connect_with(host.options(&target.address(), nqn)?)
+            .context("cannot open another controller")?;
+        let device = host::RemoteNamespace::new(subsystem.association(), 1)?;
+        anyhow::ensure!(
+            device.geometry().blocks > 0,
+            "the target shares an empty namespace"
+        );
+        channels.push(device.with_queues(QUEUES, 32).open_remote(&mut driver)?);
+        controllers.push(subsystem);
+    }
+    Ok(Idle {
+        driver,
+        channels,
+        _controllers: controllers,
+    })
+}
+
+impl Idle {
+    /// Lets the connections live for `span`.
+    fn idle(mut self, span: Duration) -> Result<Self> {
+        let end = self.driver.now() + span.into();
+        let mut completions = Vec::new();
+        loop {
+            let now = self.driver.now();
+            if now >= end {
+                return Ok(self);
+            }
+            let deadline = self
+                .channels
+                .iter()
+                .map(Channel::deadline)
+                .min()
+                .unwrap_or(end);
+            let wait = if deadline <= now {
+                Wait::No
+            } else {
+                Wait::Until(deadline.min(end))
+            };
+            self.driver.reap(wait, &mut completions)?;
+            let mut cx = Context {
+                now: self.driver.now(),
+                driver: &mut self.driver,
+            };
+            for completion in completions.drain(..) {
+                let room = completion.key.room;
+                if let Some(channel) = self.channels.iter_mut().find(|c| c.owns(room)) {
+                    channel.complete(completion, &mut cx);
+                }
+            }
+            for channel in &mut self.channels {
+                channel.tick(&mut cx);
+                channel.kick(&mut cx);
+            }
+        }
+    }
+}
+
+/// Processor time of a process, user and system, in seconds.
+fn cpu_seconds(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name, in parentheses, may hold anything; what follows it is numbers.
+    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields: Vec<_> = rest.split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // Fields 14 and 15 of proc(5), counted from the state, which is field 3.
+    let used = ticks(11).zip(ticks(12)).map(|(user, system)| user + system);
+    let used = used.with_context(|| format!("{path} has an unknown form"))?;
+    Ok(used as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// Resident memory of a process in bytes.
+fn resident_bytes(pid: u32) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kibibytes.with_context(|| format!("{path} has an unknown form"))? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_very_process_has_used_time_and_memory() {
+        let pid = std::process::id();
+        assert!(cpu_seconds(pid).unwrap() >= 0.0);
+        assert!(resident_bytes(pid).unwrap() > 100_000);
+        assert_eq!(CONNECTIONS, 1000);
+    }
+}

@@ -1,0 +1,184 @@
+//! `switchyard bench limit`: our target against what this machine's sockets can do.
+//!
+//! The target is this very program, `serve` in a process of its own on the target's core; the
+//! load runs on the load's core of this process. In turns with it, the raw exchange runs with its
+//! server on the target's core and its client on the load's. Both poll, or neither does.
+
+mod cases;
+mod idle;
+mod process;
+
+pub use cases::CASE_NAMES;
+
+use crate::args::LimitArgs;
+use crate::exit::Outcome;
+use crate::output::Output;
+use anyhow::{Context as _, Result, ensure};
+use bench::limit::{Better, CaseReport, compare, run_pair};
+use bench::load::Machine;
+use cases::{CASES, Case};
+use idle::IdleReport;
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// Of each run's measured time, this part is run before.
+const WARMUP_DIVISOR: u32 = 4;
+
+/// Everything, as JSON and as a table.
+#[derive(Debug, Serialize)]
+struct Report {
+    cases: Vec<Line>,
+    machine: Machine,
+}
+
+/// A case, and whether it is within its bound.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Line {
+    Compared {
+        #[serde(flatten)]
+        report: CaseReport,
+        bound: f64,
+        within: bool,
+    },
+    Idle(IdleReport),
+}
+
+impl Line {
+    fn within(&self) -> bool {
+        match self {
+            Self::Compared { within, .. } => *within,
+            Self::Idle(idle) => idle.within,
+        }
+    }
+}
+
+/// Runs the cases and prints fractions.
+///
+/// # Errors
+/// A core that may not be used, a target that does not start, or an exchange that breaks.
+pub fn run(args: &LimitArgs, output: Output) -> Result<Outcome> {
+    ensure!(
+        !args.seconds.is_zero(),
+        "--seconds 0 measures nothing; choose at least 0.1"
+    );
+    let chosen = |name: &str| args.cases.is_empty() || args.cases.iter().any(|case| case == name);
+    let mut lines = Vec::new();
+    for case in CASES.iter().filter(|case| chosen(case.raw.name)) {
+        output.note(format_args!(
+            "{}: {} pairs of runs",
+            case.raw.name, args.runs
+        ));
+        let report = run_case(case, args).with_context(|| case.raw.name.to_owned())?;
+        let fraction = report.fraction.median;
+        let within = match report.better {
+            Better::Higher => fraction >= case.bound,
+            Better::Lower => fraction <= case.bound,
+        };
+        lines.push(Line::Compared {
+            report,
+            bound: case.bound,
+            within,
+        });
+    }
+    if chosen(idle::NAME) {
+        output.note(format_args!("{}: watching an idle target", idle::NAME));
+        lines.push(Line::Idle(idle::run(args).context(idle::NAME)?));
+    }
+    let report = Report {
+        cases: lines,
+        machine: Machine::look(),
+    };
+    output.result(&report, &report)?;
+    let all = report.cases.iter().all(Line::within);
+    Ok(if all {
+        Outcome::Done
+    } else {
+        Outcome::Negative
+    })
+}
+
+/// One case: a target for all its runs, and pairs of runs.
+fn run_case(case: &Case, args: &LimitArgs) -> Result<CaseReport> {
+    let cores = case.cores(args.target_core, args.load_core);
+    let target = process::Target::start(cores.target, case.poll_text(), process::RAM_SIZE)?;
+    let namespace = target.connect()?;
+    process::prefill(&namespace)?;
+    let (warmup, measured) = (warmup(args.seconds), args.seconds);
+    let metric = case.metric;
+    let core = |core: u32| Some(core as usize);
+    compare(
+        case.raw.name,
+        metric,
+        args.runs.into(),
+        &mut || case.run_ours(&namespace, cores.load, warmup, measured),
+        &mut || {
+            let pair = run_pair(
+                &case.raw,
+                core(cores.target),
+                core(cores.load),
+                warmup,
+                measured,
+            )?;
+            Ok(case.value(pair.client.exchanges_per_second, pair.client.latency_us.p50))
+        },
+    )
+}
+
+fn warmup(measured: Duration) -> Duration {
+    (measured / WARMUP_DIVISOR).min(Duration::from_secs(1))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compared = |line: &Line| matches!(line, Line::Compared { .. });
+        if self.cases.iter().any(compared) {
+            writeln!(
+                f,
+                "{:22}  {:>10}  {:>10}  {:10}  {:>8}  {:>15}  {:>8}",
+                "case", "ours", "limit", "unit", "fraction", "spread", "bound"
+            )?;
+        }
+        for line in &self.cases {
+            match line {
+                Line::Compared {
+                    report,
+                    bound,
+                    within,
+                } => {
+                    let CaseReport {
+                        case,
+                        ours,
+                        limit,
+                        unit,
+                        fraction,
+                        better,
+                        ..
+                    } = report;
+                    let decimals = usize::from(*better == Better::Lower);
+                    let sign = if *better == Better::Higher {
+                        "≥"
+                    } else {
+                        "≤"
+                    };
+                    let spread = format!("{:.2}..{:.2}", fraction.min, fraction.max);
+                    let bound = format!("{sign} {bound:.2}");
+                    let median = fraction.median;
+                    writeln!(
+                        f,
+                        "{case:22}  {ours:>10.decimals$}  {limit:>10.decimals$}  {unit:10}  \
+                         {median:>8.2}  {spread:>15}  {bound:>8}  {}",
+                        verdict(*within)
+                    )?;
+                }
+                Line::Idle(idle) => writeln!(f, "{idle}  {}", verdict(idle.within))?,
+            }
+        }
+        write!(f, "on {}", self.machine)
+    }
+}
+
+fn verdict(within: bool) -> &'static str {
+    if within { "ok" } else { "MISSED" }
+}

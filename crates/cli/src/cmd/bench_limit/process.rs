@@ -1,0 +1,104 @@
+//! Our target in a process of its own.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use host::{Host, Namespace};
+use reactor::PollPolicy;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// Memory that the target shares: as much as the raw server takes its payload from.
+pub(super) const RAM_SIZE: u64 = 256 << 20;
+
+/// `switchyard serve`, killed when dropped.
+#[derive(Debug)]
+pub(super) struct Target {
+    process: Child,
+    address: SocketAddr,
+    /// Kept open, so that the target's output does not break.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Target {
+    /// Starts a target on `core` and waits until it is ready.
+    pub(super) fn start(core: u32, poll: &str, ram_bytes: u64) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let mut process = Command::new(&program)
+            .args(["serve", "--listen", "127.0.0.1:0", "--poll", poll])
+            .args([
+                "--cores",
+                &core.to_string(),
+                "--ram",
+                &ram_bytes.to_string(),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let stdout = process.stdout.take().expect("it was asked for");
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line);
+        let address = line
+            .trim_end()
+            .strip_prefix("listening on ")
+            .map(str::parse);
+        match (read, address) {
+            (Ok(_), Some(Ok(address))) => Ok(Self {
+                process,
+                address,
+                _stdout: stdout,
+            }),
+            (read, _) => {
+                // It has said on stderr, which is ours too, why it did not start.
+                let _ = process.kill();
+                let status = process.wait().context("cannot wait for the target")?;
+                read.context("cannot read the target's output")?;
+                bail!("the target did not start ({status}); see its message above")
+            }
+        }
+    }
+
+    /// The target's process.
+    pub(super) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Its namespace; the host's own thread never polls.
+    pub(super) fn connect(&self) -> Result<Namespace> {
+        let host = Host::builder().poll(PollPolicy::Never).build()?;
+        let subsystem = host.connect(&self.address(), control::model::DEFAULT_NQN)?;
+        Ok(subsystem.namespace(1)?)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It has nothing to lose: what it shares is memory.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Writes everything once: memory that was never written is one page of zeroes, which would stay
+/// in the cache.
+pub(super) fn prefill(namespace: &Namespace) -> Result<()> {
+    let mut random = base::Prng::from_seed(3);
+    let mut piece = vec![0; 4 << 20];
+    random.fill(&mut piece);
+    ensure!(
+        namespace.size().is_multiple_of(piece.len() as u64),
+        "a whole number of pieces"
+    );
+    for offset in (0..namespace.size()).step_by(piece.len()) {
+        namespace
+            .write(offset, &piece)
+            .context("cannot fill the target's memory")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! The commands, one file each.
+
+pub mod bench;
+pub mod bench_limit;
+mod connect;
+pub mod discover;
+pub mod identify;
+pub mod read;
+pub mod serve;
+mod signals;
+pub mod write;

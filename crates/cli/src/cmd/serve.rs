@@ -1,0 +1,240 @@
+//! `switchyard serve`: a target with its control plane, until a signal ends it.
+
+use crate::args::ServeArgs;
+use crate::exit::Outcome;
+use crate::output::{Output, human_bytes, print};
+use crate::plane::Plane;
+use anyhow::{Context as _, Result, bail};
+use base::units::CoreId;
+use control::model::{PollPolicy, Subsystem};
+use control::{Configuration, Control, ServerOptions, Snapshot};
+use reactor::PollPolicy as ReactorPollPolicy;
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use target::{Limits, RunningTarget, Target, TargetOptions};
+
+/// What is served, as JSON.
+#[derive(Debug, Serialize)]
+struct Serving {
+    listening: Vec<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api: Option<String>,
+    subsystems: Vec<ServedSubsystem>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServedSubsystem {
+    nqn: String,
+    hosts: String,
+    namespaces: Vec<ServedNamespace>,
+}
+
+#[derive(Debug, Serialize)]
+struct ServedNamespace {
+    nsid: u32,
+    device: String,
+    bytes: u64,
+    block_bytes: u64,
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// A bad configuration, or something that the machine refuses.
+pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
+    let configuration = configuration(args)?;
+    let available = available_cores()?;
+    let cores = match &configuration.cores {
+        Some(cores) => chosen(cores, &available)?,
+        None => available.clone(),
+    };
+    let target = Target::new(limits(&configuration), cores.len())?;
+    let plane = Arc::new(Plane::new(Arc::clone(&target), cores.clone()));
+    // Before the cores start: whoever connects first finds everything in place.
+    let control = Control::start(&configuration, plane).context("nothing is served")?;
+    let options = TargetOptions {
+        listen: configuration.listen.clone(),
+        cores: cores.iter().copied().map(CoreId).collect(),
+        poll: match configuration.poll {
+            PollPolicy::Auto => ReactorPollPolicy::Auto,
+            PollPolicy::Always => ReactorPollPolicy::Always,
+            PollPolicy::Never => ReactorPollPolicy::Never,
+        },
+        ..TargetOptions::default()
+    };
+    let running = RunningTarget::start(Arc::clone(&target), &options)?;
+    let control = Arc::new(control);
+    let others: Vec<u32> = available
+        .into_iter()
+        .filter(|core| !cores.contains(core))
+        .collect();
+    let server_options = ServerOptions {
+        api: configuration.api.clone(),
+        config_path: args.config.clone(),
+        cpus: (!others.is_empty()).then_some(others),
+    };
+    let terminate = move || target.shutdown();
+    let server = match control::server::run(Arc::clone(&control), server_options, terminate) {
+        Ok(server) => server,
+        Err(error) => {
+            running.stop().context("the target did not stop")?;
+            return Err(error.into());
+        }
+    };
+    let api = server.address().map(ToString::to_string);
+    let told = tell(
+        &running.addresses,
+        api,
+        &control.configuration(),
+        &control.snapshot(),
+        output,
+    );
+    // Whoever started it may have closed its output: it serves all the same.
+    if let Err(error) = told {
+        tracing::warn!("{error:#}");
+    }
+    running.join().context("a core of the target broke")?;
+    server.stop();
+    Ok(Outcome::Done)
+}
+
+/// What flags or the file say.
+fn configuration(args: &ServeArgs) -> Result<Configuration> {
+    if let Some(path) = &args.config {
+        return Ok(control::config::load(path)?);
+    }
+    let mut configuration = Configuration::default_with(args.devices.clone());
+    if !args.listen.is_empty() {
+        configuration.listen.clone_from(&args.listen);
+    }
+    if let Some(open) = configuration
+        .listen
+        .iter()
+        .find(|address| !address.ip().is_loopback())
+    {
+        bail!(
+            "--listen {open}: other machines could connect, and without a configuration every \
+             host may; write a file with listen = [\"{open}\"] and the subsystem's allowed_hosts \
+             (or allow_any_host = true) and start with --config FILE"
+        );
+    }
+    configuration.cores = args.cores.clone().map(|cores| cores.0);
+    configuration.poll = args.poll.into();
+    configuration.api.clone_from(&args.api);
+    control::config::validate(&configuration)?;
+    Ok(configuration)
+}
+
+fn available_cores() -> Result<Vec<u32>> {
+    let set = sched_getaffinity(None).context("cannot find out which processors may be used")?;
+    let all = (0u32..).take(CpuSet::MAX_CPU);
+    Ok(all.filter(|&core| set.is_set(core as usize)).collect())
+}
+
+fn chosen(cores: &[u32], available: &[u32]) -> Result<Vec<u32>> {
+    if let Some(missing) = cores.iter().find(|core| !available.contains(core)) {
+        let list: Vec<_> = available.iter().map(ToString::to_string).collect();
+        bail!(
+            "core {missing} is not one that this process may use; choose from {}",
+            list.join(", ")
+        );
+    }
+    Ok(cores.to_vec())
+}
+
+/// The configuration's limits, which were checked, as the target's.
+fn limits(configuration: &Configuration) -> Limits {
+    let limits = &configuration.limits;
+    let narrow = |value: u64| u32::try_from(value).expect("within the limits of a configuration");
+    let short = |value: u64| u16::try_from(value).expect("within the limits of a configuration");
+    let connections = usize::try_from(limits.connections).expect("within the limits");
+    let defaults = Limits::default();
+    Limits {
+        in_capsule_bytes: narrow(limits.in_capsule_data_bytes),
+        transfer_bytes: narrow(limits.max_transfer_bytes),
+        h2c_data_bytes: narrow(limits.max_h2c_data_bytes),
+        queue_entries: short(limits.queue_depth),
+        io_queues: short(limits.io_queues_per_controller),
+        connections,
+        fresh_connections: connections.min(defaults.fresh_connections),
+        header_digest: configuration.digests.header,
+        data_digest: configuration.digests.data,
+        ..defaults
+    }
+}
+
+/// Says that it is ready, where, and what for.
+fn tell(
+    listening: &[SocketAddr],
+    api: Option<String>,
+    configuration: &Configuration,
+    snapshot: &Snapshot,
+    output: Output,
+) -> Result<()> {
+    let subsystems = configuration
+        .subsystems
+        .iter()
+        .map(|subsystem| served(subsystem, snapshot));
+    let serving = Serving {
+        listening: listening.to_vec(),
+        api,
+        subsystems: subsystems.collect(),
+    };
+    if output.json {
+        // One line, so that a script can wait for it.
+        let line = serde_json::to_string(&serving).context("cannot make JSON")?;
+        return print(format_args!("{line}\n"));
+    }
+    let mut text = String::new();
+    for address in &serving.listening {
+        text.push_str(&format!("listening on {address}\n"));
+    }
+    for subsystem in &serving.subsystems {
+        text.push_str(&format!(
+            "serving {} to {}\n",
+            subsystem.nqn, subsystem.hosts
+        ));
+        for ServedNamespace {
+            nsid,
+            device,
+            bytes,
+            block_bytes,
+        } in &subsystem.namespaces
+        {
+            let size = human_bytes(*bytes);
+            text.push_str(&format!(
+                "  namespace {nsid}: {device}, {size} in {block_bytes}-byte blocks\n"
+            ));
+        }
+    }
+    if let Some(api) = &serving.api {
+        text.push_str(&format!("interface at {api}\n"));
+    }
+    print(format_args!("{text}"))
+}
+
+fn served(subsystem: &Subsystem, snapshot: &Snapshot) -> ServedSubsystem {
+    let namespaces = snapshot
+        .namespaces
+        .iter()
+        .filter(|n| n.nqn == subsystem.nqn);
+    let count = subsystem.allowed_hosts.len();
+    ServedSubsystem {
+        nqn: subsystem.nqn.clone(),
+        hosts: match (subsystem.allow_any_host, count) {
+            (true, _) => "any host".to_owned(),
+            (false, 1) => "1 host".to_owned(),
+            (false, count) => format!("{count} hosts"),
+        },
+        namespaces: namespaces
+            .map(|namespace| ServedNamespace {
+                nsid: namespace.nsid,
+                device: namespace.device.clone(),
+                bytes: namespace.size_bytes,
+                block_bytes: namespace.block_bytes,
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,46 @@
+//! Ctrl-C while something is being measured: the first ends it early, the second at once.
+
+use anyhow::{Context as _, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A flag that SIGINT or SIGTERM sets.
+///
+/// # Errors
+/// When the machine refuses a thread, or handlers of signals.
+pub fn stop_flag() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = Arc::clone(&flag);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("cannot watch for signals")?;
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        let watch = |kind| signal(kind).context("cannot watch for signals");
+        (
+            watch(SignalKind::interrupt())?,
+            watch(SignalKind::terminate())?,
+        )
+    };
+    let wait = move || {
+        runtime.block_on(async {
+            for first in [true, false] {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if first {
+                    set.store(true, Ordering::Relaxed);
+                }
+            }
+            std::process::exit(2);
+        });
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(wait)
+        .context("cannot start a thread")?;
+    Ok(flag)
+}

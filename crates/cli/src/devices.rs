@@ -1,0 +1,100 @@
+//! From what a configuration or a flag says to a device.
+
+use base::Nanos;
+use block::device::{FileDevice, FileOptions, Null, Ram};
+use block::layer::fault::FaultOperation as BlockFaultOperation;
+use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
+use block::{BlockError, Device, DeviceError};
+use control::model::{
+    Device as Model, DeviceKind, Fault as FaultModel, FaultError, FaultOperation,
+};
+use std::sync::Arc;
+
+/// Opens a device with its layers: faults lie below the delay, and verification above both, so
+/// that it sees what a user would.
+///
+/// # Errors
+/// What the device or a layer refuses.
+pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
+    let mut device = open_kind(&model.kind)?;
+    if let Some(fault) = &model.fault {
+        device = Arc::new(Fault::new(device, &fault_options(fault))?);
+    }
+    if let Some(delay) = model.delay {
+        let options = DelayOptions {
+            read: Nanos::from_micros(delay.read_us),
+            write: Nanos::from_micros(delay.write_us),
+            ..DelayOptions::default()
+        };
+        device = Arc::new(Delay::new(device, options));
+    }
+    if model.verify {
+        device = Arc::new(Verify::new(device)?);
+    }
+    Ok(device)
+}
+
+fn open_kind(kind: &DeviceKind) -> Result<Arc<dyn Device>, DeviceError> {
+    let block_bytes = u32::try_from(kind.block_size().bytes()).expect("512 or 4096");
+    Ok(match kind {
+        DeviceKind::Ram { size, .. } => Arc::new(Ram::new(size.bytes, block_bytes)?),
+        DeviceKind::Null { size, .. } => Arc::new(Null::new(size.bytes, block_bytes)?),
+        DeviceKind::File {
+            path,
+            size,
+            create,
+            read_only,
+            ..
+        } => {
+            let file = FileDevice::open(FileOptions {
+                path: path.clone(),
+                block_bytes,
+                size: size.map(|size| size.bytes),
+                create: *create,
+                read_only: *read_only,
+                direct: true,
+            })?;
+            tracing::info!(path = %path.display(), "opened: {}", file.mode());
+            Arc::new(file)
+        }
+    })
+}
+
+fn fault_options(model: &FaultModel) -> FaultOptions {
+    let rules = model.rules.iter().map(|rule| FaultRule {
+        operation: match rule.operation {
+            FaultOperation::Any => BlockFaultOperation::Any,
+            FaultOperation::Read => BlockFaultOperation::Read,
+            FaultOperation::Write => BlockFaultOperation::Write,
+            FaultOperation::Flush => BlockFaultOperation::Flush,
+            FaultOperation::WriteZeroes => BlockFaultOperation::WriteZeroes,
+            FaultOperation::Deallocate => BlockFaultOperation::Deallocate,
+        },
+        first: base::units::Lba(rule.first_block),
+        blocks: rule.blocks,
+        skip: rule.skip,
+        one_in: rule.one_in,
+        times: rule.times,
+        effect: effect(rule.error, rule.operation),
+    });
+    FaultOptions {
+        seed: model.seed,
+        rules: rules.collect(),
+    }
+}
+
+/// How a struck request fails. A medium that lost data is noticed by reading; a rule that looks
+/// only at requests that change something makes them fail as writes do.
+fn effect(error: FaultError, operation: FaultOperation) -> FaultEffect {
+    match error {
+        FaultError::Media => match operation {
+            FaultOperation::Any | FaultOperation::Read => {
+                FaultEffect::Error(BlockError::ReadFailure)
+            }
+            _ => FaultEffect::Error(BlockError::WriteFailure),
+        },
+        FaultError::Internal => FaultEffect::Error(BlockError::Internal),
+        FaultError::NoSpace => FaultEffect::Error(BlockError::NoSpace),
+        FaultError::Corrupt => FaultEffect::Corrupt,
+    }
+}

@@ -1,0 +1,88 @@
+//! What people and scripts get to see: results on stdout, everything else on stderr.
+
+use crate::exit::OutputClosed;
+use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
+
+/// Where and how a command prints.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Results are JSON.
+    pub json: bool,
+}
+
+impl Output {
+    /// Prints a result: `value` as JSON where that was asked for, and `text` otherwise.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub fn result(self, value: &impl Serialize, text: impl std::fmt::Display) -> Result<()> {
+        if self.json {
+            let json = serde_json::to_string_pretty(value).context("cannot make JSON")?;
+            print(format_args!("{json}\n"))
+        } else {
+            print(format_args!("{text}\n"))
+        }
+    }
+
+    /// Tells a person something that is not a result, on stderr.
+    pub fn note(self, text: impl std::fmt::Display) {
+        // Without stderr there is nobody to tell.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// A bar for `total` bytes, on stderr; invisible where that is no terminal.
+    #[must_use]
+    pub fn bytes_bar(self, total: Option<u64>) -> ProgressBar {
+        let form = if total.is_some() {
+            "{wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}"
+        } else {
+            "{spinner} {bytes} {bytes_per_sec}"
+        };
+        bar(total, form)
+    }
+
+    /// A bar for `total`, which the load generator fills, on stderr; invisible where that is no
+    /// terminal.
+    #[must_use]
+    pub fn time_bar(self, total: Duration) -> ProgressBar {
+        let total = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+        bar(Some(total), "{msg} {wide_bar} {percent}%")
+    }
+}
+
+fn bar(total: Option<u64>, form: &str) -> ProgressBar {
+    // Draws to stderr, and nothing at all where that is no terminal.
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10));
+    bar.set_style(ProgressStyle::with_template(form).expect("a form of our own"));
+    bar
+}
+
+/// Prints to stdout, and makes sure that it is out.
+///
+/// # Errors
+/// [`OutputClosed`] when nobody reads it any more; otherwise the kernel's reason.
+pub fn print(text: std::fmt::Arguments<'_>) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    written(stdout.write_fmt(text).and_then(|()| stdout.flush()))
+}
+
+/// The result of writing to stdout.
+///
+/// # Errors
+/// As [`print`].
+pub fn written(result: io::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(OutputClosed.into()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+/// An amount of bytes for people.
+#[must_use]
+pub fn human_bytes(bytes: u64) -> String {
+    indicatif::BinaryBytes(bytes).to_string()
+}

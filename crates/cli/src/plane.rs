@@ -1,0 +1,372 @@
+//! The control plane's [`DataPlane`] over a [`Target`].
+//!
+//! This is where the two meet, because neither crate knows the other: it owns the devices by the
+//! names that a configuration gives them, turns each [`Action`] into a call on the target, and the
+//! target's snapshot into the control plane's. Never called on a dataplane core.
+
+use crate::devices;
+use crate::view::{View, blocks_of};
+use block::Device;
+use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
+use control::plane::{
+    ConnectionCounters, ControllerSnapshot, CoreSnapshot, NamespaceSnapshot, OperationCounters,
+    QueueSnapshot,
+};
+use control::{Action, ApplyError, ApplyErrorKind, DataPlane, Snapshot};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use target::{ControllerKind, NamespaceOptions, Referral, SubsystemOptions, Target, TargetError};
+
+/// A target, and the devices that it shares.
+#[derive(Debug)]
+pub struct Plane {
+    target: Arc<Target>,
+    /// The processors of the target's threads, in the target's order.
+    cores: Vec<u32>,
+    started: Instant,
+    opened: Mutex<Opened>,
+}
+
+/// Devices, and who uses them.
+#[derive(Debug, Default)]
+struct Opened {
+    devices: BTreeMap<String, Arc<dyn Device>>,
+    /// The device's name of each namespace.
+    users: BTreeMap<(String, u32), String>,
+}
+
+impl Plane {
+    /// A plane over `target`, which shares nothing yet and runs on `cores`.
+    #[must_use]
+    pub fn new(target: Arc<Target>, cores: Vec<u32>) -> Self {
+        Self {
+            target,
+            cores,
+            started: Instant::now(),
+            opened: Mutex::default(),
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        // Every change is one insertion or removal, so a poisoned lock is still good.
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn device(&self, name: &str) -> Result<Arc<dyn Device>, ApplyError> {
+        let device = self.opened().devices.get(name).cloned();
+        device.ok_or_else(|| {
+            ApplyError::new(
+                ApplyErrorKind::NotFound,
+                format!("there is no device {name:?}"),
+                "add the device first",
+            )
+        })
+    }
+
+    fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
+        let options = SubsystemOptions {
+            nqn: subsystem.nqn.clone(),
+            serial: subsystem.serial.clone(),
+            model: subsystem.model.clone(),
+            allow_any_host: subsystem.allow_any_host,
+            allowed_hosts: subsystem.allowed_hosts.iter().cloned().collect(),
+        };
+        self.target.add_subsystem(options).map_err(refused)?;
+        for namespace in &subsystem.namespaces {
+            if let Err(error) = self.add_namespace(subsystem, namespace) {
+                // All of it or nothing; the first error is the one that helps.
+                if let Err(error) = self.remove_subsystem(&subsystem.nqn) {
+                    tracing::error!(nqn = subsystem.nqn, %error, "cannot undo a subsystem");
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_subsystem(&self, nqn: &str) -> Result<(), ApplyError> {
+        let removed = self.target.remove_subsystem(nqn).map_err(refused);
+        self.opened().users.retain(|(user, _), _| user != nqn);
+        removed
+    }
+
+    fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
+        if namespace.eui64.is_some() {
+            return Err(ApplyError::new(
+                ApplyErrorKind::Invalid,
+                format!(
+                    "namespace {}: eui64 cannot be shown to hosts",
+                    namespace.nsid
+                ),
+                "give it an nguid instead",
+            ));
+        }
+        let device = self.device(&namespace.device)?;
+        let view = View::new(device, namespace.size.map(|size| size.bytes)).map_err(|error| {
+            ApplyError::new(
+                ApplyErrorKind::Invalid,
+                format!("namespace {}: {error}", namespace.nsid),
+                "choose a size that the device has",
+            )
+        })?;
+        let options = NamespaceOptions {
+            nsid: namespace.nsid,
+            device: Arc::new(view),
+            uuid: namespace.uuid_or_derived(owner).bytes,
+            nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
+            read_only: namespace.read_only,
+        };
+        self.target
+            .add_namespace(&owner.nqn, options)
+            .map_err(refused)?;
+        let user = (owner.nqn.clone(), namespace.nsid);
+        self.opened().users.insert(user, namespace.device.clone());
+        Ok(())
+    }
+
+    /// The serial number is what a namespace's derived UUID needs to know of its subsystem.
+    fn owner(&self, nqn: &str) -> Result<Subsystem, ApplyError> {
+        let snapshot = self.target.snapshot();
+        let found = snapshot
+            .subsystems
+            .into_iter()
+            .find(|subsystem| subsystem.nqn == nqn);
+        let found = found.ok_or_else(|| refused(TargetError::NoSubsystem(nqn.to_owned())))?;
+        let mut owner = Subsystem::new(nqn);
+        owner.serial = found.serial;
+        Ok(owner)
+    }
+
+    fn resize_namespace(&self, nqn: &str, nsid: u32, bytes: Option<u64>) -> Result<(), ApplyError> {
+        let user = (nqn.to_owned(), nsid);
+        let name = self.opened().users.get(&user).cloned();
+        let missing = || {
+            refused(TargetError::NoNamespace {
+                nqn: nqn.to_owned(),
+                nsid,
+            })
+        };
+        let device = self.device(&name.ok_or_else(missing)?)?;
+        let blocks = blocks_of(&*device, bytes).map_err(|error| {
+            let remedy = "choose a size that the device has, or add a larger device";
+            ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
+        })?;
+        self.target
+            .resize_namespace(nqn, nsid, blocks)
+            .map_err(refused)
+    }
+
+    /// Lets every host in, or only those by name; the others' controllers end.
+    fn set_allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), ApplyError> {
+        self.target.allow_any_host(nqn, allow).map_err(refused)?;
+        if allow {
+            return Ok(());
+        }
+        let snapshot = self.target.snapshot();
+        let subsystem = snapshot
+            .subsystems
+            .iter()
+            .find(|subsystem| subsystem.nqn == nqn);
+        let allowed = subsystem.map_or(&[][..], |subsystem| &subsystem.allowed_hosts);
+        for controller in &snapshot.controllers {
+            let here = controller.subsystem.as_deref() == Some(nqn);
+            if here && !allowed.contains(&controller.host_nqn) {
+                self.target
+                    .deny_host(nqn, &controller.host_nqn)
+                    .map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DataPlane for Plane {
+    fn apply(&self, action: &Action) -> Result<(), ApplyError> {
+        let target = &self.target;
+        match action {
+            Action::AddDevice { name, device } => {
+                let opened = devices::open(device).map_err(|error| {
+                    let kind = ApplyErrorKind::Failed;
+                    let remedy = "correct the device, or leave it out";
+                    ApplyError::new(kind, format!("device {name:?}: {error}"), remedy)
+                })?;
+                self.opened().devices.insert(name.clone(), opened);
+                Ok(())
+            }
+            Action::RemoveDevice { name } => {
+                self.device(name)?;
+                self.opened().devices.remove(name);
+                Ok(())
+            }
+            Action::AddSubsystem { subsystem } => self.add_subsystem(subsystem),
+            Action::RemoveSubsystem { nqn } => self.remove_subsystem(nqn),
+            Action::AddNamespace { nqn, namespace } => {
+                self.add_namespace(&self.owner(nqn)?, namespace)
+            }
+            Action::ResizeNamespace { nqn, nsid, size } => {
+                self.resize_namespace(nqn, *nsid, size.map(|size| size.bytes))
+            }
+            Action::RemoveNamespace { nqn, nsid } => {
+                target.remove_namespace(nqn, *nsid).map_err(refused)?;
+                self.opened().users.remove(&(nqn.clone(), *nsid));
+                Ok(())
+            }
+            Action::AllowHost { nqn, host } => target.allow_host(nqn, host).map_err(refused),
+            Action::DenyHost { nqn, host } => target.deny_host(nqn, host).map_err(refused),
+            Action::SetAllowAnyHost { nqn, allow } => self.set_allow_any_host(nqn, *allow),
+            Action::AddReferral { referral } => {
+                target.add_referral(to_referral(referral)?).map_err(refused)
+            }
+            Action::RemoveReferral { referral } => target
+                .remove_referral(to_referral(referral)?)
+                .map_err(refused),
+        }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.target.snapshot();
+        let mut connections = ConnectionCounters::default();
+        for core in &snapshot.cores {
+            connections.open += core.connections;
+            connections.accepted += core.accepted;
+            connections.refused += core.refused;
+            connections.protocol_errors += core.terminations_sent;
+            connections.terminated_by_host += core.terminations_received;
+            connections.digest_errors += core.data_digest_errors;
+            connections.keep_alive_expired += core.keep_alive_expirations;
+        }
+        let cores = self
+            .cores
+            .iter()
+            .zip(&snapshot.cores)
+            .map(|(&core, stats)| CoreSnapshot {
+                core,
+                connections: stats.connections,
+                busy_ns: busy_ns(core),
+                ..CoreSnapshot::default()
+            });
+        let uptime = self.started.elapsed().as_millis();
+        Snapshot {
+            uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+            listen: snapshot.listeners.clone(),
+            discovery_generation: snapshot.generation,
+            connections,
+            cores: cores.collect(),
+            namespaces: self.namespaces(&snapshot),
+            controllers: snapshot.controllers.iter().map(controller).collect(),
+        }
+    }
+}
+
+impl Plane {
+    fn namespaces(&self, snapshot: &target::Snapshot) -> Vec<NamespaceSnapshot> {
+        let opened = self.opened();
+        let all = snapshot.subsystems.iter().flat_map(|subsystem| {
+            subsystem
+                .namespaces
+                .iter()
+                .map(move |namespace| (&subsystem.nqn, namespace))
+        });
+        all.map(|(nqn, namespace)| {
+            let user = (nqn.clone(), namespace.nsid);
+            let stats = namespace.stats;
+            let block_bytes = u64::from(namespace.block_bytes);
+            let counted = |completed, bytes| OperationCounters {
+                completed,
+                bytes,
+                ..OperationCounters::default()
+            };
+            NamespaceSnapshot {
+                nqn: nqn.clone(),
+                nsid: namespace.nsid,
+                device: opened.users.get(&user).cloned().unwrap_or_default(),
+                size_bytes: namespace.blocks * block_bytes,
+                block_bytes,
+                reads: counted(stats.reads, stats.read_bytes),
+                writes: counted(stats.writes, stats.written_bytes),
+                flushes: OperationCounters::default(),
+                // The target counts flushes among all others, and failures of all kinds in one
+                // number.
+                others: OperationCounters {
+                    errors: stats.errors,
+                    ..counted(stats.others + stats.errors, 0)
+                },
+            }
+        })
+        .collect()
+    }
+}
+
+fn controller(controller: &target::ControllerSnapshot) -> ControllerSnapshot {
+    let nqn = match controller.kind {
+        ControllerKind::Discovery => DISCOVERY_NQN.to_owned(),
+        ControllerKind::Io => controller.subsystem.clone().unwrap_or_default(),
+    };
+    let queues = (1u16..).take(controller.io_queues);
+    ControllerSnapshot {
+        cntlid: controller.id,
+        nqn,
+        host_nqn: controller.host_nqn.clone(),
+        host_id: controller
+            .host_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+        peer: Some(controller.peer),
+        io_queues: queues
+            .map(|qid| QueueSnapshot {
+                qid,
+                ..QueueSnapshot::default()
+            })
+            .collect(),
+        ..ControllerSnapshot::default()
+    }
+}
+
+fn to_referral(referral: &control::model::Referral) -> Result<Referral, ApplyError> {
+    if referral.nqn != DISCOVERY_NQN {
+        return Err(ApplyError::new(
+            ApplyErrorKind::Invalid,
+            format!("a referral to {:?} cannot be named to hosts", referral.nqn),
+            format!("use the well-known name {DISCOVERY_NQN}"),
+        ));
+    }
+    Ok(Referral {
+        address: SocketAddr::new(referral.address, referral.port),
+    })
+}
+
+/// Processor time of the target's thread on a core, from the kernel.
+fn busy_ns(core: u32) -> u64 {
+    let name = format!("target-{core}\n");
+    let tasks = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let ours = tasks
+        .map(|task| task.path())
+        .find(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm == name));
+    ours.and_then(|path| std::fs::read_to_string(path.join("schedstat")).ok())
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The target's refusal, as the control plane's.
+fn refused(error: TargetError) -> ApplyError {
+    let (kind, what_to_do) = match &error {
+        TargetError::NoSubsystem(_) | TargetError::NoNamespace { .. } => {
+            (ApplyErrorKind::NotFound, "name one that there is")
+        }
+        TargetError::Exists(_) => (ApplyErrorKind::Conflict, "remove the other one first"),
+        TargetError::Limits(_) | TargetError::Name { .. } | TargetError::Invalid(_) => {
+            (ApplyErrorKind::Invalid, "correct it and try again")
+        }
+        TargetError::Undone(_) => (ApplyErrorKind::Failed, "try again when there is less to do"),
+        TargetError::Device(_) | TargetError::Listen { .. } | TargetError::Core { .. } => {
+            (ApplyErrorKind::Failed, "see the reason above")
+        }
+    };
+    ApplyError::new(kind, error.to_string(), what_to_do)
+}
