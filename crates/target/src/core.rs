@@ -30,6 +30,11 @@ pub(crate) struct CoreSubsystem {
 pub(crate) enum Action {
     /// A controller ends, with all its queues.
     EndController(Arc<SharedController>),
+    /// Another controller of the same host ends, and the command that asked for it waits.
+    EndOther {
+        controller: Arc<SharedController>,
+        asker: Ticket,
+    },
     /// The I/O queues of a controller end; it was disabled.
     EndQueues(Arc<SharedController>),
     /// Abort a command of another queue, and tell the Abort command that waits.

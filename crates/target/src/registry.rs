@@ -5,6 +5,7 @@
 use crate::limits::{ERROR_LOG_ENTRIES, Limits};
 use crate::pause::{Ack, Step};
 use crate::poll_group::{Message, Note};
+use crate::request::Ticket;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use base::SlabKey;
@@ -185,9 +186,21 @@ pub(crate) struct SharedController {
     pub(crate) host_nqn: String,
     pub(crate) host_id: [u8; 16],
     pub(crate) peer: SocketAddr,
+    /// Where its admin queue is.
+    pub(crate) admin: Place,
     queues: Mutex<Queues>,
+    attached: Mutex<Attached>,
     errors: Mutex<VecDeque<ErrorEntry>>,
     error_count: AtomicU64,
+}
+
+/// What of a controller is left in the target.
+#[derive(Debug, Default)]
+struct Attached {
+    /// Connections that were its own, until nothing of them is in a device any more.
+    connections: usize,
+    /// End Controller commands that wait for the last one, and their cores.
+    waiting: Vec<(usize, Ticket)>,
 }
 
 /// The I/O queues of a controller.
@@ -210,6 +223,7 @@ impl SharedController {
         subsystem: Option<Arc<Subsystem>>,
         host: (String, [u8; 16]),
         peer: SocketAddr,
+        admin: Place,
         granted: u16,
     ) -> Self {
         let queues = Queues {
@@ -225,7 +239,9 @@ impl SharedController {
             host_nqn: host.0,
             host_id: host.1,
             peer,
+            admin,
             queues: Mutex::new(queues),
+            attached: Mutex::default(),
             errors: Mutex::default(),
             error_count: AtomicU64::new(0),
         }
@@ -233,6 +249,28 @@ impl SharedController {
 
     pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
         lock(&self.queues)
+    }
+
+    /// A connection became one of its queues.
+    pub(crate) fn attach(&self) {
+        lock(&self.attached).connections += 1;
+    }
+
+    /// Nothing of one of its connections is left. After the last one, whoever waits for that.
+    pub(crate) fn detach(&self) -> Option<Vec<(usize, Ticket)>> {
+        let mut attached = lock(&self.attached);
+        attached.connections -= 1;
+        (attached.connections == 0).then(|| std::mem::take(&mut attached.waiting))
+    }
+
+    /// Lets a command wait until nothing of the controller is left; false where nothing is.
+    pub(crate) fn wait_for_end(&self, core: usize, asker: Ticket) -> bool {
+        let mut attached = lock(&self.attached);
+        let lives = attached.connections > 0;
+        if lives {
+            attached.waiting.push((core, asker));
+        }
+        lives
     }
 
     /// Appends to the error log; the oldest entry gives way.
@@ -262,7 +300,15 @@ mod tests {
     fn controller(id: u16) -> SharedController {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let host = ("nqn.host".to_owned(), [1; 16]);
-        SharedController::new(id, ControllerKind::Discovery, None, host, peer, 0)
+        let connection = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let admin = Place {
+            core: 0,
+            connection,
+        };
+        SharedController::new(id, ControllerKind::Discovery, None, host, peer, admin, 0)
     }
 
     #[test]

@@ -7,7 +7,9 @@ use crate::request::Ticket;
 use crate::tcp::connection::Connection;
 use crate::tcp::transfer;
 use reactor::Context;
+use std::sync::Arc;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
+use wire::nvme::vendor::EndController;
 use wire::nvme::{Abort, AdminCommand, Command, Status};
 
 /// Carries out one admin command.
@@ -56,6 +58,7 @@ pub(crate) fn execute(
             controller.keep_alive.restart(cx.now);
             Ok(Reply::Bare(0))
         }
+        AdminCommand::EndController(end) => end_other(controller, connection, slot, end, core),
     }
 }
 
@@ -90,6 +93,37 @@ fn abort_command(
         queue,
         cid: abort.cid,
         asker,
+    });
+    Ok(Reply::Later)
+}
+
+/// End Controller: ends another controller of the same host.
+fn end_other(
+    controller: &Controller,
+    connection: &Connection,
+    slot: u16,
+    end: EndController,
+    core: &mut CoreState,
+) -> Result<Reply, Status> {
+    let ours = &controller.shared;
+    let other = core.shared.controllers().get(end.controller_id).cloned();
+    let Some(other) = other else {
+        return Ok(Reply::Bare(0));
+    };
+    let same_subsystem = match (&ours.subsystem, &other.subsystem) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        _ => false,
+    };
+    let same_host = ours.host_nqn == other.host_nqn && ours.host_id == other.host_id;
+    if ours.id == other.id || !same_subsystem || !same_host {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    core.actions.push(Action::EndOther {
+        controller: other,
+        asker: Ticket {
+            connection: connection.key,
+            slot,
+        },
     });
     Ok(Reply::Later)
 }

@@ -170,7 +170,11 @@ fn connect_admin(
     let index = subsystem_index(subsystem.as_ref(), core)?;
     let host = (host.as_str().to_owned(), data.host_id);
     let (peer, granted) = (connection.peer, core.limits.io_queues);
-    let make = |id| SharedController::new(id, kind, subsystem, host, peer, granted);
+    let admin = Place {
+        core: core.index,
+        connection: connection.key,
+    };
+    let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
     let limit = core.limits.controllers;
     let shared = core.shared.controllers().insert(limit, make);
     // Without DNR: the host may find room later.
@@ -179,6 +183,7 @@ fn connect_admin(
         result: 0,
     };
     let shared = shared.ok_or(busy)?;
+    shared.attach();
     let id = shared.id;
     let controller = Controller {
         shared,
@@ -270,6 +275,8 @@ fn connect_io(
         connection: connection.key,
     };
     queues.places.insert(connect.queue_id, place);
+    // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
+    controller.attach();
     drop(queues);
     let id = controller.id;
     connection.owner = Owner::Io(controller);

@@ -18,6 +18,7 @@ use wire::nvme::identify_lists::{
 use wire::nvme::identify_namespace::{
     IndependentIdentifyNamespace, LbaFormat, NvmIdentifyNamespace,
 };
+use wire::nvme::vendor::Extensions;
 use wire::nvme::{Identify, IdentifyController, IdentifyNamespace, Nqn, Status};
 use wire::text;
 
@@ -209,6 +210,7 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
         vwc: present | IdentifyController::VWC_FLUSH_ALL,
         ioccsz: (64 + core.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
+        vendor: Extensions::OURS.encode(),
         ..common
     }
 }

@@ -55,6 +55,8 @@ pub(crate) enum Note {
         from: usize,
         asker: Ticket,
     },
+    /// Nothing is left of the controller that a command wanted to end.
+    Ended { asker: Ticket },
     /// What became of an Abort that was passed to another core.
     Aborted { asker: Ticket, aborted: bool },
     /// The core finishes its work and ends.
@@ -173,8 +175,16 @@ impl PollGroup {
         let Some(connection) = self.connections.remove(key) else {
             return;
         };
-        if let Owner::Admin(controller) = &connection.owner {
-            self.core.shared.controllers().remove(controller.shared.id);
+        if let Some(controller) = connection.controller()
+            && let Some(waiting) = controller.detach()
+        {
+            self.core.shared.controllers().remove(controller.id);
+            for (core, asker) in waiting {
+                // To this core, too: the answer must not come before this turn's other work.
+                if self.core.shared.send(core, Note::Ended { asker }).is_err() {
+                    tracing::error!(core, "a core's mailbox is full: a host waits in vain");
+                }
+            }
         }
         self.core.touch();
         let subsystem = connection.subsystem;
@@ -280,13 +290,13 @@ impl PollGroup {
     fn run_actions(&mut self, cx: &mut Context<'_>) {
         while let Some(action) = self.core.actions.pop() {
             match action {
-                Action::EndController(controller) => {
-                    let mut queues = controller.queues();
-                    queues.dead = true;
-                    queues.ready = false;
-                    let places = std::mem::take(&mut queues.places);
-                    drop(queues);
-                    self.end_queues(controller.id, places.into_values(), cx);
+                Action::EndController(controller) => self.end_controller(&controller, cx),
+                Action::EndOther { controller, asker } => {
+                    self.end_controller(&controller, cx);
+                    self.end_queues(controller.id, std::iter::once(controller.admin), cx);
+                    if !controller.wait_for_end(self.core.index, asker) {
+                        self.answer_later(asker, 0, cx);
+                    }
                 }
                 Action::EndQueues(controller) => {
                     let places = std::mem::take(&mut controller.queues().places);
@@ -295,6 +305,16 @@ impl PollGroup {
                 Action::Abort { queue, cid, asker } => self.pass_abort(queue, cid, asker, cx),
             }
         }
+    }
+
+    /// Ends a controller's I/O queues, and lets it take no more.
+    fn end_controller(&mut self, controller: &SharedController, cx: &mut Context<'_>) {
+        let mut queues = controller.queues();
+        queues.dead = true;
+        queues.ready = false;
+        let places = std::mem::take(&mut queues.places);
+        drop(queues);
+        self.end_queues(controller.id, places.into_values(), cx);
     }
 
     fn end_queues(
@@ -369,6 +389,12 @@ impl PollGroup {
 
     /// Answers an Abort command.
     fn aborted(&mut self, asker: Ticket, aborted: bool, cx: &mut Context<'_>) {
+        let result = if aborted { 0 } else { ABORT_NOT_ABORTED };
+        self.answer_later(asker, u64::from(result), cx);
+    }
+
+    /// Answers an admin command that had to wait, with success.
+    fn answer_later(&mut self, asker: Ticket, result: u64, cx: &mut Context<'_>) {
         let Some(connection) = self.connections.get_mut(asker.connection) else {
             return;
         };
@@ -378,11 +404,7 @@ impl PollGroup {
         if entry.phase != Phase::Executing {
             return;
         }
-        entry.result = if aborted {
-            0
-        } else {
-            u64::from(ABORT_NOT_ABORTED)
-        };
+        entry.result = result;
         io::finish(connection, asker.slot, Status::SUCCESS, &mut self.core, cx);
         self.reclaim(asker.connection);
     }
@@ -530,6 +552,7 @@ impl Service for PollGroup {
                 }
             }
             Note::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
+            Note::Ended { asker } => self.answer_later(asker, 0, cx),
             Note::Shutdown => self.shut_down(cx),
         }
     }

@@ -663,3 +663,19 @@ pub(crate) fn take_buffer(cx: &Context<'_>, length: usize) -> Option<IoSlice> {
     let buffer: Buffer = cx.driver.buffers().take(length)?;
     Some(IoSlice::from_buffer(buffer, length))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // Slots, lists and buffers come with the first command that needs them, so this is all
+        // that a connection takes until then.
+        assert!(
+            size_of::<Connection>() <= 1024,
+            "{}",
+            size_of::<Connection>()
+        );
+    }
+}
