@@ -194,6 +194,7 @@ fn admin_command(f: &mut fmt::Formatter<'_>, command: &Command) -> fmt::Result {
         Ok(AdminCommand::Abort(abort)) => {
             write!(f, " sqid={} abort_cid={:#06x}", abort.sq_id, abort.cid)
         }
+        Ok(AdminCommand::EndController(end)) => write!(f, " cntlid={:#x}", end.controller_id),
         Ok(AdminCommand::AsyncEventRequest | AdminCommand::KeepAlive) | Err(_) => Ok(()),
     }
 }

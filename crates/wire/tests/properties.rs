@@ -14,6 +14,7 @@ mod tests {
     use wire::nvme::identify::Cns;
     use wire::nvme::io::{DatasetRange, LbaControl};
     use wire::nvme::log_page::LogPageId;
+    use wire::nvme::vendor::EndController;
     use wire::nvme::{
         Abort, AdminCommand, AdminOpcode, Command, Completion, DataPointer, DatasetManagement,
         GetFeatures, GetLogPage, Identify, IoCommand, LbaCommand, SetFeatures, SglDescriptor,
@@ -347,6 +348,7 @@ mod tests {
                 AdminCommand::Abort(Abort { sq_id: low, cid: high }),
                 AdminCommand::AsyncEventRequest,
                 AdminCommand::KeepAlive,
+                AdminCommand::EndController(EndController { controller_id: high }),
             ];
             for command in commands {
                 prop_assert_eq!(AdminCommand::parse(&command.encode(cid)), Ok(command));

@@ -9,6 +9,7 @@ use crate::nvme::identify::Identify;
 use crate::nvme::log_page::LogPageId;
 use crate::nvme::opcode::AdminOpcode;
 use crate::nvme::status::Status;
+use crate::nvme::vendor::EndController;
 
 /// A command on the admin queue, other than a Fabrics command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,6 +28,8 @@ pub enum AdminCommand {
     AsyncEventRequest,
     /// Keep Alive: the host is there.
     KeepAlive,
+    /// End Controller, an extension of ours.
+    EndController(EndController),
 }
 
 impl AdminCommand {
@@ -47,6 +50,7 @@ impl AdminCommand {
             AdminOpcode::ABORT => Self::Abort(Abort::parse(command)),
             AdminOpcode::ASYNC_EVENT_REQUEST => Self::AsyncEventRequest,
             AdminOpcode::KEEP_ALIVE => Self::KeepAlive,
+            AdminOpcode::END_CONTROLLER => Self::EndController(EndController::parse(command)),
             _ => return Err(Status::INVALID_OPCODE.with_dnr()),
         })
     }
@@ -61,6 +65,7 @@ impl AdminCommand {
             Self::Abort(abort) => abort.encode(cid),
             Self::AsyncEventRequest => Command::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, cid),
             Self::KeepAlive => Command::new(AdminOpcode::KEEP_ALIVE.0, cid),
+            Self::EndController(end) => end.encode(cid),
         }
     }
 }
