@@ -7,7 +7,7 @@ use crate::network::NetworkFaults;
 use crate::world::{Actor, Outcome, World};
 use base::{Nanos, Prng};
 use block::Device;
-use host::{ConnectOptions, HostIdentity};
+use host::{ConnectOptions, HostIdentity, ReplayPolicy};
 use reactor::{Core, Driver, PollPolicy, SocketOptions};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -26,6 +26,8 @@ pub struct Scenario {
     pub queues: u16,
     /// Header and data digests.
     pub digests: bool,
+    /// When a host sends lost writes again.
+    pub replay: ReplayPolicy,
     /// What the network does while the work is done.
     pub faults: NetworkFaults,
     /// What each host does.
@@ -179,6 +181,7 @@ fn host_core(
         data_digest: scenario.digests,
         persistent: true,
         loss_timeout: None,
+        replay: scenario.replay,
         seed,
         ..ConnectOptions::new(address, subsystem, identity)
     };
