@@ -76,7 +76,7 @@ raw() {
 # zeroes AREA_KIB: what was not zero becomes zero, and nothing beside it.
 zeroes() {
 	[ "$(limit write_zeroes_max_bytes)" -gt 0 ]
-	/usr/sbin/blkdiscard -z -o "$((($1 + 12288 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
+	/usr/sbin/blkdiscard -f -z -o "$((($1 + 12288 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
 	read_blocks /tmp/read "$(($1 + 12288))" 256 65536
 	head -c 131072 /dev/zero >/tmp/zero
 	{
@@ -89,7 +89,7 @@ zeroes() {
 # discard AREA_KIB: accepted, and nothing beside it changes.
 discard() {
 	[ "$(limit discard_max_bytes)" -gt 0 ]
-	/usr/sbin/blkdiscard -o "$((($1 + 14336 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
+	/usr/sbin/blkdiscard -f -o "$((($1 + 14336 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
 	read_blocks /tmp/read "$(($1 + 14336))" 64 65536
 	head -c 65536 /pattern | cmp - /tmp/read
 	read_blocks /tmp/read "$(($1 + 14336 + 192))" 64 65536
@@ -137,7 +137,7 @@ administer() {
 	nvme smart-log "$controller"
 	nvme error-log "$controller" --log-entries=1
 	nvme fw-log "$controller"
-	nvme effects-log "$controller"
+	nvme effects-log "$controller" --csi=0
 	nvme get-feature "$controller" --feature-id=7
 	nvme flush "$namespace"
 } 

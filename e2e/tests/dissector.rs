@@ -50,6 +50,7 @@ fn dissect(digests: Digests) -> Result<()> {
     );
     serve.stop()?;
     let dissection = capture.finish()?;
+    println!("{digests:?}: {dissection:?}");
 
     ensure!(
         dissection.complaints.is_empty(),
