@@ -201,11 +201,14 @@ impl Client {
         let size = self.geometry.block_bytes as usize;
         for ((block, began), found) in range.clone().zip(began).zip(bytes.chunks(size)) {
             let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
-            assert!(
-                found == content(block, version, size),
-                "block {block} holds a mix of writes, or another block's content: {:?}…",
-                &found[..32]
-            );
+            let expected = content(block, version, size);
+            if let Some(at) = found.iter().zip(&expected).position(|(a, b)| a != b) {
+                panic!(
+                    "block {block} begins as version {version} has it and goes on otherwise from \
+                     byte {at}: {:02x?}",
+                    &found[at..(at + 32).min(size)]
+                );
+            }
             assert!(
                 self.oracle.allows(block, began, version),
                 "block {block} holds version {version}; allowed were {began:?}"

@@ -30,6 +30,7 @@ struct Socket {
 
 /// Runs the operations of one simulated core.
 pub struct SimDriver {
+    number: u64,
     world: Rc<RefCell<Shared>>,
     sockets: Slab<Socket>,
     listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
@@ -58,7 +59,9 @@ impl SimDriver {
         let buffers = BufferPool::new(&classes).expect("address space for the simulation");
         let receive_buffers =
             BufferPool::new(&[class(RECEIVE_BYTES, 8)]).expect("address space for the simulation");
+        let number = world.borrow_mut().next_driver();
         Self {
+            number,
             world,
             sockets: Slab::with_capacity(4096),
             listeners: Vec::new(),
@@ -114,7 +117,9 @@ impl SimDriver {
     fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
         let world = &mut *self.world.borrow_mut();
         let now = world.now;
-        let end = world.network.connect(address, now, &mut world.prng);
+        let end = world
+            .network
+            .connect(address, self.number, now, &mut world.prng);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
         let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
         world.schedule(at);

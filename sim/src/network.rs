@@ -13,6 +13,12 @@ pub struct NetworkFaults {
     pub pieces_max: u64,
     /// A send in this many cuts the connection, after some prefix of it; 0 for never.
     pub cut_one_in: u64,
+    /// How long, at most, what was on its way when a connection was cut may still take to arrive,
+    /// as it does when it has to be sent again.
+    pub linger_max: Nanos,
+    /// A cut in this many takes all connections of the same host with it, in the same way; 0 for
+    /// never.
+    pub partition_one_in: u64,
     /// A connect in this many is refused; 0 for never.
     pub refuse_one_in: u64,
 }
@@ -23,6 +29,8 @@ impl NetworkFaults {
         delay_max: Nanos::from_micros(20),
         pieces_max: 1,
         cut_one_in: 0,
+        linger_max: Nanos::ZERO,
+        partition_one_in: 0,
         refuse_one_in: 0,
     };
     /// A network that splits and delays, but keeps its connections.
@@ -30,6 +38,8 @@ impl NetworkFaults {
         delay_max: Nanos::from_millis(2),
         pieces_max: 7,
         cut_one_in: 0,
+        linger_max: Nanos::ZERO,
+        partition_one_in: 0,
         refuse_one_in: 0,
     };
     /// A network that also cuts.
@@ -37,6 +47,8 @@ impl NetworkFaults {
         delay_max: Nanos::from_millis(1),
         pieces_max: 5,
         cut_one_in: 400,
+        linger_max: Nanos::from_millis(400),
+        partition_one_in: 2,
         refuse_one_in: 5,
     };
 }
@@ -52,8 +64,12 @@ struct End {
     ended: Option<Time>,
     /// From this time on, the connection is broken: everything fails, arrived or not.
     broken: Option<Time>,
+    /// Nothing arrives any more but what is on its way: what is sent from now on is lost.
+    severed: bool,
     /// The owner closed it.
     closed: bool,
+    /// Who connected.
+    origin: u64,
 }
 
 /// What an end can receive now.
@@ -117,6 +133,7 @@ impl Network {
     pub(crate) fn connect(
         &mut self,
         address: SocketAddr,
+        origin: u64,
         now: Time,
         prng: &mut Prng,
     ) -> Option<u64> {
@@ -128,8 +145,12 @@ impl Network {
         self.listening
             .get_mut(&address)?
             .push_back((arrival, near + 1));
-        self.ends.push(End::default());
-        self.ends.push(End::default());
+        for _ in 0..2 {
+            self.ends.push(End {
+                origin,
+                ..End::default()
+            });
+        }
         Some(near)
     }
 
@@ -156,6 +177,10 @@ impl Network {
         let broken = self.end(end).broken.is_some_and(|at| at <= now);
         if broken || self.end(end ^ 1).closed {
             return false;
+        }
+        if self.end(end ^ 1).severed {
+            // The sender does not know yet. A stream has an end, but never a hole.
+            return true;
         }
         let cut = self.faults.cut_one_in > 0 && prng.chance(1, self.faults.cut_one_in);
         let length = if cut {
@@ -186,19 +211,38 @@ impl Network {
         true
     }
 
-    /// Breaks a connection: both ends learn of it at times of their own.
+    /// Breaks a connection, or all of its host's: the ends learn of it at times of their own.
     fn cut(&mut self, end: u64, now: Time, prng: &mut Prng) {
         self.cuts += 1;
+        let linger = Nanos(prng.below(self.faults.linger_max.0 + 1));
+        let one_in = self.faults.partition_one_in;
+        if one_in == 0 || !prng.chance(1, one_in) {
+            return self.sever(end, linger, now, prng);
+        }
+        let origin = self.end(end).origin;
+        for near in (0..self.ends.len() as u64).step_by(2) {
+            if self.end(near).origin == origin && !self.end(near).severed {
+                self.sever(near, linger, now, prng);
+            }
+        }
+    }
+
+    fn sever(&mut self, end: u64, linger: Nanos, now: Time, prng: &mut Prng) {
         for side in [end, end ^ 1] {
-            let at = now + self.delay(prng);
+            let notice = self.delay(prng);
             let state = self.end(side);
-            // Sometimes what was on its way still arrives, sometimes it does not.
-            let at = if prng.chance(1, 2) {
-                at.max(state.last_arrival)
+            state.severed = true;
+            // Sometimes what was on its way still arrives, late, and sometimes it does not.
+            if prng.chance(1, 2) {
+                for (arrival, _) in state.arriving.iter_mut().filter(|(at, _)| *at > now) {
+                    *arrival = *arrival + linger;
+                }
+                state.last_arrival = state.last_arrival.max(now) + linger;
+                state.ended = state.ended.map(|at| at.max(state.last_arrival));
+                state.broken = Some(state.last_arrival + notice + Nanos::from_millis(1));
             } else {
-                at
-            };
-            state.broken = Some(state.broken.map_or(at, |before| before.min(at)));
+                state.broken = Some(now + notice);
+            }
         }
     }
 
@@ -243,6 +287,10 @@ impl Network {
         self.end(end).closed = true;
         self.end(end).arriving.clear();
         let peer = self.end(end ^ 1);
+        if peer.severed {
+            // Nobody tells the peer; it will find the connection broken.
+            return;
+        }
         let at = peer.last_arrival.max(now);
         peer.ended.get_or_insert(at);
     }
@@ -270,7 +318,7 @@ mod tests {
             .listen("10.0.0.1:0".parse().expect("an address"))
             .expect("free");
         let near = network
-            .connect(address, Time(0), prng)
+            .connect(address, 1, Time(0), prng)
             .expect("not refused");
         let far = network.accept(address, Time::NEVER).expect("arrived");
         (near, far)
@@ -314,5 +362,30 @@ mod tests {
             Arrival::Broken
         );
         assert!(!network.send(far, b"hello", later, &mut prng));
+    }
+
+    /// A connection that was cut within a send must not deliver what is sent after that.
+    #[test]
+    fn a_cut_leaves_no_hole_in_the_stream() {
+        for seed in 0..100 {
+            let mut prng = Prng::from_seed(seed);
+            let mut network = Network::new(NetworkFaults {
+                cut_one_in: 3,
+                ..NetworkFaults::ROUGH
+            });
+            let (near, far) = pair(&mut network, &mut prng);
+            let sent: Vec<u8> = (0..200).collect();
+            for chunk in sent.chunks(10) {
+                network.send(near, chunk, Time(0), &mut prng);
+            }
+            let (mut got, mut now) = (Vec::new(), Time(0));
+            while let Some(next) = network.next_event(now) {
+                now = next;
+                if let Arrival::Bytes(bytes) = network.receive(far, 1_000, now, &mut prng) {
+                    got.extend(bytes);
+                }
+            }
+            assert_eq!(got, sent[..got.len()], "seed {seed}");
+        }
     }
 }

@@ -16,9 +16,16 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     /// Times at which some driver has something to do.
     scheduled: BTreeSet<Time>,
+    drivers: u64,
 }
 
 impl Shared {
+    /// A number for one more driver.
+    pub(crate) fn next_driver(&mut self) -> u64 {
+        self.drivers += 1;
+        self.drivers
+    }
+
     pub(crate) fn schedule(&mut self, at: Time) {
         self.scheduled.insert(at);
     }
@@ -71,6 +78,7 @@ impl World {
             prng: Prng::from_seed(seed),
             network: Network::new(faults),
             scheduled: BTreeSet::new(),
+            drivers: 0,
         };
         Self {
             shared: Rc::new(RefCell::new(shared)),
