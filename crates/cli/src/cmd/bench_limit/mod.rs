@@ -99,20 +99,22 @@ pub fn run(args: &LimitArgs, output: Output) -> Result<Outcome> {
     })
 }
 
-/// One case: a target for all its runs, and pairs of runs.
+/// One case: pairs of runs. A target lives for its run only: it may poll, and would take half of
+/// its processor from the raw exchange that is measured next.
 fn run_case(case: &Case, args: &LimitArgs) -> Result<CaseReport> {
     let cores = case.cores(args.target_core, args.load_core);
-    let target = process::Target::start(cores.target, case.poll_text(), process::RAM_SIZE)?;
-    let namespace = target.connect()?;
-    process::prefill(&namespace)?;
     let (warmup, measured) = (warmup(args.seconds), args.seconds);
-    let metric = case.metric;
     let core = |core: u32| Some(core as usize);
     compare(
         case.raw.name,
-        metric,
+        case.metric,
         args.runs.into(),
-        &mut || case.run_ours(&namespace, cores.load, warmup, measured),
+        &mut || {
+            let target = process::Target::start(cores.target, case.poll_text(), process::RAM_SIZE)?;
+            let namespace = target.connect()?;
+            process::prefill(&namespace)?;
+            case.run_ours(&namespace, cores.load, warmup, measured)
+        },
         &mut || {
             let pair = run_pair(
                 &case.raw,
