@@ -164,7 +164,7 @@ mod tests {
             View::new(Arc::clone(&ram), None).unwrap().geometry().blocks,
             256
         );
-        assert!(View::new(Arc::clone(&ram), Some(1000)).is_err());
-        assert!(View::new(ram, Some(2 << 20)).is_err());
+        View::new(Arc::clone(&ram), Some(1000)).expect_err("no whole number of blocks");
+        View::new(ram, Some(2 << 20)).expect_err("larger than the device");
     }
 }

@@ -67,7 +67,11 @@ impl fmt::Display for AppError {
 impl AppError {
     /// An error of the app's `key`.
     pub(super) fn key(app: &str, key: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { app: Some(app.to_owned()), key: Some(key.into()), remedy: remedy.into() }
+        Self {
+            app: Some(app.to_owned()),
+            key: Some(key.into()),
+            remedy: remedy.into(),
+        }
     }
 }
 
@@ -75,10 +79,16 @@ impl FromStr for App {
     type Err = AppError;
 
     fn from_str(text: &str) -> Result<Self, AppError> {
-        let form = |remedy: String| AppError { app: None, key: None, remedy };
+        let form = |remedy: String| AppError {
+            app: None,
+            key: None,
+            remedy,
+        };
         let Some((name, keys)) = text.split_once(':') else {
             let text = shortened(text);
-            return Err(form(format!("\"{text}\" is not an app; write it as {APP_FORM}")));
+            return Err(form(format!(
+                "\"{text}\" is not an app; write it as {APP_FORM}"
+            )));
         };
         let named = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > limits::NAME_BYTES_MAX || !name.chars().all(named) {
@@ -114,11 +124,13 @@ impl Draft {
                 let remedy = format!("write KEY=VALUE; the keys are {KEYS}");
                 return Err(AppError::key(name, format!("\"{item}\""), remedy));
             };
-            let wrong = |remedy: String| {
-                AppError::key(name, format!("{key}={}", shortened(value)), remedy)
-            };
+            let wrong =
+                |remedy: String| AppError::key(name, format!("{key}={}", shortened(value)), remedy);
             let number = |least: u64, most: u64| {
-                let parsed = value.parse::<u64>().ok().filter(|n| (least..=most).contains(n));
+                let parsed = value
+                    .parse::<u64>()
+                    .ok()
+                    .filter(|n| (least..=most).contains(n));
                 parsed.ok_or_else(|| wrong(format!("write a whole number from {least} to {most}")))
             };
             let depth_max = u64::from(limits::DEPTH_MAX);
@@ -135,7 +147,10 @@ impl Draft {
                 "cpu" => put(&mut self.cpu, narrow(number(0, 1023)?)),
                 "queues" => {
                     let queues = number(1, u64::from(limits::QUEUES_MAX))?;
-                    put(&mut self.queues, u16::try_from(queues).expect("checked above"))
+                    put(
+                        &mut self.queues,
+                        u16::try_from(queues).expect("checked above"),
+                    )
                 }
                 "rate" => put(&mut self.rate, number(1, limits::RATE_MAX)?),
                 "mix" => {
@@ -144,7 +159,11 @@ impl Draft {
                 }
                 _ => {
                     let remedy = format!("there is no such key; the keys are {KEYS}");
-                    return Err(AppError::key(name, format!("\"{}\"", shortened(key)), remedy));
+                    return Err(AppError::key(
+                        name,
+                        format!("\"{}\"", shortened(key)),
+                        remedy,
+                    ));
                 }
             };
             if !fresh {
@@ -156,7 +175,11 @@ impl Draft {
 
     fn finish(self, name: &str) -> Result<App, AppError> {
         let Some((access, fixed)) = self.pattern else {
-            return Err(AppError::key(name, "rw", format!("is missing; add rw= and {PATTERNS}")));
+            return Err(AppError::key(
+                name,
+                "rw",
+                format!("is missing; add rw= and {PATTERNS}"),
+            ));
         };
         let read_percent = match (fixed, self.mix) {
             (Some(percent), None) => percent,
@@ -266,17 +289,32 @@ mod tests {
             ("a b:rw=read", "is not a name for an app"),
             ("a:", "app \"a\": \"\": write KEY=VALUE"),
             ("a:bs=4k", "app \"a\": rw: is missing"),
-            ("a:rw=raed", "app \"a\": rw=raed: write read, write, randread"),
-            ("a:rw=read,bs=5000", "app \"a\": bs=5000: write a multiple of 512"),
+            (
+                "a:rw=raed",
+                "app \"a\": rw=raed: write read, write, randread",
+            ),
+            (
+                "a:rw=read,bs=5000",
+                "app \"a\": bs=5000: write a multiple of 512",
+            ),
             ("a:rw=read,bs=2m", "bs=2m: write a multiple of 512 up to 1m"),
             ("a:rw=read,bs=", "bs=: write a multiple"),
             ("a:rw=read,bs=4294967295k", "write a multiple"),
-            ("a:rw=read,depth=0", "app \"a\": depth=0: write a whole number from 1 to 1023"),
+            (
+                "a:rw=read,depth=0",
+                "app \"a\": depth=0: write a whole number from 1 to 1023",
+            ),
             ("a:rw=read,depth=x", "depth=x: write a whole number"),
             ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
             ("a:rw=read,mix=50", "mix=50: rw=read has nothing to mix"),
-            ("a:rw=rw,mix=101", "mix=101: write a whole number from 0 to 100"),
-            ("a:rw=read,iodepth=3", "\"iodepth\": there is no such key; the keys are rw, bs"),
+            (
+                "a:rw=rw,mix=101",
+                "mix=101: write a whole number from 0 to 100",
+            ),
+            (
+                "a:rw=read,iodepth=3",
+                "\"iodepth\": there is no such key; the keys are rw, bs",
+            ),
             ("a:rw=read,depth=1,depth=2", "depth: given twice"),
             ("a:rw=read,,", "write KEY=VALUE"),
         ] {

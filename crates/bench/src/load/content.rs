@@ -38,7 +38,10 @@ impl fmt::Display for Difference {
 impl Content {
     pub(super) fn new(seed: u64, nonce: u64, block_bytes: u32) -> Self {
         let key = mix(mix(seed) ^ nonce);
-        Self { key, block_bytes: block_bytes as usize }
+        Self {
+            key,
+            block_bytes: block_bytes as usize,
+        }
     }
 
     /// Fills `data`, whole blocks from `lba` on, with write `sequence`.
@@ -51,7 +54,12 @@ impl Content {
     }
 
     /// Compares whole blocks from `lba` on with write `sequence`; the first block that differs.
-    pub(super) fn check(&self, lba: u64, sequence: u64, data: &[u8]) -> Result<(), (u64, Difference)> {
+    pub(super) fn check(
+        &self,
+        lba: u64,
+        sequence: u64,
+        data: &[u8],
+    ) -> Result<(), (u64, Difference)> {
         for (lba, block) in (lba..).zip(data.chunks_exact(self.block_bytes)) {
             if let Some(offset) = self.first_difference(lba, sequence, block) {
                 return Err((lba, self.explain(lba, sequence, block, offset)));
@@ -62,22 +70,29 @@ impl Content {
 
     fn first_difference(&self, lba: u64, sequence: u64, block: &[u8]) -> Option<usize> {
         let mut words = block.chunks_exact(8).enumerate();
-        let differs = words.find(|(index, word)| {
-            **word != self.word(lba, sequence, *index).to_le_bytes()
-        });
+        let differs =
+            words.find(|(index, word)| **word != self.word(lba, sequence, *index).to_le_bytes());
         differs.map(|(index, _)| index * 8)
     }
 
     fn explain(&self, lba: u64, sequence: u64, block: &[u8], offset: usize) -> Difference {
         let word = |index: usize| {
-            let bytes = block[index * 8..index * 8 + 8].try_into().expect("eight bytes");
+            let bytes = block[index * 8..index * 8 + 8]
+                .try_into()
+                .expect("eight bytes");
             u64::from_le_bytes(bytes)
         };
         let (found_lba, found_sequence) = (word(0), word(1));
-        if self.first_difference(found_lba, found_sequence, block).is_some() {
+        if self
+            .first_difference(found_lba, found_sequence, block)
+            .is_some()
+        {
             Difference::Corrupt { offset }
         } else if found_lba == lba {
-            Difference::Stale { found: found_sequence, expected: sequence }
+            Difference::Stale {
+                found: found_sequence,
+                expected: sequence,
+            }
         } else {
             Difference::Misplaced { found: found_lba }
         }
@@ -110,11 +125,20 @@ mod tests {
         let mut data = vec![0; 1024];
         content.fill(10, 3, &mut data);
         assert_eq!(content.check(10, 3, &data), Ok(()));
-        let stale = Difference::Stale { found: 3, expected: 4 };
+        let stale = Difference::Stale {
+            found: 3,
+            expected: 4,
+        };
         assert_eq!(content.check(10, 4, &data), Err((10, stale)));
-        assert_eq!(content.check(11, 3, &data), Err((11, Difference::Misplaced { found: 10 })));
+        assert_eq!(
+            content.check(11, 3, &data),
+            Err((11, Difference::Misplaced { found: 10 }))
+        );
         data[512 + 100] ^= 1;
-        assert_eq!(content.check(10, 3, &data), Err((11, Difference::Corrupt { offset: 96 })));
+        assert_eq!(
+            content.check(10, 3, &data),
+            Err((11, Difference::Corrupt { offset: 96 }))
+        );
         let other_run = Content::new(1, 3, 512);
         content.fill(10, 3, &mut data);
         assert!(other_run.check(10, 3, &data).is_err());

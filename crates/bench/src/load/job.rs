@@ -75,10 +75,14 @@ pub(super) fn plan(
     (0..app.count)
         .map(|thread| {
             let share = part(units, before + thread, common.threads);
-            let content = common.nonce.map(|nonce| {
-                Content::new(common.seed, nonce, geometry.block_bytes)
-            });
-            let span = if content.is_some() { bounded(app, share.clone())? } else { 0..units };
+            let content = common
+                .nonce
+                .map(|nonce| Content::new(common.seed, nonce, geometry.block_bytes));
+            let span = if content.is_some() {
+                bounded(app, share.clone())?
+            } else {
+                0..units
+            };
             let first = match content {
                 Some(_) => span.start,
                 None => part(units, thread, app.count).start,
@@ -96,7 +100,11 @@ pub(super) fn plan(
                 },
                 span,
                 first,
-                schedule: app.rate.map(|rate| Schedule { rate, threads: app.count, thread }),
+                schedule: app.rate.map(|rate| Schedule {
+                    rate,
+                    threads: app.count,
+                    thread,
+                }),
                 warmup: common.warmup,
                 measured: common.measured,
                 content,
@@ -117,10 +125,16 @@ fn check(
     let bytes = app.block_bytes;
     let wrong = |remedy: String| Err(AppError::key(&app.name, format!("bs={bytes}"), remedy));
     if !bytes.is_multiple_of(geometry.block_bytes) {
-        return wrong(format!("write a multiple of the device's {}-byte blocks", geometry.block_bytes));
+        return wrong(format!(
+            "write a multiple of the device's {}-byte blocks",
+            geometry.block_bytes
+        ));
     }
     if bytes > capabilities.max_transfer_bytes {
-        return wrong(format!("the device takes at most {}", capabilities.max_transfer_bytes));
+        return wrong(format!(
+            "the device takes at most {}",
+            capabilities.max_transfer_bytes
+        ));
     }
     let units = geometry.bytes() / u64::from(bytes);
     if units == 0 {
@@ -151,7 +165,11 @@ fn bounded(app: &App, share: Range<u64>) -> Result<Range<u64>, AppError> {
             "to verify, each thread needs a part of the device of its own with room for {least} \
              requests; use a larger device, fewer threads, or a smaller depth"
         );
-        return Err(AppError::key(&app.name, format!("depth={}", app.depth), remedy));
+        return Err(AppError::key(
+            &app.name,
+            format!("depth={}", app.depth),
+            remedy,
+        ));
     }
     Ok(share.start..share.end.min(share.start + limits::VERIFY_UNITS_MAX))
 }
@@ -161,7 +179,10 @@ mod tests {
     use super::*;
 
     fn device() -> (Geometry, Capabilities) {
-        let geometry = Geometry { block_bytes: 4096, blocks: 1000 };
+        let geometry = Geometry {
+            block_bytes: 4096,
+            blocks: 1000,
+        };
         let capabilities = Capabilities {
             volatile_cache: false,
             read_only: false,
@@ -214,17 +235,26 @@ mod tests {
         let (geometry, capabilities) = device();
         let error = |text: &str, capabilities| {
             let app: App = text.parse().unwrap();
-            plan(&app, geometry, capabilities, 0, &common(1, None)).unwrap_err().to_string()
+            plan(&app, geometry, capabilities, 0, &common(1, None))
+                .unwrap_err()
+                .to_string()
         };
         assert!(error("a:rw=read,bs=512", capabilities).contains("4096-byte blocks"));
         assert!(error("a:rw=read,bs=128k", capabilities).contains("at most 65536"));
-        let read_only = Capabilities { read_only: true, ..capabilities };
+        let read_only = Capabilities {
+            read_only: true,
+            ..capabilities
+        };
         assert!(error("a:rw=rw", read_only).contains("read-only"));
     }
 
     #[test]
     fn intended_starts_are_spread_evenly_over_threads() {
-        let of = |thread| Schedule { rate: 3, threads: 2, thread };
+        let of = |thread| Schedule {
+            rate: 3,
+            threads: 2,
+            thread,
+        };
         let starts: Vec<_> = [(0, 0), (1, 0), (0, 1), (1, 1)]
             .map(|(thread, number)| of(thread).intended(Time(10), number).0)
             .to_vec();

@@ -29,7 +29,10 @@ impl Machine {
             if text.is_empty() { unknown() } else { text }
         };
         let processors = read("/proc/cpuinfo");
-        let cores = processors.lines().filter(|line| line.starts_with("processor")).count();
+        let cores = processors
+            .lines()
+            .filter(|line| line.starts_with("processor"))
+            .count();
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             cores: if cores > 0 { cores } else { available() },
@@ -45,7 +48,13 @@ impl Machine {
 
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cores, model_name, kernel, congestion_control, memory_bytes } = self;
+        let Self {
+            cores,
+            model_name,
+            kernel,
+            congestion_control,
+            memory_bytes,
+        } = self;
         let gibibytes = memory_bytes.div_ceil(1 << 30);
         write!(
             f,

@@ -143,7 +143,9 @@ impl AppReport {
             report.verified = report.verified.map(|verified| verified + thread.verified);
             match &mut latency {
                 None => latency = Some(thread.latency),
-                Some(sum) => sum.add(&thread.latency).expect("all threads record the same range"),
+                Some(sum) => sum
+                    .add(&thread.latency)
+                    .expect("all threads record the same range"),
             }
         }
         report.bytes_per_second = report.iops * f64::from(block_bytes);
@@ -154,14 +156,37 @@ impl AppReport {
 
 impl fmt::Display for LoadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.apps.iter().map(|app| app.name.len()).max().unwrap_or(0).max(4);
+        let width = self
+            .apps
+            .iter()
+            .map(|app| app.name.len())
+            .max()
+            .unwrap_or(0)
+            .max(4);
         writeln!(
             f,
             "{:width$}  {:>10}  {:>9}  {:>6}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}",
-            "app", "IOPS", "MiB/s", "errors", "avg µs", "p50", "p95", "p99", "p99.9", "max", "CPU s"
+            "app",
+            "IOPS",
+            "MiB/s",
+            "errors",
+            "avg µs",
+            "p50",
+            "p95",
+            "p99",
+            "p99.9",
+            "max",
+            "CPU s"
         )?;
         for app in &self.apps {
-            let Latency { avg, p50, p95, p99, p999, max } = app.latency_us;
+            let Latency {
+                avg,
+                p50,
+                p95,
+                p99,
+                p999,
+                max,
+            } = app.latency_us;
             writeln!(
                 f,
                 "{:width$}  {:>10.0}  {:>9.1}  {:>6}  {avg:>9.1}  {p50:>9.1}  {p95:>9.1}  \
@@ -175,7 +200,11 @@ impl fmt::Display for LoadReport {
         }
         for app in &self.apps {
             if let Some(verified) = app.verified {
-                writeln!(f, "{}: {verified} reads compared with what was written", app.name)?;
+                writeln!(
+                    f,
+                    "{}: {verified} reads compared with what was written",
+                    app.name
+                )?;
             }
         }
         write!(f, "on {}", self.machine)

@@ -118,9 +118,18 @@ pub fn run(
     for ((load, _), measured) in jobs.iter().zip(measured) {
         reports[*load].push(measured);
     }
-    let apps = loads.iter().zip(reports).map(|(Load { app, .. }, threads)| {
-        AppReport::of(&app.name, app.block_bytes, app.rate, options.verify, threads)
-    });
+    let apps = loads
+        .iter()
+        .zip(reports)
+        .map(|(Load { app, .. }, threads)| {
+            AppReport::of(
+                &app.name,
+                app.block_bytes,
+                app.rate,
+                options.verify,
+                threads,
+            )
+        });
     Ok(LoadReport {
         apps: apps.collect(),
         machine: Machine::look(),
@@ -130,13 +139,22 @@ pub fn run(
 
 /// Every thread's job, with the number of its load.
 fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
-    ensure!(!loads.is_empty(), "there is no app; add one with --app {}", super::APP_FORM);
+    ensure!(
+        !loads.is_empty(),
+        "there is no app; add one with --app {}",
+        super::APP_FORM
+    );
     for (index, load) in loads.iter().enumerate() {
         let name = &load.app.name;
         let twice = loads[..index].iter().any(|other| &other.app.name == name);
-        ensure!(!twice, "app \"{name}\" is given twice; give each app a name of its own");
+        ensure!(
+            !twice,
+            "app \"{name}\" is given twice; give each app a name of its own"
+        );
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let common = Common {
         threads: loads.iter().map(|load| load.app.count).sum(),
         warmup: options.warmup.into(),
@@ -149,7 +167,13 @@ fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> 
     let mut jobs = Vec::new();
     for (index, Load { app, device }) in loads.iter().enumerate() {
         let before = u32::try_from(jobs.len()).expect("threads are bounded");
-        let planned = plan(app, device.geometry(), device.capabilities(), before, &common)?;
+        let planned = plan(
+            app,
+            device.geometry(),
+            device.capabilities(),
+            before,
+            &common,
+        )?;
         jobs.extend(planned.into_iter().map(|job| (index, job)));
     }
     Ok(jobs)
@@ -193,13 +217,29 @@ fn pin(cpu: u32) -> Result<()> {
 
 fn driver_options(job: &Job) -> uring::Options {
     let (bytes, depth) = (job.unit_bytes as usize, job.depth as usize);
-    let small = BufferClass { bytes: 4 * KIB, count: limits::SPARE_BUFFERS };
-    let buffers = if bytes <= small.bytes {
-        vec![BufferClass { count: small.count + depth, ..small }]
-    } else {
-        vec![small, BufferClass { bytes, count: depth + 1 }]
+    let small = BufferClass {
+        bytes: 4 * KIB,
+        count: limits::SPARE_BUFFERS,
     };
-    uring::Options { buffers, sockets: limits::SOCKETS, file_operations: 2 * depth }
+    let buffers = if bytes <= small.bytes {
+        vec![BufferClass {
+            count: small.count + depth,
+            ..small
+        }]
+    } else {
+        vec![
+            small,
+            BufferClass {
+                bytes,
+                count: depth + 1,
+            },
+        ]
+    };
+    uring::Options {
+        buffers,
+        sockets: limits::SOCKETS,
+        file_operations: 2 * depth,
+    }
 }
 
 /// Leads the threads of a load through their stages.
@@ -254,7 +294,9 @@ impl<'a> Conductor<'a> {
             progress(self.progress());
         }
         let results = self.results.into_iter();
-        results.map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread never ended")))).collect()
+        results
+            .map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread never ended"))))
+            .collect()
     }
 
     fn take(&mut self, event: Event) {
@@ -298,15 +340,24 @@ impl<'a> Conductor<'a> {
     }
 
     fn progress(&self) -> LoadProgress {
-        let elapsed = self.started.map_or(Duration::ZERO, |started| started.elapsed());
+        let elapsed = self
+            .started
+            .map_or(Duration::ZERO, |started| started.elapsed());
         let stage = match self.started {
             None => Stage::Preparing,
             Some(_) if elapsed < self.warmup => Stage::WarmingUp,
             Some(_) if elapsed < self.warmup + self.measured => Stage::Measuring,
             Some(_) => Stage::Ending,
         };
-        let counts = self.counters.iter().map(|counter| counter.0.load(Ordering::Relaxed));
-        LoadProgress { stage, elapsed, requests: counts.sum() }
+        let counts = self
+            .counters
+            .iter()
+            .map(|counter| counter.0.load(Ordering::Relaxed));
+        LoadProgress {
+            stage,
+            elapsed,
+            requests: counts.sum(),
+        }
     }
 }
 

@@ -24,7 +24,10 @@ fn options() -> LoadOptions {
 }
 
 fn load(app: &str, device: impl Device + 'static) -> Load {
-    Load { app: app.parse().unwrap(), device: Arc::new(device) }
+    Load {
+        app: app.parse().unwrap(),
+        device: Arc::new(device),
+    }
 }
 
 fn ram() -> Ram {
@@ -98,7 +101,11 @@ impl Channel for QuirkyChannel {
         }
         self.count += 1;
         let done = |request: Request, result| {
-            Submit::Done(Completion { tag: request.tag, result, data: request.data })
+            Submit::Done(Completion {
+                tag: request.tag,
+                result,
+                data: request.data,
+            })
         };
         // The first request is the probe.
         if self.count == 1 || !self.count.is_multiple_of(self.every) {
@@ -121,24 +128,47 @@ impl Channel for QuirkyChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        if self.rested { self.queued.pop_front() } else { None }
+        if self.rested {
+            self.queued.pop_front()
+        } else {
+            None
+        }
     }
 
     fn deadline(&self) -> base::Time {
-        if self.queued.is_empty() { base::Time::NEVER } else { base::Time::ZERO }
+        if self.queued.is_empty() {
+            base::Time::NEVER
+        } else {
+            base::Time::ZERO
+        }
     }
 }
 
 fn quirky(quirk: Quirk, every: u64) -> Quirky {
-    Quirky { quirk, every, ram: ram() }
+    Quirky {
+        quirk,
+        every,
+        ram: ram(),
+    }
 }
 
 #[test]
 fn every_pattern_runs_and_verifies_on_a_good_device() {
-    for pattern in ["read", "write", "randread", "randwrite", "rw", "randrw,mix=70"] {
+    for pattern in [
+        "read",
+        "write",
+        "randread",
+        "randwrite",
+        "rw",
+        "randrw,mix=70",
+    ] {
         for verify in [false, true] {
             let app = format!("a:rw={pattern},bs=8k,depth=4,count=2");
-            let options = LoadOptions { verify, prefill: verify, ..options() };
+            let options = LoadOptions {
+                verify,
+                prefill: verify,
+                ..options()
+            };
             let report = run_quietly(&[load(&app, ram())], &options).unwrap();
             let app = &report.apps[0];
             assert!(app.iops > 0.0, "{pattern}");
@@ -153,7 +183,10 @@ fn every_pattern_runs_and_verifies_on_a_good_device() {
 
 #[test]
 fn lost_and_misplaced_data_is_found() {
-    let options = LoadOptions { verify: true, ..options() };
+    let options = LoadOptions {
+        verify: true,
+        ..options()
+    };
     let lost = load("a:rw=randwrite,depth=4", quirky(Quirk::LosesWrites, 5));
     let report = run_quietly(&[lost], &options).unwrap();
     assert!(report.errors() > 0);
@@ -162,7 +195,10 @@ fn lost_and_misplaced_data_is_found() {
     assert!(!report.notes().is_empty());
 
     let misplaced = load("a:rw=rw", quirky(Quirk::ReadsElsewhere, 3));
-    let options = LoadOptions { prefill: true, ..options };
+    let options = LoadOptions {
+        prefill: true,
+        ..options
+    };
     let report = run_quietly(&[misplaced], &options).unwrap();
     let first = report.apps[0].first_error.clone().unwrap();
     assert!(first.contains("holds the content of block"), "{first}");
@@ -173,7 +209,13 @@ fn failures_are_counted_and_a_device_that_is_gone_ends_the_app() {
     let failing = quirky(Quirk::Fails(BlockError::ReadFailure), 10);
     let report = run_quietly(&[load("a:rw=randread,depth=2", failing)], &options()).unwrap();
     assert!(report.errors() > 0 && report.apps[0].iops > 0.0);
-    assert!(report.apps[0].first_error.as_ref().unwrap().contains("unrecovered read error"));
+    assert!(
+        report.apps[0]
+            .first_error
+            .as_ref()
+            .unwrap()
+            .contains("unrecovered read error")
+    );
 
     let gone = quirky(Quirk::Fails(BlockError::Gone), 10);
     let report = run_quietly(&[load("a:rw=randread", gone)], &options()).unwrap();
@@ -181,9 +223,28 @@ fn failures_are_counted_and_a_device_that_is_gone_ends_the_app() {
 }
 
 #[test]
+fn threads_that_never_poll_begin_all_the_same() {
+    // Regression: the first turn slept before anything had been asked that could end the sleep.
+    let options = LoadOptions {
+        poll: PollPolicy::Never,
+        ..options()
+    };
+    for app in ["a:rw=randread,depth=2", "a:rw=randread,rate=1000"] {
+        for quirk in [Quirk::HasLittleRoom, Quirk::LosesWrites] {
+            let report = run_quietly(&[load(app, quirky(quirk, 2))], &options).unwrap();
+            assert_eq!(report.errors(), 0);
+        }
+    }
+}
+
+#[test]
 fn a_device_without_room_is_asked_again() {
     for app in ["a:rw=rw,depth=16", "a:rw=rw,depth=16,rate=20000"] {
-        let options = LoadOptions { verify: true, prefill: true, ..options() };
+        let options = LoadOptions {
+            verify: true,
+            prefill: true,
+            ..options()
+        };
         let busy = load(app, quirky(Quirk::HasLittleRoom, 1));
         let report = run_quietly(&[busy], &options).unwrap();
         assert_eq!(report.errors(), 0, "{:?}", report.apps[0].first_error);
@@ -193,7 +254,10 @@ fn a_device_without_room_is_asked_again() {
 
 #[test]
 fn an_open_loop_never_issues_ahead_of_its_schedule() {
-    let options = LoadOptions { warmup: Duration::ZERO, ..options() };
+    let options = LoadOptions {
+        warmup: Duration::ZERO,
+        ..options()
+    };
     let app = "a:rw=randread,depth=4,count=2,rate=1000";
     let report = run_quietly(&[load(app, ram())], &options).unwrap();
     // 80 ms at 1,000 a second, what was due when a thread came late, and the first of each. A
@@ -206,9 +270,15 @@ fn an_open_loop_never_issues_ahead_of_its_schedule() {
 
 #[test]
 fn a_load_can_be_stopped_and_says_so() {
-    let options = LoadOptions { measured: Duration::from_secs(3600), ..options() };
+    let options = LoadOptions {
+        measured: Duration::from_secs(3600),
+        ..options()
+    };
     let stop = AtomicBool::new(false);
-    let loads = [load("a:rw=randread,depth=2", ram()), load("b:rw=write,rate=10", ram())];
+    let loads = [
+        load("a:rw=randread,depth=2", ram()),
+        load("b:rw=write,rate=10", ram()),
+    ];
     let report = run(&loads, &options, &stop, &mut |progress| {
         if progress.stage == Stage::Measuring {
             stop.store(true, Ordering::Relaxed);
@@ -228,7 +298,10 @@ fn what_cannot_run_is_refused_with_the_apps_name() {
     assert!(error(&twice).contains("given twice"));
     let nowhere = [load("a:rw=read,cpu=1023", ram()), load("b:rw=read", ram())];
     let text = error(&nowhere);
-    assert!(text.contains("app \"a\"") && text.contains("cpu=1023"), "{text}");
+    assert!(
+        text.contains("app \"a\"") && text.contains("cpu=1023"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -143,7 +143,11 @@ impl Worker {
                 // Content that nothing below can compress or take for zeroes.
                 random.fill(&mut buffer[..bytes]);
                 let data = Some(IoSlice::from_buffer(buffer, bytes));
-                Ok(Slot { target: Planned::default(), sequence: 0, data })
+                Ok(Slot {
+                    target: Planned::default(),
+                    sequence: 0,
+                    data,
+                })
             })
             .collect::<Result<Vec<_>>>()?;
         let written = job.content.map(|content| {
@@ -223,7 +227,8 @@ impl Worker {
 
     /// When measuring ends: so long after it really began, however late this thread was.
     fn end(&self) -> Time {
-        self.began.map_or(Time::NEVER, |(began, _)| began + self.job.measured)
+        self.began
+            .map_or(Time::NEVER, |(began, _)| began + self.job.measured)
     }
 
     /// Moves from phase to phase as far as possible, and issues what the phase wants.
@@ -240,7 +245,11 @@ impl Worker {
                 Phase::Probe => {
                     if self.in_flight() == 0 {
                         let unit = self.job.span.start;
-                        self.planned = Some(Planned { unit, read: true, begins: self.now });
+                        self.planned = Some(Planned {
+                            unit,
+                            read: true,
+                            begins: self.now,
+                        });
                         submitted |= self.submit_planned(cx);
                     }
                     if self.completed > 0 {
@@ -346,14 +355,22 @@ impl Worker {
             Access::Random => span.start + self.random.below(span.end - span.start),
             Access::Sequential => {
                 let unit = self.cursor;
-                self.cursor = if unit + 1 < span.end { unit + 1 } else { span.start };
+                self.cursor = if unit + 1 < span.end {
+                    unit + 1
+                } else {
+                    span.start
+                };
                 unit
             }
         };
         if let Some(written) = &self.written {
             // There are more units than requests, so this ends.
             while written.is_busy(unit - span.start) {
-                unit = if unit + 1 < span.end { unit + 1 } else { span.start };
+                unit = if unit + 1 < span.end {
+                    unit + 1
+                } else {
+                    span.start
+                };
             }
         }
         let read = self.random.chance(u64::from(self.job.read_percent), 100);
@@ -379,7 +396,11 @@ impl Worker {
                 let Some(unit) = self.pass.next() else {
                     break;
                 };
-                self.planned = Some(Planned { unit, read, begins: self.now });
+                self.planned = Some(Planned {
+                    unit,
+                    read,
+                    begins: self.now,
+                });
             }
             if !self.submit_planned(cx) {
                 break;
@@ -397,7 +418,11 @@ impl Worker {
         let slot = &mut self.slots[index as usize];
         let bytes = self.job.unit_bytes as usize;
         let data = slot.data.take();
-        let taken = || self.pool.take(bytes).map(|buffer| IoSlice::from_buffer(buffer, bytes));
+        let taken = || {
+            self.pool
+                .take(bytes)
+                .map(|buffer| IoSlice::from_buffer(buffer, bytes))
+        };
         let Some(mut data) = data.or_else(taken) else {
             self.free.push(index);
             self.blocked = true;
@@ -409,7 +434,9 @@ impl Worker {
             if !planned.read {
                 slot.sequence = written.take_sequence();
                 let lba = planned.unit * u64::from(self.job.unit_blocks);
-                let buffer = data.bytes_mut().expect("a buffer of this pool, owned by the slice");
+                let buffer = data
+                    .bytes_mut()
+                    .expect("a buffer of this pool, owned by the slice");
                 written.content.fill(lba, u64::from(slot.sequence), buffer);
             }
         }
@@ -500,7 +527,6 @@ impl Worker {
     }
 }
 
-
 impl Service for Worker {
     type Message = Message;
 
@@ -544,8 +570,14 @@ impl Service for Worker {
             Phase::Probe | Phase::Prefill | Phase::Run | Phase::Sweep if self.blocked => {
                 // A completion will make room; without any in flight, only time will.
                 let retry = self.now + limits::BUSY_RETRY;
-                if self.in_flight() == 0 { retry } else { Time::NEVER }
+                if self.in_flight() == 0 {
+                    retry
+                } else {
+                    Time::NEVER
+                }
             }
+            // Before the first turn nothing was asked yet that could wake it.
+            Phase::Probe if self.in_flight() == 0 => Time::ZERO,
             Phase::Prefill | Phase::Sweep if room && !self.pass.is_empty() => Time::ZERO,
             Phase::Run if room => self.punctual(self.next_begins()),
             _ => Time::NEVER,
@@ -566,7 +598,11 @@ impl Service for Worker {
 impl Worker {
     /// When to be awake for something that begins at `begins`.
     fn punctual(&self, begins: Time) -> Time {
-        if self.job.punctual { begins - limits::PUNCTUALITY } else { begins }
+        if self.job.punctual {
+            begins - limits::PUNCTUALITY
+        } else {
+            begins
+        }
     }
 }
 
@@ -625,11 +661,17 @@ impl Written {
             return Ok(false);
         }
         let Some(bytes) = data.and_then(IoSlice::bytes) else {
-            return Err((BlockError::Internal, Some("the read's data did not come back".into())));
+            return Err((
+                BlockError::Internal,
+                Some("the read's data did not come back".into()),
+            ));
         };
         let checked = self.content.check(lba, u64::from(*known), bytes);
         checked.map(|()| true).map_err(|(lba, difference)| {
-            (BlockError::Corrupt, Some(format!("block {lba} {difference}")))
+            (
+                BlockError::Corrupt,
+                Some(format!("block {lba} {difference}")),
+            )
         })
     }
 }

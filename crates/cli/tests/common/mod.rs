@@ -1,0 +1,209 @@
+//! The real program: run to its end, or serving in the background until dropped.
+
+// Every file of tests has this as a module of its own, and uses some of it.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
+
+/// Longer than anything takes that works: what exceeds it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_switchyard"));
+    command.env_remove("SWITCHYARD_LOG").stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn run(args: &[&str]) -> Output {
+    program().args(args).output().expect("the program starts")
+}
+
+/// Runs it to its end with `input` on stdin.
+pub fn run_with_input(args: &[&str], input: &[u8]) -> Output {
+    let mut child = program()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("asked for");
+    let input = input.to_vec();
+    // A thread, because the program may answer before it has read everything.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().expect("the program ends");
+    writer.join().expect("the input was written");
+    output
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+pub fn code(output: &Output, expected: i32) {
+    let actual = output.status.code();
+    assert_eq!(
+        actual,
+        Some(expected),
+        "{}{}",
+        stdout(output),
+        stderr(output)
+    );
+}
+
+#[track_caller]
+pub fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", stdout(output), stderr(output)))
+}
+
+/// `switchyard serve`, killed when dropped.
+pub struct Serving {
+    child: Child,
+    stdout: BufReader<std::process::ChildStdout>,
+    pub addresses: Vec<String>,
+}
+
+impl Serving {
+    /// Starts it with these arguments; they must make it listen on port 0.
+    pub fn start(args: &[&str]) -> Self {
+        let mut child = program()
+            .arg("serve")
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut stdout = BufReader::new(child.stdout.take().expect("asked for"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("its output is read");
+        let Some(address) = line.trim_end().strip_prefix("listening on ") else {
+            let mut text = String::new();
+            let mut stderr = child.stderr.take().expect("asked for");
+            let _ = child.kill();
+            let _ = stderr.read_to_string(&mut text);
+            panic!("it is not ready: {line}{text}");
+        };
+        let addresses = vec![address.to_owned()];
+        Self {
+            child,
+            stdout,
+            addresses,
+        }
+    }
+
+    /// One namespace in memory of 16 MiB.
+    pub fn small() -> Self {
+        Self::start(&["--listen", "127.0.0.1:0", "--ram", "16M"])
+    }
+
+    pub fn address(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    /// The next line of its output.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout
+            .read_line(&mut line)
+            .expect("its output is read");
+        line.trim_end().to_owned()
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill")
+            .args([name, &pid])
+            .status()
+            .expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Waits for its end; its exit code and what it said on stderr.
+    pub fn end(mut self) -> (Option<i32>, String) {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                let mut text = String::new();
+                let mut stderr = self.child.stderr.take().expect("asked for");
+                stderr
+                    .read_to_string(&mut text)
+                    .expect("its errors are read");
+                return (status.code(), text);
+            }
+            assert!(started.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tries until it holds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A folder of a test's own, removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("switchyard-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder can be made");
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0
+            .join(name)
+            .to_str()
+            .expect("a path of ours is text")
+            .to_owned()
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.path(name);
+        std::fs::write(Path::new(&path), content).expect("a file can be written");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes that look random and are the same for the same seed.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    base::Prng::from_seed(seed).fill(&mut bytes);
+    bytes
+}

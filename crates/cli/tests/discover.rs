@@ -1,0 +1,64 @@
+//! `switchyard discover`.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{NQN, Serving, code, json, run, stderr, stdout};
+
+#[test]
+fn the_default_subsystem_is_listed_for_people_and_scripts() {
+    let serving = Serving::small();
+    let output = run(&["discover", serving.address()]);
+    code(&output, 0);
+    assert!(stdout(&output).contains(NQN), "{}", stdout(&output));
+    assert!(stdout(&output).contains(serving.address()));
+
+    let output = run(&["discover", serving.address(), "--json"]);
+    code(&output, 0);
+    let value = json(&output);
+    let entries = value["entries"].as_array().unwrap();
+    let entry = entries
+        .iter()
+        .find(|entry| entry["nqn"] == NQN)
+        .expect("the default subsystem");
+    assert_eq!(entry["kind"], "nvm");
+    assert_eq!(entry["transport"], "tcp");
+    assert_eq!(
+        format!("{}:{}", "127.0.0.1", entry["service"].as_str().unwrap()),
+        serving.address()
+    );
+}
+
+#[test]
+fn nobody_listening_is_an_error_that_says_so() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let output = run(&["discover", &address]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("nothing listens there"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run(&["discover", "no such host"]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("HOST:PORT"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let serving = Serving::small();
+    let mut child = common::program()
+        .args(["discover", serving.address()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    code(&output, 0);
+    assert_eq!(stderr(&output), "");
+}

@@ -1,0 +1,59 @@
+//! `switchyard identify`.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{NQN, Serving, code, json, run, stderr, stdout};
+
+#[test]
+fn controller_and_namespaces_are_shown() {
+    let serving = Serving::start(&["--listen", "127.0.0.1:0", "--ram", "16M", "--null", "1G"]);
+    let output = run(&["identify", serving.address(), "--nqn", NQN]);
+    code(&output, 0);
+    assert!(
+        stdout(&output).contains("namespace 2: 1.00 GiB"),
+        "{}",
+        stdout(&output)
+    );
+
+    let output = run(&["identify", serving.address(), "--json", "--nsid", "1"]);
+    code(&output, 0);
+    let value = json(&output);
+    assert_eq!(value["controller"]["nqn"], NQN);
+    assert_eq!(value["controller"]["in_capsule_bytes"], 16384);
+    assert_eq!(value["namespaces"].as_array().unwrap().len(), 1);
+    let namespace = &value["namespaces"][0];
+    assert_eq!(namespace["nsid"], 1);
+    assert_eq!(namespace["bytes"], 16 << 20);
+    assert_eq!(namespace["block_bytes"], 4096);
+    assert!(namespace["uuid"].is_string());
+}
+
+#[test]
+fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
+    let serving = Serving::small();
+    let output = run(&["identify", serving.address(), "--nsid", "7"]);
+    code(&output, 1);
+    assert!(
+        stderr(&output).contains("no namespace 7"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run(&[
+        "identify",
+        serving.address(),
+        "--nqn",
+        "nqn.2026-11.io.example:none",
+    ]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("discover"), "{}", stderr(&output));
+    let output = run(&["identify", serving.address(), "--nqn", "disk"]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("NVMe Qualified Name"),
+        "{}",
+        stderr(&output)
+    );
+}

@@ -1,0 +1,338 @@
+//! `switchyard serve`: what it says, what it refuses, and how it changes and ends.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Folder, NQN, Serving, code, eventually, json, run, stderr, stdout};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+#[test]
+fn says_what_it_serves_and_drains_on_sigterm_and_sigint() {
+    for signal in ["-TERM", "-INT"] {
+        let mut serving = Serving::start(&[
+            "--listen",
+            "127.0.0.1:0",
+            "--null",
+            "1G",
+            "--ram",
+            "8M",
+            "--block-size",
+            "512",
+        ]);
+        assert_eq!(serving.line(), format!("serving {NQN} to any host"));
+        // In the order of the command line.
+        assert!(
+            serving
+                .line()
+                .contains("namespace 1: null1, 1.00 GiB in 512-byte blocks")
+        );
+        assert!(serving.line().contains("namespace 2: ram2"));
+        serving.signal(signal);
+        let (code, errors) = serving.end();
+        assert_eq!(code, Some(0), "{errors}");
+    }
+}
+
+#[test]
+fn a_json_line_says_the_same() {
+    let mut child = common::program()
+        .args(["serve", "--listen", "127.0.0.1:0", "--ram", "8M", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(
+        value["listening"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("127.0.0.1:")
+    );
+    assert_eq!(value["subsystems"][0]["nqn"], NQN);
+    assert_eq!(value["subsystems"][0]["namespaces"][0]["bytes"], 8 << 20);
+}
+
+#[test]
+fn a_busy_port_a_missing_file_and_a_foreign_address_say_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let output = run(&["serve", "--listen", &address, "--ram", "8M"]);
+    code(&output, 2);
+    assert!(stderr(&output).contains(&address), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("choose another port"),
+        "{}",
+        stderr(&output)
+    );
+
+    let output = run(&[
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--file",
+        "/nowhere/disk.img",
+    ]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("/nowhere/disk.img"),
+        "{}",
+        stderr(&output)
+    );
+
+    let output = run(&["serve", "--listen", "0.0.0.0:0"]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("allowed_hosts"),
+        "{}",
+        stderr(&output)
+    );
+
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--cores", "1000"]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("core 1000"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_bad_configuration_is_named_by_file_line_and_key() {
+    let folder = Folder::new();
+    let path = folder.write("bad.toml", "listen = [\"127.0.0.1:0\"]\npol = \"auto\"\n");
+    let output = run(&["serve", "--config", &path]);
+    code(&output, 2);
+    let text = stderr(&output);
+    assert!(
+        text.contains(&path) && text.contains('2') && text.contains("pol"),
+        "{text}"
+    );
+    assert!(text.contains("poll"), "it says what would be right: {text}");
+
+    let output = run(&["serve", "--config", &folder.path("missing.toml")]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("missing.toml"));
+
+    let output = run(&["serve", "--config", &path, "--ram", "1G"]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("cannot be used with"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// A configuration with these namespaces, each on memory of its own.
+fn configuration(sizes: &[&str], extra: &str) -> String {
+    let mut text = format!("listen = [\"127.0.0.1:0\"]\n{extra}\n");
+    for (index, size) in sizes.iter().enumerate() {
+        text += &format!("[devices.d{index}]\ntype = \"ram\"\nsize = \"{size}\"\n");
+    }
+    text += "[[subsystems]]\nnqn = \"nqn.2026-11.io.example:disks\"\nallow_any_host = true\n";
+    for index in 0..sizes.len() {
+        let nsid = index + 1;
+        text += &format!("[[subsystems.namespaces]]\nnsid = {nsid}\ndevice = \"d{index}\"\n");
+    }
+    text
+}
+
+fn namespaces(address: &str) -> Vec<(u64, u64)> {
+    let nqn = "nqn.2026-11.io.example:disks";
+    let output = run(&["identify", address, "--nqn", nqn, "--json"]);
+    code(&output, 0);
+    let value = json(&output);
+    let all = value["namespaces"].as_array().unwrap();
+    all.iter()
+        .map(|n| (n["nsid"].as_u64().unwrap(), n["bytes"].as_u64().unwrap()))
+        .collect()
+}
+
+#[test]
+fn sighup_applies_the_changed_file() {
+    let folder = Folder::new();
+    let path = folder.write("s.toml", configuration(&["8M"], ""));
+    let serving = Serving::start(&["--config", &path]);
+    assert_eq!(namespaces(serving.address()), [(1, 8 << 20)]);
+    folder.write("s.toml", configuration(&["8M", "4M"], ""));
+    serving.signal("-HUP");
+    eventually("the second namespace appears", || {
+        namespaces(serving.address()) == [(1, 8 << 20), (2, 4 << 20)]
+    });
+    // A bad file changes nothing, and does not end it.
+    folder.write("s.toml", "nonsense");
+    serving.signal("-HUP");
+    folder.write("s.toml", configuration(&["8M", "4M", "2M"], ""));
+    serving.signal("-HUP");
+    eventually("the third namespace appears", || {
+        namespaces(serving.address()).len() == 3
+    });
+    serving.signal("-TERM");
+    let (code, errors) = serving.end();
+    assert_eq!(code, Some(0), "{errors}");
+}
+
+#[test]
+fn only_allowed_hosts_see_and_use_a_subsystem() {
+    let folder = Folder::new();
+    let friend = "nqn.2026-11.io.example:friend";
+    let text = configuration(&["8M"], "").replace(
+        "allow_any_host = true",
+        &format!("allowed_hosts = [\"{friend}\"]"),
+    );
+    let serving = Serving::start(&["--config", &folder.write("s.toml", text)]);
+    let address = serving.address();
+    code(&run(&["discover", address, "--host-nqn", friend]), 0);
+    let stranger = run(&["discover", address]);
+    code(&stranger, 1);
+    assert!(
+        stderr(&stranger).contains("nothing is offered"),
+        "{}",
+        stderr(&stranger)
+    );
+    let nqn = "nqn.2026-11.io.example:disks";
+    code(
+        &run(&["identify", address, "--nqn", nqn, "--host-nqn", friend]),
+        0,
+    );
+    let stranger = run(&["identify", address, "--nqn", nqn]);
+    code(&stranger, 2);
+    assert!(
+        stderr(&stranger).contains("allow this host NQN"),
+        "{}",
+        stderr(&stranger)
+    );
+}
+
+fn request(mut stream: impl std::io::Read + std::io::Write, head: &str, body: &str) -> String {
+    let length = body.len();
+    write!(
+        stream,
+        "{head} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_interface_on_a_unix_socket_shows_metrics_and_changes_a_running_target() {
+    let folder = Folder::new();
+    let socket = folder.path("api.sock");
+    let mut serving = Serving::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--ram",
+        "16M",
+        "--api",
+        &format!("unix:{socket}"),
+    ]);
+    let address = serving.address().to_owned();
+    code(
+        &run(&[
+            "read",
+            &address,
+            "--length",
+            "1M",
+            "--output",
+            &folder.path("out"),
+        ]),
+        0,
+    );
+    let ask = |head: &str, body: &str| {
+        request(
+            UnixStream::connect(&socket).expect("the socket is there"),
+            head,
+            body,
+        )
+    };
+    eventually("the reads are counted", || {
+        let metrics = ask("GET /metrics", "");
+        assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+        let counted = |line: &str| {
+            line.starts_with("switchyard_namespace_")
+                && line.contains("read")
+                && !line.ends_with(" 0")
+        };
+        metrics.lines().any(counted)
+    });
+    let stopped = ask("GET /nothing", "");
+    assert!(stopped.starts_with("HTTP/1.1 404"), "{stopped}");
+    let device = r#"{"name":"extra","device":{"type":"ram","size":"4M"}}"#;
+    let added = ask("POST /v1/devices", device);
+    assert!(added.starts_with("HTTP/1.1 20"), "{added}");
+    let path = format!("POST /v1/subsystems/{NQN}/namespaces");
+    let added = ask(&path, r#"{"nsid":2,"device":"extra"}"#);
+    assert!(added.starts_with("HTTP/1.1 20"), "{added}");
+    let output = run(&["identify", &address, "--nsid", "2", "--json"]);
+    code(&output, 0);
+    assert_eq!(json(&output)["namespaces"][0]["bytes"], 4 << 20);
+    let path = format!("PATCH /v1/subsystems/{NQN}/namespaces/2");
+    let resized = ask(&path, r#"{"size":"1M"}"#);
+    assert!(resized.starts_with("HTTP/1.1 20"), "{resized}");
+    let output = run(&["identify", &address, "--nsid", "2", "--json"]);
+    assert_eq!(json(&output)["namespaces"][0]["bytes"], 1 << 20);
+    let resized = ask(&path, r#"{"size":"8M"}"#);
+    assert!(
+        resized.starts_with("HTTP/1.1 4"),
+        "it has more than its device: {resized}"
+    );
+    let removed = ask(&format!("DELETE /v1/subsystems/{NQN}/namespaces/2"), "");
+    assert!(removed.starts_with("HTTP/1.1 20"), "{removed}");
+    code(&run(&["identify", &address, "--nsid", "2"]), 1);
+    assert!((0..3).any(|_| serving.line().contains("interface at unix:")));
+}
+
+#[test]
+fn the_interface_on_a_port_of_this_machine_answers() {
+    let mut serving = Serving::start(&[
+        "--listen",
+        "127.0.0.1:0",
+        "--ram",
+        "8M",
+        "--api",
+        "127.0.0.1:0",
+    ]);
+    let line = (0..3)
+        .map(|_| serving.line())
+        .find(|line| line.starts_with("interface"));
+    let line = line.expect("it says where the interface is");
+    let address = line.strip_prefix("interface at ").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    let output = run(&["serve", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:1"]);
+    code(&output, 2);
+    assert!(stderr(&output).contains("loopback"), "{}", stderr(&output));
+}
+
+#[test]
+fn arguments_that_make_no_sense_exit_with_2_and_help_with_0() {
+    for args in [
+        &["serve", "--ram", "much"][..],
+        &["serve", "--block-size", "1000"],
+        &["serve", "--cores", "3-1"],
+        &["serve", "--poll", "sometimes"],
+        &["serve", "--log", "=[", "--ram", "8M"],
+        &["nonsense"],
+        &[],
+    ] {
+        code(&run(args), 2);
+    }
+    let help = run(&["serve", "--help"]);
+    code(&help, 0);
+    assert!(stdout(&help).contains("Examples:") && stdout(&help).contains("Exit codes:"));
+    code(&run(&["--version"]), 0);
+}
