@@ -61,6 +61,27 @@ fn a_json_line_says_the_same() {
 }
 
 #[test]
+fn ends_with_its_standard_input_where_that_is_asked_for() {
+    let mut child = common::program()
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--ram",
+            "8M",
+            "--until-stdin-ends",
+        ])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut String::new()).unwrap();
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn a_busy_port_a_missing_file_and_a_foreign_address_say_what_to_do() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

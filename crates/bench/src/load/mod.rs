@@ -16,6 +16,7 @@ mod machine;
 mod report;
 mod run;
 mod worker;
+mod written;
 
 #[cfg(test)]
 mod tests;

@@ -8,9 +8,9 @@
 //! could be issued. Nothing is allocated per request.
 
 use super::app::Access;
-use super::content::Content;
 use super::job::Job;
 use super::limits;
+use super::written::Written;
 use anyhow::{Result, anyhow};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
@@ -116,16 +116,6 @@ pub(super) struct Worker {
     progress: Arc<Progress>,
 }
 
-/// What a verifying thread remembers of its span.
-struct Written {
-    content: Content,
-    /// Sequence number of each unit's last acknowledged write; 0 where it is unknown.
-    sequences: Vec<u32>,
-    /// A bit for each unit that a request in flight uses.
-    busy: Vec<u64>,
-    next_sequence: u32,
-}
-
 impl Worker {
     /// A worker on `channel`; calls `on_ready` once it could start.
     pub(super) fn new(
@@ -150,15 +140,9 @@ impl Worker {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let written = job.content.map(|content| {
-            let units = usize::try_from(job.span.end - job.span.start).expect("bounded by a limit");
-            Written {
-                content,
-                sequences: vec![0; units],
-                busy: vec![0; units.div_ceil(64)],
-                next_sequence: 1,
-            }
-        });
+        let written = job
+            .content
+            .map(|content| Written::new(content, job.span.end - job.span.start));
         let latency =
             Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, limits::LATENCY_DIGITS)?;
         Ok(Self {
@@ -613,66 +597,6 @@ impl std::fmt::Debug for Worker {
             .field("in_flight", &self.in_flight())
             .field("completed", &self.completed)
             .finish_non_exhaustive()
-    }
-}
-
-impl Written {
-    fn index(unit: u64) -> usize {
-        usize::try_from(unit).expect("a span is bounded by a limit")
-    }
-
-    fn sequence(&self, unit: u64) -> u32 {
-        self.sequences[Self::index(unit)]
-    }
-
-    fn is_busy(&self, unit: u64) -> bool {
-        self.busy[Self::index(unit / 64)] >> (unit % 64) & 1 == 1
-    }
-
-    fn set_busy(&mut self, unit: u64, busy: bool) {
-        let word = &mut self.busy[Self::index(unit / 64)];
-        let bit = 1 << (unit % 64);
-        if busy { *word |= bit } else { *word &= !bit }
-    }
-
-    fn take_sequence(&mut self) -> u32 {
-        let sequence = self.next_sequence;
-        self.next_sequence = sequence.checked_add(1).unwrap_or(1);
-        sequence
-    }
-
-    /// Takes note of a write, or compares a read. Whether anything was compared.
-    fn settle(
-        &mut self,
-        unit: u64,
-        lba: u64,
-        read: bool,
-        sequence: u32,
-        result: Result<(), BlockError>,
-        data: Option<&IoSlice>,
-    ) -> Result<bool, (BlockError, Option<String>)> {
-        let known = &mut self.sequences[Self::index(unit)];
-        if !read {
-            // After a failed write the unit may hold either content: it is not looked at again.
-            *known = if result.is_ok() { sequence } else { 0 };
-        }
-        result.map_err(|error| (error, None))?;
-        if !read || *known == 0 {
-            return Ok(false);
-        }
-        let Some(bytes) = data.and_then(IoSlice::bytes) else {
-            return Err((
-                BlockError::Internal,
-                Some("the read's data did not come back".into()),
-            ));
-        };
-        let checked = self.content.check(lba, u64::from(*known), bytes);
-        checked.map(|()| true).map_err(|(lba, difference)| {
-            (
-                BlockError::Corrupt,
-                Some(format!("block {lba} {difference}")),
-            )
-        })
     }
 }
 

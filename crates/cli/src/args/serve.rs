@@ -52,6 +52,9 @@ pub struct ServeArgs {
     /// Serve the HTTP interface and metrics here: 127.0.0.1:PORT or unix:/PATH
     #[arg(long, value_name = "ADDRESS")]
     pub api: Option<ApiAddress>,
+    /// End when standard input does: whoever started it cannot leave it behind.
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
     /// The devices in the order of the command line; see [`ServeArgs::order`].
     #[arg(skip)]
     pub devices: Vec<Device>,

@@ -47,15 +47,12 @@ impl Offer {
 
 impl fmt::Display for Offers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = |of: fn(&Offer) -> usize, least: usize| {
-            self.entries.iter().map(of).max().unwrap_or(0).max(least)
-        };
-        let nqn = width(|offer| offer.nqn.len(), 9);
-        let place = width(|offer| offer.address.len() + offer.service.len() + 1, 7);
+        let lengths = self.entries.iter().map(|offer| offer.nqn.len());
+        let nqn = lengths.max().unwrap_or(0).max("SUBSYSTEM".len());
         write!(
             f,
-            "{:nqn$}  {:9}  {:9}  {:place$}",
-            "SUBSYSTEM", "KIND", "TRANSPORT", "ADDRESS"
+            "{:nqn$}  {:9}  {:9}  ADDRESS",
+            "SUBSYSTEM", "KIND", "TRANSPORT"
         )?;
         for offer in &self.entries {
             let at = match offer.address.contains(':') {

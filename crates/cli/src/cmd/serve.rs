@@ -75,6 +75,9 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         config_path: args.config.clone(),
         cpus: (!others.is_empty()).then_some(others),
     };
+    if args.until_stdin_ends {
+        watch_stdin(Arc::clone(&target))?;
+    }
     let terminate = move || target.shutdown();
     let server = match control::server::run(Arc::clone(&control), server_options, terminate) {
         Ok(server) => server,
@@ -98,6 +101,18 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     running.join().context("a core of the target broke")?;
     server.stop();
     Ok(Outcome::Done)
+}
+
+/// Ends the target when standard input does.
+fn watch_stdin(target: Arc<Target>) -> Result<()> {
+    let watch = move || {
+        // An input that cannot be read has ended, too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        target.shutdown();
+    };
+    let thread = std::thread::Builder::new().name("stdin".to_owned());
+    thread.spawn(watch).context("cannot start a thread")?;
+    Ok(())
 }
 
 /// What flags or the file say.

@@ -31,7 +31,9 @@ impl Target {
                 "--ram",
                 &ram_bytes.to_string(),
             ])
-            .stdin(Stdio::null())
+            // Its input ends with this process, however that ends, and so does it.
+            .arg("--until-stdin-ends")
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
