@@ -27,7 +27,12 @@ pub trait Wake: Send + Sync + std::fmt::Debug {
 ///
 /// One core owns one driver. Operations handed over by [`submit`](Self::submit) start, in order,
 /// at the next [`reap`](Self::reap) at the latest. Every one completes exactly once, also when its
-/// socket is closed.
+/// socket is closed ([`Op::Accept`] once for each connection, and once more in the end). What
+/// cannot be started completes with an error; only a key of a socket that is gone, a second close,
+/// and a second send or receive on a socket that has one are mistakes of the caller's that panic.
+///
+/// A signal may end a sleep early; then nothing completes. A sleep may last longer than it was
+/// told by what the kernel's timers take, some tens of microseconds.
 pub trait Driver {
     /// What time it is now.
     fn now(&self) -> Time;
@@ -50,17 +55,29 @@ pub trait Driver {
     /// Listens on `address`; port 0 takes a free one. Returns the address in use.
     ///
     /// # Errors
-    /// The kernel's: `AddrInUse`, `PermissionDenied`, `AddrNotAvailable`…
+    /// The kernel's: `AddrInUse`, `PermissionDenied`, `AddrNotAvailable`…; or that the core
+    /// listens on too many addresses already.
     fn listen(
         &mut self,
         address: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)>;
 
-    /// Stops listening. A connection that was not accepted yet is refused.
+    /// Stops listening: from now on connections are refused, also those that were not accepted
+    /// yet. An accept that is pending completes once more, with an error.
     fn close_listener(&mut self, listener: ListenerId);
 
+    /// Whether [`adopt`](Self::adopt) has room for another connection. Those that are being
+    /// connected count.
+    fn has_room_for_socket(&self) -> bool {
+        true
+    }
+
     /// Takes over a connection that this or another core's driver accepted.
+    ///
+    /// # Panics
+    /// When the driver owns as many connections as it was made for: ask
+    /// [`has_room_for_socket`](Self::has_room_for_socket) first, or keep count.
     fn adopt(&mut self, stream: Stream) -> SocketId;
 
     /// Takes over an open file.

@@ -1,5 +1,7 @@
 //! Every limit of this crate, with its unit in the name and its reason beside it.
 
+use base::Nanos;
+
 /// Size of a receive buffer: one receive takes as many PDUs as have arrived. A full window of
 /// 4 KiB transfers at depth 64 fits, and so does the second-level cache of the cores we know.
 pub const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
@@ -26,6 +28,17 @@ pub const SEND_HEADER_BYTES: usize = 16 * 1024;
 /// for readiness in the ring. Each costs a failed system call (about 150 ns) a turn when silent.
 pub const HOT_SOCKETS_MAX: usize = 32;
 
+/// Receives of one turn from sockets that found no free receive buffer before; the rest of the
+/// buffers is for the hot sockets, so that neither kind starves the other.
+pub const OVERDUE_RECEIVES_MAX: usize = RECEIVE_BUFFERS / 2;
+
+/// Addresses that a core listens on.
+pub const LISTENERS_MAX: usize = 256;
+
+/// How long a listener rests after the kernel had no descriptor or no memory for a connection: long
+/// enough to cost nothing, short enough to be forgotten.
+pub const ACCEPT_PAUSE: Nanos = Nanos::from_millis(100);
+
 /// Operations that the layers above may hand over in one turn before they must flush.
 pub const OP_QUEUE_CAPACITY: usize = 4096;
 
@@ -33,6 +46,7 @@ pub const OP_QUEUE_CAPACITY: usize = 4096;
 pub const MAILBOX_CAPACITY: usize = 1024;
 
 const _: () = assert!(HOT_SOCKETS_MAX >= RECEIVE_BUFFERS);
+const _: () = assert!(OVERDUE_RECEIVES_MAX > 0 && OVERDUE_RECEIVES_MAX < RECEIVE_BUFFERS);
 const _: () = assert!(
     SEND_HEADER_BYTES / 128 >= 64,
     "a caravan of 64 responses fits"

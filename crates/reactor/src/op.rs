@@ -116,12 +116,18 @@ pub enum Allocation {
 /// An operation for a driver.
 #[derive(Debug)]
 pub enum Op {
-    /// Accepts connections until the listener is closed: a completion each.
+    /// Accepts connections until the listener is closed: a completion each, and one with the error
+    /// `ECANCELED` at the end. One at a time per listener (another fails with `AlreadyExists`).
+    ///
+    /// While the process is short of descriptors or memory there is a completion with that error
+    /// every [`ACCEPT_PAUSE`](crate::limits::ACCEPT_PAUSE), for its owner to know; accepting goes
+    /// on by itself as soon as it can, and connections wait in the kernel until then. A peer that
+    /// is gone before it was accepted is passed over.
     Accept {
         /// Where from.
         listener: ListenerId,
     },
-    /// Connects a new socket.
+    /// Connects a new socket. Fails with `ResourceBusy` where the core has no room for another one.
     Connect {
         /// The peer.
         address: SocketAddr,
@@ -130,7 +136,8 @@ pub enum Op {
         /// After this long without an answer the operation fails with `TimedOut`.
         timeout: Nanos,
     },
-    /// Receives what has arrived, as soon as anything has. One at a time per socket.
+    /// Receives what has arrived, as soon as anything has. One at a time per socket. Fails with
+    /// `InvalidInput` where `into` is a shared buffer.
     Receive {
         /// From which connection.
         socket: SocketId,
@@ -145,12 +152,14 @@ pub enum Op {
         /// What.
         list: Box<SendList>,
     },
-    /// Ends the connection: pending operations complete with an error, then this one completes.
+    /// Ends the connection: pending operations complete with an error, and so do those that are
+    /// submitted later; this one completes last. Once per socket.
     Close {
         /// Which connection.
         socket: SocketId,
     },
-    /// Reads from a file into the whole slice.
+    /// Reads from a file into the whole slice. Fails with `InvalidInput` where that is a shared
+    /// buffer.
     Read {
         /// Which file.
         file: FileId,
@@ -200,7 +209,8 @@ pub struct Completion {
 /// How an operation ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A connection came in; more may follow under the same key.
+    /// A connection came in, or accepting met an error; more may follow under the same key until
+    /// the listener is closed.
     Accepted(io::Result<(Stream, SocketAddr)>),
     /// A connection was made, or was not.
     Connected(io::Result<SocketId>),
@@ -231,7 +241,9 @@ pub struct Received {
     pub into: Option<IoSlice>,
     /// How many bytes went to the front of `into`.
     pub filled: usize,
-    /// What came after them: a receive buffer and how many bytes of it are valid.
+    /// What came after them: a receive buffer and how many bytes of it are valid. A core has only
+    /// [`RECEIVE_BUFFERS`](crate::limits::RECEIVE_BUFFERS) of them and receives nothing while all
+    /// are taken: drop it before the turn ends.
     pub rest: Option<(Buffer, usize)>,
     /// `Ok` where something was received; `UnexpectedEof` where the peer closed the connection.
     pub result: io::Result<()>,

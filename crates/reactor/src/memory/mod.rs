@@ -225,6 +225,11 @@ impl IoSlice {
         }
     }
 
+    /// Whether the kernel may write into the range: nobody may, while several read it.
+    pub(crate) fn is_writable(&self) -> bool {
+        !matches!(self.memory, Memory::Shared(_))
+    }
+
     /// Address of the first byte, for the kernel's scatter lists.
     pub(crate) fn address(&self) -> *mut u8 {
         let start = match &self.memory {

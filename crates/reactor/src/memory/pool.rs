@@ -18,7 +18,8 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is an address and a length; its owners document who may access the bytes.
+// SAFETY: a mapping is an address and a length, and may be unmapped from any thread; its owners
+// document who may access the bytes.
 unsafe impl Send for Mapping {}
 // SAFETY: sharing the address is harmless; `Region` documents concurrent access to the bytes.
 unsafe impl Sync for Mapping {}
@@ -61,7 +62,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new`, and nobody holds a handle any more.
+        // SAFETY: the range was mapped by `new`; buffers, region handles and through them the
+        // operations in the kernel keep the mapping alive, so nobody uses it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "unmapping our own memory cannot fail");
     }
@@ -174,6 +176,11 @@ impl BufferPool {
         self.inner.classes.last().map_or(0, |class| class.bytes)
     }
 
+    /// Free buffers of the size with this number.
+    pub(crate) fn free(&self, class: usize) -> usize {
+        self.inner.classes[class].free.borrow().len()
+    }
+
     /// (size in bytes, free now, fewest ever free) of each size.
     pub fn usage(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let classes = self.inner.classes.iter();
@@ -226,15 +233,18 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range belongs to the pool's mapping, which the buffer keeps alive, and to
-        // this buffer alone; anonymous memory is initialised.
+        // SAFETY: the range belongs to the pool's mapping, which the buffer keeps alive; anonymous
+        // memory is initialised. Nobody writes to it meanwhile: the range has one owner, or several
+        // aliases that live in `SharedBuffer`s, which only read and which the driver refuses as
+        // the target of a read or a receive (`IoSlice::is_writable`).
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive: aliases are never
+        // handed out mutably (`SharedBuffer` returns the buffer itself to the last owner only).
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
     }
 }

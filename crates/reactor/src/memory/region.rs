@@ -99,7 +99,8 @@ impl RegionHandle {
     /// If the range does not lie within the region.
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) {
         let from = self.checked(offset, out.len());
-        // SAFETY: as in `copy_in`, with source and destination exchanged.
+        // SAFETY: `checked` proved that the source lies within the mapping, and a slice of Rust
+        // memory never overlaps with it; as to other cores, see `copy_in`.
         unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
     }
 
@@ -109,7 +110,8 @@ impl RegionHandle {
     /// If the range does not lie within the region.
     pub fn zero(&self, offset: usize, len: usize) {
         let to = self.checked(offset, len);
-        // SAFETY: `checked` proved that the range lies within the mapping.
+        // SAFETY: `checked` proved that the range lies within the mapping; as to other cores, see
+        // `copy_in`.
         unsafe { std::ptr::write_bytes(to, 0, len) }
     }
 

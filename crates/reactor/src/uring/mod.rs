@@ -6,6 +6,8 @@
 //! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
 //! that stays silent for [`HOT_WINDOW`] goes back to the ring. Nothing is allocated per operation.
 
+mod hot;
+mod listener;
 mod operations;
 mod ring;
 mod socket;
@@ -15,7 +17,7 @@ pub use ring::{Features, SetupError, TaskRun};
 
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
-    COMPLETION_RING_ENTRIES, HOT_SOCKETS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
+    COMPLETION_RING_ENTRIES, HOT_SOCKETS_MAX, LISTENERS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
     SEND_SEGMENTS_MAX, SUBMISSION_RING_ENTRIES,
 };
 use crate::memory::{BufferClass, BufferPool, IoSlice};
@@ -23,8 +25,10 @@ use crate::op::{
     Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId, SocketOptions,
     Stream,
 };
+use crate::send_list::SendList;
 use base::{Nanos, Slab, SlabKey, Time};
-use operations::Operation;
+use listener::Listener;
+use operations::{Operation, RingOp, shared_memory, table_entries};
 use ring::Ring;
 use rustix::time::{ClockId, clock_gettime};
 use socket::{Attempt, Receiving, Sending, Socket};
@@ -32,12 +36,14 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wake::EventWaker;
 
 /// How long a silent socket stays hot.
 const HOT_WINDOW: Nanos = Nanos::from_micros(200);
+
+/// Turns in a row that may pass by what has arrived, because something else completed at once.
+const UNSEEN_TURNS_MAX: u32 = 8;
 
 /// How a driver is made.
 #[derive(Clone, Debug)]
@@ -78,7 +84,13 @@ pub struct UringDriver {
     hot: Vec<SlabKey>,
     /// Where the next round over the hot sockets begins, so that none is always last.
     hot_start: usize,
-    listeners: Vec<Option<Listener>>,
+    /// Sockets on which something arrived while no receive buffer was free, oldest first.
+    overdue: VecDeque<SlabKey>,
+    /// Turns since the hot sockets were looked at.
+    unseen_turns: u32,
+    /// Sockets that are being connected; each has a place among the sockets.
+    connecting: usize,
+    listeners: Slab<Listener>,
     files: Vec<Option<Arc<File>>>,
     file_operations: usize,
     file_operations_max: usize,
@@ -94,13 +106,6 @@ pub struct UringDriver {
     stats: DriverStats,
 }
 
-#[derive(Debug)]
-struct Listener {
-    fd: OwnedFd,
-    options: SocketOptions,
-    accept: Option<(OpKey, u64)>,
-}
-
 impl UringDriver {
     /// Sets a driver up on the calling thread, which must be the one that uses it.
     ///
@@ -108,7 +113,7 @@ impl UringDriver {
     /// [`SetupError`], which says what to do.
     pub fn new(options: &Options) -> Result<Self, SetupError> {
         let other = |what| move |source| SetupError::Other { what, source };
-        let entries = options.sockets * 2 + options.file_operations + 1024;
+        let entries = table_entries(options.sockets, options.file_operations);
         let buffers = BufferPool::new(&options.buffers).map_err(other("map buffers"))?;
         let receive = BufferClass {
             bytes: RECEIVE_BUFFER_BYTES,
@@ -123,7 +128,10 @@ impl UringDriver {
             sockets: Slab::with_capacity(options.sockets),
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
             hot_start: 0,
-            listeners: Vec::new(),
+            overdue: VecDeque::with_capacity(options.sockets),
+            unseen_turns: 0,
+            connecting: 0,
+            listeners: Slab::with_capacity(LISTENERS_MAX),
             files: Vec::new(),
             file_operations: 0,
             file_operations_max: options.file_operations,
@@ -137,9 +145,9 @@ impl UringDriver {
             now: clock(),
             stats: DriverStats::default(),
         };
-        driver
-            .watch_waker()
-            .map_err(other("watch the event counter"))?;
+        driver.watch_waker();
+        let watched = driver.ring.turn();
+        watched.map_err(other("watch the event counter"))?;
         Ok(driver)
     }
 
@@ -233,67 +241,15 @@ impl UringDriver {
         true
     }
 
-    /// Reads every hot socket once; the silent ones cool down.
-    fn receive_hot(&mut self) {
-        let count = self.hot.len();
-        if count == 0 {
-            return;
-        }
-        self.hot_start = (self.hot_start + 1) % count;
-        for i in 0..count {
-            let key = self.hot[(self.hot_start + i) % count];
-            self.try_receive(key);
-        }
-        let mut index = 0;
-        while index < self.hot.len() {
-            let key = self.hot[index];
-            let cold = self.sockets.get(key).is_none_or(|socket| {
-                socket.receiving.is_some() && self.now.since(socket.last_arrival) > HOT_WINDOW
-            });
-            if cold {
-                self.cool_down(index);
-            } else {
-                index += 1;
-            }
-        }
-    }
-
-    /// Makes a socket hot, if there is room.
-    fn heat_up(&mut self, key: SlabKey) -> bool {
-        let Some(socket) = self.sockets.get_mut(key) else {
-            return false;
+    /// Whether anything is in flight that must not outlive the driver.
+    fn is_waited_for(&self) -> bool {
+        let waited = |kind: &RingOp| {
+            matches!(
+                kind,
+                RingOp::File(..) | RingOp::Accept(..) | RingOp::AcceptPause(..)
+            )
         };
-        if !socket.hot && self.hot.len() < HOT_SOCKETS_MAX {
-            socket.hot = true;
-            socket.last_arrival = self.now;
-            self.hot.push(key);
-        }
-        socket.hot
-    }
-
-    /// Takes the hot socket at `index` off the list and lets the ring watch it.
-    fn cool_down(&mut self, index: usize) {
-        let key = self.hot.swap_remove(index);
-        if let Some(socket) = self.sockets.get_mut(key) {
-            socket.hot = false;
-            if socket.receiving.is_some() {
-                self.watch_arrival(key);
-            }
-        }
-    }
-
-    /// Before sleeping, the ring watches every socket that waits for something.
-    fn watch_hot(&mut self) {
-        for index in 0..self.hot.len() {
-            let key = self.hot[index];
-            if self
-                .sockets
-                .get(key)
-                .is_some_and(|socket| socket.receiving.is_some())
-            {
-                self.watch_arrival(key);
-            }
-        }
+        self.operations.iter().any(|(_, entry)| waited(&entry.kind))
     }
 
     fn reap_ring(&mut self) {
@@ -311,6 +267,51 @@ impl UringDriver {
         }
     }
 
+    fn refuse_send(&mut self, key: OpKey, list: Box<SendList>, error: io::Error) {
+        let result = Err(error);
+        self.complete(key, Outcome::Sent { list, result });
+    }
+
+    fn refuse_receive(&mut self, key: OpKey, into: Option<IoSlice>, error: io::Error) {
+        let received = Received {
+            into,
+            filled: 0,
+            rest: None,
+            result: Err(error),
+        };
+        self.complete(key, Outcome::Received(received));
+    }
+
+    fn submit_send(&mut self, key: OpKey, socket: SocketId, list: Box<SendList>) {
+        let slot = self.socket_key(socket);
+        let entry = self.sockets.get_mut(slot).expect("just looked up");
+        if entry.closing.is_some() {
+            return self.refuse_send(key, list, canceled());
+        }
+        assert!(entry.sending.is_none(), "one send at a time per socket");
+        entry.sending = Some(Sending { key, list, sent: 0 });
+        self.continue_sending(slot);
+    }
+
+    fn submit_receive(&mut self, key: OpKey, socket: SocketId, into: Option<IoSlice>) {
+        let slot = self.socket_key(socket);
+        let entry = self.sockets.get_mut(slot).expect("just looked up");
+        if entry.closing.is_some() {
+            return self.refuse_receive(key, into, canceled());
+        }
+        if into.as_ref().is_some_and(|slice| !slice.is_writable()) {
+            return self.refuse_receive(key, into, shared_memory());
+        }
+        assert!(
+            entry.receiving.is_none(),
+            "one receive at a time per socket"
+        );
+        entry.receiving = Some(Receiving { key, into });
+        if !entry.hot && !self.heat_up(slot) {
+            self.watch_arrival(slot);
+        }
+    }
+
     /// Closes a socket: everything pending on it ends now, it itself once the ring let go of it.
     fn close(&mut self, key: SlabKey, closing: OpKey) {
         let Some(socket) = self.sockets.get_mut(key) else {
@@ -320,28 +321,17 @@ impl UringDriver {
         socket.closing = Some(closing);
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
         let polls = [socket.poll_in, socket.poll_out];
+        if socket.overdue {
+            self.overdue.retain(|&overdue| overdue != key);
+        }
         if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
             self.hot.swap_remove(index);
         }
-        let canceled = || io::Error::from_raw_os_error(libc::ECANCELED);
         if let Some(Sending { key, list, .. }) = sending {
-            self.complete(
-                key,
-                Outcome::Sent {
-                    list,
-                    result: Err(canceled()),
-                },
-            );
+            self.refuse_send(key, list, canceled());
         }
         if let Some(Receiving { key, into }) = receiving {
-            let result = Err(canceled());
-            let received = Received {
-                into,
-                filled: 0,
-                rest: None,
-                result,
-            };
-            self.complete(key, Outcome::Received(received));
+            self.refuse_receive(key, into, canceled());
         }
         for operation in polls.into_iter().flatten() {
             self.cancel(operation);
@@ -384,36 +374,13 @@ impl Driver for UringDriver {
 
     fn submit(&mut self, key: OpKey, op: Op) {
         match op {
-            Op::Send { socket, list } => {
-                let slot = self.socket_key(socket);
-                let entry = self
-                    .sockets
-                    .get_mut(slot)
-                    .expect("the key was just looked up");
-                assert!(entry.sending.is_none(), "one send at a time per socket");
-                entry.sending = Some(Sending { key, list, sent: 0 });
-                self.continue_sending(slot);
-            }
-            Op::Receive { socket, into } => {
-                let slot = self.socket_key(socket);
-                let entry = self
-                    .sockets
-                    .get_mut(slot)
-                    .expect("the key was just looked up");
-                assert!(
-                    entry.receiving.is_none(),
-                    "one receive at a time per socket"
-                );
-                entry.receiving = Some(Receiving { key, into });
-                if !entry.hot && !self.heat_up(slot) {
-                    self.watch_arrival(slot);
-                }
-            }
+            Op::Send { socket, list } => self.submit_send(key, socket, list),
+            Op::Receive { socket, into } => self.submit_receive(key, socket, into),
             Op::Close { socket } => {
                 let slot = self.socket_key(socket);
                 self.close(slot, key);
             }
-            Op::Accept { listener } => self.start_accept(key, listener),
+            Op::Accept { listener } => self.submit_accept(key, listener),
             Op::Connect {
                 address,
                 options,
@@ -431,14 +398,16 @@ impl Driver for UringDriver {
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         self.now = clock();
-        // A core that is about to sleep lets the ring look: arming a poll entry finds what has
-        // arrived, too, and when nothing has, this spares a system call.
-        let sleeps = wait != Wait::No && self.ready.is_empty();
-        if wait == Wait::No {
-            self.receive_hot();
-        }
+        let due = match wait {
+            Wait::No => true,
+            Wait::Until(deadline) => deadline <= self.now,
+        };
+        self.receive_overdue();
         match wait {
-            Wait::Until(deadline) if sleeps && deadline > self.now => {
+            // A core that is about to sleep lets the ring look: arming a poll entry finds what has
+            // arrived, too, and when nothing has, this spares a system call.
+            Wait::Until(deadline) if !due && self.ready.is_empty() => {
+                self.unseen_turns = 0;
                 self.watch_hot();
                 self.stats.sleeps += 1;
                 let never = deadline == Time::NEVER;
@@ -450,7 +419,19 @@ impl Driver for UringDriver {
                 self.ring.sleep(span)?;
                 self.now = clock();
             }
-            _ => self.ring.turn()?,
+            // A core that would sleep but for what completed at once (a send, as a rule) will do
+            // so on its next turn, and looks then; unless there is always something.
+            Wait::Until(_)
+                if !due && self.unseen_turns < UNSEEN_TURNS_MAX && self.overdue.is_empty() =>
+            {
+                self.unseen_turns += 1;
+                self.ring.turn()?;
+            }
+            _ => {
+                self.unseen_turns = 0;
+                self.receive_hot();
+                self.ring.turn()?;
+            }
         }
         self.reap_ring();
         self.start_backlog();
@@ -463,39 +444,15 @@ impl Driver for UringDriver {
         address: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        use socket2::{Domain, Protocol, Socket as Raw, Type};
-        let raw = Raw::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        raw.set_reuse_address(true)?;
-        if address.is_ipv6() {
-            raw.set_only_v6(true)?;
-        }
-        raw.bind(&address.into())?;
-        raw.listen(1024)?;
-        let bound = raw.local_addr()?;
-        let bound = bound.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let listener = Listener {
-            fd: raw.into(),
-            options: options.clone(),
-            accept: None,
-        };
-        let id = ListenerId(u32::try_from(self.listeners.len()).expect("few listeners"));
-        self.listeners.push(Some(listener));
-        Ok((id, bound))
+        self.listen_on(address, options)
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
-        let slot = self.listeners.get_mut(listener.0 as usize);
-        if let Some(Listener {
-            accept: Some((_, operation)),
-            ..
-        }) = slot.and_then(Option::take)
-        {
-            self.cancel(operation);
-        }
+        self.stop_listening(listener);
+    }
+
+    fn has_room_for_socket(&self) -> bool {
+        self.room_for_socket()
     }
 
     fn adopt(&mut self, stream: Stream) -> SocketId {
@@ -544,13 +501,30 @@ impl Driver for UringDriver {
 }
 
 impl Drop for UringDriver {
-    /// File operations write into memory of ours until they complete, so they are waited for.
+    /// File operations use memory of ours until they complete, and an accept that completes makes
+    /// a descriptor of ours: both are waited for. Everything else, the kernel forgets by itself.
     fn drop(&mut self) {
         self.backlog.clear();
-        while self.file_operations > 0 && self.ring.sleep(Nanos::from_secs(1)).is_ok() {
+        let listeners: Vec<_> = self.listeners.iter().map(|(key, _)| key.index).collect();
+        for listener in listeners {
+            self.stop_listening(ListenerId(listener));
+        }
+        while self.is_waited_for() {
+            if self.ring.sleep(Nanos::from_secs(1)).is_err() {
+                // Nobody knows when the kernel is done with that memory: it stays for ever.
+                std::mem::forget(std::mem::replace(
+                    &mut self.operations,
+                    Slab::with_capacity(0),
+                ));
+                return;
+            }
             self.reap_ring();
         }
     }
+}
+
+fn canceled() -> io::Error {
+    io::Error::from_raw_os_error(libc::ECANCELED)
 }
 
 /// The monotonic clock.

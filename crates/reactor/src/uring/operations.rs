@@ -2,15 +2,14 @@
 
 use super::socket::{self, Socket};
 use super::{UringDriver, ring};
+use crate::limits::LISTENERS_MAX;
 use crate::memory::IoSlice;
-use crate::op::{
-    Allocation, FileId, ListenerId, Op, OpKey, Outcome, SocketId, SocketOptions, Stream,
-};
+use crate::op::{Allocation, FileId, Op, OpKey, Outcome, SocketId, SocketOptions};
 use base::{Nanos, SlabKey};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Completions of entries that nobody waits for (cancellations, linked time-outs).
 const IGNORED: u64 = u64::MAX;
@@ -20,6 +19,35 @@ const POLL_OUT: u32 = libc::POLLOUT as u32;
 
 /// `RWF_DSYNC`: the write completes once its data is on stable storage.
 const DURABLE: i32 = libc::RWF_DSYNC;
+
+/// Bytes that the kernel moves at once at most (`MAX_RW_COUNT`): more is a short count.
+const TRANSFER_MAX: u32 = 0x7FFF_F000;
+
+/// Beyond this an offset would mean something else to the kernel (the file's own position).
+const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// What a connect says when its core has no place for another connection.
+const NO_ROOM: &str =
+    "this core has as many connections as it may have: close some, or raise its limit";
+
+/// How many operations may be in flight at once, consumer by consumer.
+pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usize {
+    // A socket is watched for arrivals and for room; before that, it was a connect.
+    sockets * 2
+        // A listener accepts, or waits until it may.
+        + LISTENERS_MAX
+        + file_operations
+        // The event counter.
+        + 1
+}
+
+/// Nothing may be read into memory that others read meanwhile.
+pub(super) fn shared_memory() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "nothing can be read into a shared buffer",
+    )
+}
 
 /// An operation that the ring works on. It owns whatever memory the kernel was given.
 #[derive(Debug)]
@@ -31,7 +59,9 @@ pub(super) enum RingOp {
     /// Watching a socket for room to send.
     Room(SlabKey),
     /// Accepting connections.
-    Accept(ListenerId, OpKey),
+    Accept(SlabKey, OpKey),
+    /// Waiting until accepting may work again.
+    AcceptPause(SlabKey, OpKey),
     /// Connecting.
     Connect(OpKey, OwnedFd),
     /// A file operation.
@@ -46,7 +76,7 @@ pub(super) struct Operation {
     timeout: types::Timespec,
 }
 
-const fn user_data(key: SlabKey) -> u64 {
+pub(super) const fn user_data(key: SlabKey) -> u64 {
     (key.generation as u64) << 32 | key.index as u64
 }
 
@@ -57,16 +87,16 @@ fn slab_key(user_data: u64) -> SlabKey {
 }
 
 /// The kernel's answer as a result.
-fn io_result(result: i32) -> io::Result<usize> {
+pub(super) fn io_result(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
 impl UringDriver {
     /// Gives an operation a place in the table.
     ///
-    /// The table has two places for every socket, one for every file operation, and some for
-    /// listeners and connects, so it cannot be full.
-    fn enter_operation(&mut self, kind: RingOp) -> SlabKey {
+    /// [`table_entries`] counts a place for everything that may be in flight, and everything in
+    /// flight is bounded before it comes here, so the table cannot be full.
+    pub(super) fn enter_operation(&mut self, kind: RingOp) -> SlabKey {
         let operation = Operation {
             kind,
             timeout: types::Timespec::new(),
@@ -76,22 +106,27 @@ impl UringDriver {
         })
     }
 
-    fn push(&mut self, entry: squeue::Entry, key: SlabKey) {
-        self.push_raw(&entry.user_data(user_data(key)));
+    /// Starts an operation that the kernel gives a time to. The time lies in the table, where it
+    /// stays until the operation completes.
+    pub(super) fn set_timeout(
+        &mut self,
+        operation: SlabKey,
+        span: Nanos,
+    ) -> *const types::Timespec {
+        let entry = self.operations.get_mut(operation).expect("just entered");
+        entry.timeout = ring::timespec(span);
+        &raw const entry.timeout
     }
 
-    fn push_raw(&mut self, entry: &squeue::Entry) {
-        // Submitting fails only when the kernel is out of memory for good or the ring is broken;
-        // a core without its ring cannot answer for the data of anybody.
-        self.ring.push(entry).expect("the ring takes entries");
+    pub(super) fn push(&mut self, entry: squeue::Entry, key: SlabKey) {
+        self.ring.push(entry.user_data(user_data(key)));
     }
 
-    pub(super) fn watch_waker(&mut self) -> io::Result<()> {
+    pub(super) fn watch_waker(&mut self) {
         let fd = types::Fd(self.waker.fd.as_raw_fd());
         let key = self.enter_operation(RingOp::Wake);
         let entry = opcode::PollAdd::new(fd, POLL_IN).multi(true).build();
-        self.ring.push(&entry.user_data(user_data(key)))?;
-        self.ring.turn()
+        self.push(entry, key);
     }
 
     /// Lets the ring tell when something arrives on a socket.
@@ -131,27 +166,7 @@ impl UringDriver {
         let entry = opcode::AsyncCancel::new(operation)
             .build()
             .user_data(IGNORED);
-        self.push_raw(&entry);
-    }
-
-    pub(super) fn start_accept(&mut self, key: OpKey, listener: ListenerId) {
-        let slot = self
-            .listeners
-            .get(listener.0 as usize)
-            .and_then(Option::as_ref);
-        let Some(fd) = slot.map(|listener| types::Fd(listener.fd.as_raw_fd())) else {
-            let error = io::ErrorKind::NotConnected.into();
-            self.complete(key, Outcome::Accepted(Err(error)));
-            return;
-        };
-        let operation = self.enter_operation(RingOp::Accept(listener, key));
-        let entry = opcode::AcceptMulti::new(fd)
-            .flags(libc::SOCK_CLOEXEC)
-            .build();
-        self.push(entry, operation);
-        if let Some(Some(listener)) = self.listeners.get_mut(listener.0 as usize) {
-            listener.accept = Some((key, user_data(operation)));
-        }
+        self.ring.push(entry);
     }
 
     pub(super) fn start_connect(
@@ -161,15 +176,19 @@ impl UringDriver {
         options: &SocketOptions,
         timeout: Nanos,
     ) {
-        let fd = match begin_connect(address, options) {
+        let begun = if self.room_for_socket() {
+            begin_connect(address, options)
+        } else {
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, NO_ROOM))
+        };
+        let fd = match begun {
             Ok(fd) => fd,
             Err(error) => return self.complete(key, Outcome::Connected(Err(error))),
         };
+        self.connecting += 1;
         let raw = types::Fd(fd.as_raw_fd());
         let operation = self.enter_operation(RingOp::Connect(key, fd));
-        let entry = self.operations.get_mut(operation).expect("just entered");
-        entry.timeout = ring::timespec(timeout);
-        let timespec: *const types::Timespec = &raw const entry.timeout;
+        let timespec = self.set_timeout(operation, timeout);
         let poll = opcode::PollAdd::new(raw, POLL_OUT)
             .build()
             .flags(squeue::Flags::IO_LINK);
@@ -177,9 +196,7 @@ impl UringDriver {
             .build()
             .user_data(IGNORED);
         let entries = [poll.user_data(user_data(operation)), limit];
-        self.ring
-            .push_linked(&entries)
-            .expect("the ring takes entries");
+        self.ring.push_together(&entries);
     }
 
     pub(super) fn start_file(&mut self, key: OpKey, op: Op) {
@@ -190,25 +207,24 @@ impl UringDriver {
             | Op::Allocate { file, .. } => *file,
             _ => unreachable!("only file operations come here"),
         };
-        let Some(fd) = self.file_descriptor(file) else {
-            let (Op::Read { slice, .. } | Op::Write { slice, .. }) = op else {
-                let result = Err(io::ErrorKind::NotFound.into());
-                return self.complete(
-                    key,
-                    Outcome::File {
-                        result,
-                        slice: None,
-                    },
-                );
-            };
-            let result = Err(io::ErrorKind::NotFound.into());
-            return self.complete(
-                key,
-                Outcome::File {
-                    result,
-                    slice: Some(slice),
-                },
-            );
+        let refused = match (&op, self.file_descriptor(file)) {
+            (_, None) => Err(io::ErrorKind::NotFound.into()),
+            (Op::Read { slice, .. }, _) if !slice.is_writable() => Err(shared_memory()),
+            (Op::Read { offset, .. } | Op::Write { offset, .. }, _) if *offset > OFFSET_MAX => {
+                Err(io::ErrorKind::InvalidInput.into())
+            }
+            (_, Some(fd)) => Ok(fd),
+        };
+        let fd = match refused {
+            Ok(fd) => fd,
+            Err(error) => {
+                let slice = match op {
+                    Op::Read { slice, .. } | Op::Write { slice, .. } => Some(slice),
+                    _ => None,
+                };
+                let result = Err(error);
+                return self.complete(key, Outcome::File { result, slice });
+            }
         };
         let (entry, slice) = file_entry(fd, op);
         let operation = self.enter_operation(RingOp::File(key, slice));
@@ -240,7 +256,7 @@ impl UringDriver {
         match operation.kind {
             RingOp::Wake => {
                 self.waker.reset();
-                self.watch_waker().expect("the ring takes entries");
+                self.watch_waker();
             }
             RingOp::Arrival(socket) => self.arrived(socket),
             RingOp::Room(socket) => {
@@ -250,8 +266,10 @@ impl UringDriver {
                 self.finish_close(socket);
                 self.continue_sending(socket);
             }
-            RingOp::Accept(listener, key) => self.accepted_last(listener, key, result),
+            RingOp::Accept(listener, key) => self.accept_ended(listener, key, result),
+            RingOp::AcceptPause(listener, key) => self.accept_again(listener, key),
             RingOp::Connect(key, fd) => {
+                self.connecting -= 1;
                 let connected = finish_connect(&fd, result).map(|()| self.adopt_fd(fd));
                 self.complete(key, Outcome::Connected(connected));
             }
@@ -284,48 +302,17 @@ impl UringDriver {
         socket.poll_in = None;
         self.finish_close(key);
         let hot = self.heat_up(key);
-        // Without a free receive buffer, or after a false alarm, the socket goes on waiting.
-        if !self.try_receive(key) && !hot {
-            let waits = self.sockets.get(key).is_some_and(|s| s.receiving.is_some());
-            if waits {
-                self.watch_arrival(key);
-            }
+        if self.receive_buffers.free(0) == 0 {
+            self.set_overdue(key);
+        } else if !self.try_receive(key) && !hot {
+            // A false alarm.
+            self.wait_for_arrival(key);
         }
     }
 
-    fn accepted(&mut self, listener: ListenerId, key: OpKey, result: i32) {
-        let accepted = io_result(result).and_then(|_| {
-            let fd = owned(result);
-            let slot = self
-                .listeners
-                .get(listener.0 as usize)
-                .and_then(Option::as_ref);
-            let listener = slot.ok_or(io::ErrorKind::ConnectionAborted)?;
-            socket::configure(&fd, &listener.options)?;
-            let peer = rustix::net::getpeername(&fd)?.ok_or(io::ErrorKind::NotConnected)?;
-            let peer = SocketAddr::try_from(peer)?;
-            Ok((Stream::Socket(fd), peer))
-        });
-        self.complete(key, Outcome::Accepted(accepted));
-    }
-
-    /// The ring accepts no more: because the listener is closed, or because something is short
-    /// (descriptors, memory), or for no reason of ours. Only the middle one is worth telling; the
-    /// owner submits a new accept after a pause.
-    fn accepted_last(&mut self, listener: ListenerId, key: OpKey, result: i32) {
-        let open = self
-            .listeners
-            .get(listener.0 as usize)
-            .is_some_and(Option::is_some);
-        if result >= 0 {
-            self.accepted(listener, key, result);
-            if open {
-                self.start_accept(key, listener);
-            }
-        } else {
-            let error = io::Error::from_raw_os_error(-result);
-            self.complete(key, Outcome::Accepted(Err(error)));
-        }
+    /// Whether another socket fits, beside those that are being connected.
+    pub(super) fn room_for_socket(&self) -> bool {
+        self.sockets.len() + self.connecting < self.sockets.capacity()
     }
 
     pub(super) fn adopt_fd(&mut self, fd: OwnedFd) -> SocketId {
@@ -340,7 +327,9 @@ impl UringDriver {
 }
 
 fn file_entry(fd: types::Fd, op: Op) -> (squeue::Entry, Option<IoSlice>) {
-    let len = |slice: &IoSlice| u32::try_from(slice.len()).expect("a transfer is below 4 GiB");
+    let len = |slice: &IoSlice| {
+        u32::try_from(slice.len()).map_or(TRANSFER_MAX, |len| len.min(TRANSFER_MAX))
+    };
     match op {
         Op::Read { offset, slice, .. } => {
             let entry = opcode::Read::new(fd, slice.address(), len(&slice))
@@ -411,13 +400,4 @@ fn finish_connect(fd: &OwnedFd, result: i32) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-#[expect(
-    unsafe_code,
-    reason = "the kernel hands the descriptor over as a number"
-)]
-fn owned(fd: i32) -> OwnedFd {
-    // SAFETY: an accept that completed with this number made the descriptor for us alone.
-    unsafe { OwnedFd::from_raw_fd(fd) }
 }

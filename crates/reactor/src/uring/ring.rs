@@ -3,7 +3,9 @@
 
 use base::{Nanos, Time};
 use io_uring::{IoUring, cqueue, squeue, types};
+use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 
 /// `IORING_ENTER_GETEVENTS`: run completion work, even where nothing is waited for.
 const ENTER_GETEVENTS: u32 = 1;
@@ -27,6 +29,11 @@ pub enum SetupError {
          LimitMEMLOCK= in the service's unit"
     )]
     Memlock(io::Error),
+    /// The process has as many descriptors open as it may.
+    #[error(
+        "no file descriptor is left ({0}); raise the limit with `ulimit -n` or LimitNOFILE= in the service's unit"
+    )]
+    Descriptors(io::Error),
     /// Something else.
     #[error("cannot {what}: {source}")]
     Other {
@@ -53,12 +60,20 @@ pub struct Features {
     pub task_run: TaskRun,
 }
 
+/// How long a core rests that would sleep, but whose entries the kernel has no memory for.
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
+
 /// A ring of one core.
 pub(super) struct Ring {
     ring: IoUring,
     pub(super) features: Features,
-    /// Entries pushed since the last system call.
+    /// The kernel has not taken every entry yet.
     unsubmitted: bool,
+    /// Entries (linked ones together) that found the submission ring full while the kernel was too
+    /// short of memory to empty it. They go first as soon as it does.
+    held_back: VecDeque<Box<[squeue::Entry]>>,
+    /// Why the ring is broken; the next system call reports it.
+    failure: Option<io::Error>,
     pub(super) enters: u64,
     pub(super) submissions: u64,
 }
@@ -69,6 +84,7 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
+            .setup_submit_all()
             .setup_clamp()
             .setup_cqsize(completions)
             .build(entries);
@@ -78,6 +94,7 @@ impl Ring {
                 let ring = IoUring::builder()
                     .setup_coop_taskrun()
                     .setup_taskrun_flag()
+                    .setup_submit_all()
                     .setup_clamp()
                     .setup_cqsize(completions)
                     .build(entries)
@@ -99,6 +116,8 @@ impl Ring {
             ring,
             features,
             unsubmitted: false,
+            held_back: VecDeque::new(),
+            failure: None,
             enters: 0,
             submissions: 0,
         })
@@ -108,61 +127,95 @@ impl Ring {
     ///
     /// What the entry points to must stay where it is until its completion was reaped: the
     /// driver's operation table owns it until then.
-    pub(super) fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        loop {
-            // SAFETY: the entry's addresses are valid until its completion is reaped, because the
-            // operation table owns the memory behind them (see `UringDriver::operations`).
-            let pushed = unsafe { self.ring.submission().push(entry) };
-            self.unsubmitted = true;
-            if pushed.is_ok() {
-                self.submissions += 1;
-                return Ok(());
-            }
-            self.enters += 1;
-            self.ring.submit()?;
+    pub(super) fn push(&mut self, entry: squeue::Entry) {
+        self.push_together(&[entry]);
+    }
+
+    /// Pushes entries that the kernel must see together, because each links to the next.
+    pub(super) fn push_together(&mut self, entries: &[squeue::Entry]) {
+        self.unsubmitted = true;
+        self.submissions += entries.len() as u64;
+        if !self.held_back.is_empty() || !self.put(entries) {
+            self.held_back.push_back(entries.into());
         }
     }
 
-    /// Pushes two entries that the kernel must see together, because the first links to the other.
-    pub(super) fn push_linked(&mut self, entries: &[squeue::Entry; 2]) -> io::Result<()> {
-        let queue = self.ring.submission();
-        let space = queue.capacity() - queue.len();
-        drop(queue);
-        if space < entries.len() {
+    /// Puts entries into the submission ring, all or none. Returns whether they are in.
+    fn put(&mut self, entries: &[squeue::Entry]) -> bool {
+        loop {
+            // SAFETY: the entries' addresses are valid until their completions are reaped, because
+            // the operation table owns the memory behind them (see `UringDriver::operations`).
+            if unsafe { self.ring.submission().push_multiple(entries) }.is_ok() {
+                return true;
+            }
             self.enters += 1;
-            self.ring.submit()?;
+            match self.ring.submit() {
+                Ok(0) => return false,
+                Ok(_) => {}
+                Err(error) if is_transient(&error) => return false,
+                Err(error) => {
+                    self.failure.get_or_insert(error);
+                    return false;
+                }
+            }
         }
-        for entry in entries {
-            self.push(entry)?;
+    }
+
+    /// Gets the submission ring ready for a system call.
+    fn prepare(&mut self) -> io::Result<()> {
+        while let Some(entries) = self.held_back.pop_front() {
+            if !self.put(&entries) {
+                self.held_back.push_front(entries);
+                break;
+            }
         }
-        Ok(())
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Notes what a system call left behind. A wait that ended by time-out or by a signal, and a
+    /// kernel that takes the rest later, are no errors.
+    fn entered(&mut self, result: io::Result<usize>) -> io::Result<()> {
+        self.unsubmitted = !self.held_back.is_empty() || !self.ring.submission().is_empty();
+        match result {
+            Err(error) if !is_transient(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Hands over new entries and runs completion work, without waiting. No system call when
     /// there is neither.
     pub(super) fn turn(&mut self) -> io::Result<()> {
-        if !self.unsubmitted && !self.ring.submission().taskrun() {
+        let queue = self.ring.submission();
+        let (work, overflow) = (queue.taskrun(), queue.cq_overflow());
+        drop(queue);
+        if !self.unsubmitted && !work && !overflow {
             return Ok(());
         }
-        self.unsubmitted = false;
+        self.prepare()?;
         self.enters += 1;
         let waiting = u32::try_from(self.ring.submission().len()).expect("the ring is bounded");
         let submitter = self.ring.submitter();
-        // SAFETY: no argument is passed; the entries' own memory is covered by `push`.
+        // SAFETY: no argument is passed; the entries' own memory is covered by `put`.
         let entered = unsafe { submitter.enter::<()>(waiting, 0, ENTER_GETEVENTS, None) };
-        ignore_wakeups(entered)
+        self.entered(entered)
     }
 
     /// Hands over new entries and sleeps until something completes, or for `span`.
     pub(super) fn sleep(&mut self, span: Nanos) -> io::Result<()> {
-        self.unsubmitted = false;
+        self.prepare()?;
         self.enters += 1;
-        if span.0 == Time::NEVER.0 {
-            return ignore_wakeups(self.ring.submit_and_wait(1));
+        let entered = if span.0 == Time::NEVER.0 {
+            self.ring.submit_and_wait(1)
+        } else {
+            let timeout = timespec(span);
+            let args = types::SubmitArgs::new().timespec(&timeout);
+            self.ring.submitter().submit_with_args(1, &args)
+        };
+        if matches!(&entered, Err(error) if error.raw_os_error() == Some(libc::EAGAIN)) {
+            // The kernel did not wait, and would not the next time either.
+            std::thread::sleep(SHORTAGE_PAUSE.min(Duration::from(span)));
         }
-        let timeout = timespec(span);
-        let args = types::SubmitArgs::new().timespec(&timeout);
-        ignore_wakeups(self.ring.submitter().submit_with_args(1, &args))
+        self.entered(entered)
     }
 
     /// The next completion.
@@ -179,15 +232,13 @@ pub(super) fn timespec(span: Nanos) -> types::Timespec {
         .nsec(subsecond)
 }
 
-/// A wait that ended by time-out, by a signal, or because completions are pending is no error.
-fn ignore_wakeups(result: io::Result<usize>) -> io::Result<()> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(error) => match error.raw_os_error() {
-            Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
-            _ => Err(error),
-        },
-    }
+/// Whether the same call may succeed later: a wait timed out (`ETIME`), a signal came (`EINTR`),
+/// completions must be reaped first (`EBUSY`), or memory is short (`EAGAIN`).
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)
+    )
 }
 
 /// How often the scheduler has taken the processor away from the calling thread.
@@ -205,6 +256,7 @@ fn setup_error(error: io::Error) -> SetupError {
         Some(libc::ENOSYS) => SetupError::Forbidden(error),
         Some(libc::EINVAL) => SetupError::TooOld("a set-up flag is unknown to it"),
         Some(libc::ENOMEM) => SetupError::Memlock(error),
+        Some(libc::EMFILE | libc::ENFILE) => SetupError::Descriptors(error),
         _ => SetupError::Other {
             what: "set up io_uring",
             source: error,
@@ -231,5 +283,50 @@ mod tests {
         assert!(text(libc::ENOSYS).contains("seccomp"));
         assert!(text(libc::EINVAL).contains("Linux 6.1"));
         assert!(text(libc::ENOMEM).contains("ulimit -l"));
+        assert!(text(libc::EMFILE).contains("ulimit -n"));
+    }
+
+    fn nop(user_data: u64) -> squeue::Entry {
+        io_uring::opcode::Nop::new().build().user_data(user_data)
+    }
+
+    /// A polling core once never saw the completions that the kernel had put on its overflow list.
+    #[test]
+    fn completions_beyond_the_ring_arrive_in_turns_that_do_not_sleep() {
+        let mut ring = Ring::new(8, 16).expect("a ring");
+        for i in 0..100 {
+            ring.push(nop(i));
+        }
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            ring.turn().expect("the ring works");
+            seen.extend(std::iter::from_fn(|| ring.pop()).map(|entry| entry.user_data()));
+        }
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+    }
+
+    /// Entries that the kernel does not take at first are handed over by later turns.
+    #[test]
+    fn held_back_entries_keep_their_order_and_are_not_lost() {
+        let mut ring = Ring::new(8, 64).expect("a ring");
+        ring.held_back.push_back([nop(0), nop(1)].into());
+        for i in 2..20 {
+            ring.push(nop(i));
+        }
+        ring.turn().expect("the ring works");
+        let seen: Vec<_> = std::iter::from_fn(|| ring.pop())
+            .map(|e| e.user_data())
+            .collect();
+        assert_eq!(seen, (0..20).collect::<Vec<_>>());
+        assert!(!ring.unsubmitted);
+    }
+
+    /// A wait that fails at once must not make a sleeping core spin, nor lose the entry.
+    #[test]
+    fn a_wait_that_times_out_is_no_error() {
+        let mut ring = Ring::new(8, 16).expect("a ring");
+        ring.sleep(Nanos(1)).expect("timed out");
+        ring.sleep(Nanos::ZERO).expect("timed out");
+        assert!(ring.pop().is_none());
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Socket {
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
     pub(super) last_arrival: Time,
+    /// Something arrived, but no receive buffer was free.
+    pub(super) overdue: bool,
     pub(super) closing: Option<OpKey>,
 }
 
@@ -55,6 +57,7 @@ impl Socket {
             poll_out: None,
             hot: false,
             last_arrival: now,
+            overdue: false,
             closing: None,
         }
     }
@@ -81,6 +84,10 @@ pub(super) fn send(
     iovecs.clear();
     let mut skip = sent;
     for segment in list.segments() {
+        if iovecs.len() == SEND_SEGMENTS_MAX {
+            // The kernel takes no more at once; the caller comes again with the rest.
+            break;
+        }
         let (address, len) = match segment {
             Segment::Header { start, len } => (list.headers()[*start..].as_ptr().cast_mut(), *len),
             Segment::Payload(slice) => (slice.address(), slice.len()),
@@ -96,10 +103,6 @@ pub(super) fn send(
         });
         skip = 0;
     }
-    debug_assert!(
-        iovecs.len() <= SEND_SEGMENTS_MAX,
-        "a send list has a bounded number of ranges"
-    );
     let message = message(iovecs);
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the vectors name ranges that `list` owns and keeps for the duration of the call; the
@@ -111,7 +114,7 @@ pub(super) fn send(
 /// Receives into the front of `into`, then into `rest`. End of stream is `Moved(0)`.
 pub(super) fn receive(fd: &OwnedFd, into: Option<&mut IoSlice>, rest: &mut Buffer) -> Attempt {
     let Some(slice) = into else {
-        // SAFETY: the buffer is ours alone and as long as we say.
+        // SAFETY: the buffer is borrowed exclusively for the call, and as long as we say.
         let result = unsafe {
             libc::recv(
                 fd.as_raw_fd(),
@@ -133,8 +136,9 @@ pub(super) fn receive(fd: &OwnedFd, into: Option<&mut IoSlice>, rest: &mut Buffe
         },
     ];
     let mut message = message(&mut iovecs);
-    // SAFETY: the first vector names memory that the slice owns (a buffer's, exclusively, or a
-    // region's, which documents concurrent access), the second a buffer that is ours alone.
+    // SAFETY: the first vector names memory that the slice owns (a buffer's, exclusively, because
+    // shared ones were refused when the receive was submitted; or a region's, which documents
+    // concurrent access), the second a buffer that is borrowed exclusively for the call.
     let result = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
     attempt(result)
 }

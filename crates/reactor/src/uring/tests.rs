@@ -1,9 +1,13 @@
 //! The driver against the real kernel: loopback sockets and a temporary file.
 
 use super::*;
+use crate::limits::ACCEPT_PAUSE;
 use crate::memory::{Buffer, Memory};
 use crate::op::Allocation;
 use crate::send_list::SendList;
+
+mod promises;
+mod random;
 
 const ROOM: Room = Room(7);
 
@@ -49,10 +53,14 @@ fn wait_for(driver: &mut UringDriver, wanted: OpKey) -> Outcome {
 
 /// A connected pair of sockets, both owned by the driver.
 fn pair(driver: &mut UringDriver) -> (SocketId, SocketId) {
-    let options = SocketOptions::default();
+    pair_with(driver, &SocketOptions::default())
+}
+
+fn pair_with(driver: &mut UringDriver, options: &SocketOptions) -> (SocketId, SocketId) {
     let local = "127.0.0.1:0".parse().expect("an address");
-    let (listener, address) = driver.listen(local, &options).expect("a free port");
+    let (listener, address) = driver.listen(local, options).expect("a free port");
     let timeout = Nanos::from_secs(5);
+    let options = options.clone();
     driver.submit(
         key(1),
         Op::Connect {

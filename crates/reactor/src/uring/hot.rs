@@ -1,0 +1,113 @@
+//! The hot sockets: those that are read directly on every turn, because data came lately.
+
+use super::socket::Socket;
+use super::{HOT_WINDOW, UringDriver};
+use crate::limits::{HOT_SOCKETS_MAX, OVERDUE_RECEIVES_MAX};
+use base::SlabKey;
+
+impl UringDriver {
+    /// Receives from sockets on which something arrived while no receive buffer was free, oldest
+    /// first. They leave half of the buffers to the hot sockets, so that neither starves.
+    pub(super) fn receive_overdue(&mut self) {
+        for _ in 0..OVERDUE_RECEIVES_MAX.min(self.overdue.len()) {
+            if self.receive_buffers.free(0) == 0 {
+                return;
+            }
+            let Some(key) = self.overdue.pop_front() else {
+                return;
+            };
+            let Some(socket) = self.sockets.get_mut(key) else {
+                continue;
+            };
+            if std::mem::replace(&mut socket.overdue, false) && !self.try_receive(key) {
+                self.wait_for_arrival(key);
+            }
+        }
+    }
+
+    /// Something arrived on a socket, but no receive buffer is free. The ring is not asked again:
+    /// it would say so at once, and the core could not sleep while its owner keeps the buffers.
+    pub(super) fn set_overdue(&mut self, key: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        if socket.receiving.is_some() && !std::mem::replace(&mut socket.overdue, true) {
+            self.overdue.push_back(key);
+        }
+    }
+
+    /// Lets the ring tell about a socket that waits, is not read directly, and is not overdue.
+    pub(super) fn wait_for_arrival(&mut self, key: SlabKey) {
+        let waits = |s: &Socket| s.receiving.is_some() && !s.hot && !s.overdue;
+        if self.sockets.get(key).is_some_and(waits) {
+            self.watch_arrival(key);
+        }
+    }
+
+    /// Reads every hot socket once, as long as there are receive buffers; the silent ones cool
+    /// down.
+    pub(super) fn receive_hot(&mut self) {
+        let count = self.hot.len();
+        if count == 0 {
+            return;
+        }
+        let start = self.hot_start % count;
+        self.hot_start = start + 1;
+        for i in 0..count {
+            let index = (start + i) % count;
+            if !self.try_receive(self.hot[index]) && self.receive_buffers.free(0) == 0 {
+                // The next round begins here.
+                self.hot_start = index;
+                break;
+            }
+        }
+        let mut index = 0;
+        while index < self.hot.len() {
+            let key = self.hot[index];
+            // One on which nobody wants to receive cools down, too: it would hold the place.
+            let socket = self.sockets.get(key);
+            let cold = socket.is_none_or(|s| self.now.since(s.last_arrival) > HOT_WINDOW);
+            if cold {
+                self.cool_down(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Makes a socket hot, if there is room.
+    pub(super) fn heat_up(&mut self, key: SlabKey) -> bool {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return false;
+        };
+        if socket.closing.is_some() {
+            return false;
+        }
+        if !socket.hot && self.hot.len() < HOT_SOCKETS_MAX {
+            socket.hot = true;
+            socket.last_arrival = self.now;
+            self.hot.push(key);
+        }
+        socket.hot
+    }
+
+    /// Takes the hot socket at `index` off the list and lets the ring watch it.
+    pub(super) fn cool_down(&mut self, index: usize) {
+        let key = self.hot.swap_remove(index);
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.hot = false;
+            self.wait_for_arrival(key);
+        }
+    }
+
+    /// Before sleeping, the ring watches every socket that waits for something.
+    pub(super) fn watch_hot(&mut self) {
+        for index in 0..self.hot.len() {
+            let key = self.hot[index];
+            let waits = |s: &Socket| s.receiving.is_some() && !s.overdue;
+            if self.sockets.get(key).is_some_and(waits) {
+                self.watch_arrival(key);
+            }
+        }
+    }
+}

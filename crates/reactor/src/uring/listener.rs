@@ -1,0 +1,176 @@
+//! Listening sockets, and the one accept of each that goes on until the listener is closed.
+//!
+//! The driver alone decides when to accept again: a peer that vanishes between its connect and our
+//! accept is nobody's business, and while descriptors or memory are short the ring waits a little
+//! and goes on by itself. So a peer can neither end the accepting nor start a second one.
+
+use super::operations::{RingOp, io_result, user_data};
+use super::{UringDriver, socket};
+use crate::limits::{ACCEPT_PAUSE, LISTENERS_MAX};
+use crate::op::{ListenerId, OpKey, Outcome, SocketOptions, Stream};
+use base::SlabKey;
+use io_uring::{opcode, types};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Connections that the kernel keeps for a listener until they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// A listening socket. It stays in the table until its accept has ended, so that whatever the ring
+/// still says about it finds it and not its successor.
+#[derive(Debug)]
+pub(super) struct Listener {
+    fd: OwnedFd,
+    options: SocketOptions,
+    /// The ring's operation for the accept, or for the pause in it.
+    accept: Option<u64>,
+    closed: bool,
+}
+
+impl UringDriver {
+    pub(super) fn listen_on(
+        &mut self,
+        address: SocketAddr,
+        options: &SocketOptions,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        use socket2::{Domain, Protocol, Socket as Raw, Type};
+        if self.listeners.is_full() {
+            let reason = format!("a core listens on at most {LISTENERS_MAX} addresses");
+            return Err(io::Error::other(reason));
+        }
+        let domain = Domain::for_address(address);
+        let raw = Raw::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+        raw.set_reuse_address(true)?;
+        if address.is_ipv6() {
+            raw.set_only_v6(true)?;
+        }
+        raw.bind(&address.into())?;
+        raw.listen(BACKLOG)?;
+        let bound = raw.local_addr()?.as_socket();
+        let bound = bound.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let listener = Listener {
+            fd: raw.into(),
+            options: options.clone(),
+            accept: None,
+            closed: false,
+        };
+        let key = self.listeners.insert(listener);
+        let key = key.expect("there was room for another listener");
+        Ok((ListenerId(key.index), bound))
+    }
+
+    pub(super) fn stop_listening(&mut self, listener: ListenerId) {
+        let Some(key) = self.listeners.key_at(listener.0) else {
+            return;
+        };
+        let Some(entry) = self.listeners.get_mut(key) else {
+            return;
+        };
+        if std::mem::replace(&mut entry.closed, true) {
+            return;
+        }
+        // From now on the kernel refuses, although the ring still holds the socket.
+        let _ = rustix::net::shutdown(&entry.fd, rustix::net::Shutdown::Both);
+        match entry.accept {
+            Some(operation) => self.cancel(operation),
+            None => drop(self.listeners.remove(key)),
+        }
+    }
+
+    pub(super) fn submit_accept(&mut self, key: OpKey, listener: ListenerId) {
+        let slot = self.listeners.key_at(listener.0);
+        let entry = slot.and_then(|slot| self.listeners.get(slot));
+        let error = match (slot, entry) {
+            (Some(slot), Some(entry)) if !entry.closed && entry.accept.is_none() => {
+                return self.start_accept(slot, key);
+            }
+            (_, Some(entry)) if !entry.closed => io::ErrorKind::AlreadyExists,
+            _ => io::ErrorKind::NotConnected,
+        };
+        self.complete(key, Outcome::Accepted(Err(error.into())));
+    }
+
+    fn start_accept(&mut self, listener: SlabKey, key: OpKey) {
+        let Some(entry) = self.listeners.get(listener) else {
+            return;
+        };
+        let accept = opcode::AcceptMulti::new(types::Fd(entry.fd.as_raw_fd()));
+        let operation = self.enter_operation(RingOp::Accept(listener, key));
+        self.push(accept.flags(libc::SOCK_CLOEXEC).build(), operation);
+        self.set_accept(listener, operation);
+    }
+
+    fn pause_accept(&mut self, listener: SlabKey, key: OpKey) {
+        let operation = self.enter_operation(RingOp::AcceptPause(listener, key));
+        let timeout = self.set_timeout(operation, ACCEPT_PAUSE);
+        self.push(opcode::Timeout::new(timeout).build(), operation);
+        self.set_accept(listener, operation);
+    }
+
+    fn set_accept(&mut self, listener: SlabKey, operation: SlabKey) {
+        if let Some(entry) = self.listeners.get_mut(listener) {
+            entry.accept = Some(user_data(operation));
+        }
+    }
+
+    /// A connection came in, or the accept failed once.
+    pub(super) fn accepted(&mut self, listener: SlabKey, key: OpKey, result: i32) {
+        let Ok(fd) = io_result(result).map(|_| owned(result)) else {
+            return;
+        };
+        let Some(entry) = self.listeners.get(listener).filter(|entry| !entry.closed) else {
+            return;
+        };
+        // Where this fails, the peer is gone already.
+        if let Ok(peer) = set_up(&fd, &entry.options) {
+            self.complete(key, Outcome::Accepted(Ok((Stream::Socket(fd), peer))));
+        }
+    }
+
+    /// The ring accepts no more: because the listener is closed, because something is short
+    /// (descriptors, memory), or for no reason of ours.
+    pub(super) fn accept_ended(&mut self, listener: SlabKey, key: OpKey, result: i32) {
+        self.accepted(listener, key, result);
+        let closed = self
+            .listeners
+            .get(listener)
+            .is_none_or(|entry| entry.closed);
+        if closed || result >= 0 || matches!(-result, libc::ECONNABORTED | libc::EINTR) {
+            return self.accept_again(listener, key);
+        }
+        let error = io::Error::from_raw_os_error(-result);
+        self.complete(key, Outcome::Accepted(Err(error)));
+        self.pause_accept(listener, key);
+    }
+
+    /// Accepts on, unless the listener is closed: then this was the end of it.
+    pub(super) fn accept_again(&mut self, listener: SlabKey, key: OpKey) {
+        let open = self
+            .listeners
+            .get(listener)
+            .is_some_and(|entry| !entry.closed);
+        if open {
+            return self.start_accept(listener, key);
+        }
+        drop(self.listeners.remove(listener));
+        let error = io::Error::from_raw_os_error(libc::ECANCELED);
+        self.complete(key, Outcome::Accepted(Err(error)));
+    }
+}
+
+/// Sets an accepted connection up. Returns its peer.
+fn set_up(fd: &OwnedFd, options: &SocketOptions) -> io::Result<SocketAddr> {
+    socket::configure(fd, options)?;
+    let peer = rustix::net::getpeername(fd)?.ok_or(io::ErrorKind::NotConnected)?;
+    Ok(SocketAddr::try_from(peer)?)
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the kernel hands the descriptor over as a number"
+)]
+fn owned(fd: i32) -> OwnedFd {
+    // SAFETY: an accept that completed with this number made the descriptor for us alone.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
