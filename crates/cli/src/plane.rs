@@ -245,7 +245,12 @@ impl DataPlane for Plane {
                 core,
                 connections: stats.connections,
                 busy_ns: busy_ns(core),
-                ..CoreSnapshot::default()
+                loops: stats.turns,
+                sleeps: stats.sleeps,
+                received_bytes: stats.received_bytes,
+                sent_bytes: stats.sent_bytes,
+                receives: stats.receives,
+                sends: stats.sends,
             });
         let uptime = self.started.elapsed().as_millis();
         Snapshot {

@@ -26,7 +26,7 @@ pub const MAX_H2C_DATA_BYTES: RangeInclusive<u64> = 4_096..=1_048_576;
 pub const MAX_H2C_DATA_UNIT_BYTES: u64 = 4;
 
 /// R2Ts outstanding for one command: beyond a few the pipe is full anyway.
-pub const MAX_R2T: RangeInclusive<u64> = 1..=16;
+pub const MAX_R2T: RangeInclusive<u64> = 1..=4;
 
 /// Keep Alive timeouts: from the granularity of 100 ms up to an hour; 0 means none.
 pub const KEEP_ALIVE_MS: RangeInclusive<u64> = 100..=3_600_000;

@@ -164,12 +164,9 @@ fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
 /// A column of the table of cores: how it is called, and where it is found.
 type CoreColumn = (&'static str, &'static str, fn(&CoreSnapshot) -> u64);
 
-const CORE_COUNTS: [CoreColumn; 7] = [
+const CORE_COUNTS: [CoreColumn; 4] = [
     ("core_loops", "Turns of the core's loop", |c| c.loops),
-    ("core_polls", "Turns that found nothing to do", |c| c.polls),
     ("core_sleeps", "Sleeps in the kernel", |c| c.sleeps),
-    ("core_received_pdus", "PDUs received", |c| c.received_pdus),
-    ("core_sent_pdus", "PDUs sent", |c| c.sent_pdus),
     ("core_receives", "Receives completed", |c| c.receives),
     ("core_sends", "Sends completed", |c| c.sends),
 ];

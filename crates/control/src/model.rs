@@ -111,7 +111,7 @@ impl Default for Limits {
             max_transfer_bytes: 1_048_576,
             max_h2c_data_bytes: 131_072,
             max_r2t: 4,
-            keep_alive_default_ms: 120_000,
+            keep_alive_default_ms: 0,
             keep_alive_min_ms: 1_000,
             connections: 4_096,
         }

@@ -114,8 +114,6 @@ pub struct CoreSnapshot {
     pub connections: u64,
     /// Turns of its loop.
     pub loops: u64,
-    /// Turns that found nothing to do.
-    pub polls: u64,
     /// Times it slept in the kernel.
     pub sleeps: u64,
     /// Nanoseconds of processor time its thread has used.
@@ -124,13 +122,9 @@ pub struct CoreSnapshot {
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// PDUs received.
-    pub received_pdus: u64,
-    /// PDUs sent.
-    pub sent_pdus: u64,
-    /// Receive operations completed.
+    /// System calls that received something.
     pub receives: u64,
-    /// Send operations completed.
+    /// System calls that sent something.
     pub sends: u64,
 }
 

@@ -177,13 +177,21 @@ impl CoreState {
     }
 
     /// Publishes all counters, now and then.
-    pub(crate) fn publish(&mut self, now: Time, connections: usize) {
+    pub(crate) fn publish(&mut self, cx: &Context<'_>, connections: usize) {
+        let now = cx.now;
         if !self.unpublished || now < self.publish_at {
             return;
         }
         self.unpublished = false;
         self.publish_at = now + PUBLISH_INTERVAL;
+        let driver = cx.driver.stats();
         self.stats.connections = connections as u64;
+        self.stats.turns = driver.turns;
+        self.stats.sleeps = driver.sleeps;
+        self.stats.receives = driver.receives;
+        self.stats.received_bytes = driver.received_bytes;
+        self.stats.sends = driver.sends;
+        self.stats.sent_bytes = driver.sent_bytes;
         self.shared.core_stats.of(self.index).publish(&self.stats);
         let index = self.index;
         for namespace in self.namespaces_mut() {

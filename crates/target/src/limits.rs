@@ -62,6 +62,13 @@ pub struct Limits {
     pub h2c_data_bytes: u32,
     /// Data that one R2T asks for, in bytes; at least 4096. A command with more gets several.
     pub r2t_bytes: u32,
+    /// R2Ts that may be outstanding for one command, 1 to [`R2TS_PER_COMMAND_MAX`]; a host may
+    /// allow fewer.
+    pub r2ts_per_command: u16,
+    /// Keep-alive time-out of a host that asks for none, in milliseconds; 0 leaves it without.
+    pub keep_alive_default_ms: u32,
+    /// Shortest keep-alive time-out in milliseconds: a host that asks for less gets this.
+    pub keep_alive_min_ms: u32,
     /// Entries of an I/O queue (MQES), 2 to 1024.
     pub queue_entries: u16,
     /// I/O queues of a controller, 1 to 128.
@@ -103,6 +110,9 @@ impl Default for Limits {
             transfer_bytes: 1024 * 1024,
             h2c_data_bytes: 128 * 1024,
             r2t_bytes: 1024 * 1024,
+            r2ts_per_command: 4,
+            keep_alive_default_ms: 0,
+            keep_alive_min_ms: 100,
             queue_entries: 1024,
             io_queues: 128,
             connections: 4096,
@@ -145,6 +155,9 @@ impl Limits {
         if !(4096..=16 * 1024 * 1024).contains(&self.r2t_bytes) || !self.r2t_bytes.is_multiple_of(4)
         {
             return refuse("r2t_bytes", "a multiple of 4 from 4096 to 16777216");
+        }
+        if !(1..=R2TS_PER_COMMAND_MAX).contains(&usize::from(self.r2ts_per_command)) {
+            return refuse("r2ts_per_command", "1 to 4");
         }
         if !(2..=1024).contains(&self.queue_entries) {
             return refuse("queue_entries", "2 to 1024");

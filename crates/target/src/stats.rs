@@ -87,6 +87,18 @@ counters! {
         output_waits,
         /// Controllers ended because their host fell silent.
         keep_alive_expirations,
+        /// Turns of the core's loop.
+        turns,
+        /// Times that the core slept in the kernel.
+        sleeps,
+        /// System calls that received something.
+        receives,
+        /// Bytes received.
+        received_bytes,
+        /// System calls that sent something.
+        sends,
+        /// Bytes sent.
+        sent_bytes,
     }
 }
 

@@ -189,7 +189,7 @@ fn connect_admin(
         shared,
         configuration: Configuration::default(),
         status: ControllerStatus::default(),
-        keep_alive: KeepAlive::new(connect.keep_alive_timeout_ms, now),
+        keep_alive: KeepAlive::new(keep_alive_ms(connect, core), now),
         features: Features::default(),
         events: AsyncEvents::default(),
     };
@@ -198,6 +198,14 @@ fn connect_admin(
     connection.subsystem = index;
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
+}
+
+/// The keep-alive time-out that a host gets for what it asks for.
+fn keep_alive_ms(connect: &Connect, core: &CoreState) -> u32 {
+    match connect.keep_alive_timeout_ms {
+        0 => core.limits.keep_alive_default_ms,
+        asked => asked.max(core.limits.keep_alive_min_ms),
+    }
 }
 
 /// Where this core keeps a subsystem. A core that does not know it yet asks the host to come again.

@@ -193,7 +193,14 @@ pub(crate) fn set(
         FeatureId::ASYNC_EVENT_CONFIGURATION => {
             controller.events.configuration = AsyncEventConfiguration(value);
         }
-        FeatureId::KEEP_ALIVE_TIMER => controller.keep_alive = KeepAlive::new(value, now),
+        FeatureId::KEEP_ALIVE_TIMER => {
+            let least = if value == 0 {
+                0
+            } else {
+                core.limits.keep_alive_min_ms
+            };
+            controller.keep_alive = KeepAlive::new(value.max(least), now);
+        }
         FeatureId::TIMESTAMP => {
             let bytes = data
                 .first_chunk::<8>()

@@ -566,7 +566,7 @@ impl Service for PollGroup {
         self.run_output(cx);
         self.run_drain(cx);
         self.run_closing(cx);
-        self.core.publish(cx.now, self.connections.len());
+        self.core.publish(cx, self.connections.len());
     }
 
     fn deadline(&self) -> Time {

@@ -5,7 +5,7 @@
 
 use crate::controller::Controller;
 use crate::core::{Action, CoreState};
-use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, R2TS_PER_COMMAND_MAX};
+use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
 use crate::qpair::Qpair;
 use crate::registry::SharedController;
 use crate::request::Phase;
@@ -394,7 +394,7 @@ impl Connection {
         };
         self.framer
             .set_digests(response.header_digest, response.data_digest);
-        let ours = u32::try_from(R2TS_PER_COMMAND_MAX).expect("a handful");
+        let ours = u32::from(core.limits.r2ts_per_command);
         let allowed = request.max_r2t.saturating_add(1).min(ours);
         self.r2ts_max = u16::try_from(allowed).expect("a handful");
         self.state = State::Fresh;
