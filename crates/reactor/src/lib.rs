@@ -11,6 +11,7 @@ pub mod limits;
 mod mailbox;
 pub mod memory;
 mod op;
+pub mod placement;
 mod send_list;
 pub mod uring;
 

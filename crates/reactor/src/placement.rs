@@ -1,0 +1,182 @@
+//! Where threads run, and what they are called.
+//!
+//! A core of ours is a thread that stays on one processor. Programs ask here which processors they
+//! may use ([`allowed_cores`]) and keep a thread on one of them ([`pin_to`]); nothing here decides
+//! which. A container's limits count: a processor outside of the process's set is never used.
+
+use base::units::CoreId;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::fmt::Write;
+use std::io;
+
+/// Bytes of a thread's name that the kernel keeps.
+const NAME_BYTES_MAX: usize = 15;
+
+/// Why a thread cannot be placed, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacementError {
+    /// The process may not use that processor.
+    #[error(
+        "core {core} is not one that this process may use: choose from {}, or start it with a \
+         wider set (`taskset -c`, a container's `--cpuset-cpus`, AllowedCPUs= in the service's \
+         unit)",
+        ranges(allowed)
+    )]
+    NotAllowed {
+        /// What was asked for.
+        core: CoreId,
+        /// What there is.
+        allowed: Vec<CoreId>,
+    },
+    /// The kernel refused for another reason.
+    #[error("cannot {what}: {source}; run without placement, or allow it in the seccomp profile")]
+    Kernel {
+        /// What was attempted.
+        what: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+/// The processors that the calling thread may use, in ascending order.
+///
+/// Ask before pinning: a pinned thread, and those it starts, may use that processor only.
+///
+/// # Errors
+/// [`PlacementError::Kernel`] where the kernel does not tell, such as under a filter, or on a
+/// machine with more processors than 1,024.
+pub fn allowed_cores() -> Result<Vec<CoreId>, PlacementError> {
+    let set = sched_getaffinity(None).map_err(|error| PlacementError::Kernel {
+        what: "find out which cores may be used",
+        source: error.into(),
+    })?;
+    let all = (0u32..).zip(0..CpuSet::MAX_CPU);
+    Ok(all
+        .filter(|&(_, index)| set.is_set(index))
+        .map(|(number, _)| CoreId(number))
+        .collect())
+}
+
+/// Keeps the calling thread on `core`.
+///
+/// # Errors
+/// [`PlacementError::NotAllowed`] where the thread may not run there; then it stays where it was.
+pub fn pin_to(core: CoreId) -> Result<(), PlacementError> {
+    // Asked first: the kernel would also let a thread leave the set that it was started with.
+    let allowed = allowed_cores()?;
+    if !allowed.contains(&core) {
+        return Err(PlacementError::NotAllowed { core, allowed });
+    }
+    let mut set = CpuSet::new();
+    set.set(core.0 as usize);
+    sched_setaffinity(None, &set).map_err(|error| PlacementError::Kernel {
+        what: "pin a thread to its core",
+        source: error.into(),
+    })
+}
+
+/// Names the calling thread for `top`, `perf` and debuggers; what is too long (more than 15 bytes)
+/// is cut off at the end, and everything from a NUL byte on.
+///
+/// # Errors
+/// [`PlacementError::Kernel`] where the kernel refuses.
+pub fn name_thread(name: &str) -> Result<(), PlacementError> {
+    let mut end = name.len().min(NAME_BYTES_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    let kept = name[..end].split('\0').next().unwrap_or_default();
+    let kept = std::ffi::CString::new(kept).expect("what follows a NUL byte is cut off");
+    rustix::thread::set_name(&kept).map_err(|error| PlacementError::Kernel {
+        what: "name a thread",
+        source: error.into(),
+    })
+}
+
+/// A list of cores as people write it: `0-3,8`.
+fn ranges(cores: &[CoreId]) -> String {
+    let mut text = String::new();
+    for run in cores.chunk_by(|a, b| a.0.checked_add(1) == Some(b.0)) {
+        let comma = if text.is_empty() { "" } else { "," };
+        let (first, last) = (run[0].0, run[run.len() - 1].0);
+        // Writing to a string cannot fail.
+        let _ = if first == last {
+            write!(text, "{comma}{first}")
+        } else {
+            write!(text, "{comma}{first}-{last}")
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, because it stays where it was put.
+    fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        std::thread::spawn(work).join().expect("it does not panic")
+    }
+
+    #[test]
+    fn a_pinned_thread_runs_on_its_core_and_nowhere_else() {
+        let allowed = allowed_cores().expect("known");
+        assert!(!allowed.is_empty() && allowed.is_sorted());
+        for core in allowed {
+            let now = on_a_thread(move || {
+                pin_to(core).expect("allowed");
+                (
+                    allowed_cores().expect("known"),
+                    rustix::thread::sched_getcpu(),
+                )
+            });
+            assert_eq!(now, (vec![core], core.0 as usize));
+        }
+    }
+
+    #[test]
+    fn a_core_outside_of_the_set_is_refused_with_those_inside() {
+        let (before, after, error) = on_a_thread(|| {
+            let before = allowed_cores().expect("known");
+            let error = pin_to(CoreId(u32::MAX)).expect_err("no such core");
+            (before, allowed_cores().expect("known"), error.to_string())
+        });
+        assert_eq!(before, after);
+        let choice = format!("choose from {}", ranges(&before));
+        assert!(error.contains(&choice), "{error}");
+        // A thread that was confined is not let out.
+        let (first, last) = (before[0], before[before.len() - 1]);
+        if first != last {
+            let error = on_a_thread(move || {
+                pin_to(first).expect("allowed");
+                pin_to(last).expect_err("confined").to_string()
+            });
+            assert!(error.contains("taskset"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_are_cut_to_what_the_kernel_keeps() {
+        for (given, kept) in [
+            ("core-3", "core-3"),
+            ("a-name-that-is-too-long", "a-name-that-is-"),
+            ("fourteen-bytesé", "fourteen-bytes"),
+            ("before\0after", "before"),
+        ] {
+            let name = on_a_thread(move || {
+                name_thread(given).expect("named");
+                std::fs::read_to_string("/proc/thread-self/comm").expect("proc")
+            });
+            assert_eq!(name.trim_end(), kept);
+        }
+    }
+
+    #[test]
+    fn lists_read_like_those_of_other_tools() {
+        let list =
+            |numbers: &[u32]| ranges(&numbers.iter().copied().map(CoreId).collect::<Vec<_>>());
+        assert_eq!(list(&[]), "");
+        assert_eq!(list(&[7]), "7");
+        assert_eq!(list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+    }
+}
