@@ -52,7 +52,7 @@ pub struct IdlePolicy {
     short_sleeps: u32,
     /// Polls since the last check, and what the scheduler's count was then.
     polls: u32,
-    preemptions: u64,
+    preemptions: Option<u64>,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
 }
@@ -73,7 +73,7 @@ impl IdlePolicy {
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
             polls: 0,
-            preemptions: 0,
+            preemptions: None,
             stretch: None,
         }
     }
@@ -137,12 +137,18 @@ impl IdlePolicy {
 
     fn check(&mut self, preemptions: impl FnOnce() -> u64) {
         self.polls += 1;
+        let Some(before) = self.preemptions else {
+            // What happened to this thread before its first poll says nothing about polling.
+            self.preemptions = Some(preemptions());
+            return;
+        };
         if self.polls < POLLS_PER_CHECK {
             return;
         }
         self.polls = 0;
-        let before = std::mem::replace(&mut self.preemptions, preemptions());
-        if self.preemptions - before >= u64::from(POLLS_PER_CHECK / 2) {
+        let now = preemptions();
+        self.preemptions = Some(now);
+        if now.saturating_sub(before) >= u64::from(POLLS_PER_CHECK / 2) {
             self.confidence = 0;
         }
     }
@@ -224,6 +230,22 @@ mod tests {
         );
     }
 
+    /// A thread that had worked for somebody else before was taken for one whose polls starve its
+    /// peer.
+    #[test]
+    fn preemptions_before_the_first_poll_do_not_count() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        for _ in 0..u64::from(2 * POLLS_PER_CHECK) {
+            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+            policy.observe(Time(20 * US), Wait::No, true, || 1_000);
+        }
+        // Where the count cannot be had any more, nothing is concluded, nor does it overflow.
+        for _ in 0..u64::from(2 * POLLS_PER_CHECK) {
+            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+            policy.observe(Time(20 * US), Wait::No, true, || 0);
+        }
+    }
+
     #[test]
     fn an_occasional_preemption_does_not() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
@@ -261,6 +283,59 @@ mod tests {
             assert_eq!(never.decide(Time(0), Time::NEVER), Wait::Until(Time::NEVER));
             always.observe(Time(9), Wait::No, false, || 0);
             never.observe(Time(9), Wait::Until(Time::NEVER), true, || 0);
+        }
+    }
+
+    use proptest::prelude::*;
+
+    fn policies() -> impl Strategy<Value = PollPolicy> {
+        prop_oneof![
+            Just(PollPolicy::Always),
+            Just(PollPolicy::Never),
+            Just(PollPolicy::Auto)
+        ]
+    }
+
+    proptest! {
+        /// Whatever happens: nobody sleeps beyond a deadline or when it has passed, a stretch of
+        /// idleness is polled for a bounded time, and after that the policy sleeps until work.
+        #[test]
+        fn sleeps_end_at_the_deadline_and_polls_end(
+            policy in policies(),
+            turns in prop::collection::vec(
+                (0u64..200_000, any::<bool>(), prop_oneof![Just(Some(0)), Just(None), (0u64..300_000).prop_map(Some)], 0u64..64), 1..600),
+        ) {
+            let mut idle = IdlePolicy::new(policy);
+            let (mut now, mut preempted) = (Time(1_000_000_000), 0);
+            let mut idle_since = None;
+            let mut slept = false;
+            for (span, busy, deadline, preemptions) in turns {
+                let deadline = deadline.map_or(Time::NEVER, |span| now + Nanos(span));
+                let wait = idle.decide(now, deadline);
+                prop_assert_eq!(wait, idle.clone().decide(now, deadline), "asking changes nothing");
+                if deadline > now {
+                    idle_since.get_or_insert(now);
+                }
+                match wait {
+                    Wait::Until(until) => {
+                        prop_assert_ne!(policy, PollPolicy::Always);
+                        prop_assert!(until == deadline && until > now);
+                        slept = true;
+                    }
+                    Wait::No if policy == PollPolicy::Auto && deadline > now => {
+                        let since = idle_since.expect("set above");
+                        prop_assert!(now.since(since) < POLL_WINDOW, "polls too long");
+                        prop_assert!(!slept, "polls again although nothing happened");
+                    }
+                    Wait::No => prop_assert!(policy == PollPolicy::Always || deadline <= now),
+                }
+                now = now + Nanos(span);
+                preempted += preemptions;
+                idle.observe(now, wait, busy, || preempted);
+                if busy {
+                    (idle_since, slept) = (None, false);
+                }
+            }
         }
     }
 }
