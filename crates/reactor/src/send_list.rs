@@ -5,7 +5,7 @@
 //! goes back to where it came from. Nothing in it is allocated after construction.
 
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS_MAX};
-use crate::memory::IoSlice;
+use crate::memory::{IoSlice, Memory};
 
 /// One range of a [`SendList`].
 #[derive(Debug)]
@@ -27,7 +27,19 @@ pub struct SendList {
     headers: Vec<u8>,
     segments: Vec<Segment>,
     bytes: usize,
+    aside: Aside,
 }
+
+/// The end of a block of device memory whose beginning has been sent already.
+#[derive(Debug, Default)]
+struct Aside {
+    /// Where it starts among the bytes of the list.
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+/// The largest logical block: what a reader must see whole.
+const BLOCK_BYTES: usize = 4096;
 
 impl SendList {
     /// An empty list with room for `header_bytes` of headers and `segments` ranges.
@@ -37,6 +49,7 @@ impl SendList {
             headers: Vec::with_capacity(header_bytes),
             segments: Vec::with_capacity(segments.min(SEND_SEGMENTS_MAX)),
             bytes: 0,
+            aside: Aside::default(),
         }
     }
 
@@ -117,6 +130,49 @@ impl SendList {
         self.headers.clear();
         self.segments.clear();
         self.bytes = 0;
+        self.aside.bytes.clear();
+    }
+
+    /// Sending stopped after `sent` bytes. If that is within a block of device memory, the rest of
+    /// the block is copied, so that it is of one age with what was sent of it.
+    pub(crate) fn set_aside(&mut self, sent: usize) {
+        let mut start = 0;
+        for segment in &self.segments {
+            let Segment::Payload(slice) = segment else {
+                let Segment::Header { len, .. } = segment else {
+                    continue;
+                };
+                start += len;
+                continue;
+            };
+            if start + slice.len() <= sent {
+                start += slice.len();
+                continue;
+            }
+            if start < sent && matches!(slice.memory(), Memory::Region(_)) && !self.covers(sent) {
+                let at = sent - start;
+                let block_end = (slice.offset() + at).next_multiple_of(BLOCK_BYTES);
+                let end = (block_end - slice.offset()).min(slice.len());
+                self.aside.start = sent;
+                self.aside.bytes.resize(end - at, 0);
+                slice.copy_out(at, &mut self.aside.bytes);
+            }
+            return;
+        }
+    }
+
+    fn covers(&self, position: usize) -> bool {
+        let Aside { start, bytes } = &self.aside;
+        (*start..start + bytes.len()).contains(&position)
+    }
+
+    /// The bytes from `position` on that were set aside; empty where none were.
+    pub(crate) fn aside(&self, position: usize) -> &[u8] {
+        if self.covers(position) {
+            &self.aside.bytes[position - self.aside.start..]
+        } else {
+            &[]
+        }
     }
 
     /// Everything from byte `from` on, as one piece: for drivers without a kernel, and for tests.

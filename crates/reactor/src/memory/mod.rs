@@ -139,6 +139,11 @@ impl IoSlice {
         })
     }
 
+    /// Who owns the memory.
+    pub(crate) const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Gives the memory back.
     #[must_use]
     pub fn into_memory(self) -> Memory {

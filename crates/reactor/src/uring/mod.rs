@@ -192,6 +192,7 @@ impl UringDriver {
         }
         let Some(result) = finished else {
             self.stats.send_stalls += 1;
+            sending.list.set_aside(sending.sent);
             self.watch_room(key);
             return;
         };

@@ -5,6 +5,7 @@ use base::{Nanos, Time};
 use io_uring::{IoUring, cqueue, squeue, types};
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// `IORING_ENTER_GETEVENTS`: run completion work, even where nothing is waited for.
@@ -60,6 +61,10 @@ pub struct Features {
     pub task_run: TaskRun,
 }
 
+/// Submission entries of the smallest ring that we make do with: with its completions it takes two
+/// pages of locked memory, so that eight cores fit into the 64 KiB that a container may have.
+const ENTRIES_MIN: u32 = 16;
+
 /// How long a core rests that would sleep, but whose entries the kernel has no memory for.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -79,29 +84,20 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(entries: u32, completions: u32) -> Result<Self, SetupError> {
-        let deferred = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all()
-            .setup_clamp()
-            .setup_cqsize(completions)
-            .build(entries);
-        let (ring, task_run) = match deferred {
-            Ok(ring) => (ring, TaskRun::Deferred),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                let ring = IoUring::builder()
-                    .setup_coop_taskrun()
-                    .setup_taskrun_flag()
-                    .setup_submit_all()
-                    .setup_clamp()
-                    .setup_cqsize(completions)
-                    .build(entries)
-                    .map_err(setup_error)?;
-                (ring, TaskRun::Cooperative)
+    /// Sets a ring up, on the thread that will use it. Where locked memory is short, the ring is
+    /// smaller than asked for: then more system calls submit, and the kernel keeps completions
+    /// that do not fit until there is room.
+    pub(super) fn new(mut entries: u32, mut completions: u32) -> Result<Self, SetupError> {
+        let (ring, task_run) = loop {
+            match build(entries, completions) {
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ENOMEM) && entries > ENTRIES_MIN =>
+                {
+                    entries /= 4;
+                    completions /= 4;
+                }
+                built => break built.map_err(setup_error)?,
             }
-            Err(error) => return Err(setup_error(error)),
         };
         if !ring.params().is_feature_ext_arg() {
             return Err(SetupError::TooOld("no timed waits (IORING_FEAT_EXT_ARG)"));
@@ -111,6 +107,9 @@ impl Ring {
                 "completions may be dropped (IORING_FEAT_NODROP)",
             ));
         }
+        // Sleeps shall end when they were told to, not up to 50 us later. Where this is refused,
+        // they are late.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let features = Features { task_run };
         Ok(Self {
             ring,
@@ -224,6 +223,25 @@ impl Ring {
     }
 }
 
+/// The best ring that the kernel has.
+fn build(entries: u32, completions: u32) -> io::Result<(IoUring, TaskRun)> {
+    let mut builder = IoUring::builder();
+    builder
+        .setup_taskrun_flag()
+        .setup_submit_all()
+        .setup_clamp()
+        .setup_cqsize(completions);
+    let mut deferred = builder.clone();
+    deferred.setup_single_issuer().setup_defer_taskrun();
+    match deferred.build(entries) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let ring = builder.setup_coop_taskrun().build(entries)?;
+            Ok((ring, TaskRun::Cooperative))
+        }
+        ring => Ok((ring?, TaskRun::Deferred)),
+    }
+}
+
 /// A span as the kernel wants it.
 pub(super) fn timespec(span: Nanos) -> types::Timespec {
     let subsecond = u32::try_from(span.0 % 1_000_000_000).unwrap_or(0);
@@ -319,6 +337,48 @@ mod tests {
             .collect();
         assert_eq!(seen, (0..20).collect::<Vec<_>>());
         assert!(!ring.unsubmitted);
+    }
+
+    /// With the locked memory that containers often have, there was no ring at all.
+    #[test]
+    fn little_locked_memory_makes_a_small_ring() {
+        use rustix::process::{Resource, Rlimit, Uid, setrlimit};
+        const CHILD: &str = "SWITCHYARD_TEST_LITTLE_LOCKED_MEMORY";
+        let name = "uring::ring::tests::little_locked_memory_makes_a_small_ring";
+        if std::env::var_os(CHILD).is_none() {
+            // The limit is the process's.
+            let program = std::env::current_exe().expect("this test program");
+            let mut child = std::process::Command::new(program);
+            child.args(["--exact", name, "--test-threads=1"]);
+            let output = child.env(CHILD, "1").output().expect("it starts");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}"
+            );
+            return;
+        }
+        let bytes = Some(64 * 1024);
+        let limit = Rlimit {
+            current: bytes,
+            maximum: bytes,
+        };
+        setrlimit(Resource::Memlock, limit).expect("a lower limit is always allowed");
+        if rustix::process::geteuid().is_root() {
+            // The limit is not for the superuser; this thread gives that up.
+            let nobody = Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("allowed");
+        }
+        let mut ring = Ring::new(1024, 8192).expect("a smaller ring");
+        for i in 0..5_000 {
+            ring.push(nop(i));
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 5_000 {
+            ring.turn().expect("the ring works");
+            seen.extend(std::iter::from_fn(|| ring.pop()).map(|entry| entry.user_data()));
+        }
+        assert!(seen.is_sorted());
     }
 
     /// A wait that fails at once must not make a sleeping core spin, nor lose the entry.

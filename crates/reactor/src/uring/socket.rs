@@ -82,26 +82,35 @@ pub(super) fn send(
     iovecs: &mut Vec<libc::iovec>,
 ) -> Attempt {
     iovecs.clear();
-    let mut skip = sent;
+    let mut push = |address: *const u8, len: usize| {
+        let iov_base = address.cast_mut().cast::<libc::c_void>();
+        let iov_len = len;
+        iovecs.push(libc::iovec { iov_base, iov_len });
+        iovecs.len() < SEND_SEGMENTS_MAX
+    };
+    let mut end = 0;
     for segment in list.segments() {
-        if iovecs.len() == SEND_SEGMENTS_MAX {
-            // The kernel takes no more at once; the caller comes again with the rest.
-            break;
-        }
         let (address, len) = match segment {
-            Segment::Header { start, len } => (list.headers()[*start..].as_ptr().cast_mut(), *len),
-            Segment::Payload(slice) => (slice.address(), slice.len()),
+            Segment::Header { start, len } => (list.headers()[*start..].as_ptr(), *len),
+            Segment::Payload(slice) => (slice.address().cast_const(), slice.len()),
         };
-        if skip >= len {
-            skip -= len;
+        let start = end;
+        end += len;
+        if end <= sent {
             continue;
         }
-        let base = address.wrapping_add(skip).cast::<libc::c_void>();
-        iovecs.push(libc::iovec {
-            iov_base: base,
-            iov_len: len - skip,
-        });
-        skip = 0;
+        let mut from = sent.max(start);
+        let aside = list.aside(from);
+        if !aside.is_empty() {
+            from += aside.len();
+            if !push(aside.as_ptr(), aside.len()) {
+                break;
+            }
+        }
+        // Where the kernel takes no more ranges at once, the caller comes again with the rest.
+        if from < end && !push(address.wrapping_add(from - start), end - from) {
+            break;
+        }
     }
     let message = message(iovecs);
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

@@ -8,6 +8,7 @@ use crate::send_list::SendList;
 
 mod promises;
 mod random;
+mod whole_blocks;
 
 const ROOM: Room = Room(7);
 
