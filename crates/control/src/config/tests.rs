@@ -201,7 +201,7 @@ fn limits_out_of_range_name_the_range() {
         (
             "max_r2t",
             "0",
-            "0 is out of range; write a number from 1 to 16",
+            "0 is out of range; write a number from 1 to 4",
         ),
         (
             "keep_alive_min_ms",
