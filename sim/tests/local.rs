@@ -1,5 +1,7 @@
 //! The checking application on a device of its own core: the model agrees with memory.
 
+#![cfg(test)]
+
 use base::{Nanos, Time};
 use block::Device;
 use block::device::Ram;

@@ -2,6 +2,8 @@
 //!
 //! A failure names its seed; `run(seed, …)` in a test of its own repeats it exactly.
 
+#![cfg(test)]
+
 use base::Nanos;
 use block::Device;
 use block::device::Ram;

@@ -6,7 +6,7 @@
 //! any [`block::Device`]: a local one, or a namespace of any NVMe/TCP target.
 //!
 //! What must never happen: that the generator's own slowness is taken for the device's (see
-//! [`worker`] on clocks), that a request is allocated for, or that a wrong byte passes verification.
+//! `worker` on clocks), that a request is allocated for, or that a wrong byte passes verification.
 
 mod app;
 mod content;
