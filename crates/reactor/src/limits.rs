@@ -11,7 +11,7 @@ pub const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 pub const RECEIVE_BUFFERS: usize = 8;
 
 /// Entries of a core's submission ring: everything that one turn may start at once. More is
-/// submitted in several system calls.
+/// submitted in several system calls. Both rings are smaller where locked memory is short.
 pub const SUBMISSION_RING_ENTRIES: u32 = 1024;
 
 /// Entries of a core's completion ring: room for every operation in flight that we count on
