@@ -5,7 +5,6 @@ use base::{Nanos, Time};
 use io_uring::{IoUring, cqueue, squeue, types};
 use std::collections::VecDeque;
 use std::io;
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// `IORING_ENTER_GETEVENTS`: run completion work, even where nothing is waited for.
@@ -107,9 +106,6 @@ impl Ring {
                 "completions may be dropped (IORING_FEAT_NODROP)",
             ));
         }
-        // Sleeps shall end when they were told to, not up to 50 us later. Where this is refused,
-        // they are late.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let features = Features { task_run };
         Ok(Self {
             ring,
