@@ -39,9 +39,6 @@ pub const LISTENERS_MAX: usize = 256;
 /// enough to cost nothing, short enough to be forgotten.
 pub const ACCEPT_PAUSE: Nanos = Nanos::from_millis(100);
 
-/// Operations that the layers above may hand over in one turn before they must flush.
-pub const OP_QUEUE_CAPACITY: usize = 4096;
-
 /// Messages waiting in a core's mailbox. Only administration goes through it.
 pub const MAILBOX_CAPACITY: usize = 1024;
 
