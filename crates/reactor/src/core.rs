@@ -126,6 +126,7 @@ impl<D: Driver, S: Service> Core<D, S> {
             self.service.message(message, &mut cx);
         }
         self.service.maintain(&mut cx);
+        crate::memory::publish();
         let now = cx.now;
         let driver = &self.driver;
         self.idle

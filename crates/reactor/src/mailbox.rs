@@ -77,6 +77,8 @@ impl<M> MailboxSender<M> {
     /// # Errors
     /// The message itself when [`MAILBOX_CAPACITY`] others wait already.
     pub fn send(&self, message: M) -> Result<(), M> {
+        // The message may tell of something that was written to a region.
+        crate::memory::publish();
         let mut queue = self.shared.lock();
         if queue.len() >= MAILBOX_CAPACITY {
             return Err(message);

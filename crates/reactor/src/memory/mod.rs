@@ -10,6 +10,7 @@ mod region;
 mod shared;
 
 pub use pool::{Buffer, BufferClass, BufferPool};
+pub(crate) use region::publish;
 pub use region::{Region, RegionError, RegionHandle};
 pub use shared::SharedBuffer;
 

@@ -55,7 +55,7 @@ impl UringDriver {
         self.hot_start = start + 1;
         for i in 0..count {
             let index = (start + i) % count;
-            if !self.try_receive(self.hot[index]) && self.receive_buffers.free(0) == 0 {
+            if !self.poll_receive(self.hot[index]) && self.receive_buffers.free(0) == 0 {
                 // The next round begins here.
                 self.hot_start = index;
                 break;

@@ -29,6 +29,15 @@ pub(super) struct Receiving {
     pub(super) into: Option<IoSlice>,
 }
 
+impl Receiving {
+    /// Bytes that a receive with a buffer of `rest` bytes takes at most.
+    pub(super) fn room(&self, rest: usize) -> usize {
+        self.into
+            .as_ref()
+            .map_or(rest, |slice| slice.len() + rest.min(RECEIVE_TAIL_BYTES))
+    }
+}
+
 /// A connected socket and what is going on with it.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -42,6 +51,10 @@ pub(super) struct Socket {
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
     pub(super) last_arrival: Time,
+    /// The last receive brought much at once.
+    pub(super) bulk: bool,
+    /// When a receive last left nothing behind.
+    pub(super) drained: Time,
     /// Something arrived, but no receive buffer was free.
     pub(super) overdue: bool,
     pub(super) closing: Option<OpKey>,
@@ -57,6 +70,8 @@ impl Socket {
             poll_out: None,
             hot: false,
             last_arrival: now,
+            bulk: false,
+            drained: Time::ZERO,
             overdue: false,
             closing: None,
         }
