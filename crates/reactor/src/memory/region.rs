@@ -245,7 +245,7 @@ mod tests {
         let region = Region::new(STREAMED_REGION_BYTES)
             .expect("address space")
             .handle();
-        let bytes: Vec<u8> = (0..3 * PAGE_BYTES).map(|i| (i % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..=250).cycle().take(3 * PAGE_BYTES).collect();
         for (offset, len) in [
             (0, 4096),
             (1, 4096),
