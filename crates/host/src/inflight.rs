@@ -5,10 +5,9 @@
 //! over finds nobody. Owned by a [`Qpair`](crate::tcp::Qpair); the I/O path neither searches nor
 //! hashes nor allocates here.
 
+use crate::command::BlockRequest;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
 use base::Time;
-use base::units::Lba;
-use block::Operation;
 use reactor::IoSlice;
 use std::collections::VecDeque;
 use wire::nvme::{Command, Completion, Status};
@@ -29,16 +28,14 @@ pub(crate) enum Direction {
 pub(crate) struct Exchange {
     /// The submitter's name for it.
     pub(crate) tag: u64,
-    /// The command; its identifier and data pointer are set when it is sent.
-    pub(crate) command: Command,
+    /// What is asked.
+    pub(crate) work: Work,
     /// Which way the data goes.
     pub(crate) direction: Direction,
     /// The data: as long as the command asks for, shared while it is being sent.
     pub(crate) data: Option<IoSlice>,
     /// The data had other owners when it was submitted, and may have them when it goes back.
     pub(crate) lent: bool,
-    /// What the block layer asked for; `None` for admin commands.
-    pub(crate) request: Option<BlockRequest>,
     /// How often it timed out.
     pub(crate) timeouts: u8,
     /// How often it was sent again because the controller asked for that.
@@ -47,17 +44,14 @@ pub(crate) struct Exchange {
     pub(crate) replayed: bool,
 }
 
-/// The part of a block request that outlives one command.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockRequest {
-    pub(crate) operation: Operation,
-    /// The range of the current command.
-    pub(crate) lba: Lba,
-    pub(crate) blocks: u32,
-    /// Blocks beyond it that are still to be done, by further commands.
-    pub(crate) blocks_left: u32,
-    /// The data belongs to the command, not to the submitter.
-    pub(crate) private_data: bool,
+/// What a command asks. Its identifier and data pointer are set when it is sent.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Anything, ready to be sent.
+    Admin(Box<Command>),
+    /// What the block layer asked for, of which the command is made when it is sent: it is
+    /// smaller, and the table of a deep queue has to stay in the cache.
+    Block(BlockRequest),
 }
 
 impl Exchange {
@@ -65,7 +59,7 @@ impl Exchange {
     pub(crate) fn admin(tag: u64, command: Command, data_in: Option<IoSlice>) -> Self {
         Self {
             tag,
-            command,
+            work: Work::Admin(Box::new(command)),
             direction: if data_in.is_some() {
                 Direction::In
             } else {
@@ -73,10 +67,26 @@ impl Exchange {
             },
             data: data_in,
             lent: false,
-            request: None,
             timeouts: 0,
             retries: 0,
             replayed: false,
+        }
+    }
+
+    /// What the block layer asked for; `None` for admin commands.
+    #[inline]
+    pub(crate) fn request(&self) -> Option<&BlockRequest> {
+        match &self.work {
+            Work::Block(request) => Some(request),
+            Work::Admin(_) => None,
+        }
+    }
+
+    /// The same, to move on in it.
+    pub(crate) fn request_mut(&mut self) -> Option<&mut BlockRequest> {
+        match &mut self.work {
+            Work::Block(request) => Some(request),
+            Work::Admin(_) => None,
         }
     }
 
@@ -115,6 +125,8 @@ pub(crate) enum SlotState {
     Outstanding,
     /// It was answered while a send still read its data.
     Answered(Completion),
+    /// It is over, and its owner has not taken it yet.
+    Finished,
 }
 
 /// An R2T that we have not fulfilled yet.
@@ -202,8 +214,8 @@ pub(crate) struct CommandTable {
     free: Vec<u16>,
     /// Bits of a command identifier that are the slot's number.
     index_bits: u32,
-    /// Finished commands, for the owner to take.
-    pub(crate) finished: VecDeque<Finished>,
+    /// Slots of finished commands, in order, for the owner to take.
+    finished: VecDeque<(u16, Outcome)>,
 }
 
 impl CommandTable {
@@ -226,17 +238,24 @@ impl CommandTable {
         self.slots.len()
     }
 
-    /// How many are.
+    /// How many are, or are over but not taken yet.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
+    /// Whether another command fits.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Puts a command into a free slot.
-    #[allow(clippy::result_large_err)] // The command is handed back, to be sent later.
-    pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> Result<u16, Exchange> {
-        let Some(index) = self.free.pop() else {
-            return Err(exchange);
-        };
+    ///
+    /// # Panics
+    /// If there is none: the caller asked [`has_room`](Self::has_room).
+    #[inline]
+    pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> u16 {
+        let index = self.free.pop().expect("the caller asked for room");
         let slot = &mut self.slots[usize::from(index)];
         slot.state = SlotState::Queued;
         slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
@@ -246,7 +265,7 @@ impl CommandTable {
         slot.deadline = deadline;
         slot.aborting = false;
         slot.exchange = Some(exchange);
-        Ok(index)
+        index
     }
 
     /// The identifier of the command in a slot.
@@ -299,14 +318,10 @@ impl CommandTable {
         true
     }
 
-    /// Frees a slot and hands its command to the owner.
+    /// Ends the command of a slot; its owner takes it next.
     fn release(&mut self, index: u16, outcome: Outcome) {
         let slot = &mut self.slots[usize::from(index)];
-        let exchange = slot
-            .exchange
-            .take()
-            .expect("released commands are occupied");
-        slot.state = SlotState::Free;
+        slot.state = SlotState::Finished;
         slot.generation = slot.generation.wrapping_add(1);
         slot.deadline = Time::NEVER;
         // [NVMe Base 2.0 §3.3.3.1]: FFFFh means "no command" in the error log.
@@ -314,8 +329,57 @@ impl CommandTable {
             let slot = &mut self.slots[usize::from(index)];
             slot.generation = slot.generation.wrapping_add(1);
         }
+        self.finished.push_back((index, outcome));
+    }
+
+    /// The oldest finished command, which leaves the table.
+    pub(crate) fn take_finished(&mut self) -> Option<Finished> {
+        let (index, outcome) = self.finished.pop_front()?;
+        let exchange = self.vacate(index);
+        Some(Finished { exchange, outcome })
+    }
+
+    /// Takes the oldest finished command out of the table if it was a block request's only or last
+    /// command and was done: its tag and data, which is all that is left to be said about it.
+    #[inline]
+    pub(crate) fn take_done(&mut self) -> Option<(u64, Option<IoSlice>)> {
+        let &(index, Outcome::Answered(completion)) = self.finished.front()? else {
+            return None;
+        };
+        let slot = &mut self.slots[usize::from(index)];
+        let exchange = slot.exchange.as_mut()?;
+        let done = completion.status.is_success()
+            && !exchange.replayed
+            && exchange.request().is_some_and(BlockRequest::is_plain_end);
+        if !done {
+            return None;
+        }
+        let (tag, data) = (exchange.tag, exchange.data.take());
+        self.finished.pop_front();
+        slot.exchange = None;
+        slot.state = SlotState::Free;
         self.free.push(index);
-        self.finished.push_back(Finished { exchange, outcome });
+        Some((tag, data))
+    }
+
+    /// Takes the newest finished command out of the table if it has this tag.
+    pub(crate) fn take_newest(&mut self, tag: u64) -> Option<Exchange> {
+        let &(index, _) = self.finished.back()?;
+        let exchange = self.slots[usize::from(index)].exchange.as_ref()?;
+        if exchange.tag != tag {
+            return None;
+        }
+        self.finished.pop_back();
+        Some(self.vacate(index))
+    }
+
+    fn vacate(&mut self, index: u16) -> Exchange {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.state = SlotState::Free;
+        self.free.push(index);
+        slot.exchange
+            .take()
+            .expect("a finished command keeps its slot until it is taken")
     }
 
     /// Ends every command as lost; no send and no receive holds their data any more.
@@ -323,7 +387,7 @@ impl CommandTable {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             let outcome = match slot.state {
-                SlotState::Free => continue,
+                SlotState::Free | SlotState::Finished => continue,
                 SlotState::Answered(completion) => Outcome::Answered(completion),
                 SlotState::Queued | SlotState::Outstanding => Outcome::Lost,
             };
@@ -360,34 +424,39 @@ mod tests {
     #[test]
     fn an_answer_to_an_old_command_finds_nobody() {
         let mut table = CommandTable::new(2);
-        let slot = table.insert(exchange(1), Time::NEVER).unwrap();
+        let slot = table.insert(exchange(1), Time::NEVER);
         let old = table.cid(slot);
         assert_eq!(table.find(old), None, "not sent yet");
         table.slot(slot).state = SlotState::Outstanding;
         assert_eq!(table.find(old), Some(slot));
         assert!(table.answer(slot, Completion::new(old, 0, Status::SUCCESS)));
         assert_eq!(table.find(old), None);
-        let again = table.insert(exchange(2), Time::NEVER).unwrap();
+        assert_eq!(table.take_finished().unwrap().exchange.tag, 1);
+        let again = table.insert(exchange(2), Time::NEVER);
         table.slot(again).state = SlotState::Outstanding;
         assert_eq!(again, slot);
         assert_ne!(table.cid(again), old);
         assert_eq!(table.find(old), None);
         assert_eq!(table.find(0xffff), None);
-        assert_eq!(table.finished.pop_front().unwrap().exchange.tag, 1);
     }
 
     #[test]
-    fn a_full_table_hands_the_command_back_and_loses_each_once() {
+    fn a_full_table_has_no_room_and_loses_each_once() {
         let mut table = CommandTable::new(3);
         for tag in 0..3 {
-            table.insert(exchange(tag), Time(tag)).unwrap();
+            assert!(table.has_room());
+            table.insert(exchange(tag), Time(tag));
         }
         assert_eq!(table.len(), table.depth());
-        assert_eq!(table.insert(exchange(9), Time::NEVER).unwrap_err().tag, 9);
+        assert!(!table.has_room());
         assert_eq!(table.overdue(0, Time(1)), Some(0));
         assert_eq!(table.overdue(2, Time(1)), None);
         table.lose_all();
-        let tags: Vec<_> = table.finished.drain(..).map(|f| f.exchange.tag).collect();
+        table.lose_all();
+        assert_eq!(table.len(), 3, "nobody has taken them yet");
+        let tags: Vec<_> = std::iter::from_fn(|| table.take_finished())
+            .map(|finished| finished.exchange.tag)
+            .collect();
         assert_eq!(tags, [0, 1, 2]);
         assert_eq!(table.len(), 0);
     }

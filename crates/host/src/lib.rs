@@ -3,6 +3,7 @@
 mod association;
 mod channel;
 mod client;
+mod command;
 mod controller;
 mod error;
 mod inflight;

@@ -3,7 +3,7 @@
 //! Pure rules; the [`Controller`](crate::Controller) and the channels apply them. The reasoning is
 //! in docs/decisions/0004-replay.md.
 
-use crate::inflight::BlockRequest;
+use crate::command::BlockRequest;
 use base::units::Lba;
 use base::{Nanos, Prng};
 use block::BlockError;
@@ -142,6 +142,7 @@ mod tests {
 
     fn write(lba: u64, blocks: u32) -> BlockRequest {
         BlockRequest {
+            nsid: 1,
             operation: Operation::Write { durable: false },
             lba: Lba(lba),
             blocks,
@@ -173,6 +174,7 @@ mod tests {
         assert!(!locks.blocks(&write(15, 1)));
         assert!(!locks.blocks(&write(5, 5)));
         let read = BlockRequest {
+            nsid: 1,
             operation: Operation::Read,
             ..write(10, 5)
         };

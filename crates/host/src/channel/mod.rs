@@ -142,11 +142,13 @@ impl RemoteChannel {
     /// Ends a request.
     fn finish(&mut self, exchange: Exchange, result: Result<(), BlockError>) {
         if exchange.replayed
-            && let Some(request) = &exchange.request
+            && let Some(request) = exchange.request()
         {
             self.locks.unlock(request);
         }
-        let private = exchange.request.is_some_and(|request| request.private_data);
+        let private = exchange
+            .request()
+            .is_some_and(|request| request.private_data);
         self.done.push_back(Completion {
             tag: exchange.tag,
             result,
@@ -154,11 +156,9 @@ impl RemoteChannel {
         });
     }
 
-    /// Puts a command on the lane that has room and comes next; hands it back where none has.
+    /// The lane that has room and comes next.
     #[inline]
-    #[allow(clippy::result_large_err)] // The command is handed back, to be sent later.
-    fn dispatch(&mut self, exchange: Exchange, now: Time) -> Result<(), Exchange> {
-        let mut exchange = exchange;
+    fn free_lane(&mut self) -> Option<usize> {
         for _ in 0..self.lanes.len() {
             let lane = self.next_lane;
             self.next_lane = if lane + 1 == self.lanes.len() {
@@ -166,12 +166,11 @@ impl RemoteChannel {
             } else {
                 lane + 1
             };
-            match self.lanes[lane].qpair.start(exchange, now) {
-                Ok(()) => return Ok(()),
-                Err(back) => exchange = back,
+            if self.lanes[lane].qpair.has_room() {
+                return Some(lane);
             }
         }
-        Err(exchange)
+        None
     }
 
     /// Whether a request has to wait although the channel is live.
@@ -182,7 +181,7 @@ impl RemoteChannel {
         if self.locks.is_empty() {
             return !self.waiting.is_empty();
         }
-        let request = exchange.request.as_ref();
+        let request = exchange.request();
         request.is_some_and(|request| self.locks.blocks(request))
     }
 
@@ -200,33 +199,43 @@ impl RemoteChannel {
                 self.replay.push_back(exchange);
                 continue;
             }
-            if let Err(back) = self.dispatch(exchange, now) {
-                self.replay.push_front(back);
+            let Some(lane) = self.free_lane() else {
+                self.replay.push_front(exchange);
                 return;
-            }
+            };
+            self.lanes[lane].qpair.start(exchange, now);
         }
         for _ in 0..self.waiting.len() {
             let Some(exchange) = self.waiting.pop_front() else {
                 break;
             };
-            let request = exchange.request.as_ref();
+            let request = exchange.request();
             if request.is_some_and(|request| self.locks.blocks(request)) {
                 // A full turn around the queue keeps its order.
                 self.waiting.push_back(exchange);
                 continue;
             }
-            if let Err(back) = self.dispatch(exchange, now) {
-                self.waiting.push_front(back);
+            let Some(lane) = self.free_lane() else {
+                self.waiting.push_front(exchange);
                 // The rest keeps its place behind those that turned around before.
                 return;
-            }
+            };
+            self.lanes[lane].qpair.start(exchange, now);
         }
     }
 
     /// Takes what the lanes finished.
     fn collect(&mut self, lane: usize, cx: &mut Context<'_>) {
-        while let Some(finished) = self.lanes[lane].qpair.table().finished.pop_front() {
-            self.finished(finished, cx);
+        loop {
+            let table = self.lanes[lane].qpair.table();
+            if let Some((tag, data)) = table.take_done() {
+                let result = Ok(());
+                self.done.push_back(Completion { tag, result, data });
+            } else if let Some(finished) = table.take_finished() {
+                self.finished(finished, cx);
+            } else {
+                return;
+            }
         }
     }
 
@@ -257,24 +266,25 @@ impl RemoteChannel {
     /// A command succeeded; its request may need another one for the rest of its range.
     #[inline]
     fn part_done(&mut self, mut exchange: Exchange, now: Time) {
-        let Some(request) = &mut exchange.request else {
+        let replayed = exchange.replayed;
+        let Some(request) = exchange.request_mut() else {
             return;
         };
         if request.blocks_left == 0 {
             self.finish(exchange, Ok(()));
             return;
         }
-        if exchange.replayed {
+        if replayed {
             self.locks.unlock(request);
         }
-        translate::advance(request, self.namespace.geometry(), &self.parameters);
-        exchange.command = translate::command(request, self.namespace.nsid);
-        if exchange.replayed {
+        request.advance(self.namespace.geometry(), &self.parameters);
+        if replayed {
             self.locks.lock(request);
         }
         exchange.retries = 0;
-        if let Err(back) = self.dispatch(exchange, now) {
-            self.replay.push_front(back);
+        match self.free_lane() {
+            Some(lane) => self.lanes[lane].qpair.start(exchange, now),
+            None => self.replay.push_front(exchange),
         }
     }
 
@@ -286,12 +296,12 @@ impl RemoteChannel {
         if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
             return self.finish(exchange, Err(BlockError::TimedOut));
         }
-        if let Some(request) = &exchange.request
+        if let Some(request) = exchange.request()
             && request.operation.is_write()
             && !exchange.replayed
         {
-            exchange.replayed = true;
             self.locks.lock(request);
+            exchange.replayed = true;
         }
         self.replay.push_back(exchange);
     }
@@ -510,26 +520,31 @@ impl Channel for RemoteChannel {
         if let Err(error) = block::check(&request, geometry, capabilities) {
             return refused(error, request.data);
         }
+        let latest;
         let parameters = if self.state == ChannelState::Live {
-            self.parameters
+            &self.parameters
         } else {
-            self.association.parameters()
+            latest = self.association.parameters();
+            &latest
         };
-        if let Err(error) = translate::allowed(&mut request, geometry, &parameters) {
+        if let Err(error) = translate::allowed(&mut request, geometry, parameters) {
             return refused(error, request.data);
         }
         let buffers = cx.driver.buffers();
-        let exchange =
-            match translate::exchange(request, self.namespace.nsid, geometry, &parameters, buffers)
-            {
-                Ok(exchange) => exchange,
-                Err(request) => return Submit::Busy(request),
-            };
+        let nsid = self.namespace.nsid;
+        let exchange = match translate::exchange(request, nsid, geometry, parameters, buffers) {
+            Ok(exchange) => exchange,
+            Err(request) => return Submit::Busy(request),
+        };
         self.outstanding += 1;
-        if self.must_wait(&exchange) {
-            self.waiting.push_back(exchange);
-        } else if let Err(exchange) = self.dispatch(exchange, cx.now) {
-            self.waiting.push_back(exchange);
+        let lane = if self.must_wait(&exchange) {
+            None
+        } else {
+            self.free_lane()
+        };
+        match lane {
+            Some(lane) => self.lanes[lane].qpair.start(exchange, cx.now),
+            None => self.waiting.push_back(exchange),
         }
         Submit::Queued
     }

@@ -1,13 +1,12 @@
-//! Block requests as NVMe commands. `[NVMe NVM 1.0 §3.2]`
+//! Block requests on their way into the command table.
 
 use crate::association::Parameters;
-use crate::inflight::{BlockRequest, Direction, Exchange};
-use base::units::Lba;
+use crate::command::BlockRequest;
+use crate::inflight::{Direction, Exchange, Work};
 use block::{BlockError, Geometry, Operation, Request};
 use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
-use wire::nvme::io::{DatasetRange, LbaControl};
-use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
+use wire::nvme::io::DatasetRange;
 
 /// Whether the controller can do it: the command is optional, or the transfer too large.
 pub(super) fn allowed(
@@ -55,6 +54,7 @@ pub(super) fn exchange(
 ) -> Result<Exchange, Request> {
     let mut part = BlockRequest {
         operation: request.operation,
+        nsid,
         lba: request.lba,
         blocks: request.blocks,
         blocks_left: 0,
@@ -75,18 +75,17 @@ pub(super) fn exchange(
         Operation::WriteZeroes { .. } | Operation::Verify => {
             part.blocks = 0;
             part.blocks_left = request.blocks;
-            advance(&mut part, geometry, parameters);
+            part.advance(geometry, parameters);
             Direction::None
         }
         Operation::Flush => Direction::None,
     };
     Ok(Exchange {
         tag: request.tag,
-        command: command(&part, nsid),
+        work: Work::Block(part),
         direction,
         lent: request.data.as_mut().is_some_and(has_more_owners),
         data: data.or(request.data),
-        request: Some(part),
         timeouts: 0,
         retries: 0,
         replayed: false,
@@ -104,67 +103,4 @@ fn range_list(request: &Request, buffers: &BufferPool) -> Option<IoSlice> {
     let mut list = IoSlice::from_buffer(buffer, DatasetRange::SIZE);
     list.copy_in(0, &range.to_bytes());
     Some(list)
-}
-
-/// Moves on to the next part of a request that one command cannot cover.
-pub(super) fn advance(request: &mut BlockRequest, geometry: Geometry, parameters: &Parameters) {
-    // WZSL and VSL would allow more; what fits into a transfer is what everybody takes.
-    let fits = (parameters.max_transfer_bytes / geometry.block_bytes).max(1);
-    let step = fits.min(BLOCKS_PER_COMMAND_MAX).min(request.blocks_left);
-    request.lba = Lba(request.lba.0 + u64::from(request.blocks));
-    request.blocks = step;
-    request.blocks_left -= step;
-}
-
-/// The command for the current part of a request.
-#[inline]
-pub(super) fn command(request: &BlockRequest, nsid: u32) -> Command {
-    let (opcode, control) = match request.operation {
-        Operation::Read => (IoOpcode::READ, LbaControl(0)),
-        Operation::Write { durable } => (IoOpcode::WRITE, fua(durable)),
-        Operation::Compare => (IoOpcode::COMPARE, LbaControl(0)),
-        Operation::Verify => (IoOpcode::VERIFY, LbaControl(0)),
-        Operation::WriteZeroes {
-            deallocate,
-            durable,
-        } => {
-            let hole = if deallocate {
-                LbaControl::DEALLOCATE
-            } else {
-                LbaControl(0)
-            };
-            (IoOpcode::WRITE_ZEROES, fua(durable).with(hole))
-        }
-        Operation::Flush => {
-            let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
-            flush.set_nsid(nsid);
-            return flush;
-        }
-        Operation::Deallocate => {
-            let deallocate = DatasetManagement {
-                nsid,
-                ranges: 1,
-                deallocate: true,
-                integral_write: false,
-                integral_read: false,
-            };
-            return deallocate.encode(0);
-        }
-    };
-    let command = LbaCommand {
-        nsid,
-        slba: request.lba.0,
-        blocks: request.blocks,
-        control,
-        dataset_hints: 0,
-    };
-    command.encode(opcode, 0)
-}
-
-const fn fua(durable: bool) -> LbaControl {
-    if durable {
-        LbaControl::FORCE_UNIT_ACCESS
-    } else {
-        LbaControl(0)
-    }
 }

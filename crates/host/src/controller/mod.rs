@@ -172,7 +172,7 @@ impl Controller {
         if self.state == ControllerState::Connecting && self.qpair.is_live() {
             self.begin_setup(cx);
         }
-        while let Some(finished) = self.qpair.table().finished.pop_front() {
+        while let Some(finished) = self.qpair.table().take_finished() {
             self.finished(finished, cx);
         }
         let over = !matches!(
@@ -275,13 +275,12 @@ impl Controller {
             data = Some(IoSlice::from_buffer(buffer, data_bytes));
         }
         let exchange = Exchange::admin(purpose as u64, command, data);
-        let result = if purpose == Purpose::Event {
-            self.qpair.start_until(exchange, Time::NEVER)
-        } else {
-            self.qpair.start(exchange, cx.now)
-        };
-        if result.is_err() {
+        if !self.qpair.has_room() {
             self.lose(None, cx);
+        } else if purpose == Purpose::Event {
+            self.qpair.start_until(exchange, Time::NEVER);
+        } else {
+            self.qpair.start(exchange, cx.now);
         }
     }
 

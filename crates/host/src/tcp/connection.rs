@@ -257,28 +257,30 @@ impl Qpair {
         self.pump(cx);
     }
 
-    /// Takes a command; hands it back when there is no room or no connection.
-    #[allow(clippy::result_large_err)] // The command is handed back, to be sent later.
-    pub(crate) fn start(&mut self, exchange: Exchange, now: Time) -> Result<(), Exchange> {
+    /// Whether the connection takes another command.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.state == ConnectionState::Live && self.table.has_room()
+    }
+
+    /// Takes a command.
+    ///
+    /// # Panics
+    /// If there is no room: the caller asked [`has_room`](Self::has_room).
+    #[inline]
+    pub(crate) fn start(&mut self, exchange: Exchange, now: Time) {
         let deadline = now + self.config.command_timeout;
-        self.start_until(exchange, deadline)
+        self.start_until(exchange, deadline);
     }
 
     /// The same for a command with a time-out of its own.
-    #[allow(clippy::result_large_err)] // As above.
-    pub(crate) fn start_until(
-        &mut self,
-        exchange: Exchange,
-        deadline: Time,
-    ) -> Result<(), Exchange> {
-        if self.state != ConnectionState::Live {
-            return Err(exchange);
-        }
-        let index = self.table.insert(exchange, deadline)?;
+    #[inline]
+    pub(crate) fn start_until(&mut self, exchange: Exchange, deadline: Time) {
+        debug_assert!(self.is_live(), "the caller asked for room");
+        let index = self.table.insert(exchange, deadline);
         if !self.tx.queue.is_empty() || !self.encode_command(index) {
             self.tx.queue.push_back(index);
         }
-        Ok(())
     }
 
     /// Sends what was gathered.
@@ -392,17 +394,14 @@ impl Qpair {
 
     fn send_join(&mut self, command: Command, data: &[u8]) {
         let exchange = Exchange::admin(JOIN_TAG, command, None);
-        let index = self
-            .table
-            .insert(exchange, Time::NEVER)
-            .expect("the table of a new connection is empty");
+        let index = self.table.insert(exchange, Time::NEVER);
         self.encode_capsule_with(index, data);
     }
 
     /// Connect was answered.
     pub(super) fn joined(&mut self, completion: &Completion, now: Time) -> Option<ConnectionError> {
-        let finished = self.table.finished.pop_back();
-        debug_assert!(finished.is_some_and(|f| f.exchange.tag == JOIN_TAG));
+        let join = self.table.take_newest(JOIN_TAG);
+        debug_assert!(join.is_some(), "it was answered just now");
         if !completion.status.is_success() {
             return Some(ConnectionError::Refused {
                 what: "Connect",
@@ -468,10 +467,8 @@ impl Qpair {
         self.scan_at = Time::NEVER;
         self.tx.reset();
         self.table.lose_all();
-        // A Connect that was lost is nobody's business but ours.
-        self.table
-            .finished
-            .retain(|finished| finished.exchange.tag != JOIN_TAG);
+        // A Connect that was lost is nobody's business but ours. It was alone on the connection.
+        let _ = self.table.take_newest(JOIN_TAG);
     }
 
     /// Fires what is due. Returns whether the table should be looked over for time-outs.

@@ -2,7 +2,7 @@
 //! the next one fills.
 
 use super::connection::Qpair;
-use crate::inflight::{CommandTable, Direction, SlotState};
+use crate::inflight::{CommandTable, Direction, SlotState, Work};
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS};
 use reactor::{IoSlice, SendList};
 use std::collections::VecDeque;
@@ -126,7 +126,10 @@ impl Qpair {
             .exchange
             .as_mut()
             .expect("queued commands are occupied");
-        let command = &mut exchange.command;
+        let mut command = match &exchange.work {
+            Work::Admin(command) => **command,
+            Work::Block(request) => request.command(),
+        };
         command.set_cid(cid);
         let mut in_capsule = None;
         if exchange.direction == Direction::Out {
@@ -144,7 +147,7 @@ impl Qpair {
         });
         let sent = if in_capsule.is_some() { length } else { 0 };
         let mut out = [0; PREFIX_BYTES_MAX];
-        let capsule = CapsuleCmd { command: *command };
+        let capsule = CapsuleCmd { command };
         let bytes = capsule.encode(&self.format, sent, &mut out);
         slot.state = SlotState::Outstanding;
         // Nothing of it may be asked for again.
@@ -169,11 +172,12 @@ impl Qpair {
             .exchange
             .as_mut()
             .expect("queued commands are occupied");
-        exchange.command.set_cid(cid);
-        let mut out = [0; PREFIX_BYTES_MAX];
-        let capsule = CapsuleCmd {
-            command: exchange.command,
+        let Work::Admin(command) = &mut exchange.work else {
+            unreachable!("only Connect is sent with bytes of its own");
         };
+        command.set_cid(cid);
+        let mut out = [0; PREFIX_BYTES_MAX];
+        let capsule = CapsuleCmd { command: **command };
         let length = u32::try_from(data.len()).expect("a few bytes");
         let bytes = capsule.encode(&self.format, length, &mut out);
         self.tx.filling.push_header(&out[..bytes]);

@@ -80,9 +80,13 @@ pub struct BufferClass {
 
 struct Class {
     bytes: usize,
-    free: RefCell<Vec<NonNull<u8>>>,
-    /// Address of the first buffer, and how many owners each has while it is shared.
+    /// The same, as buffers keep it.
+    len: u32,
+    /// Address of the first buffer; the others follow.
     first: *mut u8,
+    /// Numbers of the free ones.
+    free: RefCell<Vec<u16>>,
+    /// How many owners each has while it is shared.
     owners: Vec<Cell<u32>>,
     /// Fewest free buffers ever seen: whether the pool was sized well.
     low_water: Cell<usize>,
@@ -109,7 +113,8 @@ impl BufferPool {
     /// When the kernel has not that much address space for us.
     ///
     /// # Panics
-    /// If the sizes are not in ascending order, or a size is zero.
+    /// If the sizes are not in ascending order, a size is zero or 4 GiB, or there are more than
+    /// 65,535 buffers of a size.
     pub fn new(classes: &[BufferClass]) -> io::Result<Self> {
         assert!(
             classes.windows(2).all(|w| w[0].bytes < w[1].bytes),
@@ -125,14 +130,13 @@ impl BufferPool {
             .map(|class| {
                 let bytes = rounded(class);
                 let first = next;
-                let mut free = Vec::with_capacity(class.count);
-                for _ in 0..class.count {
-                    free.push(NonNull::new(next).expect("a mapping does not start at zero"));
-                    next = next.wrapping_add(bytes);
-                }
-                free.reverse();
+                next = next.wrapping_add(bytes * class.count);
+                let count = u16::try_from(class.count).expect("at most 65,535 of a size");
+                // The first is given out first.
+                let free: Vec<u16> = (0..count).rev().collect();
                 Class {
                     bytes,
+                    len: u32::try_from(bytes).expect("less than 4 GiB"),
                     first,
                     owners: vec![Cell::new(0); class.count],
                     low_water: Cell::new(free.len()),
@@ -155,15 +159,16 @@ impl BufferPool {
         let candidates = self.inner.classes.iter().enumerate();
         for (index, class) in candidates.filter(|(_, class)| class.bytes >= bytes) {
             let mut free = class.free.borrow_mut();
-            if let Some(address) = free.pop() {
+            if let Some(number) = free.pop() {
                 class.low_water.set(class.low_water.get().min(free.len()));
                 drop(free);
-                let pool = Rc::clone(&self.inner);
+                let address = class.first.wrapping_add(usize::from(number) * class.bytes);
                 return Some(Buffer {
-                    address,
-                    len: class.bytes,
-                    class: index,
-                    pool,
+                    address: NonNull::new(address).expect("a mapping does not start at zero"),
+                    pool: Rc::clone(&self.inner),
+                    len: class.len,
+                    class: u16::try_from(index).expect("a few sizes"),
+                    number,
                 });
             }
         }
@@ -197,9 +202,11 @@ impl fmt::Debug for BufferPool {
 /// A page-aligned buffer with one owner; dropping it gives it back to its pool.
 pub struct Buffer {
     address: NonNull<u8>,
-    len: usize,
-    class: usize,
     pool: Rc<PoolInner>,
+    // Requests carry buffers through several queues, so they are kept small.
+    len: u32,
+    class: u16,
+    number: u16,
 }
 
 impl Buffer {
@@ -209,24 +216,20 @@ impl Buffer {
 
     /// How many share the buffer; meaningful to [`SharedBuffer`](super::shared::SharedBuffer) only.
     pub(super) fn owners(&self) -> &Cell<u32> {
-        let class = &self.pool.classes[self.class];
-        let distance = self.address.as_ptr() as usize - class.first as usize;
-        &class.owners[distance / class.bytes]
+        &self.pool.classes[usize::from(self.class)].owners[usize::from(self.number)]
     }
 
     /// A second value for the same buffer, for an owner that only reads.
     pub(super) fn alias(&self) -> Self {
         Self {
-            address: self.address,
-            len: self.len,
-            class: self.class,
             pool: Rc::clone(&self.pool),
+            ..*self
         }
     }
 
     /// Drops the value without giving the buffer back: another value stands for it.
     pub(super) fn forget(mut self) {
-        self.class = usize::MAX;
+        self.class = u16::MAX;
     }
 }
 
@@ -237,7 +240,7 @@ impl Deref for Buffer {
         // memory is initialised. Nobody writes to it meanwhile: the range has one owner, or several
         // aliases that live in `SharedBuffer`s, which only read and which the driver refuses as
         // the target of a read or a receive (`IoSlice::is_writable`).
-        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len as usize) }
     }
 }
 
@@ -245,15 +248,15 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access exclusive: aliases are never
         // handed out mutably (`SharedBuffer` returns the buffer itself to the last owner only).
-        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.len as usize) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
         // Only `forget` leaves no class behind.
-        if let Some(class) = self.pool.classes.get(self.class) {
-            class.free.borrow_mut().push(self.address);
+        if let Some(class) = self.pool.classes.get(usize::from(self.class)) {
+            class.free.borrow_mut().push(self.number);
         }
     }
 }

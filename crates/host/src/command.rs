@@ -1,0 +1,96 @@
+//! A block request as NVMe commands. `[NVMe NVM 1.0 §3.2]`
+//!
+//! What the command table keeps of a request: enough to make its current command, again if need
+//! be, and to move on to the next one where a request takes several.
+
+use crate::association::Parameters;
+use base::units::Lba;
+use block::{Geometry, Operation};
+use wire::limits::BLOCKS_PER_COMMAND_MAX;
+use wire::nvme::io::LbaControl;
+use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
+
+/// The part of a block request that outlives one command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockRequest {
+    pub(crate) operation: Operation,
+    pub(crate) nsid: u32,
+    /// The range of the current command.
+    pub(crate) lba: Lba,
+    pub(crate) blocks: u32,
+    /// Blocks beyond it that are still to be done, by further commands.
+    pub(crate) blocks_left: u32,
+    /// The data belongs to the command, not to the submitter.
+    pub(crate) private_data: bool,
+}
+
+impl BlockRequest {
+    /// Whether the request is done with its current command, and its data is the submitter's.
+    #[inline]
+    pub(crate) fn is_plain_end(&self) -> bool {
+        self.blocks_left == 0 && !self.private_data
+    }
+
+    /// Moves on to the next part of a request that one command cannot cover.
+    pub(crate) fn advance(&mut self, geometry: Geometry, parameters: &Parameters) {
+        // WZSL and VSL would allow more; what fits into a transfer is what everybody takes.
+        let fits = (parameters.max_transfer_bytes / geometry.block_bytes).max(1);
+        let step = fits.min(BLOCKS_PER_COMMAND_MAX).min(self.blocks_left);
+        self.lba = Lba(self.lba.0 + u64::from(self.blocks));
+        self.blocks = step;
+        self.blocks_left -= step;
+    }
+
+    /// The command for the current part.
+    #[inline]
+    pub(crate) fn command(&self) -> Command {
+        let (opcode, control) = match self.operation {
+            Operation::Read => (IoOpcode::READ, LbaControl(0)),
+            Operation::Write { durable } => (IoOpcode::WRITE, fua(durable)),
+            Operation::Compare => (IoOpcode::COMPARE, LbaControl(0)),
+            Operation::Verify => (IoOpcode::VERIFY, LbaControl(0)),
+            Operation::WriteZeroes {
+                deallocate,
+                durable,
+            } => {
+                let hole = if deallocate {
+                    LbaControl::DEALLOCATE
+                } else {
+                    LbaControl(0)
+                };
+                (IoOpcode::WRITE_ZEROES, fua(durable).with(hole))
+            }
+            Operation::Flush => {
+                let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
+                flush.set_nsid(self.nsid);
+                return flush;
+            }
+            Operation::Deallocate => {
+                let deallocate = DatasetManagement {
+                    nsid: self.nsid,
+                    ranges: 1,
+                    deallocate: true,
+                    integral_write: false,
+                    integral_read: false,
+                };
+                return deallocate.encode(0);
+            }
+        };
+        let command = LbaCommand {
+            nsid: self.nsid,
+            slba: self.lba.0,
+            blocks: self.blocks,
+            control,
+            dataset_hints: 0,
+        };
+        command.encode(opcode, 0)
+    }
+}
+
+const fn fua(durable: bool) -> LbaControl {
+    if durable {
+        LbaControl::FORCE_UNIT_ACCESS
+    } else {
+        LbaControl(0)
+    }
+}
