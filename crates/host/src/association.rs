@@ -73,10 +73,23 @@ pub(crate) struct Parameters {
     pub(crate) io_queues: u16,
     pub(crate) in_capsule_bytes: u32,
     pub(crate) max_transfer_bytes: u32,
+    pub(crate) lengths: CommandLengths,
     pub(crate) features: Features,
     /// The controller of the association before was ended on demand: none of its commands can
     /// take effect any more.
     pub(crate) fenced: bool,
+}
+
+/// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would
+/// bound them. `[NVMe NVM 1.0 §4.1.5.2]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommandLengths {
+    /// Bytes of a Write Zeroes.
+    pub(crate) write_zeroes_bytes: u64,
+    /// Bytes of a Verify.
+    pub(crate) verify_bytes: u64,
+    /// Blocks of the one range of our Dataset Management.
+    pub(crate) deallocate_blocks: u32,
 }
 
 /// Optional commands.

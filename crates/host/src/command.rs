@@ -7,7 +7,7 @@ use crate::association::Parameters;
 use base::units::Lba;
 use block::{Geometry, Operation};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
-use wire::nvme::io::LbaControl;
+use wire::nvme::io::{DatasetRange, LbaControl};
 use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
 
 /// The part of a block request that outlives one command.
@@ -31,14 +31,38 @@ impl BlockRequest {
         self.blocks_left == 0 && !self.private_data
     }
 
+    /// Leaves only the first part of the range to the current command.
+    pub(crate) fn begin(&mut self, geometry: Geometry, parameters: &Parameters) {
+        self.blocks_left = std::mem::take(&mut self.blocks);
+        self.advance(geometry, parameters);
+    }
+
     /// Moves on to the next part of a request that one command cannot cover.
     pub(crate) fn advance(&mut self, geometry: Geometry, parameters: &Parameters) {
-        // WZSL and VSL would allow more; what fits into a transfer is what everybody takes.
-        let fits = (parameters.max_transfer_bytes / geometry.block_bytes).max(1);
-        let step = fits.min(BLOCKS_PER_COMMAND_MAX).min(self.blocks_left);
+        let lengths = &parameters.lengths;
+        let blocks = |bytes: u64| {
+            let blocks = bytes / u64::from(geometry.block_bytes);
+            u32::try_from(blocks).map_or(BLOCKS_PER_COMMAND_MAX, |b| b.min(BLOCKS_PER_COMMAND_MAX))
+        };
+        let fits = match self.operation {
+            Operation::WriteZeroes { .. } => blocks(lengths.write_zeroes_bytes),
+            Operation::Verify => blocks(lengths.verify_bytes),
+            Operation::Deallocate => lengths.deallocate_blocks,
+            _ => blocks(u64::from(parameters.max_transfer_bytes)),
+        };
+        let step = fits.max(1).min(self.blocks_left);
         self.lba = Lba(self.lba.0 + u64::from(self.blocks));
         self.blocks = step;
         self.blocks_left -= step;
+    }
+
+    /// The list of one range that Dataset Management carries as data.
+    pub(crate) fn range(&self) -> DatasetRange {
+        DatasetRange {
+            attributes: 0,
+            blocks: self.blocks,
+            slba: self.lba.0,
+        }
     }
 
     /// The command for the current part.

@@ -10,6 +10,7 @@ use host::{Host, HostError, Namespace, RequestError};
 use peer::{Behaviour, NQN, Peer};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use wire::nvme::identify_controller::NvmIdentifyController;
 
 fn connect(peer: &Peer, digests: bool) -> Namespace {
     let host = Host::builder()
@@ -120,6 +121,37 @@ fn the_other_commands_work() {
     assert!(memory[512..1024].iter().all(|&b| b == 0));
     assert_eq!(memory[1024..4096], data[1024..4096]);
     assert!(memory[4096..8192].iter().all(|&b| b == 0));
+}
+
+#[test]
+fn commands_are_as_long_as_the_controller_says() {
+    let lengths = NvmIdentifyController {
+        wzsl: 1,
+        vsl: 2,
+        dmrsl: 3,
+        ..NvmIdentifyController::default()
+    };
+    let peer = Peer::start(
+        1 << 20,
+        Behaviour {
+            in_capsule_bytes: 4096,
+            lengths: Some(lengths),
+            ..Behaviour::default()
+        },
+    );
+    peer.fill(&pattern(1 << 20, 5));
+    let namespace = connect(&peer, false);
+    namespace.verify(0, 1 << 20).unwrap();
+    namespace.write_zeroes(512, 100 * 512).unwrap();
+    namespace.discard(512 << 10, 50 * 512).unwrap();
+    let memory = peer.memory();
+    let before = pattern(1 << 20, 5);
+    let zeroed = 512..101 * 512;
+    let discarded = (512 << 10)..(512 << 10) + 50 * 512;
+    for (at, (now, then)) in memory.iter().zip(&before).enumerate() {
+        let gone = zeroed.contains(&at) || discarded.contains(&at);
+        assert_eq!(*now, if gone { 0 } else { *then }, "byte {at}");
+    }
 }
 
 #[test]

@@ -281,6 +281,10 @@ impl RemoteChannel {
         if replayed {
             self.locks.lock(request);
         }
+        let range = request.private_data.then(|| request.range());
+        if let (Some(range), Some(list)) = (range, &mut exchange.data) {
+            list.copy_in(0, &range.to_bytes());
+        }
         exchange.retries = 0;
         match self.free_lane() {
             Some(lane) => self.lanes[lane].qpair.start(exchange, now),

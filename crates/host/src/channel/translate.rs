@@ -65,17 +65,18 @@ pub(super) fn exchange(
         Operation::Read => Direction::In,
         Operation::Write { .. } | Operation::Compare => Direction::Out,
         Operation::Deallocate => {
-            let Some(list) = range_list(&request, buffers) else {
+            let Some(buffer) = buffers.take(DatasetRange::SIZE) else {
                 return Err(request);
             };
+            part.begin(geometry, parameters);
             part.private_data = true;
+            let mut list = IoSlice::from_buffer(buffer, DatasetRange::SIZE);
+            list.copy_in(0, &part.range().to_bytes());
             data = Some(list);
             Direction::Out
         }
         Operation::WriteZeroes { .. } | Operation::Verify => {
-            part.blocks = 0;
-            part.blocks_left = request.blocks;
-            part.advance(geometry, parameters);
+            part.begin(geometry, parameters);
             Direction::None
         }
         Operation::Flush => Direction::None,
@@ -90,17 +91,4 @@ pub(super) fn exchange(
         retries: 0,
         replayed: false,
     })
-}
-
-/// The list of one range that Dataset Management carries as data.
-fn range_list(request: &Request, buffers: &BufferPool) -> Option<IoSlice> {
-    let range = DatasetRange {
-        attributes: 0,
-        blocks: request.blocks,
-        slba: request.lba.0,
-    };
-    let buffer = buffers.take(DatasetRange::SIZE)?;
-    let mut list = IoSlice::from_buffer(buffer, DatasetRange::SIZE);
-    list.copy_in(0, &range.to_bytes());
-    Some(list)
 }

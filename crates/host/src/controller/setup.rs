@@ -2,7 +2,7 @@
 
 use super::inquiry::{Inquiry, LogScan, NamespaceScan, Progress};
 use super::{Controller, ControllerState, Purpose};
-use crate::association::{Features, Parameters};
+use crate::association::{CommandLengths, Features, Parameters};
 use crate::error::ConnectionError;
 use crate::info::ControllerInfo;
 use crate::limits::{IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
@@ -12,7 +12,8 @@ use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
 use wire::fabrics::{FabricsCommand, Property, PropertyGet, PropertySet, PropertySize};
 use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
-use wire::nvme::identify::Cns;
+use wire::nvme::identify::{CSI_NVM, Cns};
+use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::vendor::{EndController, Extensions};
 use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
 
@@ -28,6 +29,8 @@ enum Step {
     Ready,
     /// Identify Controller.
     Identify,
+    /// Identify Controller of the NVM command set: limits of single commands.
+    Lengths,
     /// End Controller, for the one that was lost.
     Fence,
     /// Set Features: Number of Queues.
@@ -81,8 +84,9 @@ impl Controller {
             Step::Identify => "Identify Controller",
             Step::Fence => "End Controller",
             Step::Queues => "Set Features (Number of Queues)",
-            // A controller that does not know the events sends none.
-            Step::Events | Step::Inquiry => "",
+            // A controller that does not know the events sends none, and an old one does not say
+            // how long its commands may be.
+            Step::Lengths | Step::Events | Step::Inquiry => "",
         };
         if !status.is_success() && !what.is_empty() {
             return self.lose(Some(ConnectionError::Refused { what, status }), cx);
@@ -95,6 +99,12 @@ impl Controller {
             }
             Step::Ready => self.is_ready(completion, cx),
             Step::Identify => self.identified(data, cx),
+            Step::Lengths => {
+                if status.is_success() {
+                    self.learn_lengths(data);
+                }
+                self.fence(cx);
+            }
             Step::Fence => self.ask_queues(cx),
             Step::Queues => self.queues_granted(completion, cx),
             Step::Events => {
@@ -178,6 +188,12 @@ impl Controller {
             io_queues: 0,
             in_capsule_bytes: info.in_capsule_bytes,
             max_transfer_bytes: info.max_transfer_bytes,
+            // What everybody takes, until the controller says more.
+            lengths: CommandLengths {
+                write_zeroes_bytes: u64::from(info.max_transfer_bytes),
+                verify_bytes: u64::from(info.max_transfer_bytes),
+                deallocate_blocks: u32::MAX,
+            },
             features: Features {
                 compare: info.compare,
                 dataset_management: info.dataset_management,
@@ -191,7 +207,35 @@ impl Controller {
         if options.is_discovery() {
             return self.configure_events(cx);
         }
-        self.fence(cx);
+        self.setup.step = Step::Lengths;
+        let identify = Identify::new(Cns::COMMAND_SET_CONTROLLER, 0);
+        debug_assert_eq!(identify.command_set, CSI_NVM);
+        let identify = AdminCommand::Identify(identify);
+        self.ask_admin(Purpose::SetUp, &identify, IDENTIFY_BYTES, cx);
+    }
+
+    /// WZSL, VSL, DMRSL and DMSL; what the controller leaves open stays as it was.
+    /// `[NVMe NVM 1.0 §4.1.5.2]`
+    fn learn_lengths(&mut self, data: &[u8]) {
+        let Some(identify) = NvmIdentifyController::parse_prefix(data) else {
+            return;
+        };
+        let capabilities = self.setup.capabilities.expect("read some steps before");
+        let page_bytes = 4096_u64 << capabilities.page_shift_min;
+        let bytes = |shift: u8| page_bytes.checked_shl(u32::from(shift)).unwrap_or(u64::MAX);
+        let lengths = &mut self.setup.parameters.lengths;
+        if identify.wzsl > 0 {
+            lengths.write_zeroes_bytes = bytes(identify.wzsl);
+        }
+        if identify.vsl > 0 {
+            lengths.verify_bytes = bytes(identify.vsl);
+        }
+        if identify.dmrsl > 0 {
+            lengths.deallocate_blocks = identify.dmrsl;
+        }
+        if let Ok(all @ 1..) = u32::try_from(identify.dmsl) {
+            lengths.deallocate_blocks = lengths.deallocate_blocks.min(all);
+        }
     }
 
     /// Makes sure that nothing of a lost association can still take effect

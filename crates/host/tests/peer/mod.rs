@@ -6,6 +6,9 @@
 #![allow(clippy::unwrap_used)] // A helper of tests: what fails here fails the test.
 #![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
 
+mod io;
+mod mischief;
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,6 +18,7 @@ use wire::fabrics::property::{Capabilities, ControllerStatus};
 use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
 use wire::nvme::feature::{FeatureId, NumberOfQueues};
 use wire::nvme::identify::Cns;
+use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::identify_lists::{
     NamespaceId, encode_namespace_descriptors, encode_namespace_list,
 };
@@ -109,6 +113,8 @@ pub struct Behaviour {
     pub refuse_connect: Option<Status>,
     /// Announces that it ends controllers on demand.
     pub fences: bool,
+    /// What it says about the length of single commands, and insists on; nothing if `None`.
+    pub lengths: Option<NvmIdentifyController>,
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
 }
@@ -132,6 +138,7 @@ impl Default for Behaviour {
             swallow: 0,
             refuse_connect: None,
             fences: true,
+            lengths: None,
             ready_after: 1,
         }
     }
@@ -571,6 +578,7 @@ impl Connection {
         let mut page = [0; 4096];
         match cns {
             Cns::CONTROLLER => page = self.identify_controller().to_bytes(),
+            Cns::COMMAND_SET_CONTROLLER => page = self.behaviour.lengths.as_ref()?.to_bytes(),
             Cns::ACTIVE_NAMESPACES => {
                 encode_namespace_list((nsid < 1).then_some(1), &mut page);
             }
@@ -651,284 +659,6 @@ impl Connection {
             self.data_pdu(&pdu, chunk)?;
         }
         if success { Ok(()) } else { self.done(cid) }
-    }
-
-    fn io(&mut self, command: &Command, capsule: &[u8]) -> Step {
-        let cid = command.cid();
-        let parsed = IoCommand::parse(command).unwrap();
-        let mischief = {
-            let mut behaviour = self.state.behaviour.lock().unwrap();
-            if behaviour.swallow > 0 {
-                behaviour.swallow -= 1;
-                return Ok(());
-            }
-            if behaviour.refusals > 0 {
-                behaviour.refusals -= 1;
-                drop(behaviour);
-                return self.complete(cid, Status::TRANSIENT_TRANSPORT_ERROR, 0);
-            }
-            behaviour.mischief.take()
-        };
-        if let Some(mischief) = mischief {
-            self.misbehaved = true;
-            return self.misbehave(mischief, command);
-        }
-        match parsed {
-            IoCommand::Read(read) => {
-                let memory = self.state.memory.lock().unwrap();
-                let Some(data) = memory.get(range(&read)).map(<[u8]>::to_vec) else {
-                    drop(memory);
-                    return self.complete(cid, Status::LBA_OUT_OF_RANGE.with_dnr(), 0);
-                };
-                drop(memory);
-                self.send_data(cid, &data)
-            }
-            IoCommand::Write(write) | IoCommand::Compare(write) => {
-                let compare = matches!(parsed, IoCommand::Compare(_));
-                self.begin_write(cid, command, write, compare, capsule)
-            }
-            IoCommand::WriteZeroes(zeroes) => {
-                self.state.memory.lock().unwrap()[range(&zeroes)].fill(0);
-                self.done(cid)
-            }
-            IoCommand::DatasetManagement(dsm) => {
-                let ranges = dsm.parse_ranges(capsule).unwrap();
-                for range in ranges {
-                    let start = range.slba as usize * BLOCK;
-                    let end = start + range.blocks as usize * BLOCK;
-                    self.state.memory.lock().unwrap()[start..end].fill(0);
-                }
-                self.done(cid)
-            }
-            IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
-        }
-    }
-
-    fn begin_write(
-        &mut self,
-        cid: u16,
-        command: &Command,
-        write: LbaCommand,
-        compare: bool,
-        capsule: &[u8],
-    ) -> Step {
-        let mut writing = Writing {
-            command: write,
-            compare,
-            cid,
-            data: vec![0; write.blocks as usize * BLOCK],
-            received: 0,
-            asked: 0,
-        };
-        match command.data_pointer().unwrap() {
-            DataPointer::InCapsule { .. } => {
-                writing.data.copy_from_slice(capsule);
-                self.finish_write(&writing)
-            }
-            DataPointer::Transport { length } => {
-                assert_eq!(length as usize, writing.data.len());
-                for _ in 0..self.behaviour.transfers_at_once {
-                    self.ask(&mut writing)?;
-                }
-                self.writing.push(writing);
-                Ok(())
-            }
-        }
-    }
-
-    /// The next R2T of a write.
-    fn ask(&mut self, writing: &mut Writing) -> Step {
-        let left = writing.data.len() as u32 - writing.asked;
-        let length = left.min(self.behaviour.transfer_bytes);
-        if length == 0 {
-            return Ok(());
-        }
-        let r2t = R2t {
-            command_id: writing.cid,
-            transfer_tag: writing.cid ^ 0x5555,
-            offset: writing.asked,
-            length,
-        };
-        writing.asked += length;
-        self.send_r2t(&r2t)
-    }
-
-    fn send_r2t(&mut self, r2t: &R2t) -> Step {
-        let mut out = [0; 128];
-        let length = r2t.encode(&self.format, &mut out);
-        self.send(&out[..length])
-    }
-
-    fn data(&mut self, cid: u16, pdu: &wire::tcp::H2cData, data: &[u8]) -> Step {
-        let place = self.writing.iter().position(|w| w.cid == cid);
-        let Some(place) = place else {
-            assert!(
-                self.misbehaved,
-                "the host sends data only where it was asked for"
-            );
-            return Ok(());
-        };
-        let mut writing = self.writing.swap_remove(place);
-        assert_eq!(pdu.transfer_tag, cid ^ 0x5555);
-        assert_eq!(pdu.data_offset, writing.received);
-        let start = writing.received as usize;
-        writing.data[start..start + data.len()].copy_from_slice(data);
-        writing.received += data.len() as u32;
-        if writing.received as usize == writing.data.len() {
-            assert!(pdu.last, "the last PDU says so");
-            return self.finish_write(&writing);
-        }
-        if pdu.last {
-            self.ask(&mut writing)?;
-        }
-        self.writing.push(writing);
-        Ok(())
-    }
-
-    fn finish_write(&mut self, writing: &Writing) -> Step {
-        let mut memory = self.state.memory.lock().unwrap();
-        let target = &mut memory[range(&writing.command)];
-        let mut status = Status::SUCCESS;
-        if writing.compare {
-            if target != writing.data {
-                status = Status::COMPARE_FAILURE.with_dnr();
-            }
-        } else {
-            target.copy_from_slice(&writing.data);
-            self.state.seen.writes.fetch_add(1, Ordering::SeqCst);
-        }
-        drop(memory);
-        self.complete(writing.cid, status, 0)
-    }
-
-    #[allow(clippy::too_many_lines)] // One arm for each way to misbehave.
-    fn misbehave(&mut self, mischief: Mischief, command: &Command) -> Step {
-        let cid = command.cid();
-        let length = command.data_pointer().unwrap().length();
-        let data = vec![0; length as usize];
-        let whole = C2hData {
-            command_id: cid,
-            data_offset: 0,
-            data_length: length,
-            progress: C2hProgress::Last,
-        };
-        let half = C2hData {
-            data_length: length / 2,
-            ..whole
-        };
-        let r2t = R2t {
-            command_id: cid,
-            transfer_tag: 1,
-            offset: 0,
-            length,
-        };
-        match mischief {
-            Mischief::UnknownCommand => self.done(cid ^ 0x4000),
-            Mischief::UnknownData => {
-                let pdu = C2hData {
-                    command_id: cid ^ 0x4000,
-                    ..whole
-                };
-                self.data_pdu(&pdu, &data)
-            }
-            Mischief::DataBeyond => {
-                let pdu = C2hData {
-                    data_length: length + 512,
-                    ..whole
-                };
-                self.data_pdu(&pdu, &vec![0; length as usize + 512])
-            }
-            Mischief::DataGap => {
-                let pdu = C2hData {
-                    data_offset: length / 2,
-                    ..half
-                };
-                self.data_pdu(&pdu, &data[..length as usize / 2])
-            }
-            Mischief::DataTwice => {
-                self.data_pdu(&whole, &data)?;
-                self.data_pdu(&whole, &data)
-            }
-            Mischief::DataForWrite => self.data_pdu(&whole, &data),
-            Mischief::DataMissing => {
-                self.data_pdu(&half, &data[..length as usize / 2])?;
-                self.done(cid)
-            }
-            Mischief::EarlySuccess => {
-                let pdu = C2hData {
-                    progress: C2hProgress::LastAndSuccess,
-                    ..half
-                };
-                self.data_pdu(&pdu, &data[..length as usize / 2])
-            }
-            Mischief::TransferBeyond => self.send_r2t(&R2t {
-                length: length + 4,
-                ..r2t
-            }),
-            Mischief::TransferEmpty => self.send_r2t(&R2t { length: 0, ..r2t }),
-            Mischief::TransferAgain => {
-                self.send_r2t(&r2t)?;
-                self.send_r2t(&r2t)
-            }
-            Mischief::TransferForRead => self.send_r2t(&r2t),
-            Mischief::TransferFlood => {
-                // All in one segment, so that they arrive together.
-                let mut bytes = Vec::new();
-                for index in 0..length / 512 {
-                    let mut out = [0; 128];
-                    let piece = R2t {
-                        offset: index * 512,
-                        length: 512,
-                        ..r2t
-                    };
-                    let size = piece.encode(&self.format, &mut out);
-                    bytes.extend_from_slice(&out[..size]);
-                }
-                self.send(&bytes)
-            }
-            Mischief::SecondIcResp => self.send(&self.ic_resp().to_bytes()),
-            Mischief::Terminate => {
-                let request = TermReq {
-                    status: wire::tcp::FatalErrorStatus::PDU_SEQUENCE_ERROR,
-                    information: 0,
-                };
-                let mut out = [0; 152];
-                let size = request.encode(Role::Controller, &[0; 72], &mut out);
-                self.send(&out[..size])
-            }
-            Mischief::Hangup => Err(Over),
-            damaged => self.send_damaged(damaged, cid),
-        }
-    }
-
-    /// A completion whose header is wrong.
-    fn send_damaged(&mut self, mischief: Mischief, cid: u16) -> Step {
-        let plain = PduFormat::PLAIN;
-        let mut out = [0; 128];
-        let completion = Completion::new(cid, 0, Status::SUCCESS);
-        CapsuleResp { completion }.encode(&plain, &mut out);
-        match mischief {
-            Mischief::HeaderLength => out[2] = 25,
-            Mischief::HostPdu => out[0] = 4,
-            Mischief::NoSuchType => out[0] = 0x0a,
-            Mischief::PduLength => out[4] = 23,
-            Mischief::DataOffset | Mischief::SuccessWithoutLast => {
-                let pdu = C2hData {
-                    command_id: cid,
-                    data_offset: 0,
-                    data_length: 512,
-                    progress: C2hProgress::LastAndSuccess,
-                };
-                pdu.encode(&plain, &mut out);
-                if mischief == Mischief::DataOffset {
-                    out[3] = 20;
-                } else {
-                    out[1] &= !wire::tcp::header::LAST_PDU;
-                }
-            }
-            other => panic!("{other:?} is handled elsewhere"),
-        }
-        self.send(&out[..24])
     }
 }
 

@@ -1,0 +1,174 @@
+//! The peer's I/O commands, and the data of its writes.
+
+use super::*;
+
+impl Connection {
+    pub(super) fn io(&mut self, command: &Command, capsule: &[u8]) -> Step {
+        let cid = command.cid();
+        let parsed = IoCommand::parse(command).unwrap();
+        let mischief = {
+            let mut behaviour = self.state.behaviour.lock().unwrap();
+            if behaviour.swallow > 0 {
+                behaviour.swallow -= 1;
+                return Ok(());
+            }
+            if behaviour.refusals > 0 {
+                behaviour.refusals -= 1;
+                drop(behaviour);
+                return self.complete(cid, Status::TRANSIENT_TRANSPORT_ERROR, 0);
+            }
+            behaviour.mischief.take()
+        };
+        if let Some(mischief) = mischief {
+            self.misbehaved = true;
+            return self.misbehave(mischief, command);
+        }
+        if self.is_too_long(&parsed, capsule) {
+            return self.complete(cid, Status::INVALID_FIELD.with_dnr(), 0);
+        }
+        match parsed {
+            IoCommand::Read(read) => {
+                let memory = self.state.memory.lock().unwrap();
+                let Some(data) = memory.get(range(&read)).map(<[u8]>::to_vec) else {
+                    drop(memory);
+                    return self.complete(cid, Status::LBA_OUT_OF_RANGE.with_dnr(), 0);
+                };
+                drop(memory);
+                self.send_data(cid, &data)
+            }
+            IoCommand::Write(write) | IoCommand::Compare(write) => {
+                let compare = matches!(parsed, IoCommand::Compare(_));
+                self.begin_write(cid, command, write, compare, capsule)
+            }
+            IoCommand::WriteZeroes(zeroes) => {
+                self.state.memory.lock().unwrap()[range(&zeroes)].fill(0);
+                self.done(cid)
+            }
+            IoCommand::DatasetManagement(dsm) => {
+                let ranges = dsm.parse_ranges(capsule).unwrap();
+                for range in ranges {
+                    let start = range.slba as usize * BLOCK;
+                    let end = start + range.blocks as usize * BLOCK;
+                    self.state.memory.lock().unwrap()[start..end].fill(0);
+                }
+                self.done(cid)
+            }
+            IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
+        }
+    }
+
+    /// Whether a command is longer than the controller said it may be.
+    pub(super) fn is_too_long(&self, command: &IoCommand, capsule: &[u8]) -> bool {
+        let Some(lengths) = &self.behaviour.lengths else {
+            return false;
+        };
+        let beyond = |shift: u8, blocks: u32| shift > 0 && blocks as usize * BLOCK > 4096 << shift;
+        match command {
+            IoCommand::WriteZeroes(zeroes) => beyond(lengths.wzsl, zeroes.blocks),
+            IoCommand::Verify(verify) => beyond(lengths.vsl, verify.blocks),
+            IoCommand::DatasetManagement(dsm) => {
+                let ranges = dsm.parse_ranges(capsule).unwrap();
+                let max = lengths.dmrsl;
+                max > 0 && ranges.into_iter().any(|range| range.blocks > max)
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn begin_write(
+        &mut self,
+        cid: u16,
+        command: &Command,
+        write: LbaCommand,
+        compare: bool,
+        capsule: &[u8],
+    ) -> Step {
+        let mut writing = Writing {
+            command: write,
+            compare,
+            cid,
+            data: vec![0; write.blocks as usize * BLOCK],
+            received: 0,
+            asked: 0,
+        };
+        match command.data_pointer().unwrap() {
+            DataPointer::InCapsule { .. } => {
+                writing.data.copy_from_slice(capsule);
+                self.finish_write(&writing)
+            }
+            DataPointer::Transport { length } => {
+                assert_eq!(length as usize, writing.data.len());
+                for _ in 0..self.behaviour.transfers_at_once {
+                    self.ask(&mut writing)?;
+                }
+                self.writing.push(writing);
+                Ok(())
+            }
+        }
+    }
+
+    /// The next R2T of a write.
+    pub(super) fn ask(&mut self, writing: &mut Writing) -> Step {
+        let left = writing.data.len() as u32 - writing.asked;
+        let length = left.min(self.behaviour.transfer_bytes);
+        if length == 0 {
+            return Ok(());
+        }
+        let r2t = R2t {
+            command_id: writing.cid,
+            transfer_tag: writing.cid ^ 0x5555,
+            offset: writing.asked,
+            length,
+        };
+        writing.asked += length;
+        self.send_r2t(&r2t)
+    }
+
+    pub(super) fn send_r2t(&mut self, r2t: &R2t) -> Step {
+        let mut out = [0; 128];
+        let length = r2t.encode(&self.format, &mut out);
+        self.send(&out[..length])
+    }
+
+    pub(super) fn data(&mut self, cid: u16, pdu: &wire::tcp::H2cData, data: &[u8]) -> Step {
+        let place = self.writing.iter().position(|w| w.cid == cid);
+        let Some(place) = place else {
+            assert!(
+                self.misbehaved,
+                "the host sends data only where it was asked for"
+            );
+            return Ok(());
+        };
+        let mut writing = self.writing.swap_remove(place);
+        assert_eq!(pdu.transfer_tag, cid ^ 0x5555);
+        assert_eq!(pdu.data_offset, writing.received);
+        let start = writing.received as usize;
+        writing.data[start..start + data.len()].copy_from_slice(data);
+        writing.received += data.len() as u32;
+        if writing.received as usize == writing.data.len() {
+            assert!(pdu.last, "the last PDU says so");
+            return self.finish_write(&writing);
+        }
+        if pdu.last {
+            self.ask(&mut writing)?;
+        }
+        self.writing.push(writing);
+        Ok(())
+    }
+
+    pub(super) fn finish_write(&mut self, writing: &Writing) -> Step {
+        let mut memory = self.state.memory.lock().unwrap();
+        let target = &mut memory[range(&writing.command)];
+        let mut status = Status::SUCCESS;
+        if writing.compare {
+            if target != writing.data {
+                status = Status::COMPARE_FAILURE.with_dnr();
+            }
+        } else {
+            target.copy_from_slice(&writing.data);
+            self.state.seen.writes.fetch_add(1, Ordering::SeqCst);
+        }
+        drop(memory);
+        self.complete(writing.cid, status, 0)
+    }
+}
