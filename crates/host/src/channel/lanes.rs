@@ -1,0 +1,186 @@
+//! The lanes follow the association: opened when one is live, closed when it is lost, looked over
+//! for commands that take too long.
+
+use super::{ChannelState, RemoteChannel};
+use crate::association::{AbortRequest, Phase};
+use crate::limits::{ABORT_TIME, REPLAY_MARGIN};
+use crate::options::ReplayPolicy;
+use crate::tcp::Join;
+use base::{Nanos, Time};
+use block::BlockError;
+use reactor::Context;
+use wire::fabrics::ConnectData;
+
+impl RemoteChannel {
+    /// Follows the association.
+    pub(super) fn follow(&mut self, cx: &mut Context<'_>) {
+        let epoch = self.association.epoch();
+        if epoch == self.epoch && self.state != ChannelState::Leaving {
+            return;
+        }
+        if self.state != ChannelState::Leaving && self.state != ChannelState::Gone {
+            self.leave(cx);
+        }
+        self.epoch = epoch;
+        if self.lanes.iter().any(|lane| !lane.qpair.is_closed()) {
+            return;
+        }
+        match epoch.phase {
+            Phase::Live if !self.closing && !self.namespace.is_gone() => self.join(cx),
+            Phase::Gone => self.gone(BlockError::Gone),
+            _ => self.state = ChannelState::Waiting,
+        }
+    }
+
+    /// Closes every lane.
+    pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+        self.left_at = cx.now;
+        self.state = ChannelState::Leaving;
+        for lane in &mut self.lanes {
+            lane.qpair.close(cx);
+        }
+    }
+
+    /// Opens every lane on the association that is live.
+    fn join(&mut self, cx: &mut Context<'_>) {
+        self.parameters = self.association.parameters();
+        self.replay_writes_at = self.safe_replay_time();
+        self.state = ChannelState::Joining;
+        for index in 0..self.lanes.len() {
+            if !self.join_lane(index, cx) {
+                break;
+            }
+        }
+        if self.lanes.iter().all(|lane| !lane.open) {
+            self.association.report_lost(
+                self.epoch.generation,
+                Some(crate::ConnectionError::Unusable(
+                    "it grants no further I/O queue; use fewer queues or raise its limit",
+                )),
+            );
+        }
+    }
+
+    /// When writes that were lost may be sent again (docs/decisions/0004-replay.md).
+    fn safe_replay_time(&self) -> Time {
+        let options = self.association.options();
+        if self.parameters.fenced || options.replay == ReplayPolicy::Immediate {
+            return Time::ZERO;
+        }
+        // The controller counts from the last command that it saw, which is before we left.
+        // Without a keep-alive it notices the loss by the connection alone: be as patient as with
+        // a command.
+        let expiry = match options.keep_alive {
+            Nanos::ZERO => options.command_timeout,
+            keep_alive => keep_alive,
+        };
+        self.left_at + expiry + REPLAY_MARGIN
+    }
+
+    /// Opens a lane; false when the controller grants no further queue, or the epoch has moved.
+    fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
+        let lane = &mut self.lanes[index];
+        if lane.queue_id == 0 {
+            let Some(queue_id) = self.association.take_queue(self.parameters.io_queues) else {
+                return false;
+            };
+            lane.queue_id = queue_id;
+        }
+        if !self.association.enter_open(self.epoch) {
+            return false;
+        }
+        lane.open = true;
+        let options = self.association.options();
+        let data = ConnectData::new(
+            options.host.id,
+            self.parameters.cntlid,
+            &options.subsystem,
+            &options.host.nqn,
+        );
+        // [NVMe Base 2.0 §3.3.1.2]: one entry of the queue stays empty, so zero-based is right.
+        let depth = u16::try_from(lane.qpair.depth()).expect("at most 4096");
+        let join = Join {
+            queue_id: lane.queue_id,
+            sq_size: depth,
+            keep_alive_ms: 0,
+            data: Box::new(data),
+            in_capsule_bytes: self.parameters.in_capsule_bytes,
+        };
+        lane.qpair.open(join, cx);
+        true
+    }
+
+    /// Looks at the lanes after something happened to one of them.
+    pub(super) fn check_lane(&mut self, index: usize, cx: &mut Context<'_>) {
+        self.collect(index, cx);
+        let lane = &mut self.lanes[index];
+        if lane.qpair.is_closed() && lane.open {
+            lane.open = false;
+            self.association.leave_open();
+        }
+        if lane.qpair.is_live() {
+            if self.state == ChannelState::Joining {
+                self.joined(cx);
+            }
+            return;
+        }
+        let ended = lane.qpair.is_closed() || lane.qpair.is_ending();
+        if ended && matches!(self.state, ChannelState::Live | ChannelState::Joining) {
+            let error = lane.qpair.take_error();
+            self.association.report_lost(self.epoch.generation, error);
+            self.leave(cx);
+        }
+        if self.state == ChannelState::Leaving {
+            self.follow(cx);
+        }
+    }
+
+    fn joined(&mut self, cx: &mut Context<'_>) {
+        let all = self
+            .lanes
+            .iter()
+            .all(|lane| lane.qpair.is_live() || !lane.open);
+        if all {
+            self.state = ChannelState::Live;
+            self.drain_waiting(cx.now);
+            self.pump(cx);
+        }
+    }
+
+    /// Commands that take too long are aborted; if that does not help, the association is reset.
+    pub(super) fn look_for_timeouts(&mut self, index: usize, cx: &mut Context<'_>) {
+        let lane = &mut self.lanes[index];
+        let table = lane.qpair.table();
+        let mut start = 0;
+        let mut reset = false;
+        while let Some(slot) = table.overdue(start, cx.now) {
+            let cid = table.cid(slot);
+            let entry = table.slot(slot);
+            if let Some(exchange) = &mut entry.exchange {
+                exchange.timeouts = exchange.timeouts.saturating_add(1);
+            }
+            reset |= entry.aborting;
+            entry.aborting = true;
+            entry.deadline = cx.now + ABORT_TIME;
+            self.association.request_abort(AbortRequest {
+                generation: self.epoch.generation,
+                queue_id: lane.queue_id,
+                cid,
+            });
+            start = slot + 1;
+            if usize::from(start) >= table.depth() {
+                break;
+            }
+        }
+        if reset {
+            let options = self.association.options();
+            let error = crate::ConnectionError::TimedOut {
+                address: options.address,
+                what: "a command, nor to its Abort",
+                seconds: options.command_timeout.0 / 1_000_000_000,
+            };
+            self.association
+                .report_lost(self.epoch.generation, Some(error));
+        }
+    }
+}
