@@ -80,6 +80,11 @@ pub trait Driver {
     /// [`has_room_for_socket`](Self::has_room_for_socket) first, or keep count.
     fn adopt(&mut self, stream: Stream) -> SocketId;
 
+    /// What arrives on this connection is urgent, or is no longer. While a core has urgent
+    /// connections, it looks at them first, and takes from one other at a time, a quantum each,
+    /// between two looks. A driver without a kernel may ignore it.
+    fn set_urgent(&mut self, _socket: SocketId, _urgent: bool) {}
+
     /// Takes over an open file.
     ///
     /// # Errors

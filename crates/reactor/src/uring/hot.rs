@@ -1,7 +1,7 @@
 //! The hot sockets: those that are read directly on every turn, because data came lately.
 
 use super::socket::Socket;
-use super::{HOT_WINDOW, UringDriver};
+use super::{HOT_WINDOW, URGENT_TURNS_MAX, UringDriver};
 use crate::limits::{HOT_SOCKETS_MAX, OVERDUE_RECEIVES_MAX};
 use base::SlabKey;
 
@@ -51,15 +51,15 @@ impl UringDriver {
         if count == 0 {
             return;
         }
-        let start = self.hot_start % count;
-        self.hot_start = start + 1;
-        for i in 0..count {
-            let index = (start + i) % count;
-            if !self.poll_receive(self.hot[index]) && self.receive_buffers.free(0) == 0 {
-                // The next round begins here.
-                self.hot_start = index;
-                break;
-            }
+        if self.urgent_sockets == 0 {
+            self.receive_some(count, |_| true);
+        } else if self.receive_some(count, |socket| socket.urgent) > 0
+            && self.urgent_turns < URGENT_TURNS_MAX
+        {
+            self.urgent_turns += 1;
+        } else {
+            self.urgent_turns = 0;
+            self.bulk_arrived = self.receive_some(1, |socket| !socket.urgent) > 0;
         }
         let mut index = 0;
         while index < self.hot.len() {
@@ -73,6 +73,34 @@ impl UringDriver {
                 index += 1;
             }
         }
+    }
+
+    /// Reads the hot sockets that are `wanted` once each, until `most` have brought something or
+    /// no receive buffer is left. Returns how many have.
+    fn receive_some(&mut self, most: usize, wanted: impl Fn(&Socket) -> bool) -> usize {
+        let count = self.hot.len();
+        let start = self.hot_start % count;
+        self.hot_start = start + 1;
+        let mut received = 0;
+        for i in 0..count {
+            let index = (start + i) % count;
+            let key = self.hot[index];
+            if !self.sockets.get(key).is_some_and(&wanted) {
+                continue;
+            }
+            if self.poll_receive(key) {
+                received += 1;
+                if received == most {
+                    self.hot_start = index + 1;
+                    break;
+                }
+            } else if self.receive_buffers.free(0) == 0 {
+                // The next round begins here.
+                self.hot_start = index;
+                break;
+            }
+        }
+        received
     }
 
     /// Makes a socket hot, if there is room.

@@ -48,6 +48,13 @@ const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 /// link brings some 40 KiB. A socket that brings little at a time is never left alone.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
 
+/// What is taken at once from a socket that is not urgent, while others are: a caravan. Taking it
+/// costs some 10 µs, which is what an urgent arrival waits at most. [blk-switch §4.2]
+const BULK_QUANTUM_BYTES: usize = 64 << 10;
+
+/// After so many turns that brought urgent arrivals only, the others get a quantum all the same.
+const URGENT_TURNS_MAX: u32 = 8;
+
 /// A receive of so many bytes is bulk; so is one into the middle of a payload.
 const BULK_BYTES: usize = 32 << 10;
 
@@ -95,6 +102,12 @@ pub struct UringDriver {
     hot_start: usize,
     /// Sockets on which something arrived while no receive buffer was free, oldest first.
     overdue: VecDeque<SlabKey>,
+    /// Sockets whose arrivals go before those of others, and how many turns in a row were theirs
+    /// alone.
+    urgent_sockets: usize,
+    urgent_turns: u32,
+    /// The ring told of an arrival on a socket that has to wait for its turn.
+    bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
     unseen_turns: u32,
     /// Sockets that are being connected; each has a place among the sockets.
@@ -138,6 +151,9 @@ impl UringDriver {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
             hot_start: 0,
             overdue: VecDeque::with_capacity(options.sockets),
+            urgent_sockets: 0,
+            urgent_turns: 0,
+            bulk_arrived: false,
             unseen_turns: 0,
             connecting: 0,
             listeners: Slab::with_capacity(LISTENERS_MAX),
@@ -232,8 +248,14 @@ impl UringDriver {
         };
         let wanted = receiving.into.as_ref().map_or(0, IoSlice::len);
         let room = receiving.room(buffer.len());
+        let most = if self.urgent_sockets > 0 && !socket.urgent {
+            BULK_QUANTUM_BYTES
+        } else {
+            usize::MAX
+        };
+        let room = room.min(most);
         let (filled, rest, result) =
-            match socket::receive(&socket.fd, receiving.into.as_mut(), &mut buffer) {
+            match socket::receive(&socket.fd, receiving.into.as_mut(), &mut buffer, most) {
                 Attempt::WouldBlock => {
                     self.stats.empty_receives += 1;
                     socket.drained = self.now;
@@ -373,7 +395,9 @@ impl UringDriver {
             return;
         };
         if socket.poll_in.is_none() && socket.poll_out.is_none() {
-            drop(self.sockets.remove(key));
+            if let Some(socket) = self.sockets.remove(key) {
+                self.urgent_sockets -= usize::from(socket.urgent);
+            }
             self.complete(closing, Outcome::Closed);
         }
     }
@@ -431,7 +455,7 @@ impl Driver for UringDriver {
         match wait {
             // A core that is about to sleep lets the ring look: arming a poll entry finds what has
             // arrived, too, and when nothing has, this spares a system call.
-            Wait::Until(deadline) if !due && self.ready.is_empty() => {
+            Wait::Until(deadline) if !due && self.ready.is_empty() && !self.bulk_arrived => {
                 self.unseen_turns = 0;
                 self.watch_hot();
                 self.stats.sleeps += 1;
@@ -447,7 +471,10 @@ impl Driver for UringDriver {
             // A core that would sleep but for what completed at once (a send, as a rule) will do
             // so on its next turn, and looks then; unless there is always something.
             Wait::Until(_)
-                if !due && self.unseen_turns < UNSEEN_TURNS_MAX && self.overdue.is_empty() =>
+                if !due
+                    && self.unseen_turns < UNSEEN_TURNS_MAX
+                    && self.overdue.is_empty()
+                    && !self.bulk_arrived =>
             {
                 self.unseen_turns += 1;
                 self.ring.turn()?;
@@ -485,6 +512,20 @@ impl Driver for UringDriver {
             unreachable!("a simulated stream does not reach a kernel");
         };
         self.adopt_fd(fd)
+    }
+
+    fn set_urgent(&mut self, socket: SocketId, urgent: bool) {
+        let key = self.socket_key(socket);
+        let Some(entry) = self.sockets.get_mut(key) else {
+            return;
+        };
+        if std::mem::replace(&mut entry.urgent, urgent) != urgent {
+            if urgent {
+                self.urgent_sockets += 1;
+            } else {
+                self.urgent_sockets -= 1;
+            }
+        }
     }
 
     fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {

@@ -300,8 +300,14 @@ impl UringDriver {
             return;
         };
         socket.poll_in = None;
+        let waits = self.urgent_sockets > 0 && !socket.urgent;
         self.finish_close(key);
         let hot = self.heat_up(key);
+        if waits && hot {
+            // Its turn comes when the hot sockets are looked at, behind the urgent ones.
+            self.bulk_arrived = true;
+            return;
+        }
         if self.receive_buffers.free(0) == 0 {
             self.set_overdue(key);
         } else if !self.try_receive(key) && !hot {

@@ -48,6 +48,8 @@ pub(super) struct Socket {
     pub(super) poll_in: Option<u64>,
     /// The ring watches for room to send; its operation.
     pub(super) poll_out: Option<u64>,
+    /// What arrives is served before what arrives on others.
+    pub(super) urgent: bool,
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
     pub(super) last_arrival: Time,
@@ -68,6 +70,7 @@ impl Socket {
             receiving: None,
             poll_in: None,
             poll_out: None,
+            urgent: false,
             hot: false,
             last_arrival: now,
             bulk: false,
@@ -135,15 +138,21 @@ pub(super) fn send(
     attempt(result)
 }
 
-/// Receives into the front of `into`, then into `rest`. End of stream is `Moved(0)`.
-pub(super) fn receive(fd: &OwnedFd, into: Option<&mut IoSlice>, rest: &mut Buffer) -> Attempt {
+/// Receives into the front of `into`, then into `rest`, at most `most` bytes (and never less than a
+/// header). End of stream is `Moved(0)`.
+pub(super) fn receive(
+    fd: &OwnedFd,
+    into: Option<&mut IoSlice>,
+    rest: &mut Buffer,
+    most: usize,
+) -> Attempt {
     let Some(slice) = into else {
         // SAFETY: the buffer is borrowed exclusively for the call, and as long as we say.
         let result = unsafe {
             libc::recv(
                 fd.as_raw_fd(),
                 rest.as_mut_ptr().cast(),
-                rest.len(),
+                rest.len().min(most),
                 libc::MSG_DONTWAIT,
             )
         };
@@ -152,14 +161,16 @@ pub(super) fn receive(fd: &OwnedFd, into: Option<&mut IoSlice>, rest: &mut Buffe
     let mut iovecs = [
         libc::iovec {
             iov_base: slice.address().cast(),
-            iov_len: slice.len(),
+            iov_len: slice.len().min(most),
         },
         libc::iovec {
             iov_base: rest.as_mut_ptr().cast(),
             iov_len: rest.len().min(RECEIVE_TAIL_BYTES),
         },
     ];
-    let mut message = message(&mut iovecs);
+    // A slice that is not taken whole has nothing behind it.
+    let vectors = if slice.len() > most { 1 } else { 2 };
+    let mut message = message(&mut iovecs[..vectors]);
     // SAFETY: the first vector names memory that the slice owns (a buffer's, exclusively, because
     // shared ones were refused when the receive was submitted; or a region's, which documents
     // concurrent access), the second a buffer that is borrowed exclusively for the call.
