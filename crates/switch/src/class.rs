@@ -1,0 +1,281 @@
+//! The class of a request: what it hopes for, and what the switch may therefore do with it.
+//!
+//! Everything that depends on the class is a line of one table ([`Properties`]), so that a further
+//! class is a further line and no `match` elsewhere. Whoever keeps something per class keeps it in
+//! a [`PerClass`]. Called by every room that orders, holds or moves requests; must never decide by
+//! itself what class a request has: that is the word of the application, its tenant, or the lane.
+
+use std::fmt;
+use std::ops::{Index, IndexMut};
+use std::str::FromStr;
+
+/// What a request hopes for. `[blk-switch §3.1]`
+///
+/// The order of the variants is the order of service: what comes first goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// Must finish soon: small, few in flight (the papers' L-app).
+    Latency = 0,
+    /// Wants bytes per second and tolerates waiting (the papers' T-app).
+    Throughput = 1,
+}
+
+/// Where application steering wants the threads of a class. `[blk-switch §3.3]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Together on few cores, as long as their load there is small.
+    Gather,
+    /// Away from the cores of those that gather, and evenly over the others.
+    Spread,
+}
+
+/// What the switch may do with the requests of a class: one line of the table per class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Its name, as people write it.
+    pub name: &'static str,
+    /// Its letter, as the papers write it; accepted wherever the name is.
+    pub letter: &'static str,
+    /// A doorbell may hold its requests back.
+    pub may_wait: bool,
+    /// Request steering may send its requests by another core.
+    pub steered: bool,
+    /// Where application steering wants its threads.
+    pub placement: Placement,
+    /// Order of service: 0 first. Equal to the class's index.
+    pub rank: u8,
+    /// What a lane of this class says in bits 1:0 of CATTR. `[NVMe Base 2.0 §6.3]`
+    pub wire_priority: u8,
+    /// The Linux I/O priority class that means it (`IOPRIO_CLASS_*`); `None` where only the
+    /// default leads here.
+    pub io_priority_class: Option<u8>,
+}
+
+/// The table, by [`Class::index`].
+const PROPERTIES: [Properties; Class::COUNT] = [
+    Properties {
+        name: "latency",
+        letter: "L",
+        may_wait: false,
+        steered: false,
+        placement: Placement::Gather,
+        rank: 0,
+        wire_priority: 0b00,
+        io_priority_class: Some(1),
+    },
+    Properties {
+        name: "throughput",
+        letter: "T",
+        may_wait: true,
+        steered: true,
+        placement: Placement::Spread,
+        rank: 1,
+        wire_priority: 0b11,
+        io_priority_class: None,
+    },
+];
+
+/// The class that each priority of the wire means, by CATTR bits 1:0: 00 urgent, 01 high, 10
+/// medium, 11 low. We say only 00 and 11; of what others may say, the upper half is `Latency`.
+const OF_WIRE_PRIORITY: [Class; 4] = [
+    Class::Latency,
+    Class::Latency,
+    Class::Throughput,
+    Class::Throughput,
+];
+
+impl Class {
+    /// How many classes there are.
+    pub const COUNT: usize = 2;
+
+    /// All classes, in the order of service.
+    pub const ALL: [Self; Self::COUNT] = [Self::Latency, Self::Throughput];
+
+    /// What a request is of which nobody said anything: nobody is served before others by default.
+    pub const DEFAULT: Self = Self::Throughput;
+
+    /// Its place in a dense table: `0..COUNT`, in the order of service.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its line of the table.
+    #[inline]
+    #[must_use]
+    pub const fn properties(self) -> &'static Properties {
+        &PROPERTIES[self.index()]
+    }
+
+    /// The class that a thread's I/O priority means, as `ioprio_get` returns it: the priority
+    /// class in bits 15:13, of which real-time (1) is `Latency` and everything else, also what
+    /// Linux does not know yet, is `Throughput`. `[blk-switch §3, ionice]`
+    #[must_use]
+    pub fn from_io_priority(value: u16) -> Self {
+        const CLASS_SHIFT: u32 = 13;
+        let wanted = value >> CLASS_SHIFT;
+        Self::ALL
+            .into_iter()
+            .find(|class| class.properties().io_priority_class.map(u16::from) == Some(wanted))
+            .unwrap_or(Self::DEFAULT)
+    }
+
+    /// The class of a lane whose Connect command carried this CATTR. Only bits 1:0 count: 00
+    /// (urgent) and 01 (high) are `Latency`, 10 (medium) and 11 (low) are `Throughput`. Ordinary
+    /// hosts leave 00, so ask only where both ends announced the extension.
+    /// `[NVMe Base 2.0 §6.3]`
+    #[must_use]
+    pub const fn from_connect_attributes(cattr: u8) -> Self {
+        OF_WIRE_PRIORITY[(cattr & 0b11) as usize]
+    }
+
+    /// What a lane of this class says in bits 1:0 of CATTR; the other bits are zero.
+    #[must_use]
+    pub const fn wire_priority(self) -> u8 {
+        self.properties().wire_priority
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.properties().name)
+    }
+}
+
+/// A word that names no class.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is no class: say `latency` (or `L`), or `throughput` (or `T`)")]
+pub struct ClassError {
+    /// The word, at most its first 32 characters.
+    pub word: String,
+}
+
+impl FromStr for Class {
+    type Err = ClassError;
+
+    /// Takes names and letters of the table, in any case.
+    fn from_str(word: &str) -> Result<Self, ClassError> {
+        let named = |class: &Self| {
+            let Properties { name, letter, .. } = class.properties();
+            word.eq_ignore_ascii_case(name) || word.eq_ignore_ascii_case(letter)
+        };
+        Self::ALL.into_iter().find(named).ok_or_else(|| ClassError {
+            word: word.chars().take(32).collect(),
+        })
+    }
+}
+
+/// One `T` for each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PerClass<T>([T; Class::COUNT]);
+
+impl<T> PerClass<T> {
+    /// What `make` says for each class.
+    #[must_use]
+    pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
+        Self(std::array::from_fn(|index| make(Class::ALL[index])))
+    }
+
+    /// Classes and values, in the order of service.
+    pub fn iter(&self) -> impl Iterator<Item = (Class, &T)> {
+        Class::ALL.into_iter().zip(self.0.iter())
+    }
+
+    /// The same, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Class, &mut T)> {
+        Class::ALL.into_iter().zip(self.0.iter_mut())
+    }
+
+    /// Each value passed through `change`.
+    #[must_use]
+    pub fn map<U>(self, change: impl FnMut(T) -> U) -> PerClass<U> {
+        PerClass(self.0.map(change))
+    }
+}
+
+impl<T> Index<Class> for PerClass<T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, class: Class) -> &T {
+        &self.0[class.index()]
+    }
+}
+
+impl<T> IndexMut<Class> for PerClass<T> {
+    #[inline]
+    fn index_mut(&mut self, class: Class) -> &mut T {
+        &mut self.0[class.index()]
+    }
+}
+
+// The table is in the order of service, and what we say on the wire means the same coming back.
+const _: () = {
+    let mut index = 0;
+    while index < Class::COUNT {
+        let class = Class::ALL[index];
+        assert!(class.index() == index);
+        assert!(class.properties().rank as usize == index);
+        let back = Class::from_connect_attributes(class.wire_priority());
+        assert!(back.index() == index);
+        index += 1;
+    }
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_time_is_latency_and_everything_else_is_throughput() {
+        for value in 0..=u16::MAX {
+            let real_time = value >> 13 == 1;
+            let expected = if real_time {
+                Class::Latency
+            } else {
+                Class::Throughput
+            };
+            assert_eq!(Class::from_io_priority(value), expected, "{value:#06x}");
+        }
+    }
+
+    #[test]
+    fn the_wire_says_what_the_table_says_whatever_the_other_bits() {
+        for cattr in 0..=u8::MAX {
+            let expected = if cattr & 0b10 == 0 {
+                Class::Latency
+            } else {
+                Class::Throughput
+            };
+            assert_eq!(Class::from_connect_attributes(cattr), expected);
+        }
+        assert_eq!(Class::Latency.wire_priority(), 0b00);
+        assert_eq!(Class::Throughput.wire_priority(), 0b11);
+    }
+
+    #[test]
+    fn names_and_letters_are_read_and_other_words_are_explained() {
+        for class in Class::ALL {
+            assert_eq!(class.to_string().parse(), Ok(class));
+            assert_eq!(class.properties().letter.to_lowercase().parse(), Ok(class));
+        }
+        let error = "fast".parse::<Class>().expect_err("no such class");
+        assert!(error.to_string().contains("`latency`"), "{error}");
+    }
+
+    #[test]
+    fn per_class_keeps_each_its_own() {
+        let mut counts = PerClass::from_fn(Class::index);
+        counts[Class::Latency] += 7;
+        for (_, count) in counts.iter_mut() {
+            *count += 1;
+        }
+        let seen: Vec<_> = counts
+            .map(|count| count * 2)
+            .iter()
+            .map(|(c, n)| (c, *n))
+            .collect();
+        assert_eq!(seen, [(Class::Latency, 16), (Class::Throughput, 4)]);
+    }
+}

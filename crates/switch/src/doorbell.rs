@@ -1,0 +1,489 @@
+//! The doorbell: the rule that says when a caravan leaves. `[i10 §2.4, §3]`
+//!
+//! One rule for host and target, requests and answers. A [`Doorbell`] belongs to one egress; it
+//! knows how much waits there and since when, and answers every event with a [`Decision`]. The
+//! caller keeps the requests themselves, sets the timer, does the sending, and says what left.
+//! Must never: hold a request that may not wait, or whose lane has nothing else under way, or
+//! longer than its bound; forget what it holds when a knob turns.
+//!
+//! `Ring` means *send before this turn of the loop ends*: what arrives until then goes along. An
+//! egress that gets [`Reason::Urgent`] sends at once, and one whose caravan is full need not wait
+//! for the end of the turn either.
+//!
+//! # The adaptive rule
+//!
+//! i10's doorbell makes the lonely request wait for a timer, which is why it is for
+//! throughput-bound work only. The adaptive one holds a request only when the wait buys a full
+//! caravan, which it is ready to believe when two things are so:
+//!
+//! - enough is *under way*: a request that is out brings, when it completes, the next one (of a
+//!   closed loop, or the answer to a command that the device has). With less under way than the
+//!   caravan lacks, waiting can not fill it. At depth 1 nothing is under way, ever;
+//! - it arrives *soon enough*: at the pace of late (a moving average of the gaps between arrivals
+//!   and of their bytes) what lacks arrives before the oldest one's bound is over.
+//!
+//! A hold that ended by the timer was a mistake: the estimated gap doubles, so that mistakes do
+//! not repeat at the pace of the requests. Rejected: learning the best hold by trial (it needs a
+//! measure of success that a pure rule does not have), and a fixed hold at high load only (what
+//! is high depends on the caravan and on the machine).
+
+use crate::caravan::{Caravan, CaravanLimits, Full, SizeHistogram};
+use crate::class::Class;
+use crate::limits::{
+    ARRIVAL_GAP_MAX, CARAVAN_BYTES, CARAVAN_IOVECS, CARAVAN_REQUESTS, DOORBELL_DELAY,
+    DOORBELL_HOLD, REQUEST_BYTES_MAX,
+};
+use crate::load::Ewma;
+use base::{Nanos, Time};
+
+#[cfg(test)]
+mod tests;
+
+/// When a doorbell rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// For every request: no batching at all.
+    Immediate,
+    /// i10's rule: when a limit is reached, or `delay` after the first request, whatever else
+    /// happens. `[i10 §2.4]`
+    Fixed {
+        /// What rings early.
+        fill: CaravanLimits,
+        /// From the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at least
+        /// 25 µs.
+        delay: Nanos,
+    },
+    /// Holds only where the wait is likely to fill the caravan (see the module).
+    Adaptive {
+        /// What is worth waiting for, and rings when it is there.
+        fill: CaravanLimits,
+        /// The longest that a request is held.
+        max_hold: Nanos,
+    },
+}
+
+impl Mode {
+    /// i10's constants: 16 requests, 64 KiB, 50 µs. `[i10 §3]`
+    pub const FIXED: Self = Self::Fixed {
+        fill: FILL,
+        delay: DOORBELL_DELAY,
+    };
+
+    /// The default: i10's caravan, held for at most 50 µs, and only where that is likely to pay.
+    pub const ADAPTIVE: Self = Self::Adaptive {
+        fill: FILL,
+        max_hold: DOORBELL_HOLD,
+    };
+
+    /// The longest that a request may be held in this mode.
+    #[must_use]
+    pub const fn bound(self) -> Nanos {
+        match self {
+            Self::Immediate => Nanos::ZERO,
+            Self::Fixed { delay, .. } => delay,
+            Self::Adaptive { max_hold, .. } => max_hold,
+        }
+    }
+
+    /// What rings early; one request where nothing is ever held.
+    const fn fill(self) -> CaravanLimits {
+        match self {
+            Self::Immediate => CaravanLimits {
+                requests: 1,
+                bytes: 1,
+                iovecs: 1,
+            },
+            Self::Fixed { fill, .. } | Self::Adaptive { fill, .. } => fill,
+        }
+    }
+}
+
+/// i10's caravan.
+const FILL: CaravanLimits = CaravanLimits {
+    requests: CARAVAN_REQUESTS,
+    bytes: CARAVAN_BYTES,
+    iovecs: CARAVAN_IOVECS,
+};
+
+/// Whether a request may be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Urgency {
+    /// It may wait for others.
+    Patient,
+    /// It may not: a class that does not wait, Flush, FUA, R2T and all other control. What waits
+    /// goes along. `[i10 §3, no-delay path]`
+    Urgent,
+}
+
+impl Urgency {
+    /// That of an ordinary read or write of this class.
+    #[inline]
+    #[must_use]
+    pub const fn of(class: Class) -> Self {
+        if class.properties().may_wait {
+            Self::Patient
+        } else {
+            Self::Urgent
+        }
+    }
+}
+
+/// Why a caravan left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Reason {
+    /// It has as many requests as are worth waiting for.
+    RequestsFull = 0,
+    /// It has as many bytes as are worth waiting for.
+    BytesFull = 1,
+    /// It has as many segments as are worth waiting for.
+    IovecsFull = 2,
+    /// The oldest request has waited for as long as it may.
+    Timer = 3,
+    /// A request came that may not wait.
+    Urgent = 4,
+    /// Nothing else was under way on the lane.
+    Idle = 5,
+    /// It was not likely to fill within the bound.
+    Sparse = 6,
+    /// Nothing is held in this mode.
+    Disabled = 7,
+    /// The mode changed while something was held.
+    Knob = 8,
+    /// The caller sent without being told to (it had to send something anyway).
+    Asked = 9,
+}
+
+impl Reason {
+    /// How many reasons there are.
+    pub const COUNT: usize = 10;
+
+    /// All of them, in the order of [`Counters::rings`].
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::RequestsFull,
+        Self::BytesFull,
+        Self::IovecsFull,
+        Self::Timer,
+        Self::Urgent,
+        Self::Idle,
+        Self::Sparse,
+        Self::Disabled,
+        Self::Knob,
+        Self::Asked,
+    ];
+
+    /// Its place in a dense table: `0..COUNT`.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Its name, for metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RequestsFull => "requests_full",
+            Self::BytesFull => "bytes_full",
+            Self::IovecsFull => "iovecs_full",
+            Self::Timer => "timer",
+            Self::Urgent => "urgent",
+            Self::Idle => "idle",
+            Self::Sparse => "sparse",
+            Self::Disabled => "disabled",
+            Self::Knob => "knob",
+            Self::Asked => "asked",
+        }
+    }
+}
+
+/// What the egress is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// Send what waits, before this turn of the loop ends, and say so ([`Doorbell::rang`]).
+    Ring(Reason),
+    /// Keep what waits, and ask again ([`Doorbell::on_timer`]) at this time at the latest.
+    Hold {
+        /// When the oldest request has waited long enough; [`Time::NEVER`] where nothing waits.
+        until: Time,
+    },
+}
+
+impl Decision {
+    /// Nothing waits.
+    pub const NOTHING: Self = Self::Hold { until: Time::NEVER };
+}
+
+/// What a doorbell has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Caravans that left, by [`Reason::index`].
+    pub rings: [u64; Reason::COUNT],
+    /// How many requests they carried.
+    pub sizes: SizeHistogram,
+    /// Requests that left.
+    pub requests: u64,
+    /// Bytes that left.
+    pub bytes: u64,
+}
+
+impl Counters {
+    /// Adds what another doorbell counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.rings.iter_mut().zip(other.rings) {
+            *mine += theirs;
+        }
+        self.sizes.merge(&other.sizes);
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+    }
+}
+
+/// The doorbell of one egress.
+#[derive(Clone, Debug)]
+pub struct Doorbell {
+    waiting: Caravan,
+    /// When the oldest of them has waited long enough; of no meaning where nothing waits.
+    until: Time,
+    /// The caller was told to send what waits, and has not said yet that it did.
+    due: Option<Reason>,
+    mode: Mode,
+    /// `mode`'s limits and bound, where the fast path finds them.
+    fill: CaravanLimits,
+    bound: Nanos,
+    pace: Pace,
+    counters: Counters,
+}
+
+impl Doorbell {
+    /// A doorbell with nothing before it.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            waiting: Caravan::EMPTY,
+            until: Time::NEVER,
+            due: None,
+            mode,
+            fill: mode.fill(),
+            bound: mode.bound(),
+            pace: Pace::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// A request (or answer) of so many bytes and segments joins what waits.
+    ///
+    /// `in_flight` is what else is under way on this lane and can bring a further arrival: on the
+    /// host, requests sent and not completed; on the target, commands received and not answered.
+    /// Neither counts what waits here.
+    #[inline]
+    pub fn on_request(
+        &mut self,
+        now: Time,
+        bytes: u32,
+        iovecs: u32,
+        urgency: Urgency,
+        in_flight: u32,
+    ) -> Decision {
+        if self.waiting.is_empty() {
+            self.until = now + self.bound;
+        }
+        self.waiting.add(bytes, iovecs);
+        let reason = match urgency {
+            Urgency::Urgent => Some(Reason::Urgent),
+            Urgency::Patient => self.judge(now, bytes, in_flight),
+        };
+        self.decide(reason)
+    }
+
+    /// The time of the last [`Decision::Hold`] has come, or any other: late or early does no harm.
+    #[inline]
+    pub fn on_timer(&mut self, now: Time) -> Decision {
+        if self.waiting.is_empty() {
+            return Decision::NOTHING;
+        }
+        let late = now >= self.until && self.due.is_none();
+        self.decide(late.then_some(Reason::Timer))
+    }
+
+    /// Something that was under way on the lane is over; `in_flight` (as in
+    /// [`Doorbell::on_request`]) is what is left.
+    #[inline]
+    pub fn on_completion(&mut self, now: Time, in_flight: u32) -> Decision {
+        let idle = in_flight == 0 && matches!(self.mode, Mode::Adaptive { .. });
+        if idle && !self.waiting.is_empty() && self.due.is_none() {
+            return self.decide(Some(Reason::Idle));
+        }
+        self.on_timer(now)
+    }
+
+    /// Everything that waited has left in one caravan.
+    #[inline]
+    pub fn rang(&mut self) {
+        self.took(self.waiting);
+    }
+
+    /// So much of what waited has left in one caravan. The rest of what was rung for is still to
+    /// be sent: the next decision says so again.
+    #[inline]
+    pub fn took(&mut self, caravan: Caravan) {
+        if caravan.is_empty() {
+            return;
+        }
+        let reason = self.due.unwrap_or(Reason::Asked);
+        self.counters.rings[reason.index()] += 1;
+        self.counters.sizes.record(caravan.requests);
+        self.counters.requests += u64::from(caravan.requests);
+        self.counters.bytes += caravan.bytes;
+        self.waiting = self.waiting.without(caravan);
+        if self.waiting.is_empty() {
+            self.waiting = Caravan::EMPTY;
+            self.due = None;
+        }
+    }
+
+    /// The lane is gone, and what waited goes elsewhere or nowhere: it is returned, not counted.
+    pub fn clear(&mut self) -> Caravan {
+        self.due = None;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Another mode, from now on. What is held is rung for, so that it waits by no rule that no
+    /// longer holds.
+    pub fn reconfigure(&mut self, mode: Mode) -> Decision {
+        if mode != self.mode {
+            self.mode = mode;
+            self.fill = mode.fill();
+            self.bound = mode.bound();
+            if !self.waiting.is_empty() && self.due.is_none() {
+                return self.decide(Some(Reason::Knob));
+            }
+        }
+        self.decide(None)
+    }
+
+    /// What waits.
+    #[inline]
+    #[must_use]
+    pub const fn waiting(&self) -> Caravan {
+        self.waiting
+    }
+
+    /// Why the caller is to send what waits, if it is.
+    #[inline]
+    #[must_use]
+    pub const fn due(&self) -> Option<Reason> {
+        self.due
+    }
+
+    /// The mode.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Why a patient request that has just joined rings, if it does.
+    #[inline]
+    fn judge(&mut self, now: Time, bytes: u32, in_flight: u32) -> Option<Reason> {
+        let adaptive = match self.mode {
+            Mode::Immediate => return Some(Reason::Disabled),
+            Mode::Fixed { .. } => false,
+            Mode::Adaptive { .. } => true,
+        };
+        if adaptive {
+            self.pace.arrived(now, bytes);
+        }
+        match self.waiting.full(&self.fill) {
+            Some(Full::Requests) => Some(Reason::RequestsFull),
+            Some(Full::Bytes) => Some(Reason::BytesFull),
+            Some(Full::Iovecs) => Some(Reason::IovecsFull),
+            None if adaptive && in_flight == 0 => Some(Reason::Idle),
+            None if now >= self.until => Some(Reason::Timer),
+            None if adaptive => {
+                let window = self.until.since(now);
+                let fills = self
+                    .pace
+                    .fills(&self.waiting, &self.fill, window, in_flight);
+                (!fills).then_some(Reason::Sparse)
+            }
+            None => None,
+        }
+    }
+
+    /// Remembers why to ring, and says what is to be done about what waits.
+    #[inline]
+    fn decide(&mut self, reason: Option<Reason>) -> Decision {
+        if let Some(reason) = reason {
+            if reason == Reason::Timer && self.due.is_none() {
+                self.pace.disappointed();
+            }
+            self.due = Some(reason);
+        }
+        match self.due {
+            Some(reason) => Decision::Ring(reason),
+            None if self.waiting.is_empty() => Decision::NOTHING,
+            None => Decision::Hold { until: self.until },
+        }
+    }
+}
+
+/// How fast patient requests arrive, and how large they are.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    last: Time,
+    gap_ns: Ewma,
+    bytes: Ewma,
+}
+
+impl Pace {
+    /// Nothing is expected of a lane that has shown nothing yet.
+    fn new() -> Self {
+        Self {
+            last: Time::ZERO,
+            gap_ns: Ewma::of(ARRIVAL_GAP_MAX.0),
+            bytes: Ewma::default(),
+        }
+    }
+
+    #[inline]
+    fn arrived(&mut self, now: Time, bytes: u32) {
+        self.gap_ns
+            .add(now.since(self.last).0.min(ARRIVAL_GAP_MAX.0));
+        self.bytes.add(u64::from(bytes).min(REQUEST_BYTES_MAX));
+        self.last = now;
+    }
+
+    /// Less came than was expected.
+    fn disappointed(&mut self) {
+        let doubled = self.gap_ns.value().saturating_mul(2).max(1);
+        self.gap_ns = Ewma::of(doubled.min(ARRIVAL_GAP_MAX.0));
+    }
+
+    /// Whether what is under way is enough, and comes fast enough, to fill the caravan within
+    /// `window`: by requests or by bytes. In products instead of quotients: this is asked for
+    /// every request.
+    #[inline]
+    fn fills(
+        &self,
+        waiting: &Caravan,
+        fill: &CaravanLimits,
+        window: Nanos,
+        in_flight: u32,
+    ) -> bool {
+        let gap = self.gap_ns.value();
+        let requests = fill.requests.saturating_sub(waiting.requests);
+        if requests <= in_flight && u64::from(requests).saturating_mul(gap) <= window.0 {
+            return true;
+        }
+        let each = self.bytes.value();
+        let bytes = fill.bytes.saturating_sub(waiting.bytes);
+        bytes <= u64::from(in_flight).saturating_mul(each)
+            && bytes.saturating_mul(gap) <= window.0.saturating_mul(each)
+    }
+}

@@ -1,0 +1,31 @@
+//! The switch: which request goes first, by which core, with how many others, and when.
+//!
+//! Every request has a [`Class`]; every core has an ingress, and an egress per (class, target)
+//! with a lane of its own. The egresses themselves live where the I/O is; the decisions that they
+//! take are here, one file per noun, and the simulator runs the same code:
+//!
+//! - [`class`]: what a request hopes for, and what may therefore be done with it.
+//! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
+//! - [`scheduler`]: what a core serves next, and how much of it.
+//! - [`load`]: how busy each class keeps each core.
+//! - [`request_steering`]: by which core a request leaves.
+//! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
+//! - [`knobs`]: everything that can be turned, while it runs too; [`limits`]: how far.
+//!
+//! Pure: this crate takes `now`, loads and limits, and returns decisions. It reads no clock, does
+//! no I/O, logs nothing, spawns nothing, and allocates only when something is made. Each value
+//! here is owned by one core and called by its loop; what cores share (loads) the caller reads and
+//! passes in, and no decision depends on such a number being right, only on its being read once.
+//!
+//! Citations name the paper's section: `[blk-switch §3.2]` (Hwang et al., OSDI 2021), `[i10 §2.4]`
+//! (Hwang et al., NSDI 2020).
+
+pub mod caravan;
+pub mod class;
+pub mod doorbell;
+pub mod limits;
+pub mod load;
+
+pub use caravan::{Caravan, CaravanLimits};
+pub use class::{Class, PerClass};
+pub use doorbell::Doorbell;

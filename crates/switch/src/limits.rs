@@ -1,0 +1,145 @@
+//! Every limit and default of this crate, with its unit in the name and its reason beside it.
+
+use base::Nanos;
+use base::units::KIB;
+
+// Caravans and doorbells.
+
+/// Requests of a caravan: beyond this the gain per request is marginal and the wait is not.
+/// `[i10 §3]`
+pub const CARAVAN_REQUESTS: u32 = 16;
+
+/// Bytes of a caravan: the largest packet that the kernel segments in one go, and the most that a
+/// `Latency` packet should find before it in a core's receive work. `[i10 §2.3]`
+pub const CARAVAN_BYTES: u64 = 64 * KIB as u64;
+
+/// Segments of a caravan: two (header, data) for each of its requests, and as many again for data
+/// in pieces.
+pub const CARAVAN_IOVECS: u32 = 64;
+
+/// Requests of one send where no `Latency` work is near: a send of 64 answers carries 1.4 times as
+/// many 4 KiB reads as one of 16.
+pub const CARAVAN_ALONE_REQUESTS: u32 = 64;
+
+/// Bytes of one send where no `Latency` work is near: 64 answers of 4 KiB with their headers.
+pub const CARAVAN_ALONE_BYTES: u64 = 288 * KIB as u64;
+
+/// Segments of one send where no `Latency` work is near, in the same proportion.
+pub const CARAVAN_ALONE_IOVECS: u32 = 256;
+
+/// Requests of a caravan at most: the deepest queue that a lane has.
+pub const CARAVAN_REQUESTS_MAX: u32 = 4096;
+
+/// Bytes of a caravan at most: a caravan is never split, so it fits the socket's buffer of 8 MiB.
+/// `[i10 §3]`
+pub const CARAVAN_BYTES_MAX: u64 = 8 * 1024 * KIB as u64;
+
+/// Segments of a caravan at most: the kernel's `UIO_MAXIOV`.
+pub const CARAVAN_IOVECS_MAX: u32 = 1024;
+
+/// Buckets of the caravan-size histogram: 1, 2, 4 … 2,048 and more requests.
+pub const CARAVAN_SIZE_BUCKETS: usize = 12;
+
+/// How long a fixed doorbell waits after the first request. `[i10 §3]`
+pub const DOORBELL_DELAY: Nanos = Nanos::from_micros(50);
+
+/// The shortest delay of a fixed doorbell: below it, timers cost more than the batch saves, and
+/// the immediate mode is the honest choice. (What the authors' code does as well.)
+pub const DOORBELL_DELAY_MIN: Nanos = Nanos::from_micros(25);
+
+/// The longest time that a doorbell may be told to hold a request: a thousand times what is
+/// useful on a network of today, and short of anybody's timeout.
+pub const DOORBELL_HOLD_MAX: Nanos = Nanos::from_millis(100);
+
+/// How long an adaptive doorbell holds a request at most: as long as i10's, which only work that
+/// fills its caravans ever pays.
+pub const DOORBELL_HOLD: Nanos = Nanos::from_micros(50);
+
+/// The longest pause between two arrivals that the estimate of their pace takes seriously: far
+/// beyond any hold, and forgotten within some thirty arrivals.
+pub const ARRIVAL_GAP_MAX: Nanos = Nanos::from_millis(1);
+
+/// Bytes of one request that the estimates take seriously, so that their products fit 64 bits.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 24;
+
+// Loads.
+
+/// Weight of a new sample in every moving average: 1 / 2^3. (The authors' code: 1/8.)
+pub const EWMA_SHIFT: u32 = 3;
+
+/// A core's load without traffic for so long counts as none. (The authors' code: 1,000 ms.)
+pub const LOAD_RESET: Nanos = Nanos::from_secs(1);
+
+/// Cores that the switch knows at most: what the kernel's affinity masks hold by default.
+pub const CORES_MAX: usize = 1024;
+
+// Request steering.
+
+/// Bytes outstanding on a core from which its `Throughput` requests look for another:
+/// sixteen requests of 64 KiB, the knee of their latency over load. `[blk-switch §3.2]`
+pub const STEERING_THRESHOLD_BYTES: u64 = 16 * 64 * KIB as u64;
+
+/// The smallest threshold: below one small request, every request would look elsewhere.
+pub const STEERING_THRESHOLD_BYTES_MIN: u64 = 4 * KIB as u64;
+
+/// The largest threshold: no core has more outstanding than this and still a use for steering.
+pub const STEERING_THRESHOLD_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
+
+/// Requests that make a waiting caravan nearly full: one more steered there leaves almost at once.
+pub const NEARLY_FULL_REQUESTS: u32 = CARAVAN_REQUESTS * 3 / 4;
+
+// Application steering.
+
+/// How often application steering looks: for load that stays, not for bursts.
+/// `[blk-switch §3.3]`
+pub const APPLICATION_STEERING_PERIOD: Nanos = Nanos::from_millis(10);
+
+/// The shortest period: a thread moved more often than the kernel's scheduler runs it gains
+/// nothing.
+pub const APPLICATION_STEERING_PERIOD_MIN: Nanos = Nanos::from_millis(1);
+
+/// The longest period: a minute of a wrong place is no steering any more.
+pub const APPLICATION_STEERING_PERIOD_MAX: Nanos = Nanos::from_secs(60);
+
+/// L*: a core with this `Latency` load takes no more `Latency` threads. The paper's 100 KB, which
+/// are 24 requests of 4 KiB. `[blk-switch §3.3]`
+pub const LATENCY_LOAD_MAX_BYTES: u64 = 24 * 4 * KIB as u64;
+
+/// The largest L*, so that sums of loads fit 64 bits with ease.
+pub const LATENCY_LOAD_MAX_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
+
+/// Moves of one step of application steering: each is a system call and cold caches.
+pub const MOVES_PER_STEP_MAX: usize = 64;
+
+// Service.
+
+/// Bytes of `Throughput` work between two looks at the `Latency` queues: one caravan.
+pub const QUANTUM_BYTES: u64 = CARAVAN_BYTES;
+
+/// The smallest quantum: below one small request, looking costs more than serving.
+pub const QUANTUM_BYTES_MIN: u64 = 4 * KIB as u64;
+
+/// The largest quantum: the largest caravan.
+pub const QUANTUM_BYTES_MAX: u64 = CARAVAN_BYTES_MAX;
+
+/// What a class may be promised at most, in thousandths, while those before it have work too:
+/// more than half would turn the order of service around.
+pub const FLOOR_PERMILLE_MAX: u16 = 500;
+
+/// The stretch over which a floor holds, where it is counted in bytes.
+pub const FLOOR_WINDOW_BYTES: u64 = 1024 * KIB as u64;
+
+/// The stretch over which a floor holds, where it is counted in time: longer than a quantum takes,
+/// shorter than anybody notices starving.
+pub const FLOOR_WINDOW: Nanos = Nanos::from_millis(1);
+
+const _: () = assert!(DOORBELL_DELAY_MIN.0 <= DOORBELL_DELAY.0);
+const _: () = assert!(DOORBELL_DELAY.0 <= DOORBELL_HOLD_MAX.0);
+const _: () = assert!(DOORBELL_HOLD.0 <= ARRIVAL_GAP_MAX.0);
+const _: () = assert!(CARAVAN_ALONE_REQUESTS <= CARAVAN_REQUESTS_MAX);
+const _: () = assert!(CARAVAN_ALONE_BYTES <= CARAVAN_BYTES_MAX);
+const _: () = assert!(CARAVAN_ALONE_IOVECS <= CARAVAN_IOVECS_MAX);
+const _: () = assert!(CARAVAN_REQUESTS_MAX >> (CARAVAN_SIZE_BUCKETS - 1) == 2);
+// The doorbell multiplies these without looking.
+const _: () = assert!(CARAVAN_BYTES_MAX.checked_mul(ARRIVAL_GAP_MAX.0).is_some());
+const _: () = assert!(REQUEST_BYTES_MAX.checked_mul(DOORBELL_HOLD_MAX.0).is_some());
