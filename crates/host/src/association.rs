@@ -78,6 +78,9 @@ pub(crate) struct Parameters {
     /// The controller of the association before was ended on demand: none of its commands can
     /// take effect any more.
     pub(crate) fenced: bool,
+    /// The controller heeds the class that a queue's Connect command names, and knows that we
+    /// mean it.
+    pub(crate) queue_classes: bool,
 }
 
 /// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would

@@ -8,6 +8,7 @@ use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use reactor::Driver;
 use std::fmt;
 use std::sync::Arc;
+use switch::Class;
 
 /// A namespace on another machine. Any core may open it; each gets I/O queues of its own.
 ///
@@ -19,6 +20,7 @@ pub struct RemoteNamespace {
     state: Arc<NamespaceState>,
     info: NamespaceInfo,
     capabilities: Capabilities,
+    class: Class,
     queues: u16,
     depth: u16,
 }
@@ -59,6 +61,7 @@ impl RemoteNamespace {
         };
         let options = association.options();
         Ok(Self {
+            class: Class::DEFAULT,
             queues: options.queues,
             depth: options.depth,
             association: Arc::clone(association),
@@ -73,6 +76,14 @@ impl RemoteNamespace {
     pub fn with_queues(mut self, queues: u16, depth: u16) -> Self {
         self.queues = queues.clamp(1, crate::limits::CHANNEL_QUEUES_MAX);
         self.depth = depth.clamp(1, crate::limits::QUEUE_DEPTH_MAX - 1);
+        self
+    }
+
+    /// The same namespace; channels opened from it carry requests of this class. A Switchyard
+    /// target serves `Latency` queues first; towards any other the class counts on this side only.
+    #[must_use]
+    pub fn with_class(mut self, class: Class) -> Self {
+        self.class = class;
         self
     }
 
@@ -105,6 +116,7 @@ impl RemoteNamespace {
             Arc::clone(&self.association),
             Arc::clone(&self.state),
             self.capabilities,
+            self.class,
             self.queues,
             self.depth,
             driver,

@@ -6,6 +6,7 @@
 
 use crate::driver::{Driver, Wait};
 use crate::idle::{IdlePolicy, PollPolicy};
+use crate::keeper::Keeper;
 use crate::mailbox::{Mailbox, MailboxSender};
 use crate::op::{Completion, Op, OpKey, Outcome};
 use base::Time;
@@ -67,6 +68,7 @@ pub struct Core<D, S: Service> {
     mailbox: Mailbox<S::Message>,
     completions: Vec<Completion>,
     idle: IdlePolicy,
+    keeper: Option<Keeper>,
 }
 
 impl<D: Driver, S: Service> Core<D, S> {
@@ -79,7 +81,15 @@ impl<D: Driver, S: Service> Core<D, S> {
             mailbox,
             completions: Vec::with_capacity(256),
             idle: IdlePolicy::new(poll),
+            keeper: None,
         }
+    }
+
+    /// The same core; `keeper` keeps its processor awake for a while whenever it goes to sleep.
+    #[must_use]
+    pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Self {
+        self.keeper = keeper;
+        self
     }
 
     /// A sending end of the core's mailbox.
@@ -96,6 +106,9 @@ impl<D: Driver, S: Service> Core<D, S> {
         while !self.service.finished() {
             let deadline = self.service.deadline();
             let wait = self.idle.decide(self.driver.now(), deadline);
+            if let (Wait::Until(_), Some(keeper)) = (wait, &self.keeper) {
+                keeper.expect();
+            }
             self.turn(wait)?;
         }
         Ok(())

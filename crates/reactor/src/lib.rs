@@ -7,17 +7,20 @@
 mod core;
 mod driver;
 mod idle;
+mod keeper;
 pub mod limits;
 mod mailbox;
 pub mod memory;
 mod op;
 pub mod placement;
+pub mod priority;
 mod send_list;
 pub mod uring;
 
 pub use crate::core::{Context, Core, Service};
 pub use driver::{Driver, DriverStats, Wait, Wake};
 pub use idle::{IdlePolicy, PollPolicy};
+pub use keeper::Keeper;
 pub use mailbox::{Mailbox, MailboxSender};
 pub use memory::{Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle};
 pub use op::{

@@ -15,6 +15,7 @@ use block::{Channel, Completion, Request, Submit};
 use reactor::{Context, Room, SendList};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use switch::PerClass;
 
 /// One core's part of a subsystem.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub(crate) struct CoreState {
     pub(crate) input_waiters: VecDeque<SlabKey>,
     /// Bytes of input held back.
     pub(crate) stashed_bytes: usize,
+    /// I/O queues of each class, as far as their hosts named one.
+    pub(crate) classes: PerClass<usize>,
     /// Connections with something to send.
     pub(crate) output: Vec<SlabKey>,
     pub(crate) actions: Vec<Action>,
@@ -92,6 +95,7 @@ impl CoreState {
             buffer_waiters: VecDeque::with_capacity(1024),
             input_waiters: VecDeque::with_capacity(64),
             stashed_bytes: 0,
+            classes: PerClass::default(),
             output: Vec::with_capacity(limits.connections.min(4096)),
             actions: Vec::with_capacity(64),
             released: VecDeque::new(),
@@ -120,6 +124,14 @@ impl CoreState {
     pub(crate) fn namespaces_mut(&mut self) -> impl Iterator<Item = &mut CoreNamespace> {
         let subsystems = self.subsystems.iter_mut().flatten();
         subsystems.flat_map(|subsystem| subsystem.namespaces.iter_mut().flatten())
+    }
+
+    /// Whether some queues of this core must not wait for the others.
+    #[inline]
+    pub(crate) fn prioritises(&self) -> bool {
+        self.classes
+            .iter()
+            .any(|(class, &queues)| queues > 0 && !class.properties().may_wait)
     }
 
     /// A command of a namespace is through; a pause that waited for it may be complete.

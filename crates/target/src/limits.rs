@@ -81,6 +81,9 @@ pub struct Limits {
     pub controllers: usize,
     /// A send is started once it has this many bytes, even within a turn.
     pub send_bytes: usize,
+    /// The same for a queue that may wait, while the core has queues that must not: what they wait
+    /// for at most, once it is their turn.
+    pub caravan_bytes: usize,
     /// A send is started once it has this many answers, even within a turn.
     pub send_answers: usize,
     /// Sends that one connection may have gathered beyond the one under way.
@@ -119,6 +122,7 @@ impl Default for Limits {
             fresh_connections: 1024,
             controllers: 4096,
             send_bytes: 512 * KIB,
+            caravan_bytes: 64 * KIB,
             send_answers: 128,
             sends_per_connection: 4,
             send_lists: 1024,
@@ -171,8 +175,8 @@ impl Limits {
         if !(1..=1 << 20).contains(&self.connections) || self.fresh_connections == 0 {
             return refuse("connections", "1 to 1048576");
         }
-        if self.send_answers == 0 || self.send_bytes == 0 {
-            return refuse("send_answers and send_bytes", "at least 1");
+        if self.send_answers == 0 || self.send_bytes == 0 || self.caravan_bytes == 0 {
+            return refuse("send_answers, send_bytes and caravan_bytes", "at least 1");
         }
         if self.sends_per_connection == 0 || self.send_lists == 0 {
             return refuse("sends_per_connection and send_lists", "at least 1");

@@ -212,6 +212,8 @@ pub(crate) struct Queues {
     pub(crate) dead: bool,
     /// How many were granted (Number of Queues).
     pub(crate) granted: u16,
+    /// The host means the priority class that it connects a queue with.
+    pub(crate) classes: bool,
     /// Where each is, by QID.
     pub(crate) places: BTreeMap<u16, Place>,
 }
@@ -230,6 +232,7 @@ impl SharedController {
             ready: false,
             dead: false,
             granted,
+            classes: false,
             places: BTreeMap::new(),
         };
         Self {

@@ -3,6 +3,7 @@
 use super::limits;
 use std::fmt;
 use std::str::FromStr;
+use switch::Class;
 
 /// Where an app's next request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +36,16 @@ pub struct App {
     /// Requests per second of all threads together (an open loop); `None` issues the next request
     /// when one completes (a closed loop).
     pub rate: Option<u64>,
+    /// What its requests hope for: `Latency` threads go before others where the process may raise
+    /// their priority, and their queues say what they are.
+    pub class: Option<Class>,
 }
 
 /// The form of an app's text, for help and errors.
 pub const APP_FORM: &str =
-    "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70]";
+    "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70][,class=L]";
 
-const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, mix";
+const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, mix, class";
 const PATTERNS: &str = "read, write, randread, randwrite, rw or randrw";
 
 /// What is wrong with an app's text: which app, which key, and what would be right.
@@ -114,6 +118,7 @@ struct Draft {
     queues: Option<u16>,
     rate: Option<u64>,
     mix: Option<u8>,
+    class: Option<Class>,
 }
 
 impl Draft {
@@ -156,6 +161,10 @@ impl Draft {
                 "mix" => {
                     let percent = number(0, 100)?;
                     put(&mut self.mix, u8::try_from(percent).expect("checked above"))
+                }
+                "class" => {
+                    let class = value.parse().map_err(|_| wrong("write L or T".into()))?;
+                    put(&mut self.class, class)
                 }
                 _ => {
                     let remedy = format!("there is no such key; the keys are {KEYS}");
@@ -202,6 +211,7 @@ impl Draft {
             cpu: self.cpu,
             queues: self.queues.unwrap_or(1),
             rate: self.rate,
+            class: self.class,
         })
     }
 }
@@ -258,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_documented_form_is_read() {
-        let text = "web:rw=randrw,bs=4k,depth=32,count=2,cpu=1,queues=3,rate=1000,mix=70";
+        let text = "web:rw=randrw,bs=4k,depth=32,count=2,cpu=1,queues=3,rate=1000,mix=70,class=L";
         let app: App = text.parse().unwrap();
         assert_eq!(
             app,
@@ -272,6 +282,7 @@ mod tests {
                 cpu: Some(1),
                 queues: 3,
                 rate: Some(1000),
+                class: Some(Class::Latency),
             }
         );
         let short: App = "a:rw=write".parse().unwrap();
@@ -306,6 +317,7 @@ mod tests {
             ),
             ("a:rw=read,depth=x", "depth=x: write a whole number"),
             ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
+            ("a:rw=read,class=x", "app \"a\": class=x: write L or T"),
             ("a:rw=read,mix=50", "mix=50: rw=read has nothing to mix"),
             (
                 "a:rw=rw,mix=101",

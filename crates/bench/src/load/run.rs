@@ -7,11 +7,12 @@ use super::machine::Machine;
 use super::report::{AppReport, LoadReport};
 use super::worker::{Measured, Message, Progress, Worker};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use base::units::KIB;
+use base::units::{CoreId, KIB};
 use base::{Nanos, Time};
 use block::Device;
+use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Driver as _, MailboxSender, PollPolicy};
+use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy};
 use rustix::thread::CpuSet;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -200,7 +201,8 @@ fn run_thread(
     });
     let pool = driver.buffers().clone();
     let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
-    let mut core = Core::new(driver, worker, poll);
+    let (poll, keeper) = prioritise(&load.app, poll);
+    let mut core = Core::new(driver, worker, poll).with_keeper(keeper);
     let _ = events.send(Event::Opened(thread, core.sender()));
     core.run().context("io_uring failed")?;
     core.service.into_result()
@@ -213,6 +215,17 @@ fn pin(cpu: u32) -> Result<()> {
     let mut cores = CpuSet::new();
     cores.set(index);
     rustix::thread::sched_setaffinity(None, &cores).with_context(remedy)
+}
+
+/// Lets a thread of class `Latency` go before others. One that does must not poll, or whoever
+/// shares its processor would starve: a keeper polls in its place.
+fn prioritise(app: &App, poll: PollPolicy) -> (PollPolicy, Option<Keeper>) {
+    let waits = app.class.is_none_or(|class| class.properties().may_wait);
+    if waits || poll != PollPolicy::Auto || priority::raise() == Privilege::Unprivileged {
+        return (poll, None);
+    }
+    let keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());
+    (PollPolicy::Never, keeper)
 }
 
 fn driver_options(job: &Job) -> uring::Options {

@@ -23,6 +23,7 @@ use std::time::Duration;
 ///   rate    requests per second of all threads: an open loop, in which latency counts from the
 ///           intended start of a request [a closed loop]
 ///   mix     percent of reads of rw and randrw [50]
+///   class   L (must finish soon) or T (wants bytes per second and may wait) [T]
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(verbatim_doc_comment)]
@@ -66,7 +67,7 @@ pub struct LoadArgs {
     /// Logical block of the local device: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// What to do (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70]
+    /// What to do (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70][,class=L]
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
     /// Measure for so many seconds

@@ -14,6 +14,7 @@ use host::Namespace;
 use indicatif::ProgressBar;
 use reactor::PollPolicy;
 use std::sync::Arc;
+use switch::Class;
 
 /// Runs the apps and prints what they achieved.
 ///
@@ -79,7 +80,9 @@ fn connect(args: &LoadArgs, address: &str) -> Result<Namespace> {
 pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
     let load = |app: &App| {
         let depth = u16::try_from(app.depth).expect("bounded by the load generator");
+        let class = app.class.unwrap_or(Class::DEFAULT);
         let device = namespace.device().with_queues(app.queues, depth);
+        let device = device.with_class(class);
         Load {
             app: app.clone(),
             device: Arc::new(device) as Arc<dyn Device>,

@@ -105,6 +105,11 @@ impl RemoteChannel {
             keep_alive_ms: 0,
             data: Box::new(data),
             in_capsule_bytes: self.parameters.in_capsule_bytes,
+            priority: if self.parameters.queue_classes {
+                self.class.wire_priority()
+            } else {
+                0
+            },
         };
         lane.qpair.open(join, cx);
         true

@@ -20,6 +20,7 @@ use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
 use reactor::{Context, Driver, IoSlice, Room};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use switch::Class;
 
 /// What state a channel is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct RemoteChannel {
     association: Arc<Association>,
     namespace: Arc<NamespaceState>,
     capabilities: Capabilities,
+    /// What the lanes carry.
+    class: Class,
     room: Room,
     waker: Option<u64>,
     state: ChannelState,
@@ -78,6 +81,7 @@ impl RemoteChannel {
         association: Arc<Association>,
         namespace: Arc<NamespaceState>,
         capabilities: Capabilities,
+        class: Class,
         queues: u16,
         depth: u16,
         driver: &mut dyn Driver,
@@ -96,6 +100,7 @@ impl RemoteChannel {
         let capacity = lanes.len() * usize::from(depth);
         Self {
             room,
+            class,
             waker: Some(waker),
             state: ChannelState::Waiting,
             epoch: Epoch {

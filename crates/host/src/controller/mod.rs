@@ -247,6 +247,7 @@ impl Controller {
             data: Box::new(data),
             // Nothing that we send on the admin queue carries data.
             in_capsule_bytes: 0,
+            priority: 0,
         };
         self.enter(ControllerState::Connecting, Time::NEVER);
         self.qpair.open(join, cx);

@@ -14,7 +14,7 @@ use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
 use wire::nvme::identify::{CSI_NVM, Cns};
 use wire::nvme::identify_controller::NvmIdentifyController;
-use wire::nvme::vendor::{EndController, Extensions};
+use wire::nvme::vendor::{EndController, Extensions, HostExtensions};
 use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
 
 /// Which step of the set-up is under way.
@@ -31,6 +31,8 @@ enum Step {
     Identify,
     /// Identify Controller of the NVM command set: limits of single commands.
     Lengths,
+    /// Set Features: Host Extensions.
+    Extensions,
     /// End Controller, for the one that was lost.
     Fence,
     /// Set Features: Number of Queues.
@@ -86,7 +88,7 @@ impl Controller {
             Step::Queues => "Set Features (Number of Queues)",
             // A controller that does not know the events sends none, and an old one does not say
             // how long its commands may be.
-            Step::Lengths | Step::Events | Step::Inquiry => "",
+            Step::Lengths | Step::Extensions | Step::Events | Step::Inquiry => "",
         };
         if !status.is_success() && !what.is_empty() {
             return self.lose(Some(ConnectionError::Refused { what, status }), cx);
@@ -103,6 +105,10 @@ impl Controller {
                 if status.is_success() {
                     self.learn_lengths(data);
                 }
+                self.extend(cx);
+            }
+            Step::Extensions => {
+                self.setup.parameters.queue_classes &= status.is_success();
                 self.fence(cx);
             }
             Step::Fence => self.ask_queues(cx),
@@ -182,6 +188,7 @@ impl Controller {
         let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE
             .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE);
         self.setup.wanted_events = AsyncEventConfiguration(identify.oaes & wanted.0);
+        let extensions = Extensions::parse(&identify.vendor);
         self.setup.parameters = Parameters {
             cntlid: info.cntlid,
             depth: info.queue_depth,
@@ -201,7 +208,8 @@ impl Controller {
                 verify: info.verify,
                 volatile_cache: info.volatile_cache,
             },
-            fenced: Extensions::parse(&identify.vendor).end_controller,
+            fenced: extensions.end_controller,
+            queue_classes: extensions.queue_classes,
         };
         self.setup.identified = Some(Box::new(info));
         if options.is_discovery() {
@@ -236,6 +244,18 @@ impl Controller {
         if let Ok(all @ 1..) = u32::try_from(identify.dmsl) {
             lengths.deallocate_blocks = lengths.deallocate_blocks.min(all);
         }
+    }
+
+    /// Tells the controller which of its extensions we use.
+    fn extend(&mut self, cx: &mut Context<'_>) {
+        let queue_classes = self.setup.parameters.queue_classes;
+        if !queue_classes {
+            return self.fence(cx);
+        }
+        self.setup.step = Step::Extensions;
+        let ours = HostExtensions { queue_classes }.to_dword();
+        let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, ours);
+        self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }
 
     /// Makes sure that nothing of a lost association can still take effect

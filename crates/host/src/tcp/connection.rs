@@ -80,6 +80,8 @@ pub(crate) struct Join {
     pub(crate) data: Box<ConnectData>,
     /// Bytes of in-capsule data that the queue takes once it is live.
     pub(crate) in_capsule_bytes: u32,
+    /// Priority class: bits 1:0 of CATTR.
+    pub(crate) priority: u8,
 }
 
 /// Kinds of operation keys.
@@ -379,7 +381,8 @@ impl Qpair {
             queue_id: join.queue_id,
             sq_size: join.sq_size,
             // Without flow control the controller may leave out the capsule of a successful read.
-            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
+                .with_priority_class(join.priority),
             keep_alive_timeout_ms: join.keep_alive_ms,
         };
         let data = join.data.to_bytes();

@@ -617,6 +617,7 @@ impl Connection {
             iorcsz: 1,
             vendor: wire::nvme::vendor::Extensions {
                 end_controller: self.behaviour.fences,
+                queue_classes: false,
             }
             .encode(),
             ..IdentifyController::default()

@@ -9,6 +9,7 @@ use crate::tcp::connection::{Connection, Owner, State};
 use base::Time;
 use reactor::Context;
 use std::sync::Arc;
+use switch::Class;
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus, Version};
 use wire::fabrics::{
     Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter, Property, PropertyGet,
@@ -47,7 +48,7 @@ pub(crate) fn execute(
             let outcome = if connect.queue_id == 0 {
                 connect_admin(connection, &connect, &data, core, cx.now)
             } else {
-                connect_io(connection, &connect, &data, core)
+                connect_io(connection, &connect, &data, core, cx)
             };
             match outcome {
                 Ok(cntlid) => {
@@ -233,6 +234,7 @@ fn connect_io(
     connect: &Connect,
     data: &ConnectData,
     core: &mut CoreState,
+    cx: &mut Context<'_>,
 ) -> Result<u16, Refusal> {
     if connect.record_format != 0 {
         return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
@@ -285,7 +287,12 @@ fn connect_io(
     queues.places.insert(connect.queue_id, place);
     // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
     controller.attach();
+    let classes = queues.classes;
     drop(queues);
+    if classes {
+        let class = Class::from_connect_attributes(connect.attributes.0);
+        connection.set_class(class, core, cx);
+    }
     let id = controller.id;
     connection.owner = Owner::Io(controller);
     connection.subsystem = index;

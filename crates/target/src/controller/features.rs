@@ -8,6 +8,7 @@ use wire::nvme::feature::{
     AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,
     HOST_IDENTIFIER_EXTENDED, NumberOfQueues, VOLATILE_WRITE_CACHE_ENABLE,
 };
+use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{GetFeatures, SetFeatures, Status};
 
 /// The values of the features that are only kept: a host may set and read them back, and nothing
@@ -105,6 +106,10 @@ pub(crate) fn get(
         FeatureId::ASYNC_EVENT_CONFIGURATION => 0,
         FeatureId::KEEP_ALIVE_TIMER if current => controller.keep_alive.timeout_ms,
         FeatureId::KEEP_ALIVE_TIMER => 0,
+        FeatureId::HOST_EXTENSIONS => {
+            let queue_classes = current && controller.shared.queues().classes;
+            HostExtensions { queue_classes }.to_dword()
+        }
         FeatureId::TIMESTAMP => return timestamp(&features, data, now),
         FeatureId::HOST_IDENTIFIER => {
             // [NVMe Base 2.0 §5.27.1.25]: over fabrics it always has 128 bits.
@@ -136,6 +141,7 @@ fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, St
         | FeatureId::WRITE_ATOMICITY
         | FeatureId::ASYNC_EVENT_CONFIGURATION
         | FeatureId::KEEP_ALIVE_TIMER
+        | FeatureId::HOST_EXTENSIONS
         | FeatureId::TIMESTAMP => CAPABILITY_CHANGEABLE,
         _ => return Err(INVALID),
     };
@@ -207,6 +213,10 @@ pub(crate) fn set(
                 .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
             let millis = u64::from_le_bytes(*bytes) & 0xffff_ffff_ffff;
             features.timestamp = Some((millis, now));
+        }
+        FeatureId::HOST_EXTENSIONS => {
+            let extensions = HostExtensions::from_dword(value);
+            controller.shared.queues().classes = extensions.queue_classes;
         }
         // [NVMe Base 2.0 §5.27.1.25]: Connect has said it, and it cannot be changed since.
         FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),

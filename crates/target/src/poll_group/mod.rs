@@ -253,29 +253,54 @@ impl PollGroup {
         }
     }
 
-    /// Sends what was gathered.
+    /// Sends what was gathered: on every connection, or, while some of them are urgent, on those
+    /// and one of the others. The rest has its turn after the next look at what is urgent.
     fn run_output(&mut self, cx: &mut Context<'_>) {
         let count = self.core.output.len();
+        if !self.core.prioritises() {
+            for index in 0..count {
+                self.send_on(self.core.output[index], cx);
+            }
+            // Whoever was added meanwhile is looked at next turn.
+            self.core.output.drain(..count);
+            return;
+        }
+        let mut others = 0;
+        let mut kept = 0;
         for index in 0..count {
             let key = self.core.output[index];
-            let Some(connection) = self.connections.get_mut(key) else {
-                continue;
-            };
-            connection.output.unmark();
-            if connection.state >= State::Closing {
-                continue;
-            }
-            if !connection.output.waiting.is_empty() {
-                transfer::resume_output(connection, &mut self.core, cx);
-            }
-            if !connection.output.sending {
-                connection.output.flush(&self.core, cx);
-                let deadline = cx.now + self.core.limits.stall_timeout;
-                connection.arm(&mut self.core, deadline);
+            let urgent = self
+                .connections
+                .get(key)
+                .is_none_or(|connection| connection.output.urgent);
+            others += usize::from(!urgent);
+            if urgent || others == 1 {
+                self.send_on(key, cx);
+            } else {
+                self.core.output[kept] = key;
+                kept += 1;
             }
         }
-        // Whoever was added meanwhile is looked at next turn.
-        self.core.output.drain(..count);
+        self.core.output.drain(kept..count);
+    }
+
+    /// Sends what was gathered on one connection.
+    fn send_on(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.output.unmark();
+        if connection.state >= State::Closing {
+            return;
+        }
+        if !connection.output.waiting.is_empty() {
+            transfer::resume_output(connection, &mut self.core, cx);
+        }
+        if !connection.output.sending {
+            connection.output.flush(&self.core, cx);
+            let deadline = cx.now + self.core.limits.stall_timeout;
+            connection.arm(&mut self.core, deadline);
+        }
     }
 
     fn run_timers(&mut self, cx: &mut Context<'_>) {

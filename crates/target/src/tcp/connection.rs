@@ -15,6 +15,7 @@ use base::{SlabKey, Time};
 use reactor::{Buffer, Context, IoSlice, Memory, Op, OpKey, Received, SocketId};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use switch::Class;
 use wire::nvme::Command;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role as End};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
@@ -146,6 +147,8 @@ pub(crate) struct Connection {
     pub(crate) r2ts_max: u16,
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
+    /// What the host said that the queue carries.
+    class: Option<Class>,
     /// Counted among the core's fresh connections.
     fresh: bool,
     receiving: Receiving,
@@ -185,6 +188,7 @@ impl Connection {
             incoming: Incoming::DISCARD,
             r2ts_max: 1,
             transferring: 0,
+            class: None,
             fresh: true,
             receiving: Receiving::Nothing,
             stash: Vec::new(),
@@ -200,6 +204,14 @@ impl Connection {
     pub(crate) fn settle_key(&mut self, key: SlabKey) {
         self.key = key;
         self.output.settle_key(key);
+    }
+
+    /// The host said of which class the queue is.
+    pub(crate) fn set_class(&mut self, class: Class, core: &mut CoreState, cx: &mut Context<'_>) {
+        core.classes[class] += 1;
+        self.class = Some(class);
+        self.output.urgent = !class.properties().may_wait;
+        cx.driver.set_urgent(self.socket, self.output.urgent);
     }
 
     /// Begins to receive, and to wait for ICReq.
@@ -550,6 +562,9 @@ impl Connection {
     pub(crate) fn closed(&mut self, core: &mut CoreState) {
         self.state = State::Closed;
         self.output.abandon(core);
+        if let Some(class) = self.class.take() {
+            core.classes[class] -= 1;
+        }
         if self.stalled.is_none() {
             self.stash = Vec::new();
         }

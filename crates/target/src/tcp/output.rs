@@ -29,6 +29,8 @@ pub(crate) struct Output {
     filling_answers: usize,
     queued: VecDeque<(Box<SendList>, usize)>,
     pub(crate) sending: bool,
+    /// What is sent here goes before what is sent elsewhere.
+    pub(crate) urgent: bool,
     /// When the send under way began.
     pub(crate) since: Time,
     /// Answers in lists that were not handed to the driver yet.
@@ -49,6 +51,7 @@ impl Output {
             filling_answers: 0,
             queued: VecDeque::new(),
             sending: false,
+            urgent: false,
             since: Time::ZERO,
             unsent_answers: 0,
             waiting: VecDeque::new(),
@@ -69,9 +72,16 @@ impl Output {
     /// Makes room for one answer or R2T; false when the connection has as many lists as it may.
     #[inline]
     pub(crate) fn make_room(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
+        let caravan = !self.urgent && core.prioritises();
+        let most = if caravan {
+            // What is sent on loopback is received on this very core before the next send.
+            core.limits.caravan_bytes.min(core.limits.send_bytes)
+        } else {
+            core.limits.send_bytes
+        };
         if let Some(list) = &self.filling {
             if list.fits(ANSWER_HEADER_BYTES_MAX, ANSWER_RANGES_MAX)
-                && list.bytes() < core.limits.send_bytes
+                && list.bytes() < most
                 && self.filling_answers < core.limits.send_answers
             {
                 return true;

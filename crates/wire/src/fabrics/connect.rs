@@ -29,6 +29,12 @@ impl ConnectAttributes {
     /// Bit 3: the host can delete single I/O queues (Disconnect).
     pub const INDIVIDUAL_QUEUE_DELETION: u8 = 1 << 3;
 
+    /// The same attributes with these bits 1:0.
+    #[must_use]
+    pub const fn with_priority_class(self, priority: u8) -> Self {
+        Self(self.0 & !0b11 | priority & 0b11)
+    }
+
     /// Bits 1:0, priority class: 0 urgent, 1 high, 2 medium, 3 low.
     pub const fn priority_class(self) -> u8 {
         self.0 & 0b11

@@ -49,6 +49,8 @@ code_names! {
         HOST_IDENTIFIER = 0x81, "Host Identifier";
         /// Reservation Notification Mask.
         RESERVATION_NOTIFICATION_MASK = 0x82, "Reservation Notification Mask";
+        /// What the host says of its own extensions ([`HostExtensions`](crate::nvme::vendor::HostExtensions)).
+        HOST_EXTENSIONS = 0xc0, "Host Extensions";
         /// Reservation Persistence.
         RESERVATION_PERSISTENCE = 0x83, "Reservation Persistence";
         /// Namespace Write Protection Config.

@@ -18,12 +18,16 @@ const BITS: usize = MAGIC.len();
 pub struct Extensions {
     /// It knows [`EndController`].
     pub end_controller: bool,
+    /// It heeds the priority class of a queue's Connect command, once the host has said with
+    /// [`HostExtensions`] that it means it.
+    pub queue_classes: bool,
 }
 
 impl Extensions {
     /// What a controller of this version announces.
     pub const OURS: Self = Self {
         end_controller: true,
+        queue_classes: true,
     };
 
     /// Reads the vendor's area of Identify Controller; any other vendor's announces nothing.
@@ -33,6 +37,7 @@ impl Extensions {
         }
         Self {
             end_controller: area[BITS] & 1 != 0,
+            queue_classes: area[BITS] & 2 != 0,
         }
     }
 
@@ -40,7 +45,7 @@ impl Extensions {
     pub fn encode(self) -> [u8; 1024] {
         let mut area = [0; 1024];
         area[..MAGIC.len()].copy_from_slice(&MAGIC);
-        area[BITS] = u8::from(self.end_controller);
+        area[BITS] = u8::from(self.end_controller) | u8::from(self.queue_classes) << 1;
         area
     }
 }
@@ -74,6 +79,29 @@ impl EndController {
     }
 }
 
+/// Host Extensions: a vendor-specific feature, dword 11 of Set Features, which a host sets before
+/// it connects I/O queues. A controller that does not announce the extension knows no such feature.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct HostExtensions {
+    /// The priority class (bits 1:0 of CATTR) of this host's I/O queues is meant: 00 is urgent.
+    /// Ordinary hosts leave it 00 and mean nothing by it.
+    pub queue_classes: bool,
+}
+
+impl HostExtensions {
+    /// Reads dword 11; bits that we do not know say nothing.
+    pub const fn from_dword(dword: u32) -> Self {
+        Self {
+            queue_classes: dword & 1 != 0,
+        }
+    }
+
+    /// Dword 11.
+    pub const fn to_dword(self) -> u32 {
+        self.queue_classes as u32
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +116,16 @@ mod tests {
         assert_eq!(Extensions::parse(&none.encode()), none);
         assert_eq!(Extensions::parse(&[0xFF; 1024]), none);
         assert_eq!(Extensions::parse(&[0; 1024]), none);
+    }
+
+    #[test]
+    fn host_extensions_survive_the_dword_and_unknown_bits_say_nothing() {
+        for queue_classes in [false, true] {
+            let ours = HostExtensions { queue_classes };
+            assert_eq!(HostExtensions::from_dword(ours.to_dword()), ours);
+        }
+        let strange = HostExtensions::from_dword(!1);
+        assert_eq!(strange, HostExtensions::default());
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl Case {
             cpu: Some(core),
             queues: 1,
             rate: None,
+            class: None,
         };
         let options = LoadOptions {
             warmup,

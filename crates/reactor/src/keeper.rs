@@ -1,0 +1,166 @@
+//! Keeps a processor awake for a thread that must not poll itself.
+//!
+//! Waking an idle processor costs some 50 µs. A thread that expects work soon avoids that by
+//! polling, but one that goes before all others must not poll: whoever shares its processor would
+//! starve. So it sleeps, and a keeper of the lowest priority runs meanwhile: it gives way to
+//! anybody at once, and what arrives finds the processor awake. It stops by itself when nothing
+//! was expected for a while, so an idle processor costs nothing.
+
+use crate::placement::{PlacementError, name_thread, pin_to};
+use crate::priority::yield_to_all;
+use base::units::CoreId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long the keeper runs after it was last told that work is expected: what a request to
+/// another core takes, with that core's own wake-up.
+const EXPECTED_WITHIN: Duration = Duration::from_micros(200);
+
+#[derive(Debug)]
+struct Shared {
+    epoch: Instant,
+    /// Nanoseconds since the epoch at which work was last expected.
+    expected: AtomicU64,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn is_expecting(&self) -> bool {
+        let since = self
+            .now()
+            .saturating_sub(self.expected.load(Ordering::SeqCst));
+        u128::from(since) < EXPECTED_WITHIN.as_nanos()
+    }
+
+    fn run(&self) {
+        while !self.stop.load(Ordering::SeqCst) {
+            while self.is_expecting() {
+                std::hint::spin_loop();
+            }
+            self.asleep.store(true, Ordering::SeqCst);
+            // Whoever expected something in between saw us awake, and left it at that.
+            if !self.is_expecting() && !self.stop.load(Ordering::SeqCst) {
+                thread::park();
+            }
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A thread of the lowest priority that keeps one processor awake.
+#[derive(Debug)]
+pub struct Keeper {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// A keeper for `core`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started, placed or lowered: without that it must not run.
+    pub fn start(core: CoreId) -> Result<Self, PlacementError> {
+        let shared = Arc::new(Shared {
+            epoch: Instant::now(),
+            expected: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        });
+        let (ready, started) = std::sync::mpsc::channel();
+        let inner = Arc::clone(&shared);
+        let kernel = |source| PlacementError::Kernel {
+            what: "start a thread that keeps a core awake",
+            source,
+        };
+        let thread = thread::Builder::new()
+            .spawn(move || {
+                // Only tools would miss the name.
+                let _ = name_thread("keeper");
+                let placed = pin_to(core).and_then(|()| {
+                    yield_to_all().map_err(|source| PlacementError::Kernel {
+                        what: "give a thread the lowest priority",
+                        source,
+                    })
+                });
+                let run = placed.is_ok();
+                // The one who starts us waits for it.
+                let _ = ready.send(placed);
+                if run {
+                    inner.run();
+                }
+            })
+            .map_err(kernel)?;
+        let mut keeper = Self {
+            shared,
+            thread: Some(thread),
+        };
+        match started.recv() {
+            Ok(Ok(())) => Ok(keeper),
+            Ok(Err(error)) => {
+                keeper.end();
+                Err(error)
+            }
+            Err(_) => Err(kernel(std::io::ErrorKind::Other.into())),
+        }
+    }
+
+    /// Work is expected soon: the processor stays awake for a while. Costs a system call only if
+    /// the keeper has gone to sleep.
+    #[inline]
+    pub fn expect(&self) {
+        self.shared
+            .expected
+            .store(self.shared.now(), Ordering::SeqCst);
+        if self.shared.asleep.load(Ordering::SeqCst)
+            && let Some(thread) = &self.thread
+        {
+            thread.thread().unpark();
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A keeper has nothing to say, and does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::allowed_cores;
+
+    #[test]
+    fn a_keeper_sleeps_wakes_when_told_and_ends() {
+        let core = allowed_cores().expect("the kernel tells")[0];
+        let keeper = Keeper::start(core).expect("everybody may");
+        for _ in 0..3 {
+            while !keeper.shared.asleep.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            keeper.expect();
+        }
+    }
+
+    #[test]
+    fn a_keeper_for_a_core_that_is_not_there_says_so() {
+        let error = Keeper::start(CoreId(1023)).expect_err("nobody has so many");
+        assert!(error.to_string().contains("1023"), "{error}");
+    }
+}
