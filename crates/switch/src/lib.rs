@@ -22,10 +22,14 @@
 
 pub mod caravan;
 pub mod class;
+pub mod cpuset;
 pub mod doorbell;
 pub mod limits;
 pub mod load;
+pub mod request_steering;
 
 pub use caravan::{Caravan, CaravanLimits};
 pub use class::{Class, PerClass};
+pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
+pub use request_steering::RequestSteering;
