@@ -3,10 +3,12 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use base::units::CoreId;
+use reactor::placement;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
-use rustix::thread::{ClockId, CpuSet};
+use rustix::thread::ClockId;
 
 use super::case::Poll;
 use super::error::RawError;
@@ -26,18 +28,9 @@ pub(super) enum Received {
 /// Pins the calling thread to `core`; leaves it alone when that is `None`.
 pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
     let Some(core) = core else { return Ok(()) };
-    if core >= CpuSet::MAX_CPU {
-        return Err(RawError::Pin {
-            core,
-            source: Errno::INVAL.into(),
-        });
-    }
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    rustix::thread::sched_setaffinity(None, &cores).map_err(|error| RawError::Pin {
-        core,
-        source: error.into(),
-    })
+    // What no number of a core can be is refused like any other that does not exist.
+    let core = CoreId(u32::try_from(core).unwrap_or(u32::MAX));
+    Ok(placement::pin_to(core)?)
 }
 
 /// Sets a connection up for throughput and latency alike.

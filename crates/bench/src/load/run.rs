@@ -7,12 +7,11 @@ use super::machine::Machine;
 use super::report::{AppReport, LoadReport};
 use super::worker::{Measured, Message, Progress, Worker};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use base::units::KIB;
+use base::units::{CoreId, KIB};
 use base::{Nanos, Time};
 use block::Device;
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Driver as _, MailboxSender, PollPolicy};
-use rustix::thread::CpuSet;
+use reactor::{BufferClass, Core, Driver as _, MailboxSender, PollPolicy, placement};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -189,7 +188,7 @@ fn run_thread(
     progress: Arc<Progress>,
 ) -> Result<Measured> {
     if let Some(cpu) = load.app.cpu {
-        pin(cpu)?;
+        placement::pin_to(CoreId(cpu)).with_context(|| format!("cpu={cpu}"))?;
     }
     let mut driver = UringDriver::new(&driver_options(&job))?;
     let channel = load.device.open(&mut driver)?;
@@ -204,15 +203,6 @@ fn run_thread(
     let _ = events.send(Event::Opened(thread, core.sender()));
     core.run().context("io_uring failed")?;
     core.service.into_result()
-}
-
-fn pin(cpu: u32) -> Result<()> {
-    let remedy = || format!("cpu={cpu}: choose a core that this process may use");
-    let index = cpu as usize;
-    ensure!(index < CpuSet::MAX_CPU, remedy());
-    let mut cores = CpuSet::new();
-    cores.set(index);
-    rustix::thread::sched_setaffinity(None, &cores).with_context(remedy)
 }
 
 fn driver_options(job: &Job) -> uring::Options {
