@@ -25,13 +25,17 @@ pub mod caravan;
 pub mod class;
 pub mod cpuset;
 pub mod doorbell;
+pub mod knobs;
 pub mod limits;
 pub mod load;
 pub mod request_steering;
+pub mod scheduler;
 
 pub use application_steering::ApplicationSteering;
 pub use caravan::{Caravan, CaravanLimits};
 pub use class::{Class, PerClass};
 pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
+pub use knobs::Knobs;
 pub use request_steering::RequestSteering;
+pub use scheduler::Scheduler;
