@@ -8,7 +8,6 @@ use reactor::placement;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
-use rustix::thread::ClockId;
 
 use super::case::Poll;
 use super::error::RawError;
@@ -81,13 +80,6 @@ pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result
     stream
         .set_read_timeout(Some(limit))
         .map_err(|e| RawError::call("setsockopt", e))
-}
-
-/// CPU time of the calling thread.
-pub(super) fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Sleeps until something has come or there is room to send.

@@ -4,8 +4,9 @@ use super::app::App;
 use super::job::{Common, Job, plan};
 use super::limits;
 use super::machine::Machine;
+use super::measured::{Measured, Progress};
 use super::report::{AppReport, LoadReport};
-use super::worker::{Measured, Message, Progress, Worker};
+use super::worker::{Message, Worker};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base::units::{CoreId, KIB};
 use base::{Nanos, Time};
@@ -137,7 +138,7 @@ pub fn run(
 }
 
 /// Every thread's job, with the number of its load.
-fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
+pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
     ensure!(
         !loads.is_empty(),
         "there is no app; add one with --app {}",
@@ -205,7 +206,7 @@ fn run_thread(
     core.service.into_result()
 }
 
-fn driver_options(job: &Job) -> uring::Options {
+pub(super) fn driver_options(job: &Job) -> uring::Options {
     let (bytes, depth) = (job.unit_bytes as usize, job.depth as usize);
     let small = BufferClass {
         bytes: 4 * KIB,
@@ -352,7 +353,7 @@ impl<'a> Conductor<'a> {
 }
 
 /// The time of every driver's clock.
-fn monotonic() -> Time {
+pub(super) fn monotonic() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
