@@ -178,7 +178,7 @@ impl ApplicationSteering {
     /// its end, or beyond [`CORES_MAX`], are not considered.
     pub fn step(&mut self, now: Time, loads: &[PerClass<u64>], threads: &[Thread]) -> &[Move] {
         self.moves.clear();
-        if now < self.next() {
+        if !self.rules.enabled || now < self.next {
             return &[];
         }
         self.next = now + self.rules.period;

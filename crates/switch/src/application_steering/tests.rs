@@ -125,6 +125,7 @@ proptest! {
             prop_oneof![
                 1 => Just((0_u64, 0_u64)),
                 4 => (0_u64..150_000, 0_u64..3_000_000),
+                4 => (0_u64..200_000, prop_oneof![Just(0_u64), Just(1 << 20)]),
             ], 1..16),
         settled in any::<bool>(),
     ) {
@@ -340,6 +341,22 @@ fn a_step_moves_so_many_and_the_next_one_goes_on_there() {
 }
 
 #[test]
+fn threads_that_will_not_move_do_not_keep_others_from_it() {
+    // The caller can move none of them (the kernel refuses, say): still each gets its turn.
+    let mut apps = vec![(L, 0, 4096)];
+    apps.extend(vec![(T, 0, 65_536); 2 * MOVES_PER_STEP_MAX]);
+    let world = World::new(64, &apps);
+    let mut steering = ApplicationSteering::new(SETTLED);
+    let mut asked = std::collections::BTreeSet::new();
+    for step in 0..4 {
+        let now = Time(step * APPLICATION_STEERING_PERIOD.0);
+        let moves = steering.step(now, &world.loads(), &world.threads);
+        asked.extend(moves.iter().map(|moved| moved.id));
+    }
+    assert_eq!(asked.len(), 2 * MOVES_PER_STEP_MAX);
+}
+
+#[test]
 fn switched_off_or_with_strange_input_nothing_moves() {
     let mut world = World::new(2, &[(L, 0, 4096), (T, 0, 2 << 20)]);
     let mut off = ApplicationSteering::new(Rules {
@@ -348,6 +365,8 @@ fn switched_off_or_with_strange_input_nothing_moves() {
     });
     assert_eq!(off.next(), Time::NEVER);
     assert_eq!(world.step(&mut off) + world.step(&mut off), 0);
+    off.step(Time::NEVER, &world.loads(), &world.threads);
+    assert_eq!(off.counters().steps, 0);
     world.threads[1].core = CoreId(u32::MAX);
     let mut steering = ApplicationSteering::new(SETTLED);
     let loads = vec![per_class(u64::MAX, u64::MAX); CORES_MAX + 5];

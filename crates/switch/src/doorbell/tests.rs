@@ -231,11 +231,12 @@ proptest! {
     fn it_decides_as_the_model_does_and_keeps_its_promises(
         start in mode(),
         events in prop::collection::vec((gap(), event()), 1..300),
+        tempo in prop_oneof![Just(1_u64), Just(50), Just(1_000)],
     ) {
         let (mut bell, mut model) = (Doorbell::new(start), Model::new(start));
         let (mut now, mut came, mut cleared) = (Time(1_000_000_000), 0_u64, 0_u64);
         for (gap, event) in events {
-            now = now + Nanos(gap);
+            now = now + Nanos(gap / tempo);
             let mode = bell.mode();
             let decisions = match event {
                 Event::Request { item, urgency, in_flight } => {

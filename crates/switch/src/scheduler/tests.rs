@@ -116,6 +116,54 @@ fn who_did_not_wait_is_owed_nothing() {
     assert_eq!(before, FLOOR_WINDOW_BYTES);
 }
 
+/// Serves both classes, which always wait, until `Throughput` is served: the `Latency` bytes until
+/// then.
+fn latency_before_throughput(core: &mut Scheduler) -> u64 {
+    let mut before = 0;
+    loop {
+        let grant = core
+            .next(Time(0), &backlog(1 << 30, 1 << 30))
+            .expect("both wait");
+        core.served(Time(0), grant.bytes);
+        if grant.class == T {
+            return before;
+        }
+        before += grant.bytes;
+    }
+}
+
+#[test]
+fn who_stops_waiting_gives_up_what_it_was_owed() {
+    let mut core = Scheduler::new(floor(100, Window::Bytes(FLOOR_WINDOW_BYTES)));
+    let quanta = FLOOR_WINDOW_BYTES / QUANTUM_BYTES;
+    for _ in 1..quanta {
+        assert_eq!(
+            core.next(Time(0), &backlog(1 << 30, 1))
+                .map(|grant| grant.class),
+            Some(L)
+        );
+        core.served(Time(0), QUANTUM_BYTES);
+    }
+    core.next(Time(0), &backlog(1, 0));
+    core.served(Time(0), 1);
+    assert_eq!(latency_before_throughput(&mut core), FLOOR_WINDOW_BYTES);
+}
+
+#[test]
+fn what_was_overpaid_is_paid_back_also_while_it_does_not_wait() {
+    let window = Window::Bytes(QUANTUM_BYTES);
+    let mut core = Scheduler::new(Rules {
+        quantum_bytes: QUANTUM_BYTES,
+        ..floor(100, window)
+    });
+    assert_eq!(latency_before_throughput(&mut core), QUANTUM_BYTES);
+    let steady = latency_before_throughput(&mut core.clone());
+    assert_eq!(steady, 9 * QUANTUM_BYTES, "a tenth is what it gets");
+    core.next(Time(0), &backlog(1 << 30, 0));
+    core.served(Time(0), 1 << 30);
+    assert_eq!(latency_before_throughput(&mut core), QUANTUM_BYTES);
+}
+
 #[test]
 fn round_robin_serves_a_quantum_each() {
     let mut core = Scheduler::new(Rules {
