@@ -53,7 +53,7 @@ mod tests {
                 load: CoreLoad::new(),
                 egresses: (0..16).map(|core| Some(egress(core))).collect(),
                 loads: (0..16)
-                    .map(|core| PerClass::of([4096 * core, 1 << 20]))
+                    .map(|core| PerClass::of([4096 * core, (core * 7 % 16) << 18]))
                     .collect(),
                 threads: (0..500).map(thread).collect(),
             }
