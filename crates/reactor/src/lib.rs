@@ -12,6 +12,7 @@ mod mailbox;
 pub mod memory;
 mod op;
 pub mod placement;
+mod room;
 mod send_list;
 pub mod uring;
 
@@ -24,4 +25,5 @@ pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,
     SocketOptions, Stream,
 };
+pub use room::RoomLease;
 pub use send_list::{Segment, SendList};

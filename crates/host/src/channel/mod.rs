@@ -17,7 +17,7 @@ use crate::recovery::{RangeLocks, Verdict, judge};
 use crate::tcp::Qpair;
 use base::Time;
 use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
-use reactor::{Context, Driver, IoSlice, Room};
+use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub struct RemoteChannel {
     association: Arc<Association>,
     namespace: Arc<NamespaceState>,
     capabilities: Capabilities,
-    room: Room,
+    room: RoomLease,
     waker: Option<u64>,
     state: ChannelState,
     epoch: Epoch,
@@ -82,13 +82,13 @@ impl RemoteChannel {
         depth: u16,
         driver: &mut dyn Driver,
     ) -> Self {
-        let room = driver.room();
+        let room = driver.lease_room();
         let waker = association.add_waker(driver.waker());
         let config = qpair_config(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lanes: Vec<_> = (0..u32::from(queues))
             .map(|index| Lane {
-                qpair: Qpair::new(config.clone(), room, index, depth),
+                qpair: Qpair::new(config.clone(), room.room(), index, depth),
                 queue_id: 0,
                 open: false,
             })
@@ -385,7 +385,7 @@ impl Channel for RemoteChannel {
     }
 
     fn owns(&self, room: Room) -> bool {
-        room == self.room
+        room == self.room.room()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
