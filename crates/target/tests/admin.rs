@@ -19,6 +19,7 @@ use wire::nvme::identify_lists::{
     parse_namespace_list,
 };
 use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog};
+use wire::nvme::vendor::{EndController, Extensions};
 use wire::nvme::{
     Abort, AsyncEvent, Command, Completion, GetFeatures, GetLogPage, Identify, IdentifyController,
     IdentifyNamespace, IoOpcode, SetFeatures, SglDescriptor, Status,
@@ -441,4 +442,25 @@ fn discovery_shows_what_a_host_may_see_and_tells_of_changes() {
         "{}",
         refused.status
     );
+}
+
+#[test]
+fn end_controller_is_announced_and_known_or_neither() {
+    for end_controller in [true, false] {
+        let limits = Limits {
+            end_controller,
+            ..Limits::default()
+        };
+        let bed = Bed::with(limits, 1);
+        let mut admin = bed.admin();
+        let identify = IdentifyController::parse(&page(&mut admin, Cns::CONTROLLER, 0));
+        let announced = Extensions::parse(&identify.vendor).end_controller;
+        assert_eq!(announced, end_controller);
+        let nobody = EndController {
+            controller_id: 0xfff0,
+        };
+        let answer = admin.execute(nobody.encode(0), &[]);
+        let refused = answer.status.is(Status::INVALID_OPCODE);
+        assert_eq!(refused, !end_controller, "{}", answer.status);
+    }
 }
