@@ -394,6 +394,20 @@ fn records(admin: &mut Client) -> (DiscoveryLogHeader, Vec<DiscoveryLogEntry>) {
 }
 
 #[test]
+fn discovery_names_a_listener_on_every_address_by_the_one_that_was_reached() {
+    let bed = Bed::new();
+    let everywhere = "0.0.0.0:4420".parse().expect("an address");
+    let elsewhere = "192.0.2.1:4420".parse().expect("an address");
+    bed.handle().set_listeners(&[everywhere, elsewhere]);
+    let (_, entries) = records(&mut Client::discovery(bed.address(), 0));
+    let mut addresses: Vec<_> = entries.iter().filter_map(|e| e.socket_address()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let reached = "127.0.0.1:4420".parse().expect("an address");
+    assert_eq!(addresses, [reached, elsewhere]);
+}
+
+#[test]
 fn discovery_shows_what_a_host_may_see_and_tells_of_changes() {
     let bed = Bed::new();
     let mut once = Client::discovery(bed.address(), 0);
