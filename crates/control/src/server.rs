@@ -241,6 +241,7 @@ async fn handle(
         match on_terminate.take() {
             Some(on_terminate) => {
                 tracing::info!("{name}: draining");
+                control.set_draining();
                 tokio::task::spawn_blocking(on_terminate);
             }
             None => tracing::warn!("{name}: draining already; SIGKILL ends without waiting"),

@@ -370,10 +370,22 @@ fn a_broken_file_leaves_the_old_configuration_in_force() {
 }
 
 #[test]
+fn a_process_that_ends_says_so_while_it_finishes() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    control.set_draining();
+    let health = get(&server, "/healthz");
+    assert!(health.head.starts_with("HTTP/1.1 503"), "{}", health.head);
+    assert_eq!(health.json()["status"], "draining");
+}
+
+#[test]
 fn statistics_and_metrics_tell_what_the_dataplane_knows() {
     let (control, _plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");
-    assert_eq!(get(&server, "/healthz").json()["status"], "ok");
+    let health = get(&server, "/healthz");
+    assert!(health.head.starts_with("HTTP/1.1 200"), "{}", health.head);
+    assert_eq!(health.json()["status"], "ok");
     assert_eq!(get(&server, "/v1/stats").json()["connections"]["open"], 5);
     assert_eq!(
         get(&server, "/v1/controllers").json()["controllers"][0]["cntlid"],
