@@ -28,6 +28,8 @@ pub struct Scenario {
     pub digests: bool,
     /// When a host sends lost writes again.
     pub replay: ReplayPolicy,
+    /// Whether the target announces End Controller; others' targets do not.
+    pub end_controller: bool,
     /// What the network does while the work is done.
     pub faults: NetworkFaults,
     /// What each host does.
@@ -66,7 +68,11 @@ pub fn run(
     let names: Vec<String> = (0..scenario.hosts)
         .map(|i| format!("nqn.2026-11.io.switchyard:sim{i}"))
         .collect();
-    let shared = Target::new(Limits::default(), scenario.target_cores).expect("valid limits");
+    let limits = Limits {
+        end_controller: scenario.end_controller,
+        ..Limits::default()
+    };
+    let shared = Target::new(limits, scenario.target_cores).expect("valid limits");
     for (i, name) in (0u64..).zip(&names) {
         configure(&shared, name, device(seed ^ i));
     }

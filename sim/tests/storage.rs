@@ -30,6 +30,7 @@ fn scenario(faults: NetworkFaults, digests: bool) -> Scenario {
         queues: 2,
         digests,
         replay: ReplayPolicy::WhenSafe,
+        end_controller: true,
         faults,
         workload,
     }

@@ -11,6 +11,7 @@ mod args;
 mod cmd;
 mod devices;
 mod exit;
+mod open_files;
 mod output;
 mod plane;
 mod view;
@@ -44,10 +45,14 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Identify(args) => cmd::identify::run(&args, output),
         Command::Read(args) => cmd::read::run(&args, output),
         Command::Write(args) => cmd::write::run(&args, output),
-        Command::Bench(args) => match args.command {
-            Some(args::BenchCommand::Limit(limit)) => cmd::bench_limit::run(&limit, output),
-            None => cmd::bench::run(&args.load, output),
-        },
+        Command::Bench(args) => {
+            // What a load opens too many of is told by the one that cannot be opened.
+            let _ = open_files::raise();
+            match args.command {
+                Some(args::BenchCommand::Limit(limit)) => cmd::bench_limit::run(&limit, output),
+                None => cmd::bench::run(&args.load, output),
+            }
+        }
     }
 }
 

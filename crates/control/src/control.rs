@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::Action;
@@ -23,6 +24,8 @@ pub struct Control {
     change: Mutex<()>,
     /// Held for moments only: reading it never waits for the dataplane.
     model: Mutex<Arc<Configuration>>,
+    /// The process was told to end, and finishes what is under way.
+    draining: AtomicBool,
 }
 
 /// Why a change was not made.
@@ -66,6 +69,7 @@ impl Control {
             plane,
             change: Mutex::new(()),
             model: Mutex::new(Arc::new(configuration)),
+            draining: AtomicBool::new(false),
         }
     }
 
@@ -87,6 +91,17 @@ impl Control {
     #[must_use]
     pub fn configuration(&self) -> Arc<Configuration> {
         Arc::clone(&lock(&self.model))
+    }
+
+    /// Says from now on that the process ends; it goes on answering until it has.
+    pub fn set_draining(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the process ends.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// What the dataplane knows now.

@@ -13,6 +13,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base::units::CoreId;
+use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -48,15 +50,8 @@ pub enum ServerError {
         what_to_do: String,
     },
     /// The processors are not ours to use.
-    #[error(
-        "the control thread cannot run on processors {cpus:?}: {source}; name processors that this process may use (taskset -p shows them)"
-    )]
-    Pin {
-        /// The processors.
-        cpus: Vec<u32>,
-        /// What the kernel says.
-        source: io::Error,
-    },
+    #[error("the control thread cannot be placed: {0}")]
+    Pin(#[from] PlacementError),
     /// The machine has no room for a thread, or for handlers of signals.
     #[error(
         "the control thread cannot start: {0}; raise the limits of processes and open files (ulimit -u, ulimit -n)"
@@ -201,10 +196,8 @@ type Prepared = (
 
 fn prepare(cpus: Option<&[u32]>, bound: Option<Bound>) -> Result<Prepared, ServerError> {
     if let Some(cpus) = cpus {
-        pin(cpus).map_err(|source| ServerError::Pin {
-            cpus: cpus.to_vec(),
-            source,
-        })?;
+        let cores: Vec<_> = cpus.iter().copied().map(CoreId).collect();
+        placement::pin_to_any(&cores)?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -228,19 +221,6 @@ fn prepare(cpus: Option<&[u32]>, bound: Option<Bound>) -> Result<Prepared, Serve
     Ok((runtime, signals, listener, socket))
 }
 
-/// Lets this thread, and those it starts, run on `cpus` only.
-fn pin(cpus: &[u32]) -> io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    for &cpu in cpus {
-        let cpu = cpu as usize;
-        if cpu >= rustix::thread::CpuSet::MAX_CPU {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        set.set(cpu);
-    }
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
 /// Serves signals for ever.
 async fn handle(
     mut signals: Signals,
@@ -261,6 +241,7 @@ async fn handle(
         match on_terminate.take() {
             Some(on_terminate) => {
                 tracing::info!("{name}: draining");
+                control.set_draining();
                 tokio::task::spawn_blocking(on_terminate);
             }
             None => tracing::warn!("{name}: draining already; SIGKILL ends without waiting"),

@@ -370,10 +370,22 @@ fn a_broken_file_leaves_the_old_configuration_in_force() {
 }
 
 #[test]
+fn a_process_that_ends_says_so_while_it_finishes() {
+    let (control, _plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    control.set_draining();
+    let health = get(&server, "/healthz");
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["status"], "draining");
+}
+
+#[test]
 fn statistics_and_metrics_tell_what_the_dataplane_knows() {
     let (control, _plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");
-    assert_eq!(get(&server, "/healthz").json()["status"], "ok");
+    let health = get(&server, "/healthz");
+    assert_eq!(health.status, 200);
+    assert_eq!(health.json()["status"], "ok");
     assert_eq!(get(&server, "/v1/stats").json()["connections"]["open"], 5);
     assert_eq!(
         get(&server, "/v1/controllers").json()["controllers"][0]["cntlid"],
@@ -511,7 +523,7 @@ fn a_busy_port_and_the_open_world_are_refused() {
         ..ServerOptions::default()
     };
     let error = run(control, pinned, || {}).unwrap_err();
-    assert!(matches!(error, ServerError::Pin { .. }), "{error}");
+    assert!(matches!(error, ServerError::Pin(_)), "{error}");
 }
 
 #[test]

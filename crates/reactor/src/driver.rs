@@ -2,6 +2,7 @@
 
 use crate::memory::BufferPool;
 use crate::op::{Completion, FileId, ListenerId, Op, OpKey, Room, SocketId, SocketOptions, Stream};
+use crate::room::RoomLease;
 use base::Time;
 use std::fs::File;
 use std::io;
@@ -40,8 +41,14 @@ pub trait Driver {
     /// The core's buffers for payload.
     fn buffers(&self) -> &BufferPool;
 
-    /// A room that nobody has yet.
+    /// A room that nobody has yet, and nobody else ever gets: for what lives as long as the core.
     fn room(&mut self) -> Room;
+
+    /// A room that others may get when the lease is gone: for what comes and goes. An operation
+    /// that is in flight then may complete later, under a room that nobody has.
+    fn lease_room(&mut self) -> RoomLease {
+        RoomLease::for_ever(self.room())
+    }
 
     /// Takes an operation.
     fn submit(&mut self, key: OpKey, op: Op);

@@ -14,6 +14,7 @@ pub mod memory;
 mod op;
 pub mod placement;
 pub mod priority;
+mod room;
 mod send_list;
 pub mod uring;
 
@@ -27,4 +28,5 @@ pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,
     SocketOptions, Stream,
 };
+pub use room::RoomLease;
 pub use send_list::{Segment, SendList};

@@ -84,6 +84,17 @@ pub enum Stream {
     Simulated(u64),
 }
 
+impl Stream {
+    /// This end's address, where the kernel knows it.
+    #[must_use]
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Socket(fd) => rustix::net::getsockname(fd).ok()?.try_into().ok(),
+            Self::Simulated(_) => None,
+        }
+    }
+}
+
 /// How a socket is set up. The defaults are what the data path wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {

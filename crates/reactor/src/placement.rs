@@ -1,8 +1,8 @@
 //! Where threads run, and what they are called.
 //!
 //! A core of ours is a thread that stays on one processor. Programs ask here which processors they
-//! may use ([`allowed_cores`]) and keep a thread on one of them ([`pin_to`]); nothing here decides
-//! which. A container's limits count: a processor outside of the process's set is never used.
+//! may use ([`allowed_cores`]) and keep a thread on one of them ([`pin_to`]) or on some
+//! ([`pin_to_any`]); nothing here decides which. A container's limits count: a processor outside of the process's set is never used.
 
 use base::units::CoreId;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -62,17 +62,37 @@ pub fn allowed_cores() -> Result<Vec<CoreId>, PlacementError> {
 /// # Errors
 /// [`PlacementError::NotAllowed`] where the thread may not run there; then it stays where it was.
 pub fn pin_to(core: CoreId) -> Result<(), PlacementError> {
+    pin_to_any(&[core])
+}
+
+/// Keeps the calling thread, and those it starts from now on, on these cores.
+///
+/// # Errors
+/// [`PlacementError::NotAllowed`] where the thread may not run on one of them; then it stays
+/// where it was. [`PlacementError::Kernel`] where there are none.
+pub fn pin_to_any(cores: &[CoreId]) -> Result<(), PlacementError> {
     // Asked first: the kernel would also let a thread leave the set that it was started with.
-    let allowed = allowed_cores()?;
-    if !allowed.contains(&core) {
-        return Err(PlacementError::NotAllowed { core, allowed });
-    }
+    check_allowed(cores)?;
     let mut set = CpuSet::new();
-    set.set(core.0 as usize);
+    for core in cores {
+        set.set(core.0 as usize);
+    }
     sched_setaffinity(None, &set).map_err(|error| PlacementError::Kernel {
         what: "pin a thread to its core",
         source: error.into(),
     })
+}
+
+/// Checks that the calling thread may run on all of these cores.
+///
+/// # Errors
+/// [`PlacementError::NotAllowed`] with the first that it may not use.
+pub fn check_allowed(cores: &[CoreId]) -> Result<(), PlacementError> {
+    let allowed = allowed_cores()?;
+    match cores.iter().find(|core| !allowed.contains(core)) {
+        Some(&core) => Err(PlacementError::NotAllowed { core, allowed }),
+        None => Ok(()),
+    }
 }
 
 /// Names the calling thread for `top`, `perf` and debuggers; what is too long (more than 15 bytes)
@@ -132,6 +152,21 @@ mod tests {
             });
             assert_eq!(now, (vec![core], core.0 as usize));
         }
+    }
+
+    #[test]
+    fn a_thread_on_several_cores_has_all_of_them() {
+        let all = allowed_cores().expect("known");
+        let cores = all.clone();
+        let now = on_a_thread(move || {
+            pin_to_any(&cores).expect("allowed");
+            allowed_cores().expect("known")
+        });
+        assert_eq!(now, all);
+        let error = on_a_thread(|| pin_to_any(&[]).expect_err("nowhere to run"));
+        assert!(matches!(error, PlacementError::Kernel { .. }), "{error}");
+        let mixed = [all[0], CoreId(u32::MAX)];
+        assert!(check_allowed(&mixed).is_err() && check_allowed(&all).is_ok());
     }
 
     #[test]

@@ -172,6 +172,12 @@ impl FromStr for Class {
 pub struct PerClass<T>([T; Class::COUNT]);
 
 impl<T> PerClass<T> {
+    /// These, in the order of [`Class::ALL`].
+    #[must_use]
+    pub const fn of(values: [T; Class::COUNT]) -> Self {
+        Self(values)
+    }
+
     /// What `make` says for each class.
     #[must_use]
     pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {

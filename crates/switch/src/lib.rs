@@ -20,12 +20,22 @@
 //! Citations name the paper's section: `[blk-switch §3.2]` (Hwang et al., OSDI 2021), `[i10 §2.4]`
 //! (Hwang et al., NSDI 2020).
 
+pub mod application_steering;
 pub mod caravan;
 pub mod class;
+pub mod cpuset;
 pub mod doorbell;
+pub mod knobs;
 pub mod limits;
 pub mod load;
+pub mod request_steering;
+pub mod scheduler;
 
+pub use application_steering::ApplicationSteering;
 pub use caravan::{Caravan, CaravanLimits};
 pub use class::{Class, PerClass};
+pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
+pub use knobs::Knobs;
+pub use request_steering::RequestSteering;
+pub use scheduler::Scheduler;

@@ -126,6 +126,10 @@ pub const QUANTUM_BYTES_MAX: u64 = CARAVAN_BYTES_MAX;
 /// more than half would turn the order of service around.
 pub const FLOOR_PERMILLE_MAX: u16 = 500;
 
+/// What `Throughput` is promised by default, of the time: nobody notices a hundredth, and no
+/// request waits behind endless `Latency` work until it times out.
+pub const FLOOR_PERMILLE: u16 = 10;
+
 /// The stretch over which a floor holds, where it is counted in bytes.
 pub const FLOOR_WINDOW_BYTES: u64 = 1024 * KIB as u64;
 
@@ -133,6 +137,19 @@ pub const FLOOR_WINDOW_BYTES: u64 = 1024 * KIB as u64;
 /// shorter than anybody notices starving.
 pub const FLOOR_WINDOW: Nanos = Nanos::from_millis(1);
 
+/// The shortest stretch in bytes: one small request.
+pub const FLOOR_WINDOW_BYTES_MIN: u64 = 4 * KIB as u64;
+
+/// The longest stretch in bytes: beyond it, a floor is no protection against starving.
+pub const FLOOR_WINDOW_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
+
+/// The shortest stretch of time: about as long as a quantum takes.
+pub const FLOOR_WINDOW_MIN: Nanos = Nanos::from_micros(10);
+
+/// The longest stretch of time: a tenth of what applications call a hang.
+pub const FLOOR_WINDOW_MAX: Nanos = Nanos::from_secs(1);
+
+const _: () = assert!(FLOOR_PERMILLE <= FLOOR_PERMILLE_MAX);
 const _: () = assert!(DOORBELL_DELAY_MIN.0 <= DOORBELL_DELAY.0);
 const _: () = assert!(DOORBELL_DELAY.0 <= DOORBELL_HOLD_MAX.0);
 const _: () = assert!(DOORBELL_HOLD.0 <= ARRIVAL_GAP_MAX.0);

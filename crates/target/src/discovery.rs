@@ -2,18 +2,22 @@
 //!
 //! `[NVMe Base 2.0 §5.16.1.23]`. The page is made when it is asked for: one entry for each
 //! listener and each subsystem that allows the host, one for each referral, and one for the
-//! discovery service itself on each listener.
+//! discovery service itself on each listener. A listener on every address of the machine is named
+//! by the one that the asking host has reached.
 
 use crate::registry::Shared;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
 use wire::nvme::Nqn;
 
-/// The whole page for one host.
-pub(crate) fn log_page(shared: &Shared, host_nqn: &str) -> Vec<u8> {
+/// The whole page for one host, whose connection has reached us at `local`.
+pub(crate) fn log_page(shared: &Shared, host_nqn: &str, local: Option<IpAddr>) -> Vec<u8> {
     let configuration = shared.configuration();
     let mut entries = Vec::new();
-    let numbered = || (1u16..).zip(configuration.listeners.iter().copied());
+    let numbered = || {
+        let ports = (1u16..).zip(configuration.listeners.iter().copied());
+        ports.filter_map(|(port, address)| Some((port, reachable(address, local)?)))
+    };
     for (port, address) in numbered() {
         let mut own = entry(address, port, DiscoveryLogEntry::SUBTYPE_CURRENT_DISCOVERY);
         own.subnqn_field = Nqn::discovery().to_field();
@@ -51,6 +55,17 @@ pub(crate) fn log_page(shared: &Shared, host_nqn: &str) -> Vec<u8> {
     page
 }
 
+/// The address by which the host can reach a listener; `None` where we know none.
+fn reachable(listener: SocketAddr, local: Option<IpAddr>) -> Option<SocketAddr> {
+    if !listener.ip().is_unspecified() {
+        return Some(listener);
+    }
+    // One on `::` takes IPv4, too, and then shows its address mapped.
+    let local = local?.to_canonical();
+    let fits = listener.is_ipv6() || local.is_ipv4();
+    fits.then_some(SocketAddr::new(local, listener.port()))
+}
+
 fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
     let mut entry = DiscoveryLogEntry {
         trtype: DiscoveryLogEntry::TRTYPE_TCP,
@@ -65,4 +80,31 @@ fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
     };
     entry.set_address(address);
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_on_every_address_is_named_by_the_one_that_was_reached() {
+        let cases = [
+            ("192.0.2.1:4420", Some("192.0.2.9"), Some("192.0.2.1:4420")),
+            ("0.0.0.0:4420", Some("192.0.2.9"), Some("192.0.2.9:4420")),
+            ("0.0.0.0:4420", Some("2001:db8::9"), None),
+            ("0.0.0.0:4420", None, None),
+            ("[::]:4420", Some("2001:db8::9"), Some("[2001:db8::9]:4420")),
+            (
+                "[::]:4420",
+                Some("::ffff:192.0.2.9"),
+                Some("192.0.2.9:4420"),
+            ),
+        ];
+        for (listener, local, expected) in cases {
+            let listener = listener.parse().expect("an address");
+            let local = local.map(|local| local.parse().expect("an address"));
+            let expected = expected.map(|text| text.parse().expect("an address"));
+            assert_eq!(reachable(listener, local), expected, "{listener} {local:?}");
+        }
+    }
 }

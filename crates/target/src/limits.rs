@@ -104,6 +104,10 @@ pub struct Limits {
     pub header_digest: bool,
     /// Whether data digests are granted to hosts that ask for them.
     pub data_digest: bool,
+    /// Whether Identify announces End Controller, our own admin command that lets a host know when
+    /// nothing of an old controller can take effect any more. Without it the command is refused
+    /// with Invalid Opcode, as by any other target.
+    pub end_controller: bool,
 }
 
 impl Default for Limits {
@@ -133,6 +137,7 @@ impl Default for Limits {
             change_timeout: Nanos::from_secs(60),
             header_digest: true,
             data_digest: true,
+            end_controller: true,
         }
     }
 }

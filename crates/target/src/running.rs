@@ -8,7 +8,7 @@ use crate::poll_group::{Message, PollGroup};
 use crate::target::{Target, TargetError};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions};
+use reactor::{BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions, placement};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -189,7 +189,10 @@ fn set_up(
     core: CoreId,
 ) -> Result<(Core<UringDriver, PollGroup>, Vec<SocketAddr>), TargetError> {
     if options.pin {
-        pin(core);
+        // Where that is not allowed, the thread runs anywhere.
+        if let Err(error) = placement::pin_to(core) {
+            tracing::warn!("core {core} is not pinned: {error}");
+        }
     }
     let limits = target.limits();
     let driver = DriverOptions {
@@ -252,17 +255,4 @@ fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
         count: 256,
     };
     classes.chain([last]).collect()
-}
-
-/// Keeps the calling thread on one core; where that is not allowed, it runs anywhere.
-fn pin(core: CoreId) {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-    let mut set = CpuSet::new();
-    let index = core.0 as usize;
-    if index < CpuSet::MAX_CPU {
-        set.set(index);
-    }
-    if let Err(error) = sched_setaffinity(None, &set) {
-        tracing::warn!(%core, %error, "cannot pin a thread to its core; it runs on any");
-    }
 }

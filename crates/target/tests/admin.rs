@@ -19,6 +19,7 @@ use wire::nvme::identify_lists::{
     parse_namespace_list,
 };
 use wire::nvme::log_page::{ErrorEntry, LogPageId, SmartLog};
+use wire::nvme::vendor::{EndController, Extensions};
 use wire::nvme::{
     Abort, AsyncEvent, Command, Completion, GetFeatures, GetLogPage, Identify, IdentifyController,
     IdentifyNamespace, IoOpcode, SetFeatures, SglDescriptor, Status,
@@ -393,6 +394,20 @@ fn records(admin: &mut Client) -> (DiscoveryLogHeader, Vec<DiscoveryLogEntry>) {
 }
 
 #[test]
+fn discovery_names_a_listener_on_every_address_by_the_one_that_was_reached() {
+    let bed = Bed::new();
+    let everywhere = "0.0.0.0:4420".parse().expect("an address");
+    let elsewhere = "192.0.2.1:4420".parse().expect("an address");
+    bed.handle().set_listeners(&[everywhere, elsewhere]);
+    let (_, entries) = records(&mut Client::discovery(bed.address(), 0));
+    let mut addresses: Vec<_> = entries.iter().filter_map(|e| e.socket_address()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let reached = "127.0.0.1:4420".parse().expect("an address");
+    assert_eq!(addresses, [reached, elsewhere]);
+}
+
+#[test]
 fn discovery_shows_what_a_host_may_see_and_tells_of_changes() {
     let bed = Bed::new();
     let mut once = Client::discovery(bed.address(), 0);
@@ -441,4 +456,25 @@ fn discovery_shows_what_a_host_may_see_and_tells_of_changes() {
         "{}",
         refused.status
     );
+}
+
+#[test]
+fn end_controller_is_announced_and_known_or_neither() {
+    for end_controller in [true, false] {
+        let limits = Limits {
+            end_controller,
+            ..Limits::default()
+        };
+        let bed = Bed::with(limits, 1);
+        let mut admin = bed.admin();
+        let identify = IdentifyController::parse(&page(&mut admin, Cns::CONTROLLER, 0));
+        let announced = Extensions::parse(&identify.vendor).end_controller;
+        assert_eq!(announced, end_controller);
+        let nobody = EndController {
+            controller_id: 0xfff0,
+        };
+        let answer = admin.execute(nobody.encode(0), &[]);
+        let refused = answer.status.is(Status::INVALID_OPCODE);
+        assert_eq!(refused, !end_controller, "{}", answer.status);
+    }
 }

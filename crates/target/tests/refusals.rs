@@ -507,16 +507,40 @@ fn a_connection_that_never_connects_is_closed() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_refused_and_others_go_on() {
+fn those_who_connect_and_say_nothing_keep_nobody_out() {
     let limits = Limits {
         fresh_connections: 3,
         ..Limits::default()
     };
     let bed = Bed::with(limits, 1);
     let (_admin, mut io) = bed.host();
-    let silent: Vec<_> = (0..3).map(|_| Client::raw(bed.address())).collect();
+    let mut silent: Vec<_> = (0..3).map(|_| Client::raw(bed.address())).collect();
     common::eventually("three connections are open", || {
         bed.handle().snapshot().cores[0].connections == 5
+    });
+    // Each that comes takes the place of the one that has said nothing for longest.
+    let (_second_admin, mut second_io) = bed.host();
+    assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0, "the oldest");
+    assert!(second_io.read(0, 1).0.status.is_success());
+    assert!(io.read(0, 1).0.status.is_success());
+    let open = silent.split_off(1);
+    common::eventually("only the oldest had to go", || {
+        bed.handle().snapshot().cores[0].connections == 6
+    });
+    drop(open);
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_and_others_go_on() {
+    let limits = Limits {
+        connections: 3,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, mut io) = bed.host();
+    let silent = Client::raw(bed.address());
+    common::eventually("three connections are open", || {
+        bed.handle().snapshot().cores[0].connections == 3
     });
     let mut fourth = Client::raw(bed.address());
     assert_eq!(fourth.read(&mut [0; 1]).unwrap_or(0), 0);

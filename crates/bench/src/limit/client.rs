@@ -7,6 +7,8 @@ use base::Prng;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::cpu::thread_cpu;
+
 use super::case::{Poll, RawCase};
 use super::error::RawError;
 use super::limits;
@@ -265,9 +267,9 @@ impl Clock {
     fn advance(&mut self) {
         self.now_ns = nanos(self.start.elapsed());
         if self.began.is_none() && self.now_ns >= self.measure_from_ns {
-            self.began = Some((self.now_ns, socket::thread_cpu()));
+            self.began = Some((self.now_ns, thread_cpu()));
         } else if self.is_measuring() && self.now_ns >= self.end_ns {
-            self.ended = Some((self.now_ns, socket::thread_cpu()));
+            self.ended = Some((self.now_ns, thread_cpu()));
         }
     }
 

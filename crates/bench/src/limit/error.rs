@@ -1,5 +1,6 @@
 //! Why a raw exchange ended without a result.
 
+use reactor::placement::PlacementError;
 use std::net::SocketAddr;
 
 /// An error of the raw socket exchange; the text is for a human and says what to do.
@@ -14,14 +15,8 @@ pub enum RawError {
         what: String,
     },
     /// The thread could not be pinned.
-    #[error("cannot pin a thread to core {core}; choose a core that this process may use")]
-    Pin {
-        /// The core asked for.
-        core: usize,
-        /// What the kernel said.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("the raw exchange has no core to run on")]
+    Pin(#[from] PlacementError),
     /// No connection to the server.
     #[error("cannot connect to the raw server at {addr}; is it running?")]
     Connect {

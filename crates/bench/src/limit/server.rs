@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::cpu::thread_cpu;
+
 use super::case::RawCase;
 use super::error::RawError;
 use super::limits;
@@ -219,7 +221,7 @@ pub(super) fn answer_tuned(
     case: &RawCase,
     region: &Region,
 ) -> Result<ServerReport, RawError> {
-    let cpu_start = socket::thread_cpu();
+    let cpu_start = thread_cpu();
     let blocks = case.response_blocks() as u64;
     let mut receive_region = Region::new(limits::RECEIVE_BYTES);
     let mut parser = Parser::new(REQUEST_HEADER_BYTES, case.request_payload());
@@ -264,7 +266,7 @@ pub(super) fn answer_tuned(
             }
         }
     }
-    let cpu_seconds = socket::thread_cpu().saturating_sub(cpu_start).as_secs_f64();
+    let cpu_seconds = thread_cpu().saturating_sub(cpu_start).as_secs_f64();
     Ok(ServerReport {
         exchanges,
         cpu_seconds,

@@ -3,10 +3,11 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use base::units::CoreId;
+use reactor::placement;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, sockopt};
-use rustix::thread::{ClockId, CpuSet};
 
 use super::case::Poll;
 use super::error::RawError;
@@ -26,18 +27,9 @@ pub(super) enum Received {
 /// Pins the calling thread to `core`; leaves it alone when that is `None`.
 pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
     let Some(core) = core else { return Ok(()) };
-    if core >= CpuSet::MAX_CPU {
-        return Err(RawError::Pin {
-            core,
-            source: Errno::INVAL.into(),
-        });
-    }
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    rustix::thread::sched_setaffinity(None, &cores).map_err(|error| RawError::Pin {
-        core,
-        source: error.into(),
-    })
+    // What no number of a core can be is refused like any other that does not exist.
+    let core = CoreId(u32::try_from(core).unwrap_or(u32::MAX));
+    Ok(placement::pin_to(core)?)
 }
 
 /// Sets a connection up for throughput and latency alike.
@@ -88,13 +80,6 @@ pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result
     stream
         .set_read_timeout(Some(limit))
         .map_err(|e| RawError::call("setsockopt", e))
-}
-
-/// CPU time of the calling thread.
-pub(super) fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Sleeps until something has come or there is room to send.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use reactor::placement::PlacementError;
+
 use super::client::run_tuned;
 use super::message::{Message, Parser};
 use super::outbox::{Outbox, Sent};
@@ -273,12 +275,18 @@ fn the_server_s_own_error_is_what_a_pair_reports() {
     let far = 1 << 20;
     let error = run_pair(&case, Some(far), None, Duration::ZERO, SHORT).unwrap_err();
     assert!(
-        matches!(error, RawError::Pin { core, .. } if core == far),
+        matches!(
+            error,
+            RawError::Pin(PlacementError::NotAllowed { core, .. }) if core.0 as usize == far
+        ),
         "{error:?}"
     );
     let error = run_pair(&case, None, Some(far), Duration::ZERO, SHORT).unwrap_err();
     assert!(
-        matches!(error, RawError::Pin { core, .. } if core == far),
+        matches!(
+            error,
+            RawError::Pin(PlacementError::NotAllowed { core, .. }) if core.0 as usize == far
+        ),
         "{error:?}"
     );
 }

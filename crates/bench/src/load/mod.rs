@@ -13,11 +13,15 @@ mod content;
 mod job;
 pub mod limits;
 mod machine;
+mod measured;
+mod planner;
 mod report;
 mod run;
 mod worker;
 mod written;
 
+#[cfg(test)]
+mod allocation_tests;
 #[cfg(test)]
 mod tests;
 

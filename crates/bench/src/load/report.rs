@@ -1,7 +1,7 @@
 //! What a load achieved: as JSON, and as a table.
 
 use super::machine::Machine;
-use super::worker::Measured;
+use super::measured::Measured;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt;

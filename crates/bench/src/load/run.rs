@@ -4,16 +4,16 @@ use super::app::App;
 use super::job::{Common, Job, plan};
 use super::limits;
 use super::machine::Machine;
+use super::measured::{Measured, Progress};
 use super::report::{AppReport, LoadReport};
-use super::worker::{Measured, Message, Progress, Worker};
+use super::worker::{Message, Worker};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base::units::{CoreId, KIB};
 use base::{Nanos, Time};
 use block::Device;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy};
-use rustix::thread::CpuSet;
+use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy, placement};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,7 +139,7 @@ pub fn run(
 }
 
 /// Every thread's job, with the number of its load.
-fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
+pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
     ensure!(
         !loads.is_empty(),
         "there is no app; add one with --app {}",
@@ -190,7 +190,7 @@ fn run_thread(
     progress: Arc<Progress>,
 ) -> Result<Measured> {
     if let Some(cpu) = load.app.cpu {
-        pin(cpu)?;
+        placement::pin_to(CoreId(cpu)).with_context(|| format!("cpu={cpu}"))?;
     }
     let mut driver = UringDriver::new(&driver_options(&job))?;
     let channel = load.device.open(&mut driver)?;
@@ -208,15 +208,6 @@ fn run_thread(
     core.service.into_result()
 }
 
-fn pin(cpu: u32) -> Result<()> {
-    let remedy = || format!("cpu={cpu}: choose a core that this process may use");
-    let index = cpu as usize;
-    ensure!(index < CpuSet::MAX_CPU, remedy());
-    let mut cores = CpuSet::new();
-    cores.set(index);
-    rustix::thread::sched_setaffinity(None, &cores).with_context(remedy)
-}
-
 /// Lets a thread of class `Latency` go before others. One that does must not poll, or whoever
 /// shares its processor would starve: a keeper polls in its place.
 fn prioritise(app: &App, poll: PollPolicy) -> (PollPolicy, Option<Keeper>) {
@@ -228,7 +219,7 @@ fn prioritise(app: &App, poll: PollPolicy) -> (PollPolicy, Option<Keeper>) {
     (PollPolicy::Never, keeper)
 }
 
-fn driver_options(job: &Job) -> uring::Options {
+pub(super) fn driver_options(job: &Job) -> uring::Options {
     let (bytes, depth) = (job.unit_bytes as usize, job.depth as usize);
     let small = BufferClass {
         bytes: 4 * KIB,
@@ -375,7 +366,7 @@ impl<'a> Conductor<'a> {
 }
 
 /// The time of every driver's clock.
-fn monotonic() -> Time {
+pub(super) fn monotonic() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);

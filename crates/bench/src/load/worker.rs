@@ -7,19 +7,20 @@
 //! request and the next. With a rate, a latency begins at the intended start, whenever the request
 //! could be issued. Nothing is allocated per request.
 
-use super::app::Access;
 use super::job::Job;
 use super::limits;
+use super::measured::{Measured, Progress};
+use super::planner::{Planned, Planner};
 use super::written::Written;
+use crate::cpu::thread_cpu;
 use anyhow::{Result, anyhow};
 use base::units::Lba;
-use base::{Nanos, Prng, Time};
+use base::{Prng, Time};
 use block::{BlockError, Channel, Completion, Operation, Request, Submit};
-use hdrhistogram::Histogram;
 use reactor::{BufferPool, Context, IoSlice, Memory, Service};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What a worker is told.
@@ -29,25 +30,6 @@ pub(super) enum Message {
     Start(Time),
     /// End early.
     Stop,
-}
-
-/// How many requests a thread has completed; on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct Progress(pub(super) AtomicU64);
-
-/// What a thread measured.
-#[derive(Debug)]
-pub(super) struct Measured {
-    /// Latency of each request, in nanoseconds.
-    pub(super) latency: Histogram<u64>,
-    pub(super) elapsed: Nanos,
-    pub(super) cpu: Duration,
-    /// Requests that failed or brought wrong data, during the whole run.
-    pub(super) errors: u64,
-    pub(super) first_error: Option<String>,
-    /// Requests whose data was compared with what had been written.
-    pub(super) verified: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,15 +59,6 @@ struct Slot {
     data: Option<IoSlice>,
 }
 
-/// A request that was decided on.
-#[derive(Clone, Copy, Debug, Default)]
-struct Planned {
-    unit: u64,
-    read: bool,
-    /// Where its latency begins.
-    begins: Time,
-}
-
 /// One thread's load, as a service of its core.
 pub(super) struct Worker {
     job: Job,
@@ -94,10 +67,7 @@ pub(super) struct Worker {
     slots: Vec<Slot>,
     free: Vec<u32>,
     pool: BufferPool,
-    random: Prng,
-    /// Where a sequential app goes next, and how many requests were planned since the start.
-    cursor: u64,
-    planned_count: u64,
+    planner: Planner,
     /// Decided on, but without room so far.
     planned: Option<Planned>,
     blocked: bool,
@@ -143,17 +113,13 @@ impl Worker {
         let written = job
             .content
             .map(|content| Written::new(content, job.span.end - job.span.start));
-        let latency =
-            Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, limits::LATENCY_DIGITS)?;
         Ok(Self {
             channel,
             phase: Phase::Probe,
             free: (0..job.depth).rev().collect(),
             slots,
             pool: pool.clone(),
-            random,
-            cursor: job.first,
-            planned_count: 0,
+            planner: Planner::new(random, job.first),
             planned: None,
             blocked: false,
             pass: 0..0,
@@ -164,14 +130,7 @@ impl Worker {
             ended: None,
             stopped: false,
             failure: None,
-            measured: Measured {
-                latency,
-                elapsed: Nanos::ZERO,
-                cpu: Duration::ZERO,
-                errors: 0,
-                first_error: None,
-                verified: 0,
-            },
+            measured: Measured::new()?,
             on_ready: Some(on_ready),
             completed: 0,
             progress,
@@ -311,7 +270,7 @@ impl Worker {
                 if begins > self.now {
                     break;
                 }
-                self.plan(begins);
+                self.planned = Some(self.planner.plan(begins, &self.job, self.written.as_ref()));
             } else if self.job.schedule.is_none()
                 && let Some(planned) = &mut self.planned
             {
@@ -329,37 +288,8 @@ impl Worker {
     fn next_begins(&self) -> Time {
         match self.job.schedule {
             None => self.now.max(self.start),
-            Some(schedule) => schedule.intended(self.start, self.planned_count),
+            Some(schedule) => schedule.intended(self.start, self.planner.count()),
         }
-    }
-
-    fn plan(&mut self, begins: Time) {
-        let span = &self.job.span;
-        let mut unit = match self.job.access {
-            Access::Random => span.start + self.random.below(span.end - span.start),
-            Access::Sequential => {
-                let unit = self.cursor;
-                self.cursor = if unit + 1 < span.end {
-                    unit + 1
-                } else {
-                    span.start
-                };
-                unit
-            }
-        };
-        if let Some(written) = &self.written {
-            // There are more units than requests, so this ends.
-            while written.is_busy(unit - span.start) {
-                unit = if unit + 1 < span.end {
-                    unit + 1
-                } else {
-                    span.start
-                };
-            }
-        }
-        let read = self.random.chance(u64::from(self.job.read_percent), 100);
-        self.planned = Some(Planned { unit, read, begins });
-        self.planned_count += 1;
     }
 
     /// Issues the next requests of a prefill or a sweep.
@@ -497,13 +427,12 @@ impl Worker {
         if matches!(self.phase, Phase::Close | Phase::Closed) {
             return;
         }
-        self.measured.errors += 1;
-        if self.measured.first_error.is_none() {
+        self.measured.note_error(|| {
             let what = if target.read { "read" } else { "write" };
             let lba = target.unit * u64::from(self.job.unit_blocks);
             let reason = detail.unwrap_or_else(|| error.to_string());
-            self.measured.first_error = Some(format!("{what} at block {lba}: {reason}"));
-        }
+            format!("{what} at block {lba}: {reason}")
+        });
         if error == BlockError::Gone {
             // Everything else would fail the same way, as fast as this thread can ask.
             self.stopped = true;
@@ -598,11 +527,4 @@ impl std::fmt::Debug for Worker {
             .field("completed", &self.completed)
             .finish_non_exhaustive()
     }
-}
-
-/// CPU time of the calling thread, user and system.
-fn thread_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -153,6 +153,10 @@ pub struct LimitArgs {
     /// The processor of the load and the raw client
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub load_core: u32,
+    /// Connections of the idle case; fewer are for trying it out.
+    #[arg(long, hide = true, default_value_t = crate::cmd::bench_limit::IDLE_CONNECTIONS)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub idle_connections: u16,
 }
 
 fn bench_cases() -> clap::builder::PossibleValuesParser {

@@ -2,14 +2,14 @@
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
+use crate::open_files;
 use crate::output::{Output, human_bytes, print};
 use crate::plane::Plane;
 use anyhow::{Context as _, Result, bail};
 use base::units::CoreId;
 use control::model::{PollPolicy, Subsystem};
 use control::{Configuration, Control, ServerOptions, Snapshot};
-use reactor::PollPolicy as ReactorPollPolicy;
-use rustix::thread::{CpuSet, sched_getaffinity};
+use reactor::{PollPolicy as ReactorPollPolicy, placement};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,18 +45,23 @@ struct ServedNamespace {
 /// A bad configuration, or something that the machine refuses.
 pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let configuration = configuration(args)?;
-    let available = available_cores()?;
-    let cores = match &configuration.cores {
-        Some(cores) => chosen(cores, &available)?,
+    let available = placement::allowed_cores()?;
+    let cores: Vec<CoreId> = match &configuration.cores {
+        Some(cores) => cores.iter().copied().map(CoreId).collect(),
         None => available.clone(),
     };
+    placement::check_allowed(&cores)?;
+    warn_of_few_files(
+        open_files::raise(),
+        files_wanted(&configuration, cores.len()),
+    );
     let target = Target::new(limits(&configuration), cores.len())?;
-    let plane = Arc::new(Plane::new(Arc::clone(&target), cores.clone()));
+    let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
     // Before the cores start: whoever connects first finds everything in place.
     let control = Control::start(&configuration, plane).context("nothing is served")?;
     let options = TargetOptions {
         listen: configuration.listen.clone(),
-        cores: cores.iter().copied().map(CoreId).collect(),
+        cores: cores.clone(),
         poll: match configuration.poll {
             PollPolicy::Auto => ReactorPollPolicy::Auto,
             PollPolicy::Always => ReactorPollPolicy::Always,
@@ -66,14 +71,14 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     };
     let running = RunningTarget::start(Arc::clone(&target), &options)?;
     let control = Arc::new(control);
-    let others: Vec<u32> = available
+    let others: Vec<CoreId> = available
         .into_iter()
         .filter(|core| !cores.contains(core))
         .collect();
     let server_options = ServerOptions {
         api: configuration.api.clone(),
         config_path: args.config.clone(),
-        cpus: (!others.is_empty()).then_some(others),
+        cpus: (!others.is_empty()).then(|| numbers(&others)),
     };
     if args.until_stdin_ends {
         watch_stdin(Arc::clone(&target))?;
@@ -101,6 +106,35 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     running.join().context("a core of the target broke")?;
     server.stop();
     Ok(Outcome::Done)
+}
+
+/// Descriptors that are open beside connections and devices: standard streams, the runtime of the
+/// control plane and connections to its interface, and those that come and go.
+const OTHER_FILES: u64 = 128;
+
+/// Descriptors of each core: its ring, and its event counter.
+const CORE_FILES: u64 = 2;
+
+/// Descriptors that everything in the configuration takes at once.
+fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
+    let files = configuration.listen.len() + configuration.devices.len();
+    configuration.limits.connections + files as u64 + CORE_FILES * cores as u64 + OTHER_FILES
+}
+
+/// Says so where the configuration promises more connections than there can be.
+fn warn_of_few_files(limit: Option<u64>, wanted: u64) {
+    if let Some(limit) = limit.filter(|&limit| limit < wanted) {
+        tracing::warn!(
+            "this process may have {limit} files and sockets open, and all of its connections \
+             (limits.connections) would take {wanted}: hosts beyond that wait until others have \
+             gone; raise the hard limit (`ulimit -Hn`, a container's `--ulimit nofile=`, \
+             LimitNOFILE= in the service's unit) or lower limits.connections"
+        );
+    }
+}
+
+fn numbers(cores: &[CoreId]) -> Vec<u32> {
+    cores.iter().map(|core| core.0).collect()
 }
 
 /// Ends the target when standard input does.
@@ -140,23 +174,6 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     configuration.api.clone_from(&args.api);
     control::config::validate(&configuration)?;
     Ok(configuration)
-}
-
-fn available_cores() -> Result<Vec<u32>> {
-    let set = sched_getaffinity(None).context("cannot find out which processors may be used")?;
-    let all = (0u32..).take(CpuSet::MAX_CPU);
-    Ok(all.filter(|&core| set.is_set(core as usize)).collect())
-}
-
-fn chosen(cores: &[u32], available: &[u32]) -> Result<Vec<u32>> {
-    if let Some(missing) = cores.iter().find(|core| !available.contains(core)) {
-        let list: Vec<_> = available.iter().map(ToString::to_string).collect();
-        bail!(
-            "core {missing} is not one that this process may use; choose from {}",
-            list.join(", ")
-        );
-    }
-    Ok(cores.to_vec())
 }
 
 /// The configuration's limits, which were checked, as the target's.

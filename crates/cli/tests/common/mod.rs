@@ -21,6 +21,17 @@ pub fn program() -> Command {
     command
 }
 
+/// The program under limits that the shell's `ulimit` sets first.
+pub fn limited_program(ulimit: &str) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("{ulimit} && exec \"$0\" \"$@\"");
+    command
+        .args(["-c", &script, env!("CARGO_BIN_EXE_switchyard")])
+        .env_remove("SWITCHYARD_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
 /// Runs it to its end.
 pub fn run(args: &[&str]) -> Output {
     program().args(args).output().expect("the program starts")
@@ -80,7 +91,12 @@ pub struct Serving {
 impl Serving {
     /// Starts it with these arguments; they must make it listen on port 0.
     pub fn start(args: &[&str]) -> Self {
-        let mut child = program()
+        Self::start_by(program(), args)
+    }
+
+    /// The same by a command that becomes the program.
+    pub fn start_by(mut program: Command, args: &[&str]) -> Self {
+        let mut child = program
             .arg("serve")
             .args(args)
             .stdout(Stdio::piped())
@@ -103,6 +119,10 @@ impl Serving {
             stdout,
             addresses,
         }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// One namespace in memory of 16 MiB.

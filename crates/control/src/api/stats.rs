@@ -1,7 +1,7 @@
 //! What happens now: `/v1/stats`, `/v1/controllers`, `/metrics` and `/healthz`.
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -34,6 +34,13 @@ async fn scrape(State(state): State<ApiState>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-async fn health() -> Json<Value> {
-    Json(json!({ "status": "ok" }))
+/// 200 while hosts may come, 503 once the process was told to end: whoever spreads hosts over
+/// targets sends no more to this one.
+async fn health(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
+    let (code, status) = if state.control.is_draining() {
+        (StatusCode::SERVICE_UNAVAILABLE, "draining")
+    } else {
+        (StatusCode::OK, "ok")
+    };
+    (code, Json(json!({ "status": status })))
 }

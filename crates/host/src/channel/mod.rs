@@ -17,7 +17,7 @@ use crate::recovery::{RangeLocks, Verdict, judge};
 use crate::tcp::Qpair;
 use base::Time;
 use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
-use reactor::{Context, Driver, IoSlice, Room};
+use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::Class;
@@ -54,7 +54,7 @@ pub struct RemoteChannel {
     capabilities: Capabilities,
     /// What the lanes carry.
     class: Class,
-    room: Room,
+    room: RoomLease,
     waker: Option<u64>,
     state: ChannelState,
     epoch: Epoch,
@@ -86,13 +86,13 @@ impl RemoteChannel {
         depth: u16,
         driver: &mut dyn Driver,
     ) -> Self {
-        let room = driver.room();
+        let room = driver.lease_room();
         let waker = association.add_waker(driver.waker());
         let config = qpair_config(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lanes: Vec<_> = (0..u32::from(queues))
             .map(|index| Lane {
-                qpair: Qpair::new(config.clone(), room, index, depth),
+                qpair: Qpair::new(config.clone(), room.room(), index, depth),
                 queue_id: 0,
                 open: false,
             })
@@ -390,7 +390,7 @@ impl Channel for RemoteChannel {
     }
 
     fn owns(&self, room: Room) -> bool {
-        room == self.room
+        room == self.room.room()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

@@ -18,7 +18,7 @@ use crate::recovery::Backoff;
 use crate::tcp::{Join, Qpair, QpairConfig};
 use base::{Nanos, Time};
 use inquiry::Inquiry;
-use reactor::{Context, Driver, IoSlice, Room};
+use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use setup::Setup;
 use std::sync::Arc;
 use wire::fabrics::{
@@ -65,7 +65,7 @@ const CHANNELS_CLOSE_TIME: Nanos = Nanos::from_secs(1);
 #[derive(Debug)]
 pub struct Controller {
     association: Arc<Association>,
-    room: Room,
+    room: RoomLease,
     waker: u64,
     qpair: Qpair,
     state: ControllerState,
@@ -95,8 +95,8 @@ impl Controller {
     #[must_use]
     pub fn new(association: Arc<Association>, driver: &mut dyn Driver) -> Self {
         let options = association.options();
-        let room = driver.room();
-        let qpair = Qpair::new(qpair_config(options, true), room, 0, ADMIN_DEPTH);
+        let room = driver.lease_room();
+        let qpair = Qpair::new(qpair_config(options, true), room.room(), 0, ADMIN_DEPTH);
         let backoff = Backoff::new(
             options.reconnect_delay_min,
             options.reconnect_delay_max,
@@ -148,7 +148,7 @@ impl Controller {
     /// Whether an operation of this room is the controller's.
     #[must_use]
     pub fn owns(&self, room: Room) -> bool {
-        room == self.room
+        room == self.room.room()
     }
 
     /// Whether nothing of it is left in the driver.

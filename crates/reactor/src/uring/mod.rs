@@ -7,6 +7,7 @@
 //! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
 
 mod hot;
+mod in_flight;
 mod listener;
 mod operations;
 mod ring;
@@ -25,6 +26,7 @@ use crate::op::{
     Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId, SocketOptions,
     Stream,
 };
+use crate::room::{RoomLease, Rooms};
 use crate::send_list::SendList;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
@@ -123,7 +125,7 @@ pub struct UringDriver {
     receive_buffers: BufferPool,
     iovecs: Vec<libc::iovec>,
     waker: Arc<EventWaker>,
-    next_room: u16,
+    rooms: Rooms,
     now: Time,
     stats: DriverStats,
 }
@@ -166,7 +168,7 @@ impl UringDriver {
             receive_buffers,
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
             waker: Arc::new(waker),
-            next_room: 0,
+            rooms: Rooms::default(),
             now: clock(),
             stats: DriverStats::default(),
         };
@@ -413,12 +415,14 @@ impl Driver for UringDriver {
     }
 
     fn room(&mut self) -> Room {
-        let room = Room(self.next_room);
-        self.next_room = self
-            .next_room
-            .checked_add(1)
-            .expect("a core has fewer than 2^16 rooms");
-        room
+        self.rooms.take()
+    }
+
+    fn lease_room(&mut self) -> RoomLease {
+        let mut rooms = std::mem::take(&mut self.rooms);
+        let lease = rooms.lease(self.stats.turns, |room| self.has_operation_of(room));
+        self.rooms = rooms;
+        lease
     }
 
     fn submit(&mut self, key: OpKey, op: Op) {

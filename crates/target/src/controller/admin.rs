@@ -58,6 +58,9 @@ pub(crate) fn execute(
             controller.keep_alive.restart(cx.now);
             Ok(Reply::Bare(0))
         }
+        AdminCommand::EndController(_) if !core.limits.end_controller => {
+            Err(Status::INVALID_OPCODE.with_dnr())
+        }
         AdminCommand::EndController(end) => end_other(controller, connection, slot, end, core),
     }
 }

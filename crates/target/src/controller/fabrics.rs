@@ -188,6 +188,7 @@ fn connect_admin(
     let id = shared.id;
     let controller = Controller {
         shared,
+        reached: connection.local.map(|address| address.ip()),
         configuration: Configuration::default(),
         status: ControllerStatus::default(),
         keep_alive: KeepAlive::new(keep_alive_ms(connect, core), now),

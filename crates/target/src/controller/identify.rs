@@ -210,7 +210,11 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
         vwc: present | IdentifyController::VWC_FLUSH_ALL,
         ioccsz: (64 + core.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
-        vendor: Extensions::OURS.encode(),
+        vendor: Extensions {
+            end_controller: core.limits.end_controller,
+            queue_classes: true,
+        }
+        .encode(),
         ..common
     }
 }

@@ -51,9 +51,11 @@ fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<V
             page.resize(crate::limits::ERROR_LOG_ENTRIES * 64, 0);
             page
         }
-        LogPageId::DISCOVERY if discovery => {
-            discovery::log_page(&core.shared, &controller.shared.host_nqn)
-        }
+        LogPageId::DISCOVERY if discovery => discovery::log_page(
+            &core.shared,
+            &controller.shared.host_nqn,
+            controller.reached,
+        ),
         _ if discovery => return Err(unknown),
         LogPageId::SMART => {
             // [NVMe Base 2.0 §5.16.1.3]: the page is the controller's, not a namespace's.

@@ -21,6 +21,7 @@ use async_events::AsyncEvents;
 use features::Features;
 use keep_alive::KeepAlive;
 use reactor::Context;
+use std::net::IpAddr;
 use std::sync::Arc;
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::nvme::{Command, Status};
@@ -30,6 +31,8 @@ use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 #[derive(Debug)]
 pub(crate) struct Controller {
     pub(crate) shared: Arc<SharedController>,
+    /// Our address that the host has reached, where it is known.
+    pub(crate) reached: Option<IpAddr>,
     /// CC.
     pub(crate) configuration: Configuration,
     /// CSTS.

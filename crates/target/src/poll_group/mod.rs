@@ -68,6 +68,8 @@ pub(crate) enum Note {
 pub struct PollGroup {
     core: CoreState,
     connections: Slab<Box<Connection>>,
+    /// Those of which nobody knows yet whose they are, oldest first; others among them are skipped.
+    fresh: VecDeque<SlabKey>,
     listeners: Vec<ListenerId>,
     /// The core that gets the next connection.
     next_core: usize,
@@ -88,6 +90,7 @@ impl PollGroup {
         Self {
             core: CoreState::new(index, room, shared),
             connections: Slab::with_capacity(connections),
+            fresh: VecDeque::new(),
             listeners: Vec::new(),
             next_core: 0,
             rooms: Vec::new(),
@@ -135,9 +138,11 @@ impl PollGroup {
     }
 
     fn adopt(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
+        if self.core.fresh_connections >= self.core.limits.fresh_connections {
+            self.end_oldest_fresh(cx);
+        }
         let core = &mut self.core;
-        let full =
-            self.connections.is_full() || core.fresh_connections >= core.limits.fresh_connections;
+        let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
         core.touch();
         if full || self.draining {
             core.stats.refused += 1;
@@ -147,19 +152,56 @@ impl PollGroup {
             return;
         }
         core.stats.accepted += 1;
+        let local = stream.local_address();
         let socket = cx.driver.adopt(stream);
         let now = cx.now;
         let nowhere = SlabKey {
             index: 0,
             generation: 0,
         };
-        let connection = Box::new(Connection::new(nowhere, socket, peer, core, now));
+        let ends = (peer, local);
+        let connection = Box::new(Connection::new(nowhere, socket, ends, core, now));
         let Ok(key) = self.connections.insert(connection) else {
             return;
         };
         if let Some(connection) = self.connections.get_mut(key) {
             connection.settle_key(key);
             connection.start(core, cx);
+            self.fresh.push_back(key);
+        }
+        self.forget_known();
+    }
+
+    /// Whoever connects and says nothing must not keep out those who would: the one that has said
+    /// nothing for longest goes.
+    fn end_oldest_fresh(&mut self, cx: &mut Context<'_>) {
+        while let Some(key) = self.fresh.pop_front() {
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            if !connection.is_fresh() {
+                continue;
+            }
+            self.core.stats.refused += 1;
+            if let Some(suppressed) = self.core.log_budget.allow(cx.now) {
+                let peer = connection.peer;
+                tracing::warn!(%peer, suppressed, "closed a connection that has not said who it is: \
+                     too many have not");
+            }
+            connection.close(&mut self.core, cx);
+            return;
+        }
+    }
+
+    /// Keeps the list of fresh connections as short as their limit.
+    fn forget_known(&mut self) {
+        let connections = &self.connections;
+        let is_fresh = |key: SlabKey| connections.get(key).is_some_and(|c| c.is_fresh());
+        while self.fresh.front().is_some_and(|&key| !is_fresh(key)) {
+            self.fresh.pop_front();
+        }
+        if self.fresh.len() >= 2 * self.core.limits.fresh_connections {
+            self.fresh.retain(|&key| is_fresh(key));
         }
     }
 

@@ -135,6 +135,8 @@ pub(crate) struct Connection {
     pub(crate) key: SlabKey,
     pub(crate) socket: SocketId,
     pub(crate) peer: SocketAddr,
+    /// Our end's address, where it is known.
+    pub(crate) local: Option<SocketAddr>,
     pub(crate) state: State,
     pub(crate) owner: Owner,
     /// Where the core keeps the subsystem.
@@ -166,7 +168,7 @@ impl Connection {
     pub(crate) fn new(
         key: SlabKey,
         socket: SocketId,
-        peer: SocketAddr,
+        (peer, local): (SocketAddr, Option<SocketAddr>),
         core: &mut CoreState,
         now: Time,
     ) -> Self {
@@ -179,6 +181,7 @@ impl Connection {
             key,
             socket,
             peer,
+            local,
             state: State::Opening,
             owner: Owner::Nobody,
             subsystem: u32::MAX,
@@ -241,6 +244,11 @@ impl Connection {
             core.timers
                 .set(deadline, (self.key.index, self.key.generation));
         }
+    }
+
+    /// Whether nobody knows yet whose the connection is.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
     }
 
     /// The connection counts as one that nobody knows no more.

@@ -17,6 +17,7 @@ use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Slab, SlabKey};
 use reactor::{
     Allocation, Context, FileId, IoSlice, Memory, Op, OpKey, Outcome, Region, RegionHandle, Room,
+    RoomLease,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -30,7 +31,7 @@ const KIND_SYNC: u8 = 1;
 /// A file, on one core.
 #[derive(Debug)]
 pub(super) struct FileChannel {
-    room: Room,
+    room: RoomLease,
     /// `None` once it was closed.
     file: Option<FileId>,
     geometry: Geometry,
@@ -84,7 +85,11 @@ enum Work {
 }
 
 impl FileChannel {
-    pub(super) fn new(device: &FileDevice, room: Room, file: FileId) -> Result<Self, DeviceError> {
+    pub(super) fn new(
+        device: &FileDevice,
+        room: RoomLease,
+        file: FileId,
+    ) -> Result<Self, DeviceError> {
         let (direct, align) = match device.mode {
             IoMode::Direct { align_bytes } => (true, align_bytes as usize),
             IoMode::Buffered(_) => (false, 1),
@@ -217,7 +222,7 @@ impl FileChannel {
                 }
             }
         };
-        cx.submit(OpKey::new(self.room, KIND_SLOT, key), op);
+        cx.submit(OpKey::new(self.room.room(), KIND_SLOT, key), op);
     }
 
     /// An operation of the slot's request has ended.
@@ -318,7 +323,10 @@ impl FileChannel {
     fn start_sync(&mut self, cx: &mut Context<'_>) {
         let Some(file) = self.file else { return };
         if self.syncs.start() {
-            cx.submit(OpKey::single(self.room, KIND_SYNC), Op::Sync { file });
+            cx.submit(
+                OpKey::single(self.room.room(), KIND_SYNC),
+                Op::Sync { file },
+            );
         }
     }
 
@@ -472,7 +480,7 @@ impl Channel for FileChannel {
     }
 
     fn owns(&self, room: Room) -> bool {
-        room == self.room
+        room == self.room.room()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

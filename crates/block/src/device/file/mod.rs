@@ -196,7 +196,7 @@ impl Device for FileDevice {
                 "use fewer file devices in this process",
             )
         })?;
-        let channel = FileChannel::new(self, driver.room(), file)?;
+        let channel = FileChannel::new(self, driver.lease_room(), file)?;
         Ok(Box::new(channel))
     }
 

@@ -1,13 +1,9 @@
 //! What an idle target costs that a thousand connections are open to.
 
+use super::idle_hosts::IdleHosts;
 use super::process::Target;
 use crate::args::LimitArgs;
 use anyhow::{Context as _, Result};
-use base::units::KIB;
-use block::{Channel, Device as _};
-use host::{Host, RemoteChannel, Subsystem};
-use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Context, Driver as _, PollPolicy, Wait};
 use serde::Serialize;
 use std::fmt;
 use std::fs;
@@ -16,10 +12,8 @@ use std::time::{Duration, Instant};
 /// The case's name.
 pub(super) const NAME: &str = "idle_1000_connections";
 
-/// Controllers, and I/O queues of each; with their admin queues that makes a thousand.
-const CONTROLLERS: usize = 250;
-const QUEUES: u16 = 3;
-const CONNECTIONS: usize = CONTROLLERS * (QUEUES as usize + 1);
+/// Connections of the case.
+pub const CONNECTIONS: u16 = 1000;
 
 /// Bounds: percent of a core, and memory of each connection.
 const CPU_PERCENT_MAX: f64 = 1.0;
@@ -36,7 +30,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 #[derive(Debug, Serialize)]
 pub(super) struct IdleReport {
     case: &'static str,
-    connections: usize,
+    connections: u16,
     /// Percent of one core.
     cpu_percent: f64,
     cpu_percent_bound: f64,
@@ -63,112 +57,42 @@ impl fmt::Display for IdleReport {
 /// Opens the connections, waits, and looks at the target's process.
 ///
 /// # Errors
-/// When the target does not start, or a connection cannot be made.
+/// When the target does not start, or a connection cannot be made or does not last.
 pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     let target = Target::start(args.target_core, "auto", super::process::RAM_SIZE)?;
-    // One connection warms up what every target needs once.
+    // One host warms up what every target needs once.
     drop(target.connect()?);
     let before = resident_bytes(target.pid())?;
-    let hosts = open(&target)?;
-    let idle = hosts.idle(SETTLE)?;
+    let nqn = control::model::DEFAULT_NQN;
+    let connections = args.idle_connections;
+    let mut hosts = IdleHosts::connect(target.address(), nqn, connections.into())?;
+    // Fewer than the case has are not there to be measured.
+    let (settle, watch) = if connections < CONNECTIONS {
+        (Duration::ZERO, args.seconds)
+    } else {
+        (SETTLE, args.seconds.max(WATCH_MIN))
+    };
+    std::thread::sleep(settle);
     let cpu_before = cpu_seconds(target.pid())?;
     let started = Instant::now();
-    let idle = idle.idle(args.seconds.max(WATCH_MIN))?;
+    std::thread::sleep(watch);
     let watched = started.elapsed();
     let cpu = cpu_seconds(target.pid())? - cpu_before;
     let after = resident_bytes(target.pid())?;
-    drop(idle);
+    hosts.prove_alive()?;
+    // Before its hosts: they have nothing to say goodbye for.
+    drop(target);
     let cpu_percent = 100.0 * cpu / watched.as_secs_f64();
-    let bytes_per_connection = after.saturating_sub(before) as f64 / CONNECTIONS as f64;
+    let bytes_per_connection = after.saturating_sub(before) as f64 / f64::from(connections);
     Ok(IdleReport {
         case: NAME,
-        connections: CONNECTIONS,
+        connections,
         cpu_percent,
         cpu_percent_bound: CPU_PERCENT_MAX,
         bytes_per_connection,
         bytes_per_connection_bound: BYTES_PER_CONNECTION_MAX,
         within: cpu_percent < CPU_PERCENT_MAX && bytes_per_connection < BYTES_PER_CONNECTION_MAX,
     })
-}
-
-/// The connections' hosts; they do nothing but keep their controllers alive.
-struct Idle {
-    driver: UringDriver,
-    channels: Vec<RemoteChannel>,
-    /// Dropped after the channels.
-    _controllers: Vec<Subsystem>,
-}
-
-fn open(target: &Target) -> Result<Idle> {
-    let host = Host::builder().poll(PollPolicy::Never).build()?;
-    let nqn = control::model::DEFAULT_NQN;
-    let mut driver = UringDriver::new(&uring::Options {
-        buffers: vec![BufferClass {
-            bytes: 4 * KIB,
-            count: 64,
-        }],
-        sockets: 2 * CONNECTIONS,
-        file_operations: 16,
-    })?;
-    let mut controllers = Vec::with_capacity(CONTROLLERS);
-    let mut channels = Vec::with_capacity(CONTROLLERS);
-    for _ in 0..CONTROLLERS {
-        let subsystem = host
-            .connect_with(host.options(&target.address(), nqn)?)
-            .context("cannot open another controller")?;
-        let device = host::RemoteNamespace::new(subsystem.association(), 1)?;
-        anyhow::ensure!(
-            device.geometry().blocks > 0,
-            "the target shares an empty namespace"
-        );
-        channels.push(device.with_queues(QUEUES, 32).open_remote(&mut driver)?);
-        controllers.push(subsystem);
-    }
-    Ok(Idle {
-        driver,
-        channels,
-        _controllers: controllers,
-    })
-}
-
-impl Idle {
-    /// Lets the connections live for `span`.
-    fn idle(mut self, span: Duration) -> Result<Self> {
-        let end = self.driver.now() + span.into();
-        let mut completions = Vec::new();
-        loop {
-            let now = self.driver.now();
-            if now >= end {
-                return Ok(self);
-            }
-            let deadline = self
-                .channels
-                .iter()
-                .map(Channel::deadline)
-                .min()
-                .unwrap_or(end);
-            let wait = if deadline <= now {
-                Wait::No
-            } else {
-                Wait::Until(deadline.min(end))
-            };
-            self.driver.reap(wait, &mut completions)?;
-            let mut cx = Context {
-                now: self.driver.now(),
-                driver: &mut self.driver,
-            };
-            for completion in completions.drain(..) {
-                let room = completion.key.room;
-                if let Some(channel) = self.channels.iter_mut().find(|c| c.owns(room)) {
-                    channel.complete(completion, &mut cx);
-                }
-            }
-            for channel in &mut self.channels {
-                channel.tick(&mut cx);
-                channel.kick(&mut cx);
-            }
-        }
-    }
 }
 
 /// Processor time of a process, user and system, in seconds.
@@ -203,6 +127,5 @@ mod tests {
         let pid = std::process::id();
         assert!(cpu_seconds(pid).unwrap() >= 0.0);
         assert!(resident_bytes(pid).unwrap() > 100_000);
-        assert_eq!(CONNECTIONS, 1000);
     }
 }

@@ -6,9 +6,11 @@
 
 mod cases;
 mod idle;
+mod idle_hosts;
 mod process;
 
 pub use cases::CASE_NAMES;
+pub use idle::CONNECTIONS as IDLE_CONNECTIONS;
 
 use crate::args::LimitArgs;
 use crate::exit::Outcome;

@@ -67,14 +67,14 @@ impl Target {
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> String {
-        self.address.to_string()
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Its namespace; the host's own thread never polls.
     pub(super) fn connect(&self) -> Result<Namespace> {
         let host = Host::builder().poll(PollPolicy::Never).build()?;
-        let subsystem = host.connect(&self.address(), control::model::DEFAULT_NQN)?;
+        let subsystem = host.connect(&self.address.to_string(), control::model::DEFAULT_NQN)?;
         Ok(subsystem.namespace(1)?)
     }
 }

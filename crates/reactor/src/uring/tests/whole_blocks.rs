@@ -5,13 +5,16 @@ use super::*;
 use crate::memory::Region;
 
 const BLOCK: usize = 512;
-const BYTES: usize = 4 << 20;
+/// Many times what the buffers of the sockets hold, and no more: all of it is written anew before
+/// each of the many system calls that move it.
+const BYTES: usize = 2 << 20;
 
 #[test]
 fn a_block_that_changes_while_its_send_is_stalled_arrives_as_it_was_or_as_it_is() {
     let mut driver = small();
     let options = SocketOptions {
-        buffer_bytes: 8 * 1024,
+        // Smaller ones hold less than a segment, and then every round waits for TCP's timers.
+        buffer_bytes: 64 * 1024,
         ..SocketOptions::default()
     };
     let (near, far) = pair_with(&mut driver, &options);
@@ -65,9 +68,6 @@ fn a_block_that_changes_while_its_send_is_stalled_arrives_as_it_was_or_as_it_is(
     for (block, age) in got[7..].chunks(BLOCK).zip(&ages) {
         assert!(block.iter().all(|byte| byte == age), "a block of two ages");
     }
-    assert_ne!(
-        ages.first(),
-        ages.last(),
-        "the memory never changed under way"
-    );
+    let changes = ages.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!(changes >= 4, "the memory changed {changes} times under way");
 }

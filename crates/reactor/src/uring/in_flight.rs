@@ -1,0 +1,32 @@
+//! Which rooms the driver still has operations of.
+
+use super::UringDriver;
+use super::operations::RingOp;
+use crate::op::Room;
+
+impl UringDriver {
+    /// Whether an operation of `room` has not been reaped yet. Looks at everything there is: this
+    /// is for when rooms change hands.
+    pub(super) fn has_operation_of(&self, room: Room) -> bool {
+        let in_ring = self.operations.iter().any(|(_, entry)| match &entry.kind {
+            RingOp::Accept(_, key)
+            | RingOp::AcceptPause(_, key)
+            | RingOp::Connect(key, _)
+            | RingOp::File(key, _) => key.room == room,
+            // Ours, or a socket's, whose operations are looked at below.
+            RingOp::Wake | RingOp::Arrival(_) | RingOp::Room(_) => false,
+        });
+        let on_sockets = self.sockets.iter().any(|(_, socket)| {
+            let keys = [
+                socket.sending.as_ref().map(|sending| sending.key),
+                socket.receiving.as_ref().map(|receiving| receiving.key),
+                socket.closing,
+            ];
+            keys.into_iter().flatten().any(|key| key.room == room)
+        });
+        in_ring
+            || on_sockets
+            || self.backlog.iter().any(|(key, _)| key.room == room)
+            || self.ready.iter().any(|ready| ready.key.room == room)
+    }
+}

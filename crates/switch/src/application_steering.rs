@@ -1,0 +1,295 @@
+//! Application steering: on which core a thread runs. `[blk-switch §3.3, Algorithm 2]`
+//!
+//! For the load that stays, which steering request by request would only chase. Every period one
+//! class has its turn, `Latency` first: its threads gather on cores whose `Latency` load is small
+//! but not nothing; `Throughput` threads leave for cores with less `Latency` load. One
+//! [`ApplicationSteering`] per process and side, owned by whoever may set affinities: for the
+//! application threads that opted in on the host, and for the threads that serve connections on
+//! the target. It only says who moves; the caller moves them and knows how to undo it. Must never:
+//! move a thread that its user pinned, or move one to a core outside of its set.
+//!
+//! # Stale numbers
+//!
+//! In the paper every thread decides for itself from averages that its period began with, so
+//! several can jump to the same core before its numbers show it; the next periods repair that. Here
+//! one step decides for all of them and takes each move into account in its own copy of the loads,
+//! so the second thread sees the first one's weight where it went.
+
+use crate::class::{Class, PerClass, Placement};
+use crate::cpuset::CoreSet;
+use crate::limits::{CORES_MAX, MOVES_PER_STEP_MAX};
+use base::units::CoreId;
+use base::{Nanos, Time};
+
+#[cfg(test)]
+mod tests;
+
+/// A thread that may be steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// The caller's name for it.
+    pub id: u64,
+    /// What most of its requests are.
+    pub class: Class,
+    /// Where it runs now.
+    pub core: CoreId,
+    /// Where it may run.
+    pub allowed: CoreSet,
+    /// Its user chose its core: it never moves.
+    pub pinned_by_user: bool,
+    /// Its own part of its core's load in bytes (a moving average like the core's). A thread
+    /// without load stays where it is.
+    pub load_bytes: u64,
+}
+
+/// A thread is to run elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Move {
+    /// The thread.
+    pub id: u64,
+    /// Where it ran.
+    pub from: CoreId,
+    /// Where it is to run.
+    pub to: CoreId,
+}
+
+/// When a gathering thread finds another core good enough to go there. (A spreading one goes where
+/// `L_c` *and* `T_c` are less than at home, in either case.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hysteresis {
+    /// The paper's: when `L_c + T_c` is less there. It takes its load along, so two cores with
+    /// nearly the same load can throw it back and forth for ever.
+    Paper,
+    /// The paper's, and `T_c` must be less there as well: a thread moves to get away from
+    /// `Throughput` work, not to even out what gathers. (The authors' code moves none whose core
+    /// has no such work, for the same end.) From a core with L* or more it also moves where
+    /// `L_c + T_c` stays less with its own load on top.
+    Settled,
+}
+
+/// How to steer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rules {
+    /// Nothing moves where this is off.
+    pub enabled: bool,
+    /// Time between two steps.
+    pub period: Nanos,
+    /// L*: with this much `Latency` load in bytes a core takes no more threads that gather.
+    pub latency_load_max_bytes: u64,
+    /// What a move must be good for.
+    pub hysteresis: Hysteresis,
+}
+
+/// What application steering has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Steps, of all classes.
+    pub steps: u64,
+    /// Threads moved, by class.
+    pub moved: PerClass<u64>,
+    /// Steps that found more threads to move than a step may.
+    pub cut_short: u64,
+}
+
+/// `L_c` and `T_c` of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct View {
+    /// Load in bytes of the classes that gather.
+    gathering: u64,
+    /// Load in bytes of the classes that spread.
+    spreading: u64,
+}
+
+impl View {
+    fn of(loads: &PerClass<u64>) -> Self {
+        let mut view = Self::default();
+        for (class, &bytes) in loads.iter() {
+            view.arrive(class, bytes);
+        }
+        view
+    }
+
+    const fn sum(self) -> u64 {
+        self.gathering.saturating_add(self.spreading)
+    }
+
+    const fn part(&mut self, class: Class) -> &mut u64 {
+        match class.properties().placement {
+            Placement::Gather => &mut self.gathering,
+            Placement::Spread => &mut self.spreading,
+        }
+    }
+
+    fn arrive(&mut self, class: Class, bytes: u64) {
+        let part = self.part(class);
+        *part = part.saturating_add(bytes);
+    }
+
+    fn leave(&mut self, class: Class, bytes: u64) {
+        let part = self.part(class);
+        *part = part.saturating_sub(bytes);
+    }
+}
+
+/// The application steering of one process.
+#[derive(Clone, Debug)]
+pub struct ApplicationSteering {
+    rules: Rules,
+    next: Time,
+    /// Index of the class whose turn is next.
+    turn: usize,
+    /// Where the class's next step begins among the threads: after the last one that moved, where
+    /// a step was cut short.
+    begin: PerClass<usize>,
+    view: Vec<View>,
+    moves: Vec<Move>,
+    counters: Counters,
+}
+
+impl ApplicationSteering {
+    /// Steering that has not looked yet: its first step is due at once.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            next: Time::ZERO,
+            turn: 0,
+            begin: PerClass::default(),
+            view: Vec::with_capacity(CORES_MAX),
+            moves: Vec::with_capacity(MOVES_PER_STEP_MAX),
+            counters: Counters::default(),
+        }
+    }
+
+    /// When the next step is due; [`Time::NEVER`] while it is off.
+    #[must_use]
+    pub const fn next(&self) -> Time {
+        if self.rules.enabled {
+            self.next
+        } else {
+            Time::NEVER
+        }
+    }
+
+    /// The moves of one step, at most [`MOVES_PER_STEP_MAX`]; none before the step is due.
+    ///
+    /// `loads` are the average loads of the cores by their number, per class, in bytes: what the
+    /// threads that run there submit (on the target: what their connections ask for). Cores beyond
+    /// its end, or beyond [`CORES_MAX`], are not considered.
+    pub fn step(&mut self, now: Time, loads: &[PerClass<u64>], threads: &[Thread]) -> &[Move] {
+        self.moves.clear();
+        if !self.rules.enabled || now < self.next {
+            return &[];
+        }
+        self.next = now + self.rules.period;
+        self.counters.steps += 1;
+        self.view.clear();
+        self.view.extend(loads.iter().take(CORES_MAX).map(View::of));
+        let class = Class::ALL[self.turn];
+        self.turn = (self.turn + 1) % Class::COUNT;
+        self.decide(class, threads);
+        &self.moves
+    }
+
+    /// Other rules, from the next step on.
+    pub fn reconfigure(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.next = Time::ZERO;
+    }
+
+    /// How it steers.
+    #[must_use]
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn decide(&mut self, class: Class, threads: &[Thread]) {
+        let begin = self.begin[class].min(threads.len());
+        let (later, first) = threads.split_at(begin);
+        self.begin[class] = 0;
+        for (offset, thread) in first.iter().chain(later).enumerate() {
+            let steered = thread.class == class && !thread.pinned_by_user && thread.load_bytes > 0;
+            let Some(to) = steered.then(|| self.better_core(thread)).flatten() else {
+                continue;
+            };
+            if self.moves.len() == MOVES_PER_STEP_MAX {
+                self.counters.cut_short += 1;
+                self.begin[class] = (begin + offset) % threads.len();
+                return;
+            }
+            self.apply(thread, to);
+        }
+    }
+
+    /// The core where a thread is better off, if there is one.
+    fn better_core(&self, thread: &Thread) -> Option<usize> {
+        let home = usize::try_from(thread.core.0).ok()?;
+        let here = *self.view.get(home)?;
+        match thread.class.properties().placement {
+            Placement::Gather => self.gather(thread, home, here),
+            Placement::Spread => self.spread(thread, here),
+        }
+    }
+
+    /// The other cores where a thread may run.
+    fn allowed(&self, thread: &Thread) -> impl Iterator<Item = (usize, View)> {
+        let numbered = (0_u32..)
+            .map(CoreId)
+            .zip(self.view.iter().copied().enumerate());
+        numbered
+            .filter(|(core, _)| *core != thread.core && thread.allowed.contains(*core))
+            .map(|(_, place)| place)
+    }
+
+    /// Algorithm 2, L-apps: of the cores with `0 < L_c < L*` the one with the least `L_c + T_c`.
+    /// Home is one of them if it qualifies, and wins a draw; among others the lowest number does.
+    fn gather(&self, thread: &Thread, home: usize, here: View) -> Option<usize> {
+        let qualifies =
+            |view: View| view.gathering > 0 && view.gathering < self.rules.latency_load_max_bytes;
+        let (core, there) = self
+            .allowed(thread)
+            .filter(|(_, view)| qualifies(*view))
+            .min_by_key(|(core, view)| (view.sum(), *core))?;
+        debug_assert_ne!(core, home);
+        let better = match self.rules.hysteresis {
+            Hysteresis::Paper => !qualifies(here) || there.sum() < here.sum(),
+            Hysteresis::Settled if there.spreading < here.spreading => there.sum() < here.sum(),
+            Hysteresis::Settled => {
+                here.gathering >= self.rules.latency_load_max_bytes
+                    && there.sum().saturating_add(thread.load_bytes) < here.sum()
+            }
+        };
+        better.then_some(core)
+    }
+
+    /// Algorithm 2, T-apps: of the cores with `L_c` below home's the one with the least `T_c`, if
+    /// that is below home's, too. The lowest number wins a draw.
+    fn spread(&self, thread: &Thread, here: View) -> Option<usize> {
+        self.allowed(thread)
+            .filter(|(_, view)| view.gathering < here.gathering)
+            .min_by_key(|(core, view)| (view.spreading, *core))
+            .filter(|(_, view)| view.spreading < here.spreading)
+            .map(|(core, _)| core)
+    }
+
+    /// Records a move, and what it does to the loads.
+    fn apply(&mut self, thread: &Thread, to: usize) {
+        let (Ok(from), Ok(number)) = (usize::try_from(thread.core.0), u32::try_from(to)) else {
+            return;
+        };
+        self.view[from].leave(thread.class, thread.load_bytes);
+        self.view[to].arrive(thread.class, thread.load_bytes);
+        self.moves.push(Move {
+            id: thread.id,
+            from: thread.core,
+            to: CoreId(number),
+        });
+        self.counters.moved[thread.class] += 1;
+    }
+}

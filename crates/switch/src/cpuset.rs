@@ -1,0 +1,277 @@
+//! A set of cores: where a thread may run.
+//!
+//! A bit per core, up to [`CORES_MAX`], as the kernel's affinity masks are; a value without a
+//! pointer, so that a table of threads is one piece of memory. Written and read as people and the
+//! kernel write it: `0-3,8`.
+
+use crate::limits::CORES_MAX;
+use base::units::CoreId;
+use std::fmt;
+use std::str::FromStr;
+
+const WORDS: usize = CORES_MAX / 64;
+
+/// A set of cores `0..CORES_MAX`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CoreSet {
+    words: [u64; WORDS],
+}
+
+/// A text that is no set of cores.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CoreSetError {
+    /// Not a number, not a range.
+    #[error("{part:?} is neither a core nor a range: write cores as `0-3,8`")]
+    NotACore {
+        /// What was found, at most its first 32 characters.
+        part: String,
+    },
+    /// A number beyond the largest mask.
+    #[error("core {core} is too high: the highest is {}", CORES_MAX - 1)]
+    TooHigh {
+        /// The number.
+        core: u32,
+    },
+    /// `8-3`.
+    #[error("the range {first}-{last} is backwards: write `{last}-{first}`")]
+    Backwards {
+        /// Its first core.
+        first: u32,
+        /// Its last core.
+        last: u32,
+    },
+}
+
+impl CoreSet {
+    /// No core.
+    pub const EMPTY: Self = Self { words: [0; WORDS] };
+
+    /// The first `count` cores; all that fit where there are more.
+    #[must_use]
+    pub fn first(count: usize) -> Self {
+        (0..count.min(CORES_MAX))
+            .filter_map(|core| u32::try_from(core).ok())
+            .map(CoreId)
+            .collect()
+    }
+
+    /// Puts a core in; false, and nothing done, where it is [`CORES_MAX`] or higher.
+    pub fn insert(&mut self, core: CoreId) -> bool {
+        place(core)
+            .map(|(word, bit)| self.words[word] |= bit)
+            .is_some()
+    }
+
+    /// Takes a core out.
+    pub fn remove(&mut self, core: CoreId) {
+        if let Some((word, bit)) = place(core) {
+            self.words[word] &= !bit;
+        }
+    }
+
+    /// Whether a core is in.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, core: CoreId) -> bool {
+        place(core).is_some_and(|(word, bit)| self.words[word] & bit != 0)
+    }
+
+    /// How many are in.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
+    }
+
+    /// None is in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words == [0; WORDS]
+    }
+
+    /// The cores that are in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self {
+            words: std::array::from_fn(|word| self.words[word] & other.words[word]),
+        }
+    }
+
+    /// The cores, lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = CoreId> + '_ {
+        (0_u32..).zip(&self.words).flat_map(|(index, &word)| Bits {
+            word,
+            first: index * 64,
+        })
+    }
+}
+
+/// Word and bit of a core.
+#[inline]
+fn place(core: CoreId) -> Option<(usize, u64)> {
+    let index = usize::try_from(core.0).ok()?;
+    (index < CORES_MAX).then(|| (index / 64, 1 << (index % 64)))
+}
+
+/// The cores of one word that are still to be named.
+struct Bits {
+    word: u64,
+    first: u32,
+}
+
+impl Iterator for Bits {
+    type Item = CoreId;
+
+    fn next(&mut self) -> Option<CoreId> {
+        if self.word == 0 {
+            return None;
+        }
+        let lowest = self.word.trailing_zeros();
+        self.word &= self.word - 1;
+        Some(CoreId(self.first + lowest))
+    }
+}
+
+impl FromIterator<CoreId> for CoreSet {
+    /// Leaves out cores that are [`CORES_MAX`] or higher.
+    fn from_iter<I: IntoIterator<Item = CoreId>>(cores: I) -> Self {
+        let mut set = Self::EMPTY;
+        for core in cores {
+            set.insert(core);
+        }
+        set
+    }
+}
+
+impl fmt::Display for CoreSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cores = self.iter().map(|core| core.0).peekable();
+        let mut separator = "";
+        while let Some(first) = cores.next() {
+            let mut last = first;
+            while cores.next_if_eq(&(last + 1)).is_some() {
+                last += 1;
+            }
+            if first == last {
+                write!(f, "{separator}{first}")?;
+            } else {
+                write!(f, "{separator}{first}-{last}")?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for CoreSet {
+    type Err = CoreSetError;
+
+    /// Cores and ranges between commas; the empty text is the empty set.
+    fn from_str(text: &str) -> Result<Self, CoreSetError> {
+        let mut set = Self::EMPTY;
+        for part in text.split(',').map(str::trim) {
+            if part.is_empty() && text.trim().is_empty() {
+                break;
+            }
+            let (first, last) = match part.split_once('-') {
+                Some((first, last)) => (core(part, first)?, core(part, last)?),
+                None => (core(part, part)?, core(part, part)?),
+            };
+            if first > last {
+                return Err(CoreSetError::Backwards { first, last });
+            }
+            set = (first..=last).map(CoreId).chain(set.iter()).collect();
+        }
+        Ok(set)
+    }
+}
+
+/// The number of a core, found in `part`.
+fn core(part: &str, number: &str) -> Result<u32, CoreSetError> {
+    let number = number.trim();
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits {
+        return Err(CoreSetError::NotACore {
+            part: part.chars().take(32).collect(),
+        });
+    }
+    // All digits: whatever does not fit is too high, too.
+    let core = number.parse().unwrap_or(u32::MAX);
+    if place(CoreId(core)).is_none() {
+        return Err(CoreSetError::TooHigh { core });
+    }
+    Ok(core)
+}
+
+const _: () = assert!(CORES_MAX.is_multiple_of(64));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+
+    #[test]
+    fn it_is_written_as_it_is_read() {
+        for (text, written) in [
+            ("", ""),
+            ("0", "0"),
+            ("0-3,8", "0-3,8"),
+            (" 8 , 1,0 - 1", "0-1,8"),
+            ("63-64,1023", "63-64,1023"),
+            ("0-1023", "0-1023"),
+        ] {
+            let set: CoreSet = text.parse().unwrap();
+            assert_eq!(set.to_string(), written);
+            assert_eq!(written.parse(), Ok(set));
+        }
+    }
+
+    #[test]
+    fn what_it_can_not_read_it_explains() {
+        let error = |text: &str| text.parse::<CoreSet>().unwrap_err();
+        for text in ["a", "1,,2", "1-", "-", "0x1", "1-2-3", "+1", ","] {
+            assert!(
+                matches!(error(text), CoreSetError::NotACore { .. }),
+                "{text}"
+            );
+        }
+        assert_eq!(error("1024"), CoreSetError::TooHigh { core: 1024 });
+        assert_eq!(
+            error("0-99999999999"),
+            CoreSetError::TooHigh { core: u32::MAX }
+        );
+        assert_eq!(
+            error("8-3").to_string(),
+            "the range 8-3 is backwards: write `3-8`"
+        );
+    }
+
+    #[test]
+    fn it_is_a_set() {
+        let mut prng = Prng::from_seed(9);
+        let (mut set, mut model) = (CoreSet::EMPTY, std::collections::BTreeSet::new());
+        for _ in 0..5_000 {
+            let core = CoreId(u32::try_from(prng.below(1_100)).unwrap());
+            if prng.chance(2, 3) {
+                assert_eq!(set.insert(core), core.0 < 1024);
+                if core.0 < 1024 {
+                    model.insert(core);
+                }
+            } else {
+                set.remove(core);
+                model.remove(&core);
+            }
+            assert_eq!(set.contains(core), model.contains(&core));
+        }
+        assert_eq!((set.len(), set.is_empty()), (model.len(), false));
+        assert!(set.iter().eq(model.iter().copied()));
+        let low = set.intersection(&CoreSet::first(100));
+        assert!(
+            low.iter()
+                .eq(model.iter().copied().filter(|core| core.0 < 100))
+        );
+        assert_eq!(CoreSet::first(usize::MAX).len(), CORES_MAX);
+    }
+}

@@ -1,0 +1,240 @@
+//! The presets are what they say, and every limit is enforced with a message that helps.
+
+use super::*;
+
+#[test]
+fn every_preset_is_valid_and_has_one_name() {
+    for (preset, name) in Preset::ALL {
+        assert_eq!(preset.knobs().validate(), Ok(()), "{name}");
+        assert_eq!(preset.to_string(), *name);
+        assert_eq!(name.to_uppercase().parse(), Ok(*preset));
+    }
+    let error = "lnux"
+        .parse::<Preset>()
+        .expect_err("no such preset")
+        .to_string();
+    assert!(
+        error.contains("`linux`") && error.contains("`blk-switch`"),
+        "{error}"
+    );
+    assert_eq!(Knobs::default(), Preset::Switchyard.knobs());
+}
+
+#[test]
+fn the_baselines_differ_in_what_they_are_for() {
+    let linux = Knobs::linux();
+    assert_eq!((linux.lanes, linux.prioritisation), (Lanes::Shared, false));
+    assert_eq!(linux.doorbell, Mode::FIXED);
+    assert_eq!(linux.caravan.limits(true), linux.caravan.limits(false));
+    assert!(!linux.request_steering.enabled && !linux.application_steering.enabled);
+
+    let nvme_tcp = Knobs::nvme_tcp();
+    assert_eq!(nvme_tcp.caravan.limits(false).requests, 1);
+    let batched = Knobs {
+        caravan: linux.caravan,
+        doorbell: linux.doorbell,
+        ..nvme_tcp
+    };
+    assert_eq!(batched, linux, "the same but for batching");
+
+    let poll = Knobs::poll();
+    assert_eq!(
+        (poll.polling, poll.doorbell),
+        (Polling::Always, Mode::Immediate)
+    );
+    let nice = Knobs {
+        latency_threads: ThreadPriority::Nice,
+        ..poll
+    };
+    assert_eq!(Knobs::poll_with_priority(), nice);
+}
+
+#[test]
+fn each_step_of_the_ablation_adds_one_mechanism() {
+    use Ablation::{ApplicationSteering, Nothing, Prioritisation, RequestSteering};
+    let on = |step| {
+        let knobs = Knobs::ablation(step);
+        assert_eq!(knobs.doorbell, Mode::FIXED);
+        assert_eq!(knobs.caravan, Knobs::linux().caravan);
+        let steering = (
+            knobs.request_steering.enabled,
+            knobs.application_steering.enabled,
+        );
+        (knobs.prioritisation, steering.0, steering.1)
+    };
+    assert_eq!(on(Nothing), (false, false, false));
+    assert_eq!(on(Prioritisation), (true, false, false));
+    assert_eq!(on(RequestSteering), (true, true, false));
+    assert_eq!(on(ApplicationSteering), (true, true, true));
+}
+
+#[test]
+fn sends_are_small_beside_latency_work_and_large_without() {
+    let caravan = Knobs::switchyard().caravan;
+    assert_eq!(caravan.limits(true).bytes, 64 * 1024);
+    assert!(caravan.limits(false).requests > caravan.limits(true).requests);
+    assert_eq!(Knobs::switchyard().service().order, Order::Strict);
+    assert_eq!(Knobs::linux().service().order, Order::RoundRobin);
+}
+
+/// What is said about knobs after one was turned.
+fn complaint(turn: impl FnOnce(&mut Knobs)) -> String {
+    let mut knobs = Knobs::switchyard();
+    turn(&mut knobs);
+    knobs.validate().expect_err("out of range").to_string()
+}
+
+fn assert_says(turn: impl FnOnce(&mut Knobs), expected: &str) {
+    let said = complaint(turn);
+    assert!(
+        said.starts_with(expected),
+        "{said:?} should begin with {expected:?}"
+    );
+    assert!(
+        said.contains(" to ") || said.contains("at least"),
+        "{said:?} names the range"
+    );
+}
+
+#[test]
+fn a_number_out_of_range_is_named_with_its_range() {
+    assert_says(
+        |k| k.caravan.beside_latency.requests = 0,
+        "caravan.beside_latency.requests is 0: ",
+    );
+    assert_says(
+        |k| k.caravan.alone.bytes = 9 << 20,
+        "caravan.alone.bytes is 9437184: ",
+    );
+    assert_says(
+        |k| k.caravan.alone.iovecs = 1025,
+        "caravan.alone.iovecs is 1025: ",
+    );
+    assert_says(
+        |k| k.quantum_bytes = 4095,
+        "quantum_bytes is 4095: it can be 4096 to 8388608",
+    );
+    assert_says(
+        |k| k.floor_permille = PerClass::of([1, 500]),
+        "floor_permille is 501: ",
+    );
+    assert_says(
+        |k| k.floor_window = Window::Bytes(0),
+        "floor_window_bytes is 0: ",
+    );
+    assert_says(
+        |k| k.request_steering.threshold_bytes = 0,
+        "request_steering.threshold_bytes is 0: ",
+    );
+    assert_says(
+        |k| k.request_steering.preference = Preference::NearlyFull { requests: 0 },
+        "request_steering.nearly_full_requests is 0: ",
+    );
+    assert_says(
+        |k| k.application_steering.latency_load_max_bytes = 0,
+        "application_steering.latency_load_max_bytes is 0: ",
+    );
+}
+
+#[test]
+fn a_time_out_of_range_is_named_with_its_range() {
+    let fill = Knobs::switchyard().caravan.beside_latency;
+    assert_says(
+        |k| k.floor_window = Window::Time(Nanos(1)),
+        "floor_window is 1ns: ",
+    );
+    assert_says(
+        |k| k.application_steering.period = Nanos(5),
+        "application_steering.period is 5ns: it can be 1ms to 60s",
+    );
+    assert_says(
+        |k| {
+            k.doorbell = Mode::Fixed {
+                fill,
+                delay: Nanos(24_999),
+            }
+        },
+        "doorbell.delay is 24.999µs: a fixed doorbell waits 25µs at least; for no delay say \
+         `immediate`",
+    );
+    assert_says(
+        |k| {
+            k.doorbell = Mode::Fixed {
+                fill,
+                delay: Nanos::from_secs(1),
+            }
+        },
+        "doorbell.delay is 1s: it can be 25µs to 100ms",
+    );
+    assert_says(
+        |k| {
+            k.doorbell = Mode::Adaptive {
+                fill,
+                max_hold: Nanos::ZERO,
+            }
+        },
+        "doorbell.max_hold is 0ns: ",
+    );
+    let nothing = CaravanLimits {
+        requests: 0,
+        ..fill
+    };
+    assert_says(
+        |k| {
+            k.doorbell = Mode::Adaptive {
+                fill: nothing,
+                max_hold: limits::DOORBELL_HOLD,
+            }
+        },
+        "doorbell.requests is 0: ",
+    );
+}
+
+#[test]
+fn both_ends_of_every_range_are_valid() {
+    let mut low = Knobs::switchyard();
+    let one = CaravanLimits {
+        requests: 1,
+        bytes: 1,
+        iovecs: 1,
+    };
+    low.caravan = Caravans {
+        enabled: true,
+        beside_latency: one,
+        alone: one,
+    };
+    low.doorbell = Mode::Fixed {
+        fill: one,
+        delay: limits::DOORBELL_DELAY_MIN,
+    };
+    low.quantum_bytes = limits::QUANTUM_BYTES_MIN;
+    low.request_steering.threshold_bytes = limits::STEERING_THRESHOLD_BYTES_MIN;
+    low.request_steering.preference = Preference::NearlyFull { requests: 1 };
+    low.application_steering.period = limits::APPLICATION_STEERING_PERIOD_MIN;
+    low.application_steering.latency_load_max_bytes = 1;
+    low.floor_window = Window::Time(limits::FLOOR_WINDOW_MIN);
+    assert_eq!(low.validate(), Ok(()));
+
+    let mut high = Knobs::switchyard();
+    let most = CaravanLimits {
+        requests: limits::CARAVAN_REQUESTS_MAX,
+        bytes: limits::CARAVAN_BYTES_MAX,
+        iovecs: limits::CARAVAN_IOVECS_MAX,
+    };
+    high.caravan = Caravans {
+        enabled: true,
+        beside_latency: most,
+        alone: most,
+    };
+    high.doorbell = Mode::Adaptive {
+        fill: most,
+        max_hold: limits::DOORBELL_HOLD_MAX,
+    };
+    high.quantum_bytes = limits::QUANTUM_BYTES_MAX;
+    high.request_steering.threshold_bytes = limits::STEERING_THRESHOLD_BYTES_MAX;
+    high.application_steering.period = limits::APPLICATION_STEERING_PERIOD_MAX;
+    high.application_steering.latency_load_max_bytes = limits::LATENCY_LOAD_MAX_BYTES_MAX;
+    high.floor_permille = PerClass::of([0, limits::FLOOR_PERMILLE_MAX]);
+    high.floor_window = Window::Bytes(limits::FLOOR_WINDOW_BYTES_MAX);
+    assert_eq!(high.validate(), Ok(()));
+}
