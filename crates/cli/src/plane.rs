@@ -9,15 +9,18 @@ use crate::view::{View, blocks_of};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
 use control::plane::{
-    ConnectionCounters, ControllerSnapshot, CoreSnapshot, NamespaceSnapshot, OperationCounters,
-    QueueSnapshot,
+    ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
+    NamespaceSnapshot, OperationCounters, QueueSnapshot,
 };
 use control::{Action, ApplyError, ApplyErrorKind, DataPlane, Snapshot};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use target::{ControllerKind, NamespaceOptions, Referral, SubsystemOptions, Target, TargetError};
+use target::{
+    ControllerKind, LATENCY_BOUNDS_NS, Latency, NamespaceOptions, Referral, SubsystemOptions,
+    Target, TargetError,
+};
 
 /// A target, and the devices that it shares.
 #[derive(Debug)]
@@ -278,10 +281,12 @@ impl Plane {
             let user = (nqn.clone(), namespace.nsid);
             let stats = namespace.stats;
             let block_bytes = u64::from(namespace.block_bytes);
-            let counted = |completed, bytes| OperationCounters {
+            let latency = &namespace.latency;
+            let counted = |completed, bytes, latency| OperationCounters {
                 completed,
                 bytes,
-                ..OperationCounters::default()
+                latency: histogram(latency),
+                errors: 0,
             };
             NamespaceSnapshot {
                 nqn: nqn.clone(),
@@ -289,14 +294,13 @@ impl Plane {
                 device: opened.users.get(&user).cloned().unwrap_or_default(),
                 size_bytes: namespace.blocks * block_bytes,
                 block_bytes,
-                reads: counted(stats.reads, stats.read_bytes),
-                writes: counted(stats.writes, stats.written_bytes),
-                flushes: OperationCounters::default(),
-                // The target counts flushes among all others, and failures of all kinds in one
-                // number.
+                reads: counted(stats.reads, stats.read_bytes, &latency.reads),
+                writes: counted(stats.writes, stats.written_bytes, &latency.writes),
+                flushes: counted(stats.flushes, 0, &latency.flushes),
+                // The target counts failures of all kinds in one number.
                 others: OperationCounters {
                     errors: stats.errors,
-                    ..counted(stats.others + stats.errors, 0)
+                    ..counted(stats.others + stats.errors, 0, &latency.others)
                 },
             }
         })
@@ -343,6 +347,18 @@ fn to_referral(referral: &control::model::Referral) -> Result<Referral, ApplyErr
     })
 }
 
+/// The target's service times, as the control plane's.
+fn histogram(latency: &Latency) -> LatencyHistogram {
+    let bounds = LATENCY_BOUNDS_NS.iter().zip(&latency.buckets);
+    LatencyHistogram {
+        buckets: bounds
+            .map(|(&up_to_ns, &count)| LatencyBucket { up_to_ns, count })
+            .collect(),
+        above: latency.buckets[LATENCY_BOUNDS_NS.len()],
+        sum_ns: latency.sum_ns,
+    }
+}
+
 /// Processor time of the target's thread on a core, from the kernel.
 fn busy_ns(core: u32) -> u64 {
     let name = format!("target-{core}\n");
@@ -374,4 +390,22 @@ fn refused(error: TargetError) -> ApplyError {
         }
     };
     ApplyError::new(kind, error.to_string(), what_to_do)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_keeps_its_counts_and_what_is_above_its_bounds() {
+        let mut latency = Latency::default();
+        latency.buckets[0] = 5;
+        latency.buckets[LATENCY_BOUNDS_NS.len()] = 2;
+        latency.sum_ns = 70_000_000_000;
+        let histogram = histogram(&latency);
+        assert_eq!(histogram.count(), 7);
+        assert_eq!(histogram.buckets.len(), LATENCY_BOUNDS_NS.len());
+        assert_eq!((histogram.buckets[0].count, histogram.above), (5, 2));
+        assert_eq!(histogram.sum_ns, 70_000_000_000);
+    }
 }

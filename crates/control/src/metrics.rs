@@ -279,7 +279,7 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     }
     let mut metric = encoder.encode_descriptor(
         "namespace_latency",
-        "Time from a command's arrival to its completion's departure",
+        "Time from a command's dispatch until its answer is queued, in steps of a turn of the loop",
         Some(&Unit::Seconds),
         MetricType::Histogram,
     )?;

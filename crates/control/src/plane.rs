@@ -162,7 +162,8 @@ pub struct OperationCounters {
     pub errors: u64,
     /// Data moved by those that succeeded, in bytes.
     pub bytes: u64,
-    /// From the command's arrival to its completion's departure.
+    /// From the command's dispatch until its answer is queued, in steps of a turn of the core's
+    /// loop: what is answered in the turn in which it came counts as 0. Whatever the status.
     pub latency: LatencyHistogram,
 }
 

@@ -207,7 +207,7 @@ impl CoreState {
         self.shared.core_stats.of(self.index).publish(&self.stats);
         let index = self.index;
         for namespace in self.namespaces_mut() {
-            namespace.shared.stats.of(index).publish(&namespace.stats);
+            namespace.publish(index);
         }
     }
 }

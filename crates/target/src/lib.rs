@@ -8,6 +8,7 @@ mod controller;
 mod core;
 mod discovery;
 mod io;
+mod latency;
 pub mod limits;
 mod namespace;
 mod pause;
@@ -22,6 +23,7 @@ mod subsystem;
 mod target;
 mod tcp;
 
+pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency};
 pub use limits::{Limits, LimitsError};
 pub use namespace::NamespaceOptions;
 pub use poll_group::{Message, PollGroup};

@@ -4,6 +4,7 @@
 //! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know
 //! without asking anybody. A core owns its own and nobody else touches it.
 
+use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
 use crate::pause::Pausing;
 use crate::request::Ticket;
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
@@ -32,6 +33,7 @@ pub struct NamespaceOptions {
 pub(crate) struct Namespace {
     pub(crate) options: NamespaceOptions,
     pub(crate) stats: PerCore<SharedNamespaceStats>,
+    pub(crate) latency: PerCore<SharedNamespaceLatency>,
 }
 
 impl Namespace {
@@ -39,6 +41,7 @@ impl Namespace {
         Self {
             options,
             stats: PerCore::new(cores),
+            latency: PerCore::new(cores),
         }
     }
 
@@ -54,6 +57,15 @@ impl Namespace {
     pub(crate) fn total(&self) -> NamespaceStats {
         let mut total = NamespaceStats::default();
         for core in self.stats.iter() {
+            total.add(&core.load());
+        }
+        total
+    }
+
+    /// The service times of all cores together.
+    pub(crate) fn total_latency(&self) -> NamespaceLatency {
+        let mut total = NamespaceLatency::default();
+        for core in self.latency.iter() {
             total.add(&core.load());
         }
         total
@@ -98,6 +110,9 @@ pub(crate) struct CoreNamespace {
     /// Requests were submitted since the last kick.
     pub(crate) gathered: bool,
     pub(crate) stats: NamespaceStats,
+    pub(crate) latency: NamespaceLatency,
+    /// What was published last.
+    published: NamespaceStats,
 }
 
 impl CoreNamespace {
@@ -129,6 +144,8 @@ impl CoreNamespace {
             busy: VecDeque::new(),
             gathered: false,
             stats: NamespaceStats::default(),
+            latency: NamespaceLatency::default(),
+            published: NamespaceStats::default(),
             shared,
         })
     }
@@ -142,6 +159,17 @@ impl CoreNamespace {
         self.direct = fresh.direct;
         self.blocks = fresh.blocks;
         Ok(std::mem::replace(&mut self.channel, fresh.channel))
+    }
+
+    /// Publishes what core `index` counted, if there is anything new.
+    pub(crate) fn publish(&mut self, index: usize) {
+        // Each command that is answered changes one of these counters.
+        if self.published == self.stats {
+            return;
+        }
+        self.published = self.stats;
+        self.shared.stats.of(index).publish(&self.stats);
+        self.shared.latency.of(index).publish(&self.latency);
     }
 
     pub(crate) fn is_open(&self) -> bool {

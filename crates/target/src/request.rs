@@ -4,7 +4,7 @@
 //! has to wait (for data, a buffer, the device, a paused namespace, room to send) has a [`Slot`]
 //! in its queue pair's table.
 
-use base::SlabKey;
+use base::{SlabKey, Time};
 use block::BlockError;
 use reactor::IoSlice;
 use wire::nvme::{Command, Status};
@@ -105,6 +105,8 @@ pub(crate) struct Slot {
     pub(crate) nsid: u32,
     pub(crate) blocks: u32,
     pub(crate) lba: u64,
+    /// When the command was dispatched.
+    pub(crate) began: Time,
     /// Bytes of data.
     pub(crate) length: u32,
     /// Of them, those that arrived.

@@ -1,5 +1,6 @@
 //! What a target is and did, at one moment: for people and for metrics.
 
+use crate::latency::NamespaceLatency;
 use crate::registry::{ControllerKind, Referral};
 use crate::stats::{CoreStats, NamespaceStats};
 use crate::subsystem::Subsystem;
@@ -101,6 +102,8 @@ pub struct NamespaceSnapshot {
     pub uuid: [u8; 16],
     /// What it did, on all cores together.
     pub stats: NamespaceStats,
+    /// How long its commands took, on all cores together.
+    pub latency: NamespaceLatency,
 }
 
 /// A controller at one moment.
@@ -136,6 +139,7 @@ fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
             read_only: namespace.read_only(),
             uuid: namespace.options.uuid,
             stats: namespace.total(),
+            latency: namespace.total_latency(),
         }
     });
     SubsystemSnapshot {

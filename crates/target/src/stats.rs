@@ -49,7 +49,9 @@ counters! {
         writes,
         /// Bytes that they wrote.
         written_bytes,
-        /// Other commands that were done: Flush, Write Zeroes, Dataset Management, Compare, Verify.
+        /// Flush commands of this namespace alone that were done.
+        flushes,
+        /// Other commands that were done: Write Zeroes, Dataset Management, Compare, Verify.
         others,
         /// Commands that ended with an error.
         errors,

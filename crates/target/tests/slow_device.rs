@@ -9,9 +9,10 @@
 
 mod common;
 
-use base::Time;
 use base::units::{CoreId, KIB, MIB};
+use base::{Nanos, Time};
 use block::device::Ram;
+use block::layer::delay::{Delay, DelayOptions};
 use block::{
     BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit,
 };
@@ -20,7 +21,10 @@ use reactor::{BufferClass, Context, Driver};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target, TargetOptions};
+use switchyard_target::{
+    LATENCY_BOUNDS_NS, Limits, NamespaceSnapshot, RunningTarget, SubsystemOptions, Target,
+    TargetOptions,
+};
 use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// RAM with room for two requests, each of which takes some turns of the core; a request for the
@@ -246,4 +250,59 @@ fn a_host_that_does_not_read_holds_nobody_up() {
     for cid in 0..32u16 {
         assert_eq!(deaf.fetched(cid).1.len(), 256 * BLOCK);
     }
+}
+
+#[test]
+fn each_command_is_counted_by_how_long_it_took() {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let options = DelayOptions {
+        read: Nanos::from_millis(3),
+        ..DelayOptions::default()
+    };
+    let late: Arc<dyn Device> = Arc::new(Delay::new(Arc::clone(&ram) as Arc<dyn Device>, options));
+    for (nsid, device) in [(1, Arc::clone(&ram) as Arc<dyn Device>), (2, late)] {
+        target
+            .add_namespace(NQN, namespace(nsid, device))
+            .expect("a new namespace");
+    }
+    let target = common::run(target, 1);
+    let bed = Bed { target, ram };
+    let (_admin, mut host) = bed.host();
+    for nsid in [1, 2] {
+        for _ in 0..3 {
+            let (read, _) = host.fetch(common::io_on(nsid, IoOpcode::READ, 0, 1), BLOCK);
+            assert!(read.status.is_success(), "{}", read.status);
+        }
+        let zeroes = common::io_on(nsid, IoOpcode::WRITE_ZEROES, 0, 1);
+        assert!(host.execute(zeroes, &[]).status.is_success());
+    }
+    let data = pattern(1, BLOCK);
+    assert!(host.write(0, &data).status.is_success());
+    let snapshot = || bed.handle().snapshot().subsystems[0].namespaces.clone();
+    common::eventually("all commands are counted", || {
+        let count = |n: &NamespaceSnapshot| {
+            let latency = &n.latency;
+            [latency.reads, latency.writes, latency.others].map(|l| l.commands())
+        };
+        snapshot().iter().map(count).collect::<Vec<_>>() == [[3, 1, 1], [3, 0, 1]]
+    });
+    let [memory, late] = &snapshot()[..] else {
+        panic!("two namespaces")
+    };
+    // Memory is read within the turn in which the command came.
+    assert_eq!(
+        (memory.latency.reads.buckets[0], memory.latency.reads.sum_ns),
+        (3, 0)
+    );
+    let early = LATENCY_BOUNDS_NS.iter().zip(&late.latency.reads.buckets);
+    let early: u64 = early
+        .filter(|(bound, _)| **bound < 3_000_000)
+        .map(|(_, count)| count)
+        .sum();
+    assert_eq!(early, 0, "{late:?}");
+    assert!(late.latency.reads.sum_ns >= 9_000_000, "{late:?}");
 }

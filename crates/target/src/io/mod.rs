@@ -11,6 +11,7 @@ use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::{Connection, Flow, Incoming, Payload, Sink, State, take_buffer};
 use crate::tcp::transfer;
+use base::Time;
 use base::units::Lba;
 use block::{BlockError, Direct, Operation, Request};
 use reactor::{Context, IoSlice, Memory};
@@ -104,6 +105,7 @@ fn read(
     {
         namespace.stats.reads += 1;
         namespace.stats.read_bytes += u64::from(bytes);
+        namespace.latency.reads.count_at_once();
         let cid = command.cid();
         let qpair = &connection.qpair;
         let flow_control = qpair.flow_control;
@@ -119,7 +121,7 @@ fn read(
         }
         return Ok(Flow::Continue);
     }
-    let slot = take(connection, Kind::Read, command, &run, bytes)?;
+    let slot = take(connection, Kind::Read, command, &run, bytes, cx.now)?;
     gate(connection, slot, core, cx);
     Ok(Flow::Continue)
 }
@@ -153,6 +155,7 @@ fn write(
     }
     namespace.stats.writes += 1;
     namespace.stats.written_bytes += u64::from(bytes);
+    namespace.latency.writes.count_at_once();
     transfer::respond(connection, command.cid(), Status::SUCCESS, 0, core, cx);
     Ok(Flow::Continue)
 }
@@ -164,6 +167,7 @@ fn take(
     command: &Command,
     run: &LbaCommand,
     bytes: u32,
+    now: Time,
 ) -> Result<u16, Status> {
     let slot = connection
         .qpair
@@ -174,6 +178,7 @@ fn take(
     entry.opcode = command.opcode();
     entry.nsid = run.nsid;
     entry.lba = run.slba;
+    entry.began = now;
     entry.blocks = run.blocks;
     entry.durable = run.control.fua();
     entry.deallocate = run.control.deallocate();
@@ -196,7 +201,7 @@ fn with_data(
     }
     let inside = arrival(command.data_pointer()?, payload, bytes)?;
     let Some((skip, data)) = inside else {
-        let slot = take(connection, kind, command, &run, bytes)?;
+        let slot = take(connection, kind, command, &run, bytes, cx.now)?;
         gate(connection, slot, core, cx);
         return Ok(Flow::Continue);
     };
@@ -205,7 +210,7 @@ fn with_data(
     let Some(mut buffer) = take_buffer(cx, bytes as usize) else {
         return Ok(Flow::Stall);
     };
-    let slot = take(connection, kind, command, &run, bytes)?;
+    let slot = take(connection, kind, command, &run, bytes, cx.now)?;
     let entry = connection.qpair.slot(slot);
     if let Payload::Whole(_, digest_ok) = payload {
         buffer.copy_in(0, data);
@@ -276,7 +281,7 @@ fn without_data(
     if kind == Kind::WriteZeroes && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let slot = take(connection, kind, command, &run, 0)?;
+    let slot = take(connection, kind, command, &run, 0, cx.now)?;
     gate(connection, slot, core, cx);
     Ok(Flow::Continue)
 }
@@ -508,6 +513,7 @@ pub(crate) fn finish(
     let counted = std::mem::take(&mut entry.counted);
     let (kind, nsid, length) = (entry.kind, entry.nsid, u64::from(entry.length));
     let (cid, opcode) = (entry.cid, entry.opcode);
+    let took = cx.now.since(entry.began);
     if kind != Kind::Admin
         && let Some(namespace) = core.namespace(connection.subsystem, nsid)
     {
@@ -522,7 +528,15 @@ pub(crate) fn finish(
                 stats.writes += 1;
                 stats.written_bytes += length;
             }
+            Kind::Flush => stats.flushes += 1,
             _ => stats.others += 1,
+        }
+        let latency = &mut namespace.latency;
+        match kind {
+            Kind::Read => latency.reads.count(took),
+            Kind::Write => latency.writes.count(took),
+            Kind::Flush => latency.flushes.count(took),
+            _ => latency.others.count(took),
         }
     }
     if counted {

@@ -47,6 +47,7 @@ pub(super) fn dataset(
     let entry = connection.qpair.slot(slot);
     entry.kind = Kind::Dataset;
     entry.opcode = command.opcode();
+    entry.began = cx.now;
     entry.nsid = management.nsid;
     entry.blocks = u32::from(management.ranges);
     entry.deallocate = management.deallocate;
@@ -100,6 +101,7 @@ pub(super) fn flush(
     let entry = connection.qpair.slot(slot);
     entry.kind = Kind::Flush;
     entry.opcode = command.opcode();
+    entry.began = cx.now;
     entry.nsid = nsid;
     if all {
         execute(connection, slot, core, cx);

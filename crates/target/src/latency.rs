@@ -1,0 +1,188 @@
+//! How long commands take, counted in buckets on the core that answers them.
+//!
+//! What is counted is the service time as the target sees it: from the dispatch of a command until
+//! its answer is queued to be sent, waiting for buffers, for the host's data and for a paused
+//! namespace included. No clock is read for it: both ends are the time at which the core's turn
+//! began, so the resolution is one turn of the core's loop, some microseconds under load. A command
+//! that is answered in the turn in which it was dispatched, as all are whose device is memory,
+//! counts as 0, in the first bucket.
+//!
+//! Counting costs an addition or two and neither locks nor allocates; the numbers are published
+//! with the other counters of the core.
+
+use base::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The longest service time of each bucket in nanoseconds, itself included; what takes longer is
+/// counted above.
+pub const LATENCY_BOUNDS_NS: [u64; 20] = [
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    300_000,
+    500_000,
+    700_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    200_000_000,
+    500_000_000,
+    1_000_000_000,
+    5_000_000_000,
+    30_000_000_000,
+];
+
+/// The buckets, and one for what is above them.
+const CELLS: usize = LATENCY_BOUNDS_NS.len() + 1;
+
+/// Service times of one kind of command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Commands by the bucket of [`LATENCY_BOUNDS_NS`], and last those above them all.
+    pub buckets: [u64; CELLS],
+    /// All service times together, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl Latency {
+    /// A command was answered within the turn of its dispatch.
+    #[inline]
+    pub(crate) fn count_at_once(&mut self) {
+        self.buckets[0] += 1;
+    }
+
+    /// A command was answered.
+    pub(crate) fn count(&mut self, took: Nanos) {
+        let index = LATENCY_BOUNDS_NS.partition_point(|&bound| bound < took.0);
+        self.buckets[index] += 1;
+        self.sum_ns = self.sum_ns.wrapping_add(took.0);
+    }
+
+    /// Adds another core's numbers.
+    pub fn add(&mut self, other: &Self) {
+        for (ours, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *ours += theirs;
+        }
+        self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
+    }
+
+    /// Commands in all.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+/// Service times of a namespace's commands, whatever their status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceLatency {
+    /// Read.
+    pub reads: Latency,
+    /// Write.
+    pub writes: Latency,
+    /// Flush of this namespace alone.
+    pub flushes: Latency,
+    /// Write Zeroes, Dataset Management, Compare and Verify.
+    pub others: Latency,
+}
+
+impl NamespaceLatency {
+    /// Adds another core's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
+        self.flushes.add(&other.flushes);
+        self.others.add(&other.others);
+    }
+}
+
+/// One core's published copy of a [`Latency`].
+#[derive(Debug, Default)]
+struct SharedLatency {
+    buckets: [AtomicU64; CELLS],
+    sum_ns: AtomicU64,
+}
+
+impl SharedLatency {
+    fn publish(&self, latency: &Latency) {
+        for (cell, &count) in self.buckets.iter().zip(&latency.buckets) {
+            cell.store(count, Ordering::Relaxed);
+        }
+        self.sum_ns.store(latency.sum_ns, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> Latency {
+        let mut latency = Latency::default();
+        for (count, cell) in latency.buckets.iter_mut().zip(&self.buckets) {
+            *count = cell.load(Ordering::Relaxed);
+        }
+        latency.sum_ns = self.sum_ns.load(Ordering::Relaxed);
+        latency
+    }
+}
+
+/// One core's published copy, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct SharedNamespaceLatency {
+    reads: SharedLatency,
+    writes: SharedLatency,
+    flushes: SharedLatency,
+    others: SharedLatency,
+}
+
+impl SharedNamespaceLatency {
+    pub(crate) fn publish(&self, latency: &NamespaceLatency) {
+        self.reads.publish(&latency.reads);
+        self.writes.publish(&latency.writes);
+        self.flushes.publish(&latency.flushes);
+        self.others.publish(&latency.others);
+    }
+
+    pub(crate) fn load(&self) -> NamespaceLatency {
+        NamespaceLatency {
+            reads: self.reads.load(),
+            writes: self.writes.load(),
+            flushes: self.flushes.load(),
+            others: self.others.load(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_has_its_bucket_and_bounds_belong_to_theirs() {
+        assert!(LATENCY_BOUNDS_NS.is_sorted());
+        let mut latency = Latency::default();
+        latency.count_at_once();
+        for ns in [0, 10_000, 10_001, 30_000_000_000, 30_000_000_001] {
+            latency.count(Nanos(ns));
+        }
+        assert_eq!(latency.buckets[..2], [3, 1]);
+        assert_eq!(latency.buckets[CELLS - 2..], [1, 1]);
+        assert_eq!(latency.sum_ns, 60_000_020_002);
+        assert_eq!(latency.commands(), 6);
+    }
+
+    #[test]
+    fn what_is_published_is_read() {
+        let mut latency = NamespaceLatency::default();
+        latency.reads.count(Nanos(5));
+        latency.flushes.count(Nanos(2_000_000));
+        let shared = SharedNamespaceLatency::default();
+        shared.publish(&latency);
+        assert_eq!(shared.load(), latency);
+        let mut total = shared.load();
+        total.add(&latency);
+        assert_eq!((total.reads.sum_ns, total.flushes.commands()), (10, 2));
+    }
+}
