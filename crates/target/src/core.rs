@@ -15,7 +15,7 @@ use block::{Channel, Completion, Request, Submit};
 use reactor::{Context, Room, SendList};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::PerClass;
+use switch::{Class, PerClass};
 
 /// One core's part of a subsystem.
 #[derive(Debug)]
@@ -198,6 +198,8 @@ impl CoreState {
         self.publish_at = now + PUBLISH_INTERVAL;
         let driver = cx.driver.stats();
         self.stats.connections = connections as u64;
+        self.stats.latency_queues = self.classes[Class::Latency] as u64;
+        self.stats.throughput_queues = self.classes[Class::Throughput] as u64;
         self.stats.turns = driver.turns;
         self.stats.sleeps = driver.sleeps;
         self.stats.receives = driver.receives;

@@ -63,6 +63,10 @@ counters! {
     pub struct CoreStats / SharedCoreStats {
         /// Connections open now.
         connections,
+        /// I/O queues open now whose hosts said that they are of class `Latency`.
+        latency_queues,
+        /// I/O queues open now whose hosts said that they are of class `Throughput`.
+        throughput_queues,
         /// Connections taken over since the start.
         accepted,
         /// Connections refused because of a limit.

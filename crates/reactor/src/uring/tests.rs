@@ -450,3 +450,66 @@ fn a_hole_reads_as_zeroes_and_a_forgotten_file_is_an_error() {
         Outcome::File { result: Err(_), .. }
     ));
 }
+
+#[test]
+fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
+    const BULK: usize = 200 << 10;
+    let mut driver = small();
+    let (bulk_near, bulk_far) = pair(&mut driver);
+    let (urgent_near, urgent_far) = pair(&mut driver);
+    driver.set_urgent(urgent_far, true);
+    let buffer = driver.buffers().take(BULK).expect("a large one");
+    let mut payload = Box::new(SendList::with_capacity(64, 8));
+    payload.push_payload(crate::IoSlice::from_buffer(buffer, BULK));
+    let socket = bulk_near;
+    driver.submit(
+        key(3),
+        Op::Send {
+            socket,
+            list: payload,
+        },
+    );
+    assert!(matches!(
+        wait_for(&mut driver, key(3)),
+        Outcome::Sent { result: Ok(()), .. }
+    ));
+    send(&mut driver, urgent_near, b"at once");
+    let receive = |driver: &mut UringDriver, kind, socket| {
+        let into = None;
+        driver.submit(key(kind), Op::Receive { socket, into });
+    };
+    receive(&mut driver, 10, bulk_far);
+    receive(&mut driver, 11, urgent_far);
+    let mut order = Vec::new();
+    let mut left = BULK;
+    let mut completions = Vec::new();
+    while left > 0 {
+        let soon = driver.now() + Nanos::from_secs(5);
+        driver
+            .reap(Wait::Until(soon), &mut completions)
+            .expect("the ring works");
+        for completion in completions.drain(..) {
+            let kind = completion.key.kind;
+            let (_, len) = received(completion.outcome).rest.expect("data");
+            order.push((kind, len));
+            if kind == 10 {
+                left -= len;
+                receive(&mut driver, 10, bulk_far);
+            }
+        }
+    }
+    assert_eq!(order[0], (11, 7), "{order:?}");
+    let quanta = order[1..].iter().all(|&(_, len)| len <= BULK_QUANTUM_BYTES);
+    assert!(quanta, "{order:?}");
+
+    // Without urgent sockets there is nobody to make room for.
+    driver.set_urgent(urgent_far, false);
+    driver.submit(
+        key(5),
+        Op::Close {
+            socket: urgent_near,
+        },
+    );
+    assert!(matches!(wait_for(&mut driver, key(5)), Outcome::Closed));
+    assert_eq!(driver.urgent_sockets, 0);
+}

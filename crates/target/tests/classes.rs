@@ -1,0 +1,122 @@
+//! Queues of classes: who is believed, and that what must not wait does not wait for what may.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+
+mod common;
+
+use common::{Bed, Client, Dialect, NQN};
+use switch::Class;
+use switchyard_target::Limits;
+use wire::nvme::feature::{FeatureId, FeatureSelect};
+use wire::nvme::vendor::{Extensions, HostExtensions};
+use wire::nvme::{
+    AdminCommand, GetFeatures, Identify, IdentifyController, SetFeatures, SglDescriptor, identify,
+};
+
+fn say(admin: &mut Client, queue_classes: bool) {
+    let value = HostExtensions { queue_classes }.to_dword();
+    let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
+    let completion = admin.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
+    assert!(completion.status.is_success(), "{}", completion.status);
+    let get = GetFeatures {
+        nsid: 0,
+        feature: FeatureId::HOST_EXTENSIONS,
+        select: FeatureSelect::CURRENT,
+        dword11: 0,
+        uuid_index: 0,
+    };
+    let completion = admin.execute(AdminCommand::GetFeatures(get).encode(0), &[]);
+    assert_eq!(completion.dword0(), value);
+}
+
+fn queue(bed: &Bed, cntlid: u16, queue_id: u16, class: Class) -> Client {
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    let mut connect = Client::connect_command(queue_id, 63, 0);
+    connect.attributes = connect
+        .attributes
+        .with_priority_class(class.wire_priority());
+    let data = Client::connect_data(NQN, cntlid);
+    let completion = client.connect(&connect, &data);
+    assert!(completion.status.is_success(), "{}", completion.status);
+    client
+}
+
+fn admin(bed: &Bed) -> (Client, u16) {
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(NQN, 0);
+    admin.enable();
+    (admin, cntlid)
+}
+
+fn classes(bed: &Bed, latency: u64, throughput: u64) {
+    common::eventually("the core counts its queues", || {
+        let core = bed.handle().snapshot().cores[0];
+        (core.latency_queues, core.throughput_queues) == (latency, throughput)
+    });
+}
+
+#[test]
+fn a_queue_has_the_class_that_its_host_means() {
+    let bed = Bed::new();
+    let (mut admin, cntlid) = admin(&bed);
+    let get = Identify::new(identify::Cns::CONTROLLER, 0);
+    let (_, data) = admin.fetch(get.encode(0), 4096);
+    let controller = IdentifyController::parse_prefix(&data).expect("4096 bytes");
+    assert!(Extensions::parse(&controller.vendor).queue_classes);
+
+    // An ordinary host leaves the bits zero, which would be "urgent", and means nothing by it.
+    let ordinary = queue(&bed, cntlid, 1, Class::Latency);
+    say(&mut admin, true);
+    let latency = queue(&bed, cntlid, 2, Class::Latency);
+    let throughput = queue(&bed, cntlid, 3, Class::Throughput);
+    classes(&bed, 1, 1);
+    say(&mut admin, false);
+    let late = queue(&bed, cntlid, 4, Class::Latency);
+    classes(&bed, 1, 1);
+    drop((ordinary, latency, throughput, late));
+    classes(&bed, 0, 0);
+}
+
+#[test]
+fn every_class_is_served_whole_beside_the_others() {
+    let limits = Limits {
+        caravan_bytes: 4096,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (mut admin, cntlid) = admin(&bed);
+    say(&mut admin, true);
+    let mut latency = queue(&bed, cntlid, 1, Class::Latency);
+    let mut bulk: Vec<_> = (2..6)
+        .map(|id| queue(&bed, cntlid, id, Class::Throughput))
+        .collect();
+    let blocks = 64_u32;
+    let content = common::pattern(7, blocks as usize * common::BLOCK);
+    assert!(bulk[0].write_by_r2t(0, &content).status.is_success());
+    // More than the target may gather for a queue, on every queue, before anything is read.
+    const EACH: usize = 32;
+    let mut asked = Vec::new();
+    for client in &mut bulk {
+        for _ in 0..EACH {
+            let cid = client.cid();
+            let mut read = common::io(wire::nvme::IoOpcode::READ, 0, blocks);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport(blocks * common::BLOCK as u32));
+            client.capsule(&read, &[]);
+            asked.push(cid);
+        }
+    }
+    for _ in 0..EACH {
+        let (completion, data) = latency.read(0, 1);
+        assert!(completion.status.is_success());
+        assert_eq!(data, content[..common::BLOCK]);
+    }
+    let mut asked = asked.into_iter();
+    for client in &mut bulk {
+        for cid in asked.by_ref().take(EACH) {
+            let (completion, data) = client.fetched(cid);
+            assert!(completion.status.is_success());
+            assert_eq!(data, content);
+        }
+    }
+}
