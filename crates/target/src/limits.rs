@@ -73,7 +73,7 @@ pub struct Limits {
     pub queue_entries: u16,
     /// I/O queues of a controller, 1 to 128.
     pub io_queues: u16,
-    /// Connections of a core.
+    /// Connections of the target, on all cores together.
     pub connections: usize,
     /// Connections of a core that have not got through Connect yet; more are refused.
     pub fresh_connections: usize,

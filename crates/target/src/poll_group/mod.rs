@@ -11,7 +11,7 @@ use crate::controller::async_events::{self, Notice};
 use crate::core::{Action, CoreState};
 use crate::io;
 use crate::pause::{Ack, Step};
-use crate::registry::{Place, Shared, SharedController};
+use crate::registry::{Place, Seat, Shared, SharedController};
 use crate::request::{Phase, Ticket};
 use crate::tcp::connection::{CLOSE, Connection, Owner, RECEIVE, State};
 use crate::tcp::output::SEND;
@@ -36,7 +36,11 @@ pub struct Message(pub(crate) Note);
 #[derive(Debug)]
 pub(crate) enum Note {
     /// A connection is the core's from now on.
-    Adopt { stream: Stream, peer: SocketAddr },
+    Adopt {
+        stream: Stream,
+        peer: SocketAddr,
+        seat: Seat,
+    },
     /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
     Change { steps: Vec<Step>, ack: Arc<Ack> },
     /// Hosts of a subsystem (or of the discovery service) are to be told, if they asked for it.
@@ -123,12 +127,16 @@ impl PollGroup {
         let cores = self.core.shared.cores().len().max(1);
         let core = self.next_core % cores;
         self.next_core = (core + 1) % cores;
+        let Some(seat) = self.core.shared.take_seat() else {
+            self.refuse(peer, cx);
+            return;
+        };
         if core == self.core.index {
-            self.adopt(stream, peer, cx);
+            self.adopt(stream, peer, seat, cx);
         } else if self
             .core
             .shared
-            .send(core, Note::Adopt { stream, peer })
+            .send(core, Note::Adopt { stream, peer, seat })
             .is_err()
         {
             // The stream went with the message: the peer sees its connection closed.
@@ -137,20 +145,26 @@ impl PollGroup {
         }
     }
 
-    fn adopt(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
+    /// Lets a connection fall: there is no room for it.
+    fn refuse(&mut self, peer: SocketAddr, cx: &Context<'_>) {
+        self.core.touch();
+        self.core.stats.refused += 1;
+        if let Some(suppressed) = self.core.log_budget.allow(cx.now) {
+            tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
+        }
+    }
+
+    fn adopt(&mut self, stream: Stream, peer: SocketAddr, seat: Seat, cx: &mut Context<'_>) {
         if self.core.fresh_connections >= self.core.limits.fresh_connections {
             self.end_oldest_fresh(cx);
         }
-        let core = &mut self.core;
         let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
-        core.touch();
         if full || self.draining {
-            core.stats.refused += 1;
-            if let Some(suppressed) = core.log_budget.allow(cx.now) {
-                tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
-            }
+            self.refuse(peer, cx);
             return;
         }
+        let core = &mut self.core;
+        core.touch();
         core.stats.accepted += 1;
         let local = stream.local_address();
         let socket = cx.driver.adopt(stream);
@@ -160,7 +174,7 @@ impl PollGroup {
             generation: 0,
         };
         let ends = (peer, local);
-        let connection = Box::new(Connection::new(nowhere, socket, ends, core, now));
+        let connection = Box::new(Connection::new(nowhere, socket, ends, seat, core, now));
         let Ok(key) = self.connections.insert(connection) else {
             return;
         };
@@ -573,7 +587,7 @@ impl Service for PollGroup {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message.0 {
-            Note::Adopt { stream, peer } => self.adopt(stream, peer, cx),
+            Note::Adopt { stream, peer, seat } => self.adopt(stream, peer, seat, cx),
             Note::Change { steps, ack } => self.change(steps, &ack, cx),
             Note::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             Note::EndHost {

@@ -7,7 +7,7 @@ use crate::controller::Controller;
 use crate::core::{Action, CoreState};
 use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
 use crate::qpair::Qpair;
-use crate::registry::SharedController;
+use crate::registry::{Seat, SharedController};
 use crate::request::Phase;
 use crate::tcp::output::Output;
 use crate::tcp::{term, transfer};
@@ -159,6 +159,8 @@ pub(crate) struct Connection {
     pub(crate) close_at: Time,
     /// The timer that is set.
     timer_at: Time,
+    /// Held for as long as anything of the connection is left.
+    _seat: Seat,
 }
 
 impl Connection {
@@ -166,6 +168,7 @@ impl Connection {
         key: SlabKey,
         socket: SocketId,
         (peer, local): (SocketAddr, Option<SocketAddr>),
+        seat: Seat,
         core: &mut CoreState,
         now: Time,
     ) -> Self {
@@ -196,6 +199,7 @@ impl Connection {
             last_input: now,
             close_at: Time::NEVER,
             timer_at: Time::NEVER,
+            _seat: seat,
         }
     }
 
