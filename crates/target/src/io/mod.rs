@@ -6,10 +6,13 @@
 
 mod parts;
 
+use crate::controller::fabrics;
 use crate::core::CoreState;
 use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Phase, Ticket, status_of};
-use crate::tcp::connection::{Connection, Flow, Incoming, Payload, Sink, State, take_buffer};
+use crate::tcp::connection::{
+    Connection, Flow, Incoming, Owner, Payload, Sink, State, take_buffer,
+};
 use crate::tcp::transfer;
 use base::Time;
 use base::units::Lba;
@@ -425,7 +428,7 @@ pub(crate) fn execute(
     let durable = entry.durable;
     let operation = match entry.kind {
         Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
-        Kind::Flush => return parts::flush_parts(connection, slot, core, cx),
+        Kind::Flush | Kind::Shutdown => return parts::flush_parts(connection, slot, core, cx),
         Kind::Dataset => return parts::begin_dataset(connection, slot, core, cx),
         Kind::Read if entry.direct => {
             let namespace = core.namespace(subsystem, nsid);
@@ -477,15 +480,15 @@ pub(crate) fn completed(
     let kind = entry.kind;
     let status = result.map_or_else(|error| status_of(error, kind), |()| Status::SUCCESS);
     match kind {
-        Kind::Flush | Kind::Dataset => {
+        Kind::Flush | Kind::Shutdown | Kind::Dataset => {
             entry.parts -= 1;
             if !status.is_success() {
                 entry.status.get_or_insert(status);
             }
-            if kind == Kind::Flush {
-                parts::flush_parts(connection, slot, core, cx);
-            } else {
+            if kind == Kind::Dataset {
                 parts::dataset_parts(connection, slot, core, cx);
+            } else {
+                parts::flush_parts(connection, slot, core, cx);
             }
         }
         _ => {
@@ -511,6 +514,11 @@ pub(crate) fn finish(
         entry.data = None;
     }
     let counted = std::mem::take(&mut entry.counted);
+    if entry.kind == Kind::Shutdown
+        && let Owner::Admin(controller) = &mut connection.owner
+    {
+        fabrics::shutdown_ended(controller, status.is_success());
+    }
     let (kind, nsid, length) = (entry.kind, entry.nsid, u64::from(entry.length));
     let (cid, opcode) = (entry.cid, entry.opcode);
     let took = cx.now.since(entry.began);
