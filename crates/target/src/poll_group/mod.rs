@@ -18,7 +18,7 @@ use crate::tcp::connection::{CLOSE, Connection, Owner, State};
 use crate::tcp::input::RECEIVE;
 use crate::tcp::output::SEND;
 use crate::tcp::transfer;
-use base::{Slab, SlabKey, Time};
+use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
 use reactor::{Completion, Context, ListenerId, Outcome, Room, Service, Stream};
 use std::collections::VecDeque;
@@ -26,6 +26,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
+
+/// From the end of the time to drain, when connections are closed, until what is still in a device
+/// is given up: sockets close in microseconds, and a device had the whole drain time already.
+const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
 /// What other cores and the control plane tell a core. Made by the target alone.
 #[derive(Debug)]
@@ -83,6 +87,8 @@ pub struct PollGroup {
     /// The target shuts down.
     draining: bool,
     drain_deadline: Time,
+    /// The core ends although something has not come back from a device.
+    gave_up: bool,
     accepting: bool,
 }
 
@@ -100,6 +106,7 @@ impl PollGroup {
             done: VecDeque::new(),
             draining: false,
             drain_deadline: Time::NEVER,
+            gave_up: false,
             accepting: false,
         }
     }
@@ -402,9 +409,7 @@ impl PollGroup {
             return;
         }
         if cx.now >= self.drain_deadline {
-            for (_, connection) in self.connections.iter_mut() {
-                connection.close(&mut self.core, cx);
-            }
+            self.out_of_time(cx);
         }
         if self.connections.is_empty() {
             for namespace in self
@@ -421,6 +426,29 @@ impl PollGroup {
                 self.core.closing_channels.push(namespace.channel);
             }
         }
+    }
+
+    /// The time to drain is over: first every connection is closed, then, a moment later, what a
+    /// device still has is given up. Its hosts were never told that it was done.
+    fn out_of_time(&mut self, cx: &mut Context<'_>) {
+        let open = |connection: &Connection| connection.state < State::Closing;
+        if self
+            .connections
+            .iter()
+            .any(|(_, connection)| open(connection))
+        {
+            for (_, connection) in self.connections.iter_mut() {
+                connection.close(&mut self.core, cx);
+            }
+            self.drain_deadline = cx.now + GIVE_UP_TIME;
+            return;
+        }
+        let commands: u32 = self.connections.iter().map(|(_, c)| c.qpair.used()).sum();
+        tracing::error!(
+            commands,
+            "ending although a device has not answered: these commands may or may not be done"
+        );
+        self.gave_up = true;
     }
 
     fn stream_closed(&mut self, key: SlabKey) {
@@ -540,6 +568,7 @@ impl Service for PollGroup {
     }
 
     fn finished(&self) -> bool {
-        self.draining && self.connections.is_empty() && self.core.closing_channels.is_empty()
+        let done = self.connections.is_empty() && self.core.closing_channels.is_empty();
+        self.draining && (done || self.gave_up)
     }
 }
