@@ -75,6 +75,15 @@ impl SimDriver {
         }
     }
 
+    /// From now on there is room for so many connections.
+    ///
+    /// # Panics
+    /// If the driver has connections already.
+    pub fn limit_sockets(&mut self, count: usize) {
+        assert!(self.sockets.is_empty(), "a new driver");
+        self.sockets = Slab::with_capacity(count);
+    }
+
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
         self.ready.push(Completion { key, outcome });
     }
@@ -360,6 +369,10 @@ impl Driver for SimDriver {
                 self.complete(key, Outcome::Accepted(Err(error)));
             }
         }
+    }
+
+    fn has_room_for_socket(&self) -> bool {
+        !self.sockets.is_full()
     }
 
     fn adopt(&mut self, stream: Stream) -> SocketId {

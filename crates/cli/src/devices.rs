@@ -6,7 +6,8 @@ use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Device, DeviceError};
 use control::model::{
-    Device as Model, DeviceKind, Fault as FaultModel, FaultError, FaultOperation,
+    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
+    FaultOperation, FaultRule as FaultRuleModel,
 };
 use std::sync::Arc;
 
@@ -18,13 +19,15 @@ use std::sync::Arc;
 pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
     let mut device = open_kind(&model.kind)?;
     if let Some(fault) = &model.fault {
-        device = Arc::new(Fault::new(device, &fault_options(fault))?);
+        device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
     }
     if let Some(delay) = model.delay {
         let options = DelayOptions {
             read: Nanos::from_micros(delay.read_us),
+            read_per_kib: Nanos(delay.read_per_kib_ns),
             write: Nanos::from_micros(delay.write_us),
-            ..DelayOptions::default()
+            write_per_kib: Nanos(delay.write_per_kib_ns),
+            flush: Nanos::from_micros(delay.flush_us),
         };
         device = Arc::new(Delay::new(device, options));
     }
@@ -60,41 +63,57 @@ fn open_kind(kind: &DeviceKind) -> Result<Arc<dyn Device>, DeviceError> {
     })
 }
 
-fn fault_options(model: &FaultModel) -> FaultOptions {
-    let rules = model.rules.iter().map(|rule| FaultRule {
-        operation: match rule.operation {
-            FaultOperation::Any => BlockFaultOperation::Any,
-            FaultOperation::Read => BlockFaultOperation::Read,
-            FaultOperation::Write => BlockFaultOperation::Write,
-            FaultOperation::Flush => BlockFaultOperation::Flush,
-            FaultOperation::WriteZeroes => BlockFaultOperation::WriteZeroes,
-            FaultOperation::Deallocate => BlockFaultOperation::Deallocate,
-        },
-        first: base::units::Lba(rule.first_block),
-        blocks: rule.blocks,
-        skip: rule.skip,
-        one_in: rule.one_in,
-        times: rule.times,
-        effect: effect(rule.error, rule.operation),
+fn fault_options(model: &FaultModel) -> Result<FaultOptions, DeviceError> {
+    let rules = model.rules.iter().map(|rule| {
+        Ok(FaultRule {
+            operation: match rule.operation {
+                FaultOperation::Any => BlockFaultOperation::Any,
+                FaultOperation::Read => BlockFaultOperation::Read,
+                FaultOperation::Write => BlockFaultOperation::Write,
+                FaultOperation::Flush => BlockFaultOperation::Flush,
+                FaultOperation::WriteZeroes => BlockFaultOperation::WriteZeroes,
+                FaultOperation::Deallocate => BlockFaultOperation::Deallocate,
+                FaultOperation::Compare => BlockFaultOperation::Compare,
+                FaultOperation::Verify => BlockFaultOperation::Verify,
+            },
+            first: base::units::Lba(rule.first_block),
+            blocks: rule.blocks,
+            skip: rule.skip,
+            one_in: rule.one_in,
+            times: rule.times,
+            effect: effect(rule)?,
+        })
     });
-    FaultOptions {
+    Ok(FaultOptions {
         seed: model.seed,
-        rules: rules.collect(),
-    }
+        rules: rules.collect::<Result<_, DeviceError>>()?,
+    })
 }
 
 /// How a struck request fails. A medium that lost data is noticed by reading; a rule that looks
 /// only at requests that change something makes them fail as writes do.
-fn effect(error: FaultError, operation: FaultOperation) -> FaultEffect {
-    match error {
-        FaultError::Media => match operation {
-            FaultOperation::Any | FaultOperation::Read => {
-                FaultEffect::Error(BlockError::ReadFailure)
-            }
+fn effect(rule: &FaultRuleModel) -> Result<FaultEffect, DeviceError> {
+    let effect = rule.effect().ok_or_else(|| {
+        DeviceError::Invalid(
+            "a fault rule needs one of error, delay_us, hang and torn_blocks".to_owned(),
+        )
+    })?;
+    let error = match effect {
+        Effect::DelayUs(micros) => return Ok(FaultEffect::Delay(Nanos::from_micros(micros))),
+        Effect::Hang => return Ok(FaultEffect::Hang),
+        Effect::TornBlocks(blocks) => return Ok(FaultEffect::Torn { blocks }),
+        Effect::Error(error) => error,
+    };
+    Ok(match error {
+        FaultError::Media => match rule.operation {
+            FaultOperation::Any
+            | FaultOperation::Read
+            | FaultOperation::Compare
+            | FaultOperation::Verify => FaultEffect::Error(BlockError::ReadFailure),
             _ => FaultEffect::Error(BlockError::WriteFailure),
         },
         FaultError::Internal => FaultEffect::Error(BlockError::Internal),
         FaultError::NoSpace => FaultEffect::Error(BlockError::NoSpace),
         FaultError::Corrupt => FaultEffect::Corrupt,
-    }
+    })
 }

@@ -96,16 +96,6 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
-        if namespace.eui64.is_some() {
-            return Err(ApplyError::new(
-                ApplyErrorKind::Invalid,
-                format!(
-                    "namespace {}: eui64 cannot be shown to hosts",
-                    namespace.nsid
-                ),
-                "give it an nguid instead",
-            ));
-        }
         let device = self.device(&namespace.device)?;
         let view = View::new(device, namespace.size.map(|size| size.bytes)).map_err(|error| {
             ApplyError::new(
@@ -121,8 +111,9 @@ impl Plane {
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             read_only: namespace.read_only,
         };
+        let eui64 = namespace.eui64.map_or([0; 8], |eui64| eui64.bytes);
         self.target
-            .add_namespace(&owner.nqn, options)
+            .add_namespace_with_eui64(&owner.nqn, options, eui64)
             .map_err(refused)?;
         let user = (owner.nqn.clone(), namespace.nsid);
         self.opened().users.insert(user, namespace.device.clone());

@@ -69,6 +69,10 @@ pub const DEVICE_BYTES_MAX: u64 = i64::MAX as u64;
 /// A layer's delay: longer than any host's own command time-out (30 s) tests nothing more.
 pub const DELAY_US_MAX: u64 = 60_000_000;
 
+/// What a layer's delay adds for each KiB: with the largest transfer of 1 MiB, as much as
+/// [`DELAY_US_MAX`].
+pub const DELAY_PER_KIB_NS_MAX: u64 = DELAY_US_MAX * 1000 / 1024;
+
 /// Rules of one fault layer: they are looked through on every request.
 pub const FAULT_RULES_MAX: usize = 64;
 

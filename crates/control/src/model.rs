@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use api_address::{ApiAddress, ApiAddressError};
 pub use device::{
-    BlockSize, Delay, Device, DeviceKind, Fault, FaultError, FaultOperation, FaultRule,
+    BlockSize, Delay, Device, DeviceKind, Fault, FaultEffect, FaultError, FaultOperation, FaultRule,
 };
 pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,

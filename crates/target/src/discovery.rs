@@ -70,7 +70,9 @@ fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
     let mut entry = DiscoveryLogEntry {
         trtype: DiscoveryLogEntry::TRTYPE_TCP,
         subtype,
-        treq: DiscoveryLogEntry::TREQ_NOT_REQUIRED
+        // "Not required" would say that a secure channel can be had, and some hosts then ask for
+        // TLS whatever SECTYPE says; what has no secure channel at all does not specify one.
+        treq: DiscoveryLogEntry::TREQ_NOT_SPECIFIED
             | DiscoveryLogEntry::TREQ_SQ_FLOW_CONTROL_OPTIONAL,
         port_id,
         cntlid: DiscoveryLogEntry::CNTLID_DYNAMIC,

@@ -73,9 +73,10 @@ pub struct Limits {
     pub queue_entries: u16,
     /// I/O queues of a controller, 1 to 128.
     pub io_queues: u16,
-    /// Connections of a core.
+    /// Connections of the target, on all cores together.
     pub connections: usize,
-    /// Connections of a core that have not got through Connect yet; more are refused.
+    /// Connections of a core that have not got through Connect yet; for one more, the oldest of
+    /// them goes.
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,

@@ -32,14 +32,17 @@ pub struct NamespaceOptions {
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) options: NamespaceOptions,
+    /// EUI64, or zeroes for none.
+    pub(crate) eui64: [u8; 8],
     pub(crate) stats: PerCore<SharedNamespaceStats>,
     pub(crate) latency: PerCore<SharedNamespaceLatency>,
 }
 
 impl Namespace {
-    pub(crate) fn new(options: NamespaceOptions, cores: usize) -> Self {
+    pub(crate) fn new(options: NamespaceOptions, eui64: [u8; 8], cores: usize) -> Self {
         Self {
             options,
+            eui64,
             stats: PerCore::new(cores),
             latency: PerCore::new(cores),
         }

@@ -12,7 +12,7 @@ use base::SlabKey;
 use reactor::MailboxSender;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::nvme::log_page::ErrorEntry;
 
@@ -36,6 +36,18 @@ pub(crate) struct Shared {
     pub(crate) controllers: Mutex<Controllers>,
     cores: Mutex<Vec<MailboxSender<Message>>>,
     pub(crate) core_stats: PerCore<SharedCoreStats>,
+    /// Connections of all cores together.
+    connections: Arc<AtomicUsize>,
+}
+
+/// One connection's place among those that the target may have; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<AtomicUsize>);
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What a control plane can change.
@@ -56,7 +68,18 @@ impl Shared {
             controllers: Mutex::default(),
             cores: Mutex::default(),
             core_stats: PerCore::new(cores),
+            connections: Arc::default(),
         })
+    }
+
+    /// A place for one more connection, if the limit allows it.
+    pub(crate) fn take_seat(&self) -> Option<Seat> {
+        let limit = self.limits.connections;
+        let one_more = |taken: usize| (taken < limit).then_some(taken + 1);
+        self.connections
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+            .ok()?;
+        Some(Seat(Arc::clone(&self.connections)))
     }
 
     pub(crate) fn configuration(&self) -> MutexGuard<'_, Configuration> {
@@ -325,6 +348,21 @@ mod tests {
         assert!(controllers.insert(2, controller).is_none());
         controllers.last_id = CNTLID_MAX;
         assert!(controllers.insert(9, controller).is_some_and(|c| c.id >= 1));
+    }
+
+    #[test]
+    fn seats_are_limited_over_all_cores_and_come_back() {
+        let limits = Limits {
+            connections: 2,
+            ..Limits::default()
+        };
+        let shared = Shared::new(limits, 4);
+        let first = shared.take_seat();
+        let second = shared.take_seat();
+        assert!(first.is_some() && second.is_some());
+        assert!(shared.take_seat().is_none());
+        drop(first);
+        assert!(shared.take_seat().is_some());
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(crate) enum Kind {
     Verify,
     WriteZeroes,
     Flush,
+    /// The normal shutdown of the controller: a Property Set that flushes what is volatile first.
+    Shutdown,
     Dataset,
 }
 

@@ -9,7 +9,8 @@
 mod common;
 
 use common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
-use switchyard_target::{Limits, Referral, SubsystemOptions};
+use std::sync::Arc;
+use switchyard_target::{Limits, NamespaceOptions, Referral, SubsystemOptions};
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader, Property};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, FeatureSelect, NumberOfQueues};
@@ -418,6 +419,12 @@ fn discovery_shows_what_a_host_may_see_and_tells_of_changes() {
         .find(|e| e.subtype == DiscoveryLogEntry::SUBTYPE_NVM);
     let io = io.expect("the default subsystem");
     assert_eq!(io.socket_address(), Some(bed.address()));
+    let treq = DiscoveryLogEntry::TREQ_NOT_SPECIFIED;
+    let treq = treq | DiscoveryLogEntry::TREQ_SQ_FLOW_CONTROL_OPTIONAL;
+    assert_eq!(
+        (io.treq, io.sectype),
+        (treq, DiscoveryLogEntry::SECTYPE_NONE)
+    );
     assert_eq!(io.subnqn().expect("a name").as_str(), NQN);
 
     let mut lasting = Client::discovery(bed.address(), 60_000);
@@ -477,4 +484,35 @@ fn end_controller_is_announced_and_known_or_neither() {
         let refused = answer.status.is(Status::INVALID_OPCODE);
         assert_eq!(refused, !end_controller, "{}", answer.status);
     }
+}
+
+#[test]
+fn every_identifier_of_a_namespace_is_shown() {
+    let bed = Bed::new();
+    let (eui64, nguid, uuid) = ([0xe6; 8], [0x66; 16], [0x44; 16]);
+    let named = NamespaceOptions {
+        uuid,
+        nguid,
+        ..common::namespace(2, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
+    };
+    bed.handle()
+        .add_namespace_with_eui64(NQN, named, eui64)
+        .expect("a new namespace");
+    let mut admin = bed.admin();
+    let shown = IdentifyNamespace::parse(&page(&mut admin, Cns::NAMESPACE, 2));
+    assert_eq!((shown.eui64, shown.nguid), (eui64, nguid));
+    let descriptors = page(&mut admin, Cns::NAMESPACE_DESCRIPTORS, 2);
+    let ids: Vec<_> = parse_namespace_descriptors(&descriptors).collect();
+    let wanted = [
+        NamespaceId::Eui64(eui64),
+        NamespaceId::Nguid(nguid),
+        NamespaceId::Uuid(uuid),
+    ];
+    assert_eq!(ids[..3], wanted);
+    // One without an EUI64 or an NGUID shows neither.
+    let shown = IdentifyNamespace::parse(&page(&mut admin, Cns::NAMESPACE, 1));
+    assert_eq!((shown.eui64, shown.nguid), ([0; 8], [0; 16]));
+    let descriptors = page(&mut admin, Cns::NAMESPACE_DESCRIPTORS, 1);
+    let first = parse_namespace_descriptors(&descriptors).next();
+    assert_eq!(first, Some(NamespaceId::Uuid([1; 16])));
 }

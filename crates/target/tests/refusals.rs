@@ -547,3 +547,29 @@ fn connections_beyond_the_limit_are_refused_and_others_go_on() {
     assert!(io.read(0, 1).0.status.is_success());
     drop(silent);
 }
+
+#[test]
+fn the_limit_of_connections_is_that_of_all_cores_together() {
+    let limits = Limits {
+        connections: 4,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 2);
+    let (_admin, mut io) = bed.host();
+    let mut silent: Vec<_> = (0..2).map(|_| Client::raw(bed.address())).collect();
+    let open = || {
+        let snapshot = bed.handle().snapshot();
+        snapshot
+            .cores
+            .iter()
+            .map(|core| core.connections)
+            .collect::<Vec<_>>()
+    };
+    common::eventually("both cores have two connections", || open() == [2, 2]);
+    let mut fifth = Client::raw(bed.address());
+    assert_eq!(fifth.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert!(io.read(0, 1).0.status.is_success());
+    silent.pop();
+    common::eventually("there is room again", || open().iter().sum::<u64>() == 3);
+    assert!(bed.admin().next_cid > 0);
+}

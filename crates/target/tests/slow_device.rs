@@ -306,3 +306,88 @@ fn each_command_is_counted_by_how_long_it_took() {
     assert_eq!(early, 0, "{late:?}");
     assert!(late.latency.reads.sum_ns >= 9_000_000, "{late:?}");
 }
+
+/// RAM that never answers.
+#[derive(Debug)]
+struct Stuck(Ram);
+
+#[derive(Debug)]
+struct StuckChannel(Vec<Request>);
+
+impl Device for Stuck {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(StuckChannel(Vec::new())))
+    }
+}
+
+impl Channel for StuckChannel {
+    fn submit(&mut self, request: Request, _: &mut Context<'_>) -> Submit {
+        self.0.push(request);
+        Submit::Queued
+    }
+
+    fn kick(&mut self, _: &mut Context<'_>) {}
+
+    fn owns(&self, _: reactor::Room) -> bool {
+        false
+    }
+
+    fn complete(&mut self, _: reactor::Completion, _: &mut Context<'_>) {}
+
+    fn reap(&mut self) -> Option<Completion> {
+        None
+    }
+
+    fn tick(&mut self, _: &mut Context<'_>) {}
+
+    fn deadline(&self) -> Time {
+        Time::NEVER
+    }
+
+    fn close(&mut self, _: &mut Context<'_>) {}
+
+    fn closed(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// It used to wait for the device for ever.
+#[test]
+fn a_target_ends_although_a_device_never_answers() {
+    let ram = Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB");
+    let limits = Limits {
+        drain_timeout: Nanos::from_millis(50),
+        ..Limits::default()
+    };
+    let target = Target::new(limits, 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    target
+        .add_namespace(NQN, namespace(1, Arc::new(Stuck(ram))))
+        .expect("a new namespace");
+    let running = common::run(target, 1);
+    let address = running.addresses[0];
+    let mut admin = Client::admin(address, NQN, 0);
+    let mut client = Client::dial(address, Dialect::default());
+    client.connect_io(NQN, 1, 1, 31);
+    let cid = client.cid();
+    let mut read = io(IoOpcode::READ, 0, 1);
+    read.set_cid(cid);
+    read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    client.capsule(&read, &[]);
+    common::eventually("the device has the read", || {
+        running.handle.snapshot().cores[0].io_commands == 1
+    });
+    running.stop().expect("no driver broke");
+    assert!(client.try_receive().is_none(), "nobody says it was done");
+    assert!(admin.try_receive().is_none());
+}

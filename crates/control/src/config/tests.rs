@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::model::{DeviceKind, FaultError, Size};
+use crate::model::{Delay, DeviceKind, FaultEffect, FaultError, Size};
 
 const EXAMPLE: &str = include_str!("../../../../docs/switchyard.example.toml");
 
@@ -42,7 +42,24 @@ fn the_example_is_read_whole() {
         .fault
         .as_ref()
         .expect("a fault layer");
-    assert_eq!(fault.rules[0].error, FaultError::Media);
+    let effects: Vec<_> = fault.rules.iter().map(|rule| rule.effect()).collect();
+    assert_eq!(
+        effects,
+        [
+            Some(FaultEffect::Error(FaultError::Media)),
+            Some(FaultEffect::DelayUs(30_000)),
+            Some(FaultEffect::TornBlocks(1)),
+            Some(FaultEffect::Hang),
+        ]
+    );
+    let delay = Delay {
+        read_us: 80,
+        read_per_kib_ns: 250,
+        write_us: 20,
+        write_per_kib_ns: 500,
+        flush_us: 200,
+    };
+    assert_eq!(configuration.devices["lab"].delay, Some(delay));
     assert!(matches!(
         configuration.devices["disk"].kind,
         DeviceKind::File { create: true, .. }
@@ -301,6 +318,26 @@ fn devices_are_checked() {
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ one_in = 0, error = \"media\" }] }",
             "4: devices.x.fault.rules[0].one_in: 0 means that the rule never strikes; write at least 1, or leave the rule away",
+        ),
+        (
+            "[devices.x]\ntype = \"null\"\nsize = \"1M\"\ndelay = { write_per_kib_ns = 60_000_000 }",
+            "4: devices.x.delay.write_per_kib_ns: 60000000 is out of range; write a number from 0 to 58593750",
+        ),
+        (
+            "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ one_in = 2 }] }",
+            "4: devices.x.fault.rules[0].error: is missing, and so is every other effect; write error = \"media\", \"internal\", \"no_space\" or \"corrupt\", or delay_us = 1000, hang = true or torn_blocks = 1",
+        ),
+        (
+            "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ error = \"media\", hang = true }] }",
+            "4: devices.x.fault.rules[0].hang: is a second effect beside error; keep one of them; a second rule can have the other",
+        ),
+        (
+            "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ delay_us = 0 }] }",
+            "4: devices.x.fault.rules[0].delay_us: 0 is out of range; write a number from 1 to 60000000",
+        ),
+        (
+            "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ operation = \"read\", torn_blocks = 1 }] }",
+            "4: devices.x.fault.rules[0].torn_blocks: tears requests that change something, and this rule looks at none; write operation = \"write\", \"write_zeroes\" or \"deallocate\"",
         ),
     ] {
         assert_eq!(error(text), format!("switchyard.toml:{expected}"), "{text}");

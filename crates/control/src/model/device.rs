@@ -80,10 +80,16 @@ pub enum BlockSize {
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
 pub struct Delay {
-    /// Added to each read, in microseconds.
+    /// Added to each request that reads, in microseconds.
     pub read_us: u64,
-    /// Added to each write, in microseconds.
+    /// And for each KiB that it names, rounded up, in nanoseconds.
+    pub read_per_kib_ns: u64,
+    /// Added to each request that changes something, in microseconds.
     pub write_us: u64,
+    /// And for each KiB that is written, rounded up, in nanoseconds.
+    pub write_per_kib_ns: u64,
+    /// Added to each flush, in microseconds.
+    pub flush_us: u64,
 }
 
 /// Makes some requests fail, the same ones for the same seed.
@@ -96,7 +102,8 @@ pub struct Fault {
     pub rules: Vec<FaultRule>,
 }
 
-/// Which requests fail, and how.
+/// Which requests are struck, and what happens to them: one of `error`, `delay_us`, `hang` and
+/// `torn_blocks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
@@ -119,7 +126,47 @@ pub struct FaultRule {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub times: Option<u64>,
     /// What the request is answered with.
-    pub error: FaultError,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<FaultError>,
+    /// The request is done, and its answer comes so many microseconds later.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub delay_us: Option<u64>,
+    /// The request is done, and never answered while the device is in use.
+    #[serde(default)]
+    pub hang: bool,
+    /// So many blocks of what the request changes are changed, at most all but the last, and the
+    /// request fails.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub torn_blocks: Option<u32>,
+}
+
+/// What happens to a request that a rule strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultEffect {
+    /// It is answered with this.
+    Error(FaultError),
+    /// It is done, and answered so many microseconds later.
+    DelayUs(u64),
+    /// It is done, and never answered.
+    Hang,
+    /// So many of its blocks are changed, and it fails.
+    TornBlocks(u32),
+}
+
+impl FaultRule {
+    /// What happens to a request; `None` where the rule says nothing, or more than one thing. A
+    /// configuration that was checked has one.
+    #[must_use]
+    pub fn effect(&self) -> Option<FaultEffect> {
+        let effects = [
+            self.error.map(FaultEffect::Error),
+            self.delay_us.map(FaultEffect::DelayUs),
+            self.hang.then_some(FaultEffect::Hang),
+            self.torn_blocks.map(FaultEffect::TornBlocks),
+        ];
+        let mut effects = effects.into_iter().flatten();
+        effects.next().filter(|_| effects.next().is_none())
+    }
 }
 
 fn any_operation() -> FaultOperation {
@@ -145,6 +192,10 @@ keyword! {
         WriteZeroes = "write_zeroes",
         /// Deallocations (Dataset Management).
         Deallocate = "deallocate",
+        /// Compares.
+        Compare = "compare",
+        /// Verifications.
+        Verify = "verify",
     }
 }
 

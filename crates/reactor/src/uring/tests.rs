@@ -460,7 +460,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     driver.set_urgent(urgent_far, true);
     let buffer = driver.buffers().take(BULK).expect("a large one");
     let mut payload = Box::new(SendList::with_capacity(64, 8));
-    payload.push_payload(crate::IoSlice::from_buffer(buffer, BULK));
+    payload.push_payload(IoSlice::from_buffer(buffer, BULK));
     let socket = bulk_near;
     driver.submit(
         key(3),

@@ -3,7 +3,9 @@
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::{Controller, Reply, async_events::AsyncEvents, features::Features};
 use crate::core::{Action, CoreState};
+use crate::io;
 use crate::registry::{ControllerKind, Place, SharedController};
+use crate::request::Kind;
 use crate::subsystem::Subsystem;
 use crate::tcp::connection::{Connection, Owner, State};
 use base::Time;
@@ -15,6 +17,7 @@ use wire::fabrics::{
     Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter, Property, PropertyGet,
     PropertySet,
 };
+use wire::limits::NSID_BROADCAST;
 use wire::nvme::{Command, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
@@ -78,7 +81,14 @@ pub(crate) fn execute(
             let Owner::Admin(controller) = &mut connection.owner else {
                 return Err(Status::INVALID_FIELD.with_dnr());
             };
-            property_set(controller, &set, core, cx.now).map(|()| Reply::Bare(0))
+            if property_set(controller, &set, core, cx.now)? == Shutdown::Normal {
+                let entry = connection.qpair.slot(slot);
+                entry.kind = Kind::Shutdown;
+                entry.nsid = NSID_BROADCAST;
+                io::execute(connection, slot, core, cx);
+                return Ok(Reply::Taken);
+            }
+            Ok(Reply::Bare(0))
         }
         FabricsCommand::Disconnect(disconnect) => {
             if disconnect.record_format != 0 {
@@ -358,23 +368,57 @@ fn property_get(
     })
 }
 
+/// Whether a Property Set asks for a shutdown that has to flush first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    No,
+    /// CC.SHN 01b. `[NVMe Base 2.0 §3.6.2]`
+    Normal,
+}
+
+/// CC.SHN of a normal shutdown.
+const SHN_NORMAL: u8 = 0b01;
+
+/// The caches that a normal shutdown flushes are flushed, or one of them failed: then the host is
+/// told so, and may ask again.
+pub(crate) fn shutdown_ended(controller: &mut Controller, flushed: bool) {
+    let status = controller.status;
+    if status.shutdown() != ControllerStatus::SHUTDOWN_OCCURRING.shutdown() {
+        // The host has enabled the controller again meanwhile.
+        return;
+    }
+    if flushed {
+        controller.status = status.with_shutdown(ControllerStatus::SHUTDOWN_COMPLETE);
+        return;
+    }
+    controller.status = status.with_shutdown(ControllerStatus::default());
+    controller.configuration = controller.configuration.with_shutdown(0);
+    controller.shared.queues().ready = controller.configuration.enabled();
+}
+
 /// Property Set: only CC can be set. `[NVMe Base 2.0 §3.1.3.5]`
 fn property_set(
     controller: &mut Controller,
     set: &PropertySet,
     core: &mut CoreState,
     now: Time,
-) -> Result<(), Status> {
+) -> Result<Shutdown, Status> {
     if set.property != Property::CC || set.property.size() != Some(set.size) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let value = u32::try_from(set.value & 0xffff_ffff).expect("masked to 32 bits");
     let wanted = Configuration(value);
     let was = controller.configuration;
+    let mut shutdown = Shutdown::No;
     if wanted.shutdown() != 0 && was.shutdown() == 0 {
-        // Nothing volatile is ours: what a device has cached is the host's to flush.
-        controller.status = controller.status.with(ControllerStatus::SHUTDOWN_COMPLETE);
         controller.shared.queues().ready = false;
+        let state = if wanted.shutdown() == SHN_NORMAL {
+            shutdown = Shutdown::Normal;
+            ControllerStatus::SHUTDOWN_OCCURRING
+        } else {
+            ControllerStatus::SHUTDOWN_COMPLETE
+        };
+        controller.status = controller.status.with_shutdown(state);
     }
     if wanted.enabled() && !was.enabled() {
         if !is_supported(wanted, controller.is_discovery()) {
@@ -397,7 +441,7 @@ fn property_set(
             .push(Action::EndQueues(Arc::clone(&controller.shared)));
     }
     controller.configuration = wanted;
-    Ok(())
+    Ok(shutdown)
 }
 
 /// Whether CC asks for what we have: 64-byte commands, 16-byte completions, 4 KiB pages, round

@@ -4,12 +4,17 @@
 //! they are parsed: no slot, no request, no copy of what is read. Everything else takes a slot and
 //! goes through the device's channel.
 
+mod abort;
 mod parts;
 
+pub(crate) use abort::abort;
+
+use crate::controller::fabrics;
 use crate::core::CoreState;
 use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Phase, Ticket, status_of};
-use crate::tcp::connection::{Connection, Flow, Incoming, Payload, Sink, State, take_buffer};
+use crate::tcp::connection::{Connection, Owner};
+use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
 use base::Time;
 use base::units::Lba;
@@ -425,7 +430,7 @@ pub(crate) fn execute(
     let durable = entry.durable;
     let operation = match entry.kind {
         Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
-        Kind::Flush => return parts::flush_parts(connection, slot, core, cx),
+        Kind::Flush | Kind::Shutdown => return parts::flush_parts(connection, slot, core, cx),
         Kind::Dataset => return parts::begin_dataset(connection, slot, core, cx),
         Kind::Read if entry.direct => {
             let namespace = core.namespace(subsystem, nsid);
@@ -477,15 +482,15 @@ pub(crate) fn completed(
     let kind = entry.kind;
     let status = result.map_or_else(|error| status_of(error, kind), |()| Status::SUCCESS);
     match kind {
-        Kind::Flush | Kind::Dataset => {
+        Kind::Flush | Kind::Shutdown | Kind::Dataset => {
             entry.parts -= 1;
             if !status.is_success() {
                 entry.status.get_or_insert(status);
             }
-            if kind == Kind::Flush {
-                parts::flush_parts(connection, slot, core, cx);
-            } else {
+            if kind == Kind::Dataset {
                 parts::dataset_parts(connection, slot, core, cx);
+            } else {
+                parts::flush_parts(connection, slot, core, cx);
             }
         }
         _ => {
@@ -511,6 +516,11 @@ pub(crate) fn finish(
         entry.data = None;
     }
     let counted = std::mem::take(&mut entry.counted);
+    if entry.kind == Kind::Shutdown
+        && let Owner::Admin(controller) = &mut connection.owner
+    {
+        fabrics::shutdown_ended(controller, status.is_success());
+    }
     let (kind, nsid, length) = (entry.kind, entry.nsid, u64::from(entry.length));
     let (cid, opcode) = (entry.cid, entry.opcode);
     let took = cx.now.since(entry.began);
@@ -551,52 +561,4 @@ pub(crate) fn finish(
     } else {
         connection.qpair.give_back(slot);
     }
-}
-
-/// Aborts a command that has not reached the device. False when it is too late, or unknown.
-/// `[NVMe Base 2.0 §5.1]`
-pub(crate) fn abort(
-    connection: &mut Connection,
-    cid: u16,
-    core: &mut CoreState,
-    cx: &mut Context<'_>,
-) -> bool {
-    if connection.state > State::Draining {
-        return false;
-    }
-    let Some(slot) = connection.qpair.find(cid) else {
-        return false;
-    };
-    let entry = connection.qpair.slot(slot);
-    let (phase, nsid) = (entry.phase, entry.nsid);
-    let waits = match phase {
-        Phase::WaitingForNamespace | Phase::WaitingForBuffer => true,
-        Phase::Executing => {
-            let tag = Ticket {
-                connection: connection.key,
-                slot,
-            }
-            .tag();
-            take_busy(connection.subsystem, nsid, tag, core)
-        }
-        _ => false,
-    };
-    if waits {
-        finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
-    }
-    waits
-}
-
-/// Takes back a request that its device had no room for.
-fn take_busy(subsystem: u32, nsid: u32, tag: u64, core: &mut CoreState) -> bool {
-    let Some(namespace) = core.namespace(subsystem, nsid) else {
-        return false;
-    };
-    let whole = |request: &Request| {
-        request.tag == tag && !matches!(request.operation, Operation::Deallocate | Operation::Flush)
-    };
-    let Some(index) = namespace.busy.iter().position(whole) else {
-        return false;
-    };
-    namespace.busy.remove(index).is_some()
 }

@@ -4,6 +4,7 @@
 //! other cores and the control plane ask, and once a turn sends what was gathered. One core's poll
 //! group also owns the listeners, and deals the connections that come in out to all cores in turn.
 
+mod accept;
 mod changes;
 mod devices;
 
@@ -11,22 +12,24 @@ use crate::controller::async_events::{self, Notice};
 use crate::core::{Action, CoreState};
 use crate::io;
 use crate::pause::{Ack, Step};
-use crate::registry::{Place, Shared, SharedController};
+use crate::registry::{Place, Seat, Shared, SharedController};
 use crate::request::{Phase, Ticket};
-use crate::tcp::connection::{CLOSE, Connection, Owner, RECEIVE, State};
+use crate::tcp::connection::{CLOSE, Connection, Owner, State};
+use crate::tcp::input::RECEIVE;
 use crate::tcp::output::SEND;
 use crate::tcp::transfer;
-use base::{Slab, SlabKey, Time};
+use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
-use reactor::{Completion, Context, ListenerId, Op, OpKey, Outcome, Room, Service, Stream};
+use reactor::{Completion, Context, ListenerId, Outcome, Room, Service, Stream};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 
-/// Kind of the operation that accepts; its slot is the listener's place in our list.
-const ACCEPT: u8 = 0;
+/// From the end of the time to drain, when connections are closed, until what is still in a device
+/// is given up: sockets close in microseconds, and a device had the whole drain time already.
+const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
 /// What other cores and the control plane tell a core. Made by the target alone.
 #[derive(Debug)]
@@ -36,7 +39,11 @@ pub struct Message(pub(crate) Note);
 #[derive(Debug)]
 pub(crate) enum Note {
     /// A connection is the core's from now on.
-    Adopt { stream: Stream, peer: SocketAddr },
+    Adopt {
+        stream: Stream,
+        peer: SocketAddr,
+        seat: Seat,
+    },
     /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
     Change { steps: Vec<Step>, ack: Arc<Ack> },
     /// Hosts of a subsystem (or of the discovery service) are to be told, if they asked for it.
@@ -80,6 +87,8 @@ pub struct PollGroup {
     /// The target shuts down.
     draining: bool,
     drain_deadline: Time,
+    /// The core ends although something has not come back from a device.
+    gave_up: bool,
     accepting: bool,
 }
 
@@ -97,6 +106,7 @@ impl PollGroup {
             done: VecDeque::new(),
             draining: false,
             drain_deadline: Time::NEVER,
+            gave_up: false,
             accepting: false,
         }
     }
@@ -104,105 +114,6 @@ impl PollGroup {
     /// Takes over a listener, whose connections it deals out.
     pub fn add_listener(&mut self, listener: ListenerId) {
         self.listeners.push(listener);
-    }
-
-    fn start_accepting(&mut self, cx: &mut Context<'_>) {
-        self.accepting = true;
-        for (index, &listener) in (0u32..).zip(&self.listeners) {
-            let key = OpKey {
-                room: self.core.room,
-                kind: ACCEPT,
-                generation: 0,
-                index,
-            };
-            cx.submit(key, Op::Accept { listener });
-        }
-    }
-
-    fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
-        let cores = self.core.shared.cores().len().max(1);
-        let core = self.next_core % cores;
-        self.next_core = (core + 1) % cores;
-        if core == self.core.index {
-            self.adopt(stream, peer, cx);
-        } else if self
-            .core
-            .shared
-            .send(core, Note::Adopt { stream, peer })
-            .is_err()
-        {
-            // The stream went with the message: the peer sees its connection closed.
-            self.core.stats.refused += 1;
-            self.core.touch();
-        }
-    }
-
-    fn adopt(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
-        if self.core.fresh_connections >= self.core.limits.fresh_connections {
-            self.end_oldest_fresh(cx);
-        }
-        let core = &mut self.core;
-        let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
-        core.touch();
-        if full || self.draining {
-            core.stats.refused += 1;
-            if let Some(suppressed) = core.log_budget.allow(cx.now) {
-                tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
-            }
-            return;
-        }
-        core.stats.accepted += 1;
-        let local = stream.local_address();
-        let socket = cx.driver.adopt(stream);
-        let now = cx.now;
-        let nowhere = SlabKey {
-            index: 0,
-            generation: 0,
-        };
-        let ends = (peer, local);
-        let connection = Box::new(Connection::new(nowhere, socket, ends, core, now));
-        let Ok(key) = self.connections.insert(connection) else {
-            return;
-        };
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.settle_key(key);
-            connection.start(core, cx);
-            self.fresh.push_back(key);
-        }
-        self.forget_known();
-    }
-
-    /// Whoever connects and says nothing must not keep out those who would: the one that has said
-    /// nothing for longest goes.
-    fn end_oldest_fresh(&mut self, cx: &mut Context<'_>) {
-        while let Some(key) = self.fresh.pop_front() {
-            let Some(connection) = self.connections.get_mut(key) else {
-                continue;
-            };
-            if !connection.is_fresh() {
-                continue;
-            }
-            self.core.stats.refused += 1;
-            if let Some(suppressed) = self.core.log_budget.allow(cx.now) {
-                let peer = connection.peer;
-                tracing::warn!(%peer, suppressed, "closed a connection that has not said who it is: \
-                     too many have not");
-            }
-            connection.close(&mut self.core, cx);
-            return;
-        }
-    }
-
-    /// Keeps the list of fresh connections as short as their limit.
-    fn forget_known(&mut self) {
-        let connections = &self.connections;
-        let is_fresh = |key: SlabKey| connections.get(key).is_some_and(|c| c.is_fresh());
-        while self.fresh.front().is_some_and(|&key| !is_fresh(key)) {
-            self.fresh.pop_front();
-        }
-        if self.fresh.len() >= 2 * self.core.limits.fresh_connections {
-            self.fresh.retain(|&key| is_fresh(key));
-        }
     }
 
     /// Forgets a connection of which nothing is left.
@@ -523,9 +434,7 @@ impl PollGroup {
             return;
         }
         if cx.now >= self.drain_deadline {
-            for (_, connection) in self.connections.iter_mut() {
-                connection.close(&mut self.core, cx);
-            }
+            self.out_of_time(cx);
         }
         if self.connections.is_empty() {
             for namespace in self
@@ -542,6 +451,29 @@ impl PollGroup {
                 self.core.closing_channels.push(namespace.channel);
             }
         }
+    }
+
+    /// The time to drain is over: first every connection is closed, then, a moment later, what a
+    /// device still has is given up. Its hosts were never told that it was done.
+    fn out_of_time(&mut self, cx: &mut Context<'_>) {
+        let open = |connection: &Connection| connection.state < State::Closing;
+        if self
+            .connections
+            .iter()
+            .any(|(_, connection)| open(connection))
+        {
+            for (_, connection) in self.connections.iter_mut() {
+                connection.close(&mut self.core, cx);
+            }
+            self.drain_deadline = cx.now + GIVE_UP_TIME;
+            return;
+        }
+        let commands: u32 = self.connections.iter().map(|(_, c)| c.qpair.used()).sum();
+        tracing::error!(
+            commands,
+            "ending although a device has not answered: these commands may or may not be done"
+        );
+        self.gave_up = true;
     }
 
     fn stream_closed(&mut self, key: SlabKey) {
@@ -598,7 +530,7 @@ impl Service for PollGroup {
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message.0 {
-            Note::Adopt { stream, peer } => self.adopt(stream, peer, cx),
+            Note::Adopt { stream, peer, seat } => self.adopt(stream, peer, seat, cx),
             Note::Change { steps, ack } => self.change(steps, &ack, cx),
             Note::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             Note::EndHost {
@@ -661,6 +593,7 @@ impl Service for PollGroup {
     }
 
     fn finished(&self) -> bool {
-        self.draining && self.connections.is_empty() && self.core.closing_channels.is_empty()
+        let done = self.connections.is_empty() && self.core.closing_channels.is_empty();
+        self.draining && (done || self.gave_up)
     }
 }

@@ -5,24 +5,21 @@
 
 use crate::controller::Controller;
 use crate::core::{Action, CoreState};
-use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
 use crate::qpair::Qpair;
-use crate::registry::SharedController;
+use crate::registry::{Seat, SharedController};
 use crate::request::Phase;
+use crate::tcp::input::{Incoming, Receiving, Stalled};
 use crate::tcp::output::Output;
-use crate::tcp::{term, transfer};
+use crate::tcp::transfer;
 use base::{SlabKey, Time};
-use reactor::{Buffer, Context, IoSlice, Memory, Op, OpKey, Received, SocketId};
+use reactor::{Context, Op, OpKey, SocketId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use switch::Class;
-use wire::nvme::Command;
-use wire::tcp::framer::{Event, Framer, FramerLimits, Role as End};
+use wire::tcp::framer::{Framer, FramerLimits, Role as End};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
-use wire::tcp::{DataAlignment, IcReq, IcResp, PduFormat, PduHeader};
+use wire::tcp::{DataAlignment, IcReq, IcResp, PduFormat};
 
-/// Kind of the operation that receives.
-pub(crate) const RECEIVE: u8 = 2;
 /// Kind of the operation that closes.
 pub(crate) const CLOSE: u8 = 3;
 
@@ -56,79 +53,6 @@ pub(crate) enum Owner {
     Io(Arc<SharedController>),
 }
 
-/// What becomes of the payload that is arriving.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Incoming {
-    pub(crate) sink: Sink,
-    /// Bytes of the PDU's payload that came already.
-    pub(crate) position: u32,
-    /// Bytes at its beginning that nobody wants.
-    pub(crate) skip: u32,
-    /// Where the wanted part goes within the command's data.
-    pub(crate) base: u32,
-    /// Bytes of the wanted part.
-    pub(crate) want: u32,
-}
-
-/// Where arriving payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sink {
-    /// Nowhere.
-    Discard,
-    /// It is in-capsule data of this slot's command.
-    Capsule(u16),
-    /// It is what this slot's R2T of that number asked for.
-    Transfer(u16, u16),
-}
-
-impl Incoming {
-    pub(crate) const DISCARD: Self = Self {
-        sink: Sink::Discard,
-        position: 0,
-        skip: 0,
-        base: 0,
-        want: 0,
-    };
-}
-
-/// A capsule's payload.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Payload<'a> {
-    /// There is none.
-    None,
-    /// It is here, and whether its digest matches.
-    Whole(&'a [u8], bool),
-    /// So many bytes will arrive.
-    Arriving(u32),
-}
-
-/// Whether the input can be worked on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flow {
-    Continue,
-    /// No buffer is free for the command's data: the command must be seen again later.
-    Stall,
-}
-
-/// A command that was parsed and could not be taken.
-#[derive(Debug)]
-struct Stalled {
-    command: Command,
-    /// The payload, where it was here.
-    data: Option<(Vec<u8>, bool)>,
-    arriving: u32,
-}
-
-/// What the receive under way fills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiving {
-    Nothing,
-    /// A receive buffer of the driver's.
-    Plain,
-    /// The data of this slot.
-    Into(u16),
-}
-
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -153,15 +77,17 @@ pub(crate) struct Connection {
     class: Option<Class>,
     /// Counted among the core's fresh connections.
     fresh: bool,
-    receiving: Receiving,
-    stash: Vec<u8>,
-    stalled: Option<Box<Stalled>>,
+    pub(super) receiving: Receiving,
+    pub(super) stash: Vec<u8>,
+    pub(super) stalled: Option<Box<Stalled>>,
     opened: Time,
-    last_input: Time,
+    pub(super) last_input: Time,
     /// When a terminating or draining connection closes at the latest.
     pub(crate) close_at: Time,
     /// The timer that is set.
     timer_at: Time,
+    /// Held for as long as anything of the connection is left.
+    _seat: Seat,
 }
 
 impl Connection {
@@ -169,6 +95,7 @@ impl Connection {
         key: SlabKey,
         socket: SocketId,
         (peer, local): (SocketAddr, Option<SocketAddr>),
+        seat: Seat,
         core: &mut CoreState,
         now: Time,
     ) -> Self {
@@ -200,6 +127,7 @@ impl Connection {
             last_input: now,
             close_at: Time::NEVER,
             timer_at: Time::NEVER,
+            _seat: seat,
         }
     }
 
@@ -258,144 +186,13 @@ impl Connection {
         }
     }
 
-    /// A receive came to its end.
-    pub(crate) fn received(
+    /// Answers ICReq. `[NVMe-TCP 1.0 §3.3.1]`
+    pub(super) fn initialize(
         &mut self,
-        received: Received,
+        request: &IcReq,
         core: &mut CoreState,
         cx: &mut Context<'_>,
     ) {
-        let receiving = std::mem::replace(&mut self.receiving, Receiving::Nothing);
-        if let (Receiving::Into(slot), Some(into)) = (receiving, received.into) {
-            self.filled(slot, into, received.filled, core);
-        }
-        if received.result.is_err() {
-            self.close(core, cx);
-            return;
-        }
-        self.last_input = cx.now;
-        if self.state < State::Terminating {
-            let (buffer, length) = match &received.rest {
-                Some((buffer, length)) => (&buffer[..*length], *length),
-                None => (&[][..], 0),
-            };
-            self.consume(&buffer[..length], core, cx);
-        }
-        drop(received.rest);
-        self.arm_receive(core, cx);
-    }
-
-    /// Payload was received where it belongs.
-    fn filled(&mut self, slot: u16, into: IoSlice, filled: usize, core: &mut CoreState) {
-        if self.framer.data_remaining().is_some() {
-            let bytes = into.bytes().expect("payload is received into buffers only");
-            self.framer.advance_external(&bytes[..filled]);
-        }
-        self.incoming.position += u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
-        let Some(entry) = self.qpair.get(slot) else {
-            return;
-        };
-        if let Memory::Buffer(buffer) = into.into_memory() {
-            let length = entry.length as usize;
-            entry.data = Some(IoSlice::from_buffer(buffer, length));
-        }
-        core.touch();
-    }
-
-    /// Works on input until it is used up, or a command has to wait for a buffer.
-    pub(crate) fn consume(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) {
-        let mut input = bytes;
-        while self.state < State::Terminating {
-            match self.framer.next(&mut input) {
-                Ok(None) => break,
-                Ok(Some(event)) => {
-                    if self.event(event, core, cx) == Flow::Stall {
-                        self.stash.extend_from_slice(input);
-                        core.stashed_bytes += self.stash.len();
-                        core.input_waiters.push_back(self.key);
-                        break;
-                    }
-                }
-                Err(error) => {
-                    term::framing_error(self, error, core, cx);
-                    break;
-                }
-            }
-        }
-        core.touch();
-    }
-
-    #[inline]
-    fn event(&mut self, event: Event<'_>, core: &mut CoreState, cx: &mut Context<'_>) -> Flow {
-        match event {
-            Event::Pdu {
-                header: PduHeader::CapsuleCmd(capsule),
-                data,
-                digest_ok,
-            } => {
-                let payload = data.map_or(Payload::None, |data| Payload::Whole(data, digest_ok));
-                transfer::capsule(self, &capsule.command, payload, core, cx)
-            }
-            Event::DataBegin {
-                header: PduHeader::CapsuleCmd(capsule),
-                data_length,
-            } => {
-                self.incoming = Incoming::DISCARD;
-                let payload = Payload::Arriving(data_length);
-                transfer::capsule(self, &capsule.command, payload, core, cx)
-            }
-            Event::Pdu {
-                header: PduHeader::H2cData(pdu),
-                data,
-                digest_ok,
-            } => {
-                if transfer::begin_data(self, &pdu, core, cx) {
-                    transfer::deposit(self, data.unwrap_or_default());
-                    transfer::end_data(self, digest_ok, core, cx);
-                }
-                Flow::Continue
-            }
-            Event::DataBegin {
-                header: PduHeader::H2cData(pdu),
-                ..
-            } => {
-                transfer::begin_data(self, &pdu, core, cx);
-                Flow::Continue
-            }
-            Event::DataChunk(chunk) => {
-                transfer::deposit(self, chunk);
-                Flow::Continue
-            }
-            Event::DataEnd { digest_ok } => {
-                transfer::end_data(self, digest_ok, core, cx);
-                Flow::Continue
-            }
-            Event::Pdu { header, .. } | Event::DataBegin { header, .. } => {
-                self.rare_pdu(&header, core, cx);
-                Flow::Continue
-            }
-        }
-    }
-
-    fn rare_pdu(&mut self, header: &PduHeader, core: &mut CoreState, cx: &mut Context<'_>) {
-        match header {
-            PduHeader::IcReq(request) => self.initialize(request, core, cx),
-            PduHeader::H2cTermReq(request) => {
-                core.stats.terminations_received += 1;
-                if let Some(suppressed) = core.log_budget.allow(cx.now) {
-                    let status = request.status;
-                    let peer = self.peer;
-                    tracing::warn!(%peer, %status, suppressed, "the host terminated a connection");
-                }
-                self.close(core, cx);
-            }
-            // The framer lets nothing else pass in this direction.
-            _ => self.close(core, cx),
-        }
-    }
-
-    /// Answers ICReq. `[NVMe-TCP 1.0 §3.3.1]`
-    fn initialize(&mut self, request: &IcReq, core: &mut CoreState, cx: &mut Context<'_>) {
         let response = IcResp {
             controller_alignment: DataAlignment::DWORD,
             header_digest: request.header_digest && core.limits.header_digest,
@@ -428,108 +225,6 @@ impl Connection {
             capsule_data_bytes,
             data_pdu_bytes: core.limits.h2c_data_bytes,
         });
-    }
-
-    /// Keeps a command that could not be taken. False when too much is kept already.
-    pub(crate) fn stall(
-        &mut self,
-        command: &Command,
-        payload: Payload<'_>,
-        core: &CoreState,
-    ) -> bool {
-        let (data, arriving) = match payload {
-            Payload::None => (None, 0),
-            Payload::Whole(data, digest_ok) => (Some((data.to_vec(), digest_ok)), 0),
-            Payload::Arriving(length) => (None, length),
-        };
-        let bytes = data.as_ref().map_or(0, |(data, _)| data.len());
-        if core.stashed_bytes + bytes > crate::limits::STASH_BYTES_MAX {
-            return false;
-        }
-        self.stalled = Some(Box::new(Stalled {
-            command: *command,
-            data,
-            arriving,
-        }));
-        true
-    }
-
-    /// Tries again what had to wait for a buffer. True when the connection goes on.
-    pub(crate) fn resume_input(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
-        let Some(stalled) = self.stalled.take() else {
-            return true;
-        };
-        if self.state >= State::Terminating {
-            core.stashed_bytes -= self.stash.len();
-            self.stash = Vec::new();
-            return true;
-        }
-        let payload = match &stalled.data {
-            Some((data, digest_ok)) => Payload::Whole(data, *digest_ok),
-            None => Payload::Arriving(stalled.arriving),
-        };
-        if transfer::dispatch(self, &stalled.command, payload, core, cx) == Flow::Stall {
-            self.stalled = Some(stalled);
-            return false;
-        }
-        let stash = std::mem::take(&mut self.stash);
-        core.stashed_bytes -= stash.len();
-        self.consume(&stash, core, cx);
-        self.arm_receive(core, cx);
-        true
-    }
-
-    /// Starts the next receive: into the place where a big payload belongs, if one is arriving.
-    fn arm_receive(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
-        let ready = self.receiving == Receiving::Nothing && self.stalled.is_none();
-        if !ready || self.state >= State::Closing {
-            return;
-        }
-        let into = self.destination();
-        self.receiving = match &into {
-            Some((slot, _)) => Receiving::Into(*slot),
-            None => Receiving::Plain,
-        };
-        let key = OpKey::new(core.room, RECEIVE, self.key);
-        let into = into.map(|(_, slice)| slice);
-        cx.submit(
-            key,
-            Op::Receive {
-                socket: self.socket,
-                into,
-            },
-        );
-    }
-
-    /// Where the payload that is arriving can be received straight to.
-    fn destination(&mut self) -> Option<(u16, IoSlice)> {
-        if self.state >= State::Terminating {
-            return None;
-        }
-        let left = self.framer.data_remaining()?;
-        let (Sink::Capsule(slot) | Sink::Transfer(slot, _)) = self.incoming.sink else {
-            return None;
-        };
-        let Incoming {
-            position,
-            skip,
-            base,
-            want,
-            ..
-        } = self.incoming;
-        let wanted = (skip + want)
-            .checked_sub(position)
-            .filter(|_| position >= skip)?;
-        let length = left.min(wanted) as usize;
-        if length < DIRECT_RECEIVE_BYTES_MIN {
-            return None;
-        }
-        let offset = (base + position - skip) as usize;
-        let entry = self.qpair.get(slot)?;
-        let Memory::Buffer(buffer) = entry.data.take()?.into_memory() else {
-            return None;
-        };
-        Some((slot, IoSlice::new(Memory::Buffer(buffer), offset, length)))
     }
 
     /// Ends the connection: the driver is told once.
@@ -679,12 +374,6 @@ impl Connection {
         }
         self.close(core, cx);
     }
-}
-
-/// A buffer for a command's data, exactly as long.
-pub(crate) fn take_buffer(cx: &Context<'_>, length: usize) -> Option<IoSlice> {
-    let buffer: Buffer = cx.driver.buffers().take(length)?;
-    Some(IoSlice::from_buffer(buffer, length))
 }
 
 #[cfg(test)]

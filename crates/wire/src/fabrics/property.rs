@@ -309,6 +309,13 @@ impl ControllerStatus {
         ((self.0 >> 2) & 0b11) as u8
     }
 
+    /// The same with SHST set to that of `shutdown`.
+    #[must_use]
+    pub const fn with_shutdown(self, shutdown: Self) -> Self {
+        let field = 0b11 << 2;
+        Self((self.0 & !field) | (shutdown.0 & field))
+    }
+
     /// The bits of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {

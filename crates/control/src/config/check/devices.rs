@@ -6,7 +6,7 @@ use std::path::Path;
 use super::Findings;
 use crate::config::problem::Place;
 use crate::limits;
-use crate::model::{Device, DeviceKind, Fault, Size};
+use crate::model::{Device, DeviceKind, Fault, FaultOperation, FaultRule, Size};
 
 pub(super) fn check(devices: &BTreeMap<String, Device>, place: &Place, findings: &mut Findings) {
     findings.at_most(place, devices.len(), limits::DEVICES_MAX, "devices");
@@ -111,6 +111,11 @@ fn layers(device: &Device, place: &Place, findings: &mut Findings) {
         let range = 0..=limits::DELAY_US_MAX;
         findings.range(&place.key("read_us"), delay.read_us, &range);
         findings.range(&place.key("write_us"), delay.write_us, &range);
+        findings.range(&place.key("flush_us"), delay.flush_us, &range);
+        let range = 0..=limits::DELAY_PER_KIB_NS_MAX;
+        let (read, write) = (delay.read_per_kib_ns, delay.write_per_kib_ns);
+        findings.range(&place.key("read_per_kib_ns"), read, &range);
+        findings.range(&place.key("write_per_kib_ns"), write, &range);
     }
     if let Some(fault) = &device.fault {
         faults(fault, &place.key("fault").key("rules"), findings);
@@ -141,6 +146,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
                 );
             }
         }
+        effect(rule, &place, findings);
         if rule
             .first_block
             .checked_add(rule.blocks.unwrap_or(0))
@@ -152,5 +158,47 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
                 "leave it away to reach the device's end",
             );
         }
+    }
+}
+
+/// One thing happens to a request that is struck, and it can happen.
+fn effect(rule: &FaultRule, place: &Place, findings: &mut Findings) {
+    let given = [
+        ("error", rule.error.is_some()),
+        ("delay_us", rule.delay_us.is_some()),
+        ("hang", rule.hang),
+        ("torn_blocks", rule.torn_blocks.is_some()),
+    ];
+    let given: Vec<_> = given.iter().filter(|(_, is)| *is).map(|g| g.0).collect();
+    match given[..] {
+        [_] => {}
+        [] => findings.report(
+            &place.key("error"),
+            "is missing, and so is every other effect",
+            "write error = \"media\", \"internal\", \"no_space\" or \"corrupt\", or delay_us = 1000, \
+             hang = true or torn_blocks = 1",
+        ),
+        [first, second, ..] => findings.report(
+            &place.key(second),
+            format!("is a second effect beside {first}"),
+            "keep one of them; a second rule can have the other",
+        ),
+    }
+    if let Some(delay_us) = rule.delay_us {
+        let range = 1..=limits::DELAY_US_MAX;
+        findings.range(&place.key("delay_us"), delay_us, &range);
+    }
+    let changes = [
+        FaultOperation::Any,
+        FaultOperation::Write,
+        FaultOperation::WriteZeroes,
+        FaultOperation::Deallocate,
+    ];
+    if rule.torn_blocks.is_some() && !changes.contains(&rule.operation) {
+        findings.report(
+            &place.key("torn_blocks"),
+            "tears requests that change something, and this rule looks at none",
+            "write operation = \"write\", \"write_zeroes\" or \"deallocate\"",
+        );
     }
 }

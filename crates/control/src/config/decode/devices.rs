@@ -99,11 +99,17 @@ impl FromNode for Delay {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let table = Table::open(node, place, decoder)?;
         let read_us = table.or_default("read_us");
+        let read_per_kib_ns = table.or_default("read_per_kib_ns");
         let write_us = table.or_default("write_us");
+        let write_per_kib_ns = table.or_default("write_per_kib_ns");
+        let flush_us = table.or_default("flush_us");
         table.finish();
         Some(Self {
             read_us: read_us?,
+            read_per_kib_ns: read_per_kib_ns?,
             write_us: write_us?,
+            write_per_kib_ns: write_per_kib_ns?,
+            flush_us: flush_us?,
         })
     }
 }
@@ -130,10 +136,10 @@ impl FromNode for FaultRule {
         let one_in = table.or("one_in", 1);
         let skip = table.or_default("skip");
         let times = table.optional("times");
-        let error = table.required(
-            "error",
-            "write error = \"media\", \"internal\", \"no_space\" or \"corrupt\"",
-        );
+        let error = table.optional("error");
+        let delay_us = table.optional("delay_us");
+        let hang = table.or_default("hang");
+        let torn_blocks = table.optional("torn_blocks");
         table.finish();
         Some(Self {
             operation: operation?,
@@ -143,6 +149,9 @@ impl FromNode for FaultRule {
             skip: skip?,
             times: times?,
             error: error?,
+            delay_us: delay_us?,
+            hang: hang?,
+            torn_blocks: torn_blocks?,
         })
     }
 }

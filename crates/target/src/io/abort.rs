@@ -1,0 +1,57 @@
+//! Taking commands back that have not reached their device.
+
+use crate::core::CoreState;
+use crate::io::finish;
+use crate::request::{Phase, Ticket};
+use crate::tcp::connection::{Connection, State};
+use block::{Operation, Request};
+use reactor::Context;
+use wire::nvme::Status;
+
+/// Aborts a command that has not reached the device. False when it is too late, or unknown.
+/// `[NVMe Base 2.0 §5.1]`
+pub(crate) fn abort(
+    connection: &mut Connection,
+    cid: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> bool {
+    if connection.state > State::Draining {
+        return false;
+    }
+    let Some(slot) = connection.qpair.find(cid) else {
+        return false;
+    };
+    let entry = connection.qpair.slot(slot);
+    let (phase, nsid) = (entry.phase, entry.nsid);
+    let waits = match phase {
+        Phase::WaitingForNamespace | Phase::WaitingForBuffer => true,
+        Phase::Executing => {
+            let tag = Ticket {
+                connection: connection.key,
+                slot,
+            }
+            .tag();
+            take_busy(connection.subsystem, nsid, tag, core)
+        }
+        _ => false,
+    };
+    if waits {
+        finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
+    }
+    waits
+}
+
+/// Takes back a request that its device had no room for.
+fn take_busy(subsystem: u32, nsid: u32, tag: u64, core: &mut CoreState) -> bool {
+    let Some(namespace) = core.namespace(subsystem, nsid) else {
+        return false;
+    };
+    let whole = |request: &Request| {
+        request.tag == tag && !matches!(request.operation, Operation::Deallocate | Operation::Flush)
+    };
+    let Some(index) = namespace.busy.iter().position(whole) else {
+        return false;
+    };
+    namespace.busy.remove(index).is_some()
+}

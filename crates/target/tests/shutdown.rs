@@ -1,0 +1,200 @@
+//! A host that shuts its controller down properly finds everything on the medium.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    reason = "sizes in tests are small, and the whole file is a test"
+)]
+
+mod common;
+
+use base::Time;
+use base::units::MIB;
+use block::device::Ram;
+use block::{
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
+    Request, Submit,
+};
+use common::{BLOCK, Bed, Client, NQN, namespace};
+use reactor::{Context, Driver};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use switchyard_target::{Limits, SubsystemOptions, Target};
+use wire::fabrics::Property;
+use wire::fabrics::property::{Configuration, ControllerStatus};
+use wire::nvme::Status;
+
+/// What its tests know of a [`Cached`] device.
+#[derive(Debug, Default)]
+struct Seen {
+    flushes: AtomicU64,
+    broken: AtomicBool,
+}
+
+/// RAM that says that it has a volatile cache, counts flushes, and takes some turns for each.
+#[derive(Debug)]
+struct Cached {
+    ram: Ram,
+    seen: Arc<Seen>,
+}
+
+#[derive(Debug)]
+struct CachedChannel {
+    ram: Box<dyn Channel>,
+    seen: Arc<Seen>,
+    flushing: VecDeque<(Request, u32)>,
+    done: VecDeque<Completion>,
+}
+
+impl Device for Cached {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            volatile_cache: true,
+            ..self.ram.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(CachedChannel {
+            ram: self.ram.open(driver)?,
+            seen: Arc::clone(&self.seen),
+            flushing: VecDeque::new(),
+            done: VecDeque::new(),
+        }))
+    }
+}
+
+impl Channel for CachedChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if request.operation != Operation::Flush {
+            return self.ram.submit(request, cx);
+        }
+        self.flushing.push_back((request, 3));
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn tick(&mut self, _cx: &mut Context<'_>) {
+        for (_, turns) in &mut self.flushing {
+            *turns = turns.saturating_sub(1);
+        }
+        while self.flushing.front().is_some_and(|(_, turns)| *turns == 0) {
+            let Some((request, _)) = self.flushing.pop_front() else {
+                return;
+            };
+            self.seen.flushes.fetch_add(1, Ordering::SeqCst);
+            let broken = self.seen.broken.load(Ordering::SeqCst);
+            self.done.push_back(Completion {
+                tag: request.tag,
+                result: if broken {
+                    Err(BlockError::WriteFailure)
+                } else {
+                    Ok(())
+                },
+                data: None,
+            });
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        if self.flushing.is_empty() {
+            Time::NEVER
+        } else {
+            Time::ZERO
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.flushing.is_empty()
+    }
+}
+
+fn ram() -> Ram {
+    Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB")
+}
+
+/// A target with `count` namespaces that have a cache, and one that has none.
+fn bed(count: u32) -> (Bed, Vec<Arc<Seen>>) {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let all: Vec<Arc<Seen>> = (0..count).map(|_| Arc::default()).collect();
+    for (nsid, seen) in (1..).zip(&all) {
+        let device = Cached {
+            ram: ram(),
+            seen: Arc::clone(seen),
+        };
+        target
+            .add_namespace(NQN, namespace(nsid, Arc::new(device)))
+            .expect("a new namespace");
+    }
+    let plain = Arc::new(ram());
+    let device = Arc::clone(&plain) as Arc<dyn Device>;
+    target
+        .add_namespace(NQN, namespace(count + 1, device))
+        .expect("a new namespace");
+    let target = common::run(target, 1);
+    (Bed { target, ram: plain }, all)
+}
+
+fn flushes(all: &[Arc<Seen>]) -> Vec<u64> {
+    all.iter()
+        .map(|seen| seen.flushes.load(Ordering::SeqCst))
+        .collect()
+}
+
+/// CSTS.SHST.
+fn shutdown_state(admin: &mut Client) -> u8 {
+    ControllerStatus(admin.property(Property::CSTS) as u32).shutdown()
+}
+
+#[test]
+fn a_normal_shutdown_flushes_every_cache_before_it_is_complete() {
+    // More of them than are flushed at once.
+    let (bed, all) = bed(20);
+    let mut admin = bed.admin();
+    let off = Configuration::ENABLE.with_shutdown(1);
+    assert!(admin.configure(off).status.is_success());
+    assert_eq!(shutdown_state(&mut admin), 2);
+    assert_eq!(flushes(&all), [1; 20]);
+    // Asking again flushes nothing again.
+    assert!(admin.configure(off).status.is_success());
+    assert_eq!(flushes(&all), [1; 20]);
+    // The controller can be used again after a reset.
+    assert!(admin.configure(Configuration(0)).status.is_success());
+    admin.enable();
+    assert_eq!(shutdown_state(&mut admin), 0);
+}
+
+#[test]
+fn an_abrupt_shutdown_flushes_nothing() {
+    let (bed, all) = bed(2);
+    let mut admin = bed.admin();
+    let off = Configuration::ENABLE.with_shutdown(2);
+    assert!(admin.configure(off).status.is_success());
+    assert_eq!(shutdown_state(&mut admin), 2);
+    assert_eq!(flushes(&all), [0, 0]);
+}
+
+#[test]
+fn a_shutdown_that_cannot_flush_says_so_and_can_be_asked_for_again() {
+    let (bed, all) = bed(2);
+    let mut admin = bed.admin();
+    all[1].broken.store(true, Ordering::SeqCst);
+    let off = Configuration::ENABLE.with_shutdown(1);
+    let answer = admin.configure(off);
+    assert!(answer.status.is(Status::WRITE_FAULT), "{}", answer.status);
+    assert_eq!(shutdown_state(&mut admin), 0);
+    all[1].broken.store(false, Ordering::SeqCst);
+    assert!(admin.configure(off).status.is_success());
+    assert_eq!(shutdown_state(&mut admin), 2);
+    assert_eq!(flushes(&all), [2, 2]);
+}
