@@ -75,8 +75,8 @@ pub struct Limits {
     pub io_queues: u16,
     /// Connections of the target, on all cores together.
     pub connections: usize,
-    /// Connections of a core that have not got through Connect yet; for one more, the oldest of
-    /// them goes.
+    /// Connections of a core that have not got through Connect yet, and at most its share of half
+    /// of `connections`; for one more, the oldest of them goes.
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,

@@ -530,6 +530,22 @@ fn those_who_connect_and_say_nothing_keep_nobody_out() {
     drop(open);
 }
 
+/// They used to be able to take every place that the target has.
+#[test]
+fn the_silent_never_take_more_than_half_of_all_places() {
+    let limits = Limits {
+        connections: 16,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let silent: Vec<_> = (0..20).map(|_| Client::raw(bed.address())).collect();
+    common::eventually("half of the places are left", || {
+        let core = bed.handle().snapshot().cores[0];
+        core.accepted + core.refused >= 20 && core.connections == 8
+    });
+    drop(silent);
+}
+
 #[test]
 fn connections_beyond_the_limit_are_refused_and_others_go_on() {
     let limits = Limits {

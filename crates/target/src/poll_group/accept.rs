@@ -62,7 +62,7 @@ impl PollGroup {
         seat: Seat,
         cx: &mut Context<'_>,
     ) {
-        if self.core.fresh_connections >= self.core.limits.fresh_connections {
+        if self.core.fresh_connections >= self.fresh_max() {
             self.end_oldest_fresh(cx);
         }
         let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
@@ -91,6 +91,15 @@ impl PollGroup {
             self.fresh.push_back(key);
         }
         self.forget_known();
+    }
+
+    /// How many connections of this core may be fresh: all cores' together never take more than
+    /// half of what the target has.
+    fn fresh_max(&self) -> usize {
+        let limits = &self.core.limits;
+        let cores = self.core.shared.cores().len().max(1);
+        let share = (limits.connections / 2 / cores).max(1);
+        limits.fresh_connections.min(share)
     }
 
     /// Whoever connects and says nothing must not keep out those who would: the one that has said
