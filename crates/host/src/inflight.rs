@@ -123,8 +123,8 @@ pub(crate) enum SlotState {
     Queued,
     /// It is with the controller, or in a send.
     Outstanding,
-    /// It was answered while a send still read its data.
-    Answered(Completion),
+    /// It was answered while a send still read its data; the table keeps the answer.
+    Answered,
     /// It is over, and its owner has not taken it yet.
     Finished,
 }
@@ -139,8 +139,49 @@ pub(crate) struct Transfer {
     pub(crate) left: u32,
 }
 
-/// A slot of the table.
+/// The R2Ts of a command that are not fulfilled, in order of arrival.
+#[derive(Clone, Copy, Debug)]
+struct Transfers {
+    list: [Transfer; R2T_PER_COMMAND_MAX],
+    count: u8,
+}
+
+impl Transfers {
+    const NONE: Self = Self {
+        list: [Transfer {
+            tag: 0,
+            offset: 0,
+            left: 0,
+        }; R2T_PER_COMMAND_MAX],
+        count: 0,
+    };
+
+    /// The oldest one.
+    fn first(&mut self) -> Option<&mut Transfer> {
+        self.list[..usize::from(self.count)].first_mut()
+    }
+
+    /// False where there are too many.
+    fn push(&mut self, transfer: Transfer) -> bool {
+        let Some(place) = self.list.get_mut(usize::from(self.count)) else {
+            return false;
+        };
+        *place = transfer;
+        self.count += 1;
+        true
+    }
+
+    /// Drops the oldest one.
+    fn pop(&mut self) {
+        self.list.rotate_left(1);
+        self.count -= 1;
+    }
+}
+
+/// A slot of the table: what every command needs, in two lines of the cache, because the payload of
+/// a deep queue drives the table out of the nearest cache between a command and its answer.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Slot {
     pub(crate) state: SlotState,
     generation: u16,
@@ -151,22 +192,18 @@ pub(crate) struct Slot {
     pub(crate) received: u32,
     /// A data digest did not match.
     pub(crate) damaged: bool,
-    /// R2Ts in order of arrival.
-    transfers: [Transfer; R2T_PER_COMMAND_MAX],
-    transfer_count: u8,
+    /// There are R2Ts that are not fulfilled.
+    has_transfers: bool,
     /// When the command has taken too long.
     pub(crate) deadline: Time,
     /// We asked the controller to abort it.
     pub(crate) aborting: bool,
 }
 
+const _: () = assert!(size_of::<Slot>() == 128, "two lines of the cache");
+
 impl Slot {
     const fn empty() -> Self {
-        let none = Transfer {
-            tag: 0,
-            offset: 0,
-            left: 0,
-        };
         Self {
             state: SlotState::Free,
             generation: 0,
@@ -174,36 +211,15 @@ impl Slot {
             data_bytes: 0,
             received: 0,
             damaged: false,
-            transfers: [none; R2T_PER_COMMAND_MAX],
-            transfer_count: 0,
+            has_transfers: false,
             deadline: Time::NEVER,
             aborting: false,
         }
     }
 
-    /// The oldest unfulfilled R2T.
-    pub(crate) fn transfer(&mut self) -> Option<&mut Transfer> {
-        self.transfers[..usize::from(self.transfer_count)].first_mut()
-    }
-
-    /// Takes note of an R2T; false where there are too many.
-    pub(crate) fn push_transfer(&mut self, transfer: Transfer) -> bool {
-        let Some(place) = self.transfers.get_mut(usize::from(self.transfer_count)) else {
-            return false;
-        };
-        *place = transfer;
-        self.transfer_count += 1;
-        true
-    }
-
-    /// The oldest R2T is fulfilled.
-    pub(crate) fn pop_transfer(&mut self) {
-        self.transfers.rotate_left(1);
-        self.transfer_count -= 1;
-    }
-
+    /// Whether R2Ts of it are not fulfilled.
     pub(crate) fn has_transfers(&self) -> bool {
-        self.transfer_count > 0
+        self.has_transfers
     }
 }
 
@@ -211,6 +227,10 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct CommandTable {
     slots: Vec<Slot>,
+    /// The R2Ts of each slot.
+    transfers: Vec<Transfers>,
+    /// The answer of each slot that is `Answered`.
+    answers: Vec<Completion>,
     free: Vec<u16>,
     /// Bits of a command identifier that are the slot's number.
     index_bits: u32,
@@ -227,6 +247,8 @@ impl CommandTable {
         );
         Self {
             slots: (0..depth).map(|_| Slot::empty()).collect(),
+            transfers: vec![Transfers::NONE; usize::from(depth)],
+            answers: vec![Completion::new(0, 0, Status::SUCCESS); usize::from(depth)],
             free: (0..depth).rev().collect(),
             index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
             finished: VecDeque::with_capacity(usize::from(depth)),
@@ -261,7 +283,7 @@ impl CommandTable {
         slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
         slot.received = 0;
         slot.damaged = false;
-        slot.transfer_count = 0;
+        slot.has_transfers = false;
         slot.deadline = deadline;
         slot.aborting = false;
         slot.exchange = Some(exchange);
@@ -287,6 +309,48 @@ impl CommandTable {
         &mut self.slots[usize::from(index)]
     }
 
+    /// Asks for the slot that an identifier names, which is looked at soon: only a hint, so the
+    /// identifier may be anything.
+    #[inline]
+    pub(crate) fn prefetch(&self, cid: u16) {
+        let index = cid & !u16::MAX.checked_shl(self.index_bits).unwrap_or(0);
+        if let Some(slot) = self.slots.get(usize::from(index)) {
+            reactor::prefetch(slot);
+        }
+    }
+
+    /// The oldest R2T of a slot that is not fulfilled.
+    pub(crate) fn transfer(&mut self, index: u16) -> Option<&mut Transfer> {
+        if !self.slots[usize::from(index)].has_transfers {
+            return None;
+        }
+        self.transfers[usize::from(index)].first()
+    }
+
+    /// Takes note of an R2T; false where there are too many.
+    pub(crate) fn push_transfer(&mut self, index: u16, transfer: Transfer) -> bool {
+        let slot = &mut self.slots[usize::from(index)];
+        let transfers = &mut self.transfers[usize::from(index)];
+        if !slot.has_transfers {
+            *transfers = Transfers::NONE;
+        }
+        slot.has_transfers = true;
+        transfers.push(transfer)
+    }
+
+    /// The oldest R2T of a slot is fulfilled.
+    pub(crate) fn pop_transfer(&mut self, index: u16) {
+        let transfers = &mut self.transfers[usize::from(index)];
+        transfers.pop();
+        self.slots[usize::from(index)].has_transfers = transfers.count > 0;
+    }
+
+    /// The answer of a command that was answered while a send still read its data.
+    pub(crate) fn early_answer(&self, index: u16) -> Option<Completion> {
+        let index = usize::from(index);
+        (self.slots[index].state == SlotState::Answered).then(|| self.answers[index])
+    }
+
     /// Ends a command with the controller's answer. While its data is still shared with a send it
     /// only becomes `Answered`; returns whether it is over.
     pub(crate) fn answer(&mut self, index: u16, completion: Completion) -> bool {
@@ -295,7 +359,7 @@ impl CommandTable {
             .exchange
             .as_mut()
             .expect("answered commands are occupied");
-        slot.transfer_count = 0;
+        slot.has_transfers = false;
         if let Some(data) = exchange.data.take() {
             match data.into_exclusive() {
                 Ok(data) => exchange.data = Some(data),
@@ -303,7 +367,8 @@ impl CommandTable {
                 Err(data) if exchange.lent => exchange.data = Some(data),
                 Err(data) => {
                     exchange.data = Some(data);
-                    slot.state = SlotState::Answered(completion);
+                    slot.state = SlotState::Answered;
+                    self.answers[usize::from(index)] = completion;
                     return false;
                 }
             }
@@ -388,7 +453,7 @@ impl CommandTable {
             let slot = &mut self.slots[index];
             let outcome = match slot.state {
                 SlotState::Free | SlotState::Finished => continue,
-                SlotState::Answered(completion) => Outcome::Answered(completion),
+                SlotState::Answered => Outcome::Answered(self.answers[index]),
                 SlotState::Queued | SlotState::Outstanding => Outcome::Lost,
             };
             if let Some(exchange) = &mut slot.exchange
@@ -463,22 +528,25 @@ mod tests {
 
     #[test]
     fn transfers_are_a_short_queue() {
-        let mut slot = Slot::empty();
-        for tag in (0..).take(R2T_PER_COMMAND_MAX) {
-            assert!(slot.push_transfer(Transfer {
-                tag,
-                offset: 0,
-                left: 1
-            }));
-        }
-        assert!(!slot.push_transfer(Transfer {
-            tag: 9,
+        let mut table = CommandTable::new(2);
+        let slot = table.insert(exchange(1), Time::NEVER);
+        let transfer = |tag| Transfer {
+            tag,
             offset: 0,
-            left: 1
-        }));
-        assert_eq!(slot.transfer().unwrap().tag, 0);
-        slot.pop_transfer();
-        assert_eq!(slot.transfer().unwrap().tag, 1);
-        assert!(slot.has_transfers());
+            left: 1,
+        };
+        assert!(table.transfer(slot).is_none());
+        for tag in (0..).take(R2T_PER_COMMAND_MAX) {
+            assert!(table.push_transfer(slot, transfer(tag)));
+        }
+        assert!(!table.push_transfer(slot, transfer(9)));
+        assert_eq!(table.transfer(slot).unwrap().tag, 0);
+        table.pop_transfer(slot);
+        assert_eq!(table.transfer(slot).unwrap().tag, 1);
+        assert!(table.slot(slot).has_transfers());
+        for _ in 1..R2T_PER_COMMAND_MAX {
+            table.pop_transfer(slot);
+        }
+        assert!(!table.slot(slot).has_transfers() && table.transfer(slot).is_none());
     }
 }

@@ -32,6 +32,10 @@ pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * 1024;
 /// uses, and a queue's memory for them is depth times this.
 pub const R2T_PER_COMMAND_MAX: usize = 4;
 
+/// How many responses ahead of the one in hand the cache is asked for a command's slot: far enough
+/// to hide a miss behind the work on those between.
+pub const PREFETCH_PDUS: usize = 3;
+
 /// Header bytes of one send: 128 commands with digest and padding.
 pub const SEND_HEADER_BYTES: usize = 128 * 128;
 

@@ -23,7 +23,9 @@ pub use driver::{Driver, DriverStats, Wait, Wake};
 pub use idle::{IdlePolicy, PollPolicy};
 pub use keeper::Keeper;
 pub use mailbox::{Mailbox, MailboxSender};
-pub use memory::{Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle};
+pub use memory::{
+    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch,
+};
 pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,
     SocketOptions, Stream,

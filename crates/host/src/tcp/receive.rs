@@ -3,12 +3,12 @@
 use super::connection::{ConnectionState, Qpair, header_bytes};
 use crate::error::ProtocolError;
 use crate::inflight::{Direction, Transfer};
-use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
+use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, PREFETCH_PDUS};
 use base::Time;
 use reactor::{Context, IoSlice, Received};
 use wire::nvme::{Completion, Status};
 use wire::tcp::c2h_data::C2hProgress;
-use wire::tcp::{C2hData, Event, PduHeader, R2t, TermReq};
+use wire::tcp::{C2hData, CapsuleResp, Event, PduHeader, PduType, R2t, TermReq};
 
 /// A C2HData PDU whose payload is still arriving.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +142,9 @@ impl Qpair {
     fn parse(&mut self, bytes: &[u8], now: Time) -> Result<(), Stop> {
         let mut input = bytes;
         loop {
+            if let Some(cid) = upcoming_response(input) {
+                self.table.prefetch(cid);
+            }
             let event = self.framer.next(&mut input);
             match event.map_err(ProtocolError::Framing)? {
                 None => return Ok(()),
@@ -358,7 +361,7 @@ impl Qpair {
             offset: pdu.offset,
             left: pdu.length,
         };
-        if !slot.push_transfer(transfer) {
+        if !self.table.push_transfer(index, transfer) {
             return Err(ProtocolError::TooManyTransfers { cid });
         }
         if idle {
@@ -366,4 +369,15 @@ impl Qpair {
         }
         Ok(())
     }
+}
+
+/// The identifier in the response that comes a few PDUs later, where all until there are responses
+/// without digests; anything, where they are not.
+#[inline]
+fn upcoming_response(input: &[u8]) -> Option<u16> {
+    let pdu = input.get(PREFETCH_PDUS * CapsuleResp::SIZE..)?;
+    let pdu = pdu.first_chunk::<{ CapsuleResp::SIZE }>()?;
+    // [NVMe-TCP 1.0 §3.6.2.7]: the completion follows the common header; its identifier is in
+    // bytes 12 and 13.
+    (pdu[0] == PduType::CapsuleResp as u8).then(|| u16::from_le_bytes([pdu[20], pdu[21]]))
 }

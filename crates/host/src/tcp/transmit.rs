@@ -88,7 +88,7 @@ impl Transmission {
     /// After a send: ends the answered commands whose data is free now.
     pub(super) fn finish_answered(&mut self, table: &mut CommandTable) {
         self.answered.retain(|&index| {
-            let SlotState::Answered(completion) = table.slot(index).state else {
+            let Some(completion) = table.early_answer(index) else {
                 return false;
             };
             !table.answer(index, completion)
@@ -219,17 +219,14 @@ impl Qpair {
     pub(super) fn encode_transfers(&mut self, index: u16) -> bool {
         let cid = self.table.cid(index);
         loop {
-            if !self.table.slot(index).has_transfers() {
-                return true;
-            }
-            if !self.tx.fits() {
-                return false;
-            }
+            let fits = self.tx.fits();
             let max = self.max_h2c_data;
-            let slot = self.table.slot(index);
-            let Some(transfer) = slot.transfer() else {
+            let Some(transfer) = self.table.transfer(index) else {
                 return true;
             };
+            if !fits {
+                return false;
+            }
             let length = transfer.left.min(max);
             let pdu = H2cData {
                 command_id: cid,
@@ -241,12 +238,17 @@ impl Qpair {
             transfer.offset += length;
             transfer.left -= length;
             if transfer.left == 0 {
-                slot.pop_transfer();
+                self.table.pop_transfer(index);
             }
-            let data = slot.exchange.as_ref().and_then(|exchange| {
-                let data = exchange.data.as_ref()?;
-                data.duplicate(pdu.data_offset as usize, length as usize)
-            });
+            let data = self
+                .table
+                .slot(index)
+                .exchange
+                .as_ref()
+                .and_then(|exchange| {
+                    let data = exchange.data.as_ref()?;
+                    data.duplicate(pdu.data_offset as usize, length as usize)
+                });
             let data = data.expect("the data of a command that sends is shared");
             let mut out = [0; PREFIX_BYTES_MAX];
             let bytes = pdu.encode(&self.format, &mut out);

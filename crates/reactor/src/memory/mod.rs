@@ -6,10 +6,12 @@
 //! [`IoSlice`] names a range of either. This is one of the rooms where `unsafe` is allowed.
 
 mod pool;
+mod prefetch;
 mod region;
 mod shared;
 
 pub use pool::{Buffer, BufferClass, BufferPool};
+pub use prefetch::prefetch;
 pub(crate) use region::publish;
 pub use region::{Region, RegionError, RegionHandle};
 pub use shared::SharedBuffer;
