@@ -54,6 +54,11 @@ pub trait Service {
     /// a time that has passed for "at once".
     fn deadline(&self) -> Time;
 
+    /// Whether the core polls while it is idle, from now on; `None` leaves it as it was made.
+    fn poll_policy(&self) -> Option<PollPolicy> {
+        None
+    }
+
     /// Whether the work is over and the loop may end.
     fn finished(&self) -> bool;
 }
@@ -104,6 +109,9 @@ impl<D: Driver, S: Service> Core<D, S> {
     /// When the driver is broken.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.service.finished() {
+            if let Some(policy) = self.service.poll_policy() {
+                self.idle.set_policy(policy);
+            }
             let deadline = self.service.deadline();
             let wait = self.idle.decide(self.driver.now(), deadline);
             if let (Wait::Until(_), Some(keeper)) = (wait, &self.keeper) {

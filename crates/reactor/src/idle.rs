@@ -78,6 +78,11 @@ impl IdlePolicy {
         }
     }
 
+    /// Another policy from now on; what was learned is kept.
+    pub fn set_policy(&mut self, policy: PollPolicy) {
+        self.policy = policy;
+    }
+
     /// How the next turn shall wait, given the service's deadline.
     pub fn decide(&mut self, now: Time, deadline: Time) -> Wait {
         match self.policy {

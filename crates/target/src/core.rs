@@ -10,12 +10,13 @@ use crate::pause::Pausing;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
+use crate::switch_stats::SwitchStats;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Channel, Completion, Request, Submit};
 use reactor::{Context, Room, SendList};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::{Class, PerClass};
+use switch::{Class, Knobs, PerClass};
 
 /// One core's part of a subsystem.
 #[derive(Debug)]
@@ -53,6 +54,7 @@ pub(crate) struct CoreState {
     pub(crate) room: Room,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) knobs: Knobs,
     pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
     /// Channels that end, until nothing of them is left in the driver.
     pub(crate) closing_channels: Vec<Box<dyn Channel>>,
@@ -74,6 +76,7 @@ pub(crate) struct CoreState {
     pub(crate) draining: Vec<SlabKey>,
     pub(crate) timers: TimerQueue<(u32, u8)>,
     pub(crate) stats: CoreStats,
+    pub(crate) switch_stats: SwitchStats,
     /// Counters changed since they were published.
     pub(crate) unpublished: bool,
     pub(crate) publish_at: Time,
@@ -85,10 +88,12 @@ pub(crate) struct CoreState {
 impl CoreState {
     pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
         let limits = shared.limits.clone();
+        let knobs = shared.knobs().unwrap_or_default();
         Self {
             index,
             room,
             lists: ListPool::new(limits.send_lists),
+            knobs,
             shared,
             subsystems: Vec::new(),
             closing_channels: Vec::new(),
@@ -102,6 +107,7 @@ impl CoreState {
             draining: Vec::new(),
             timers: TimerQueue::with_capacity(1024),
             stats: CoreStats::default(),
+            switch_stats: SwitchStats::default(),
             unpublished: false,
             publish_at: Time::ZERO,
             fresh_connections: 0,
@@ -200,6 +206,9 @@ impl CoreState {
         self.stats.connections = connections as u64;
         self.stats.latency_queues = self.classes[Class::Latency] as u64;
         self.stats.throughput_queues = self.classes[Class::Throughput] as u64;
+        for (class, stats) in self.switch_stats.classes.iter_mut() {
+            stats.queues = self.classes[class] as u64;
+        }
         self.stats.turns = driver.turns;
         self.stats.sleeps = driver.sleeps;
         self.stats.receives = driver.receives;
@@ -207,6 +216,15 @@ impl CoreState {
         self.stats.sends = driver.sends;
         self.stats.sent_bytes = driver.sent_bytes;
         self.shared.core_stats.of(self.index).publish(&self.stats);
+        if !self
+            .shared
+            .switch_stats
+            .of(self.index)
+            .publish(&self.switch_stats)
+        {
+            // Somebody is reading it: next time.
+            self.unpublished = true;
+        }
         let index = self.index;
         for namespace in self.namespaces_mut() {
             namespace.publish(index);

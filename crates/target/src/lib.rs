@@ -20,6 +20,7 @@ mod running;
 mod snapshot;
 pub mod stats;
 mod subsystem;
+mod switch_stats;
 mod target;
 mod tcp;
 
@@ -32,4 +33,5 @@ pub use running::{RunningTarget, TargetOptions};
 pub use snapshot::{ControllerSnapshot, NamespaceSnapshot, Snapshot, SubsystemSnapshot};
 pub use stats::{CoreStats, NamespaceStats};
 pub use subsystem::{SubsystemOptions, serial_of};
+pub use switch_stats::{ClassStats, ServiceStats, SwitchStats};
 pub use target::{Change, Target, TargetError};

@@ -9,6 +9,7 @@ use crate::namespace::Namespace;
 use crate::subsystem::Subsystem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use switch::Knobs;
 
 /// What a core is asked to do.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub(crate) enum Step {
     Pause(u32, u32),
     /// Let commands pass again.
     Resume(u32, u32, AfterPause),
+    /// Work by other rules.
+    Turn(Arc<Knobs>),
 }
 
 /// What becomes of a paused namespace.

@@ -8,12 +8,14 @@ use crate::poll_group::{Message, Note};
 use crate::request::Ticket;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
+use crate::switch_stats::SharedSwitchStats;
 use base::SlabKey;
 use reactor::MailboxSender;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use switch::Knobs;
 use wire::nvme::log_page::ErrorEntry;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -36,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) controllers: Mutex<Controllers>,
     cores: Mutex<Vec<MailboxSender<Message>>>,
     pub(crate) core_stats: PerCore<SharedCoreStats>,
+    pub(crate) switch_stats: PerCore<SharedSwitchStats>,
+    knobs: Mutex<Option<Knobs>>,
     /// Connections of all cores together.
     connections: Arc<AtomicUsize>,
 }
@@ -68,6 +72,8 @@ impl Shared {
             controllers: Mutex::default(),
             cores: Mutex::default(),
             core_stats: PerCore::new(cores),
+            switch_stats: PerCore::new(cores),
+            knobs: Mutex::default(),
             connections: Arc::default(),
         })
     }
@@ -88,6 +94,11 @@ impl Shared {
 
     pub(crate) fn controllers(&self) -> MutexGuard<'_, Controllers> {
         lock(&self.controllers)
+    }
+
+    /// How everything is turned, once anybody turned it.
+    pub(crate) fn knobs(&self) -> MutexGuard<'_, Option<Knobs>> {
+        lock(&self.knobs)
     }
 
     /// The mailboxes of all cores, in order.

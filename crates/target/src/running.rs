@@ -13,6 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// How a target runs on this machine.
@@ -25,10 +26,13 @@ pub struct TargetOptions {
     pub cores: Vec<CoreId>,
     /// Whether each thread stays on its core.
     pub pin: bool,
-    /// Whether an idle core polls.
+    /// Whether an idle core polls, until knobs are turned: then `polling` among them counts.
     pub poll: PollPolicy,
     /// How connections are set up.
     pub socket: SocketOptions,
+    /// How everything that can be turned is turned at first, as by [`Target::set_knobs`]; `None`
+    /// leaves it as it is.
+    pub knobs: Option<Knobs>,
     /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
     /// sizes that suit the limits.
     pub buffers: Vec<BufferClass>,
@@ -45,6 +49,7 @@ impl Default for TargetOptions {
             pin: true,
             poll: PollPolicy::Auto,
             socket: SocketOptions::default(),
+            knobs: None,
             buffers: Vec::new(),
         }
     }
@@ -82,6 +87,9 @@ impl RunningTarget {
         {
             let reason = format!("the largest buffers must have at least {largest} bytes");
             return Err(TargetError::Invalid(reason));
+        }
+        if let Some(knobs) = options.knobs {
+            target.set_knobs(knobs)?;
         }
         let mut running = Self {
             handle: target,

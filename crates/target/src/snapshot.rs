@@ -4,8 +4,10 @@ use crate::latency::NamespaceLatency;
 use crate::registry::{ControllerKind, Referral};
 use crate::stats::{CoreStats, NamespaceStats};
 use crate::subsystem::Subsystem;
+use crate::switch_stats::SwitchStats;
 use crate::target::Target;
 use std::net::SocketAddr;
+use switch::Knobs;
 
 impl Target {
     /// What there is, and what it did. Counters are up to a few hundredths of a second old.
@@ -42,6 +44,8 @@ impl Target {
             .iter()
             .map(|core| core.load())
             .collect();
+        let switch = self.shared.switch_stats.iter();
+        let switch = switch.map(|core| core.load()).collect();
         Snapshot {
             generation,
             listeners,
@@ -49,6 +53,8 @@ impl Target {
             subsystems,
             controllers,
             cores,
+            switch,
+            knobs: self.knobs(),
         }
     }
 }
@@ -68,6 +74,10 @@ pub struct Snapshot {
     pub controllers: Vec<ControllerSnapshot>,
     /// What each core did.
     pub cores: Vec<CoreStats>,
+    /// What each core's switch did, in the same order.
+    pub switch: Vec<SwitchStats>,
+    /// How everything that can be turned is turned.
+    pub knobs: Knobs,
 }
 
 /// A subsystem at one moment.

@@ -16,6 +16,8 @@ use reactor::{MailboxSender, Room};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use switch::Knobs;
+use switch::knobs::KnobError;
 use wire::nvme::{Nqn, NqnError};
 
 /// Why a target could not be made, started or changed.
@@ -52,6 +54,9 @@ pub enum TargetError {
     /// A device refused.
     #[error(transparent)]
     Device(#[from] block::DeviceError),
+    /// A knob is out of its range.
+    #[error("knobs: {0}")]
+    Knobs(#[from] KnobError),
     /// A core could not follow, or not in time; nothing has changed.
     #[error("the change was undone: {0}")]
     Undone(String),
@@ -117,7 +122,8 @@ impl Target {
     /// be changed.
     pub fn attach(&self, cores: Vec<MailboxSender<Message>>) -> Change {
         *self.shared.cores() = cores;
-        let mut steps = Vec::new();
+        let knobs = *self.shared.knobs();
+        let mut steps: Vec<_> = knobs.map(|k| Step::Turn(Arc::new(k))).into_iter().collect();
         for subsystem in self.shared.configuration().subsystems.values() {
             steps.push(Step::AddSubsystem(Arc::clone(subsystem)));
             for namespace in subsystem.namespaces() {
@@ -127,6 +133,49 @@ impl Target {
         Change {
             ack: self.shared.post(&steps),
         }
+    }
+
+    /// Turns knobs while I/O runs: every core works by them when this returns. Nothing is lost or
+    /// repeated: what a doorbell held is sent, what was waiting waits by the new rules.
+    ///
+    /// What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
+    /// then on: whether the class that a host names when it connects an I/O queue is heeded at
+    /// all. `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
+    /// `latency_threads` and `request_steering` mean the host alone: a thread of the target serves
+    /// all classes, and the target answers where it was asked. `[blk-switch §3.2]`
+    ///
+    /// # Errors
+    /// [`TargetError::Knobs`] where one is out of its range, and nothing is turned;
+    /// [`TargetError::Undone`] where a core did not follow in time, and they are turned back.
+    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), TargetError> {
+        let _order = self.change();
+        let before = *self.shared.knobs();
+        let change = self.begin_knobs(knobs)?;
+        let done = change.ack.wait(self.shared.limits.change_timeout.into());
+        if done.is_err() {
+            *self.shared.knobs() = before;
+            let before = Arc::new(before.unwrap_or_default());
+            self.shared.post(&[Step::Turn(before)]);
+        }
+        Ok(done?)
+    }
+
+    /// As [`set_knobs`](Self::set_knobs), without waiting for the cores: for whoever runs them on
+    /// this very thread. Until the change is [done](Change::poll) nothing else may be changed.
+    ///
+    /// # Errors
+    /// [`TargetError::Knobs`].
+    pub fn begin_knobs(&self, knobs: Knobs) -> Result<Change, TargetError> {
+        knobs.validate()?;
+        *self.shared.knobs() = Some(knobs);
+        let ack = self.shared.post(&[Step::Turn(Arc::new(knobs))]);
+        Ok(Change { ack })
+    }
+
+    /// How everything that can be turned is turned.
+    #[must_use]
+    pub fn knobs(&self) -> Knobs {
+        self.shared.knobs().unwrap_or_default()
     }
 
     /// The limits that the target was made with.

@@ -5,8 +5,10 @@ use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
 use crate::pause::{Ack, AfterPause, Pausing, Step};
 use crate::poll_group::PollGroup;
-use reactor::Context;
+use reactor::{Context, PollPolicy};
 use std::sync::Arc;
+use switch::Knobs;
+use switch::knobs::Polling;
 
 impl PollGroup {
     /// Takes the steps of a change.
@@ -40,11 +42,25 @@ impl PollGroup {
                     Ok(())
                 }
                 Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
+                Step::Turn(knobs) => {
+                    self.turn(*knobs);
+                    Ok(())
+                }
             };
             if let (Err(error), Some(debt)) = (result, &mut debt) {
                 debt.fail(error);
             }
         }
+    }
+
+    /// Works by other rules from now on.
+    fn turn(&mut self, knobs: Knobs) {
+        self.core.knobs = knobs;
+        self.polls = Some(match knobs.polling {
+            Polling::Adaptive => PollPolicy::Auto,
+            Polling::Always => PollPolicy::Always,
+            Polling::Never => PollPolicy::Never,
+        });
     }
 
     fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {

@@ -20,7 +20,7 @@ use crate::tcp::output::SEND;
 use crate::tcp::transfer;
 use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
-use reactor::{Completion, Context, ListenerId, Outcome, Room, Service, Stream};
+use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Service, Stream};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -90,6 +90,8 @@ pub struct PollGroup {
     /// The core ends although something has not come back from a device.
     gave_up: bool,
     accepting: bool,
+    /// Whether an idle core polls, once anybody said so.
+    polls: Option<PollPolicy>,
 }
 
 impl PollGroup {
@@ -108,6 +110,7 @@ impl PollGroup {
             drain_deadline: Time::NEVER,
             gave_up: false,
             accepting: false,
+            polls: None,
         }
     }
 
@@ -590,6 +593,10 @@ impl Service for PollGroup {
             }
         }
         deadline
+    }
+
+    fn poll_policy(&self) -> Option<PollPolicy> {
+        self.polls
     }
 
     fn finished(&self) -> bool {
