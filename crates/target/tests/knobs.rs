@@ -14,8 +14,10 @@ fn knobs_are_turned_and_a_bad_one_turns_nothing() {
     assert_eq!(bed.handle().knobs(), Knobs::default());
     bed.handle().set_knobs(Knobs::linux()).expect("valid knobs");
     assert_eq!(bed.handle().snapshot().knobs, Knobs::linux());
-    let mut bad = Knobs::default();
-    bad.quantum_bytes = 1;
+    let bad = Knobs {
+        quantum_bytes: 1,
+        ..Knobs::default()
+    };
     let error = bed.handle().set_knobs(bad).expect_err("too small");
     assert!(matches!(error, TargetError::Knobs(_)), "{error}");
     assert!(error.to_string().contains("quantum_bytes"), "{error}");
