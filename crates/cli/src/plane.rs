@@ -372,9 +372,10 @@ fn refused(error: TargetError) -> ApplyError {
             (ApplyErrorKind::NotFound, "name one that there is")
         }
         TargetError::Exists(_) => (ApplyErrorKind::Conflict, "remove the other one first"),
-        TargetError::Limits(_) | TargetError::Name { .. } | TargetError::Invalid(_) => {
-            (ApplyErrorKind::Invalid, "correct it and try again")
-        }
+        TargetError::Limits(_)
+        | TargetError::Knobs(_)
+        | TargetError::Name { .. }
+        | TargetError::Invalid(_) => (ApplyErrorKind::Invalid, "correct it and try again"),
         TargetError::Undone(_) => (ApplyErrorKind::Failed, "try again when there is less to do"),
         TargetError::Device(_) | TargetError::Listen { .. } | TargetError::Core { .. } => {
             (ApplyErrorKind::Failed, "see the reason above")
