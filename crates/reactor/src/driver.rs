@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use switch::{Class, scheduler};
 
 /// How long [`Driver::reap`] may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +88,15 @@ pub trait Driver {
     /// [`has_room_for_socket`](Self::has_room_for_socket) first, or keep count.
     fn adopt(&mut self, stream: Stream) -> SocketId;
 
-    /// What arrives on this connection is urgent, or is no longer. While a core has urgent
-    /// connections, it looks at them first, and takes from one other at a time, a quantum each,
-    /// between two looks. A driver without a kernel may ignore it.
-    fn set_urgent(&mut self, _socket: SocketId, _urgent: bool) {}
+    /// What arrives on this connection is of this class; [`Class::DEFAULT`] where nobody says.
+    ///
+    /// While `Latency` work is near, a core looks at what must not wait first, and takes a quantum
+    /// of the rest between two looks that brought nothing; as its rules of
+    /// [service](Self::set_service) say. A driver without a kernel may ignore it.
+    fn set_class(&mut self, _socket: SocketId, _class: Class) {}
+
+    /// In which order what arrives is taken. A driver without a kernel may ignore it.
+    fn set_service(&mut self, _rules: &scheduler::Rules) {}
 
     /// Takes over an open file.
     ///
@@ -137,4 +143,6 @@ pub struct DriverStats {
     pub ring_submissions: u64,
     /// System calls on the ring.
     pub ring_enters: u64,
+    /// Prioritised service of what arrived.
+    pub service: scheduler::Counters,
 }

@@ -4,19 +4,19 @@
 //! The functions of a connection get this beside the connection, so that both can be changed at
 //! once. Nothing here is shared with another core but what [`Shared`] says.
 
+use crate::core_switch::CoreSwitch;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
 use crate::namespace::{CoreNamespace, Gate};
 use crate::pause::Pausing;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
-use crate::switch_stats::SwitchStats;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Channel, Completion, Request, Submit};
 use reactor::{Context, Room, SendList};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::{Class, Knobs, PerClass};
+use switch::{Class, PerClass};
 
 /// One core's part of a subsystem.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(crate) struct CoreState {
     pub(crate) room: Room,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) knobs: Knobs,
+    pub(crate) switch: CoreSwitch,
     pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
     /// Channels that end, until nothing of them is left in the driver.
     pub(crate) closing_channels: Vec<Box<dyn Channel>>,
@@ -67,8 +67,6 @@ pub(crate) struct CoreState {
     pub(crate) stashed_bytes: usize,
     /// I/O queues of each class, as far as their hosts named one.
     pub(crate) classes: PerClass<usize>,
-    /// Connections with something to send.
-    pub(crate) output: Vec<SlabKey>,
     pub(crate) actions: Vec<Action>,
     /// Commands that may go on: their namespace opened.
     pub(crate) released: VecDeque<Ticket>,
@@ -76,7 +74,6 @@ pub(crate) struct CoreState {
     pub(crate) draining: Vec<SlabKey>,
     pub(crate) timers: TimerQueue<(u32, u8)>,
     pub(crate) stats: CoreStats,
-    pub(crate) switch_stats: SwitchStats,
     /// Counters changed since they were published.
     pub(crate) unpublished: bool,
     pub(crate) publish_at: Time,
@@ -93,7 +90,7 @@ impl CoreState {
             index,
             room,
             lists: ListPool::new(limits.send_lists),
-            knobs,
+            switch: CoreSwitch::new(knobs, limits.connections),
             shared,
             subsystems: Vec::new(),
             closing_channels: Vec::new(),
@@ -101,13 +98,11 @@ impl CoreState {
             input_waiters: VecDeque::with_capacity(64),
             stashed_bytes: 0,
             classes: PerClass::default(),
-            output: Vec::with_capacity(limits.connections.min(4096)),
             actions: Vec::with_capacity(64),
             released: VecDeque::new(),
             draining: Vec::new(),
             timers: TimerQueue::with_capacity(1024),
             stats: CoreStats::default(),
-            switch_stats: SwitchStats::default(),
             unpublished: false,
             publish_at: Time::ZERO,
             fresh_connections: 0,
@@ -130,14 +125,6 @@ impl CoreState {
     pub(crate) fn namespaces_mut(&mut self) -> impl Iterator<Item = &mut CoreNamespace> {
         let subsystems = self.subsystems.iter_mut().flatten();
         subsystems.flat_map(|subsystem| subsystem.namespaces.iter_mut().flatten())
-    }
-
-    /// Whether some queues of this core must not wait for the others.
-    #[inline]
-    pub(crate) fn prioritises(&self) -> bool {
-        self.classes
-            .iter()
-            .any(|(class, &queues)| queues > 0 && !class.properties().may_wait)
     }
 
     /// A command of a namespace is through; a pause that waited for it may be complete.
@@ -206,9 +193,6 @@ impl CoreState {
         self.stats.connections = connections as u64;
         self.stats.latency_queues = self.classes[Class::Latency] as u64;
         self.stats.throughput_queues = self.classes[Class::Throughput] as u64;
-        for (class, stats) in self.switch_stats.classes.iter_mut() {
-            stats.queues = self.classes[class] as u64;
-        }
         self.stats.turns = driver.turns;
         self.stats.sleeps = driver.sleeps;
         self.stats.receives = driver.receives;
@@ -220,7 +204,7 @@ impl CoreState {
             .shared
             .switch_stats
             .of(self.index)
-            .publish(&self.switch_stats)
+            .publish(&self.switch.stats(&driver.service))
         {
             // Somebody is reading it: next time.
             self.unpublished = true;

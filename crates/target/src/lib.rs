@@ -6,6 +6,8 @@
 
 mod controller;
 mod core;
+mod core_switch;
+mod demand;
 mod discovery;
 mod io;
 mod latency;

@@ -39,6 +39,10 @@ pub const ANSWER_HEADER_BYTES_MAX: usize = 192;
 /// Ranges of a send list that one answer needs at most: header, payload, digest and response.
 pub const ANSWER_RANGES_MAX: usize = 3;
 
+/// Segments of a send that one answer with data takes: its header, and the data where it lies. (A
+/// digest or a response behind them shares the segment of the next header.)
+pub const ANSWER_IOVECS: u32 = 2;
+
 /// Below this many missing bytes a receive straight into the device's memory gains nothing: what
 /// arrives beside them would be copied anyway.
 pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * KIB;
@@ -80,13 +84,6 @@ pub struct Limits {
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,
-    /// A send is started once it has this many bytes, even within a turn.
-    pub send_bytes: usize,
-    /// The same for a queue that may wait, while the core has queues that must not: what they wait
-    /// for at most, once it is their turn.
-    pub caravan_bytes: usize,
-    /// A send is started once it has this many answers, even within a turn.
-    pub send_answers: usize,
     /// Sends that one connection may have gathered beyond the one under way.
     pub sends_per_connection: usize,
     /// Send lists of a core; each takes about 80 KiB once it was used.
@@ -126,9 +123,6 @@ impl Default for Limits {
             connections: 4096,
             fresh_connections: 1024,
             controllers: 4096,
-            send_bytes: 512 * KIB,
-            caravan_bytes: 64 * KIB,
-            send_answers: 128,
             sends_per_connection: 4,
             send_lists: 1024,
             connect_timeout: Nanos::from_secs(10),
@@ -180,9 +174,6 @@ impl Limits {
         }
         if !(1..=1 << 20).contains(&self.connections) || self.fresh_connections == 0 {
             return refuse("connections", "1 to 1048576");
-        }
-        if self.send_answers == 0 || self.send_bytes == 0 || self.caravan_bytes == 0 {
-            return refuse("send_answers, send_bytes and caravan_bytes", "at least 1");
         }
         if self.sends_per_connection == 0 || self.send_lists == 0 {
             return refuse("sends_per_connection and send_lists", "at least 1");

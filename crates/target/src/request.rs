@@ -97,6 +97,8 @@ pub(crate) struct Slot {
     pub(crate) direct: bool,
     /// Counted as in flight in its namespace.
     pub(crate) counted: bool,
+    /// Its bytes count as outstanding.
+    pub(crate) weighed: bool,
     /// A payload's digest did not match.
     pub(crate) damaged: bool,
     pub(crate) opcode: u8,
@@ -124,6 +126,13 @@ pub(crate) struct Slot {
     /// The answer.
     pub(crate) status: Option<Status>,
     pub(crate) result: u64,
+}
+
+impl Slot {
+    /// Whether its data goes to the host with the answer.
+    pub(crate) fn sends_data(&self) -> bool {
+        matches!(self.kind, Kind::Read | Kind::Admin) && self.status.is_some_and(Status::is_success)
+    }
 }
 
 /// The status that says what went wrong in a device.

@@ -4,7 +4,7 @@
 //! it only ever tries: whoever reads a snapshot never holds a core up.
 
 use std::sync::{Mutex, PoisonError, TryLockError};
-use switch::{PerClass, doorbell};
+use switch::{Class, PerClass, doorbell, scheduler};
 
 /// What one core's switch did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +52,16 @@ pub struct ServiceStats {
 }
 
 impl ServiceStats {
+    /// A class's part of what a scheduler counted.
+    pub(crate) fn of(counters: &scheduler::Counters, class: Class) -> Self {
+        Self {
+            quanta: counters.quanta[class],
+            bytes: counters.bytes[class],
+            preemptions: counters.preemptions[class],
+            floor_turns: counters.floor_grants[class],
+        }
+    }
+
     /// Adds another core's numbers.
     pub fn add(&mut self, other: &Self) {
         self.quanta += other.quanta;
@@ -109,7 +119,6 @@ impl SharedSwitchStats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use switch::Class;
 
     #[test]
     fn a_reader_never_holds_a_core_up_and_cores_add_up() {

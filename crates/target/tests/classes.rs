@@ -5,8 +5,7 @@
 mod common;
 
 use common::{Bed, Client, Dialect, NQN};
-use switch::Class;
-use switchyard_target::Limits;
+use switch::{Class, Knobs};
 use wire::nvme::feature::{FeatureId, FeatureSelect};
 use wire::nvme::vendor::{Extensions, HostExtensions};
 use wire::nvme::{
@@ -79,11 +78,10 @@ fn a_queue_has_the_class_that_its_host_means() {
 
 #[test]
 fn every_class_is_served_whole_beside_the_others() {
-    let limits = Limits {
-        caravan_bytes: 4096,
-        ..Limits::default()
-    };
-    let bed = Bed::with(limits, 1);
+    let bed = Bed::new();
+    let mut knobs = Knobs::default();
+    knobs.caravan.beside_latency.bytes = 4096;
+    bed.handle().set_knobs(knobs).expect("valid knobs");
     let (mut admin, cntlid) = admin(&bed);
     say(&mut admin, true);
     let mut latency = queue(&bed, cntlid, 1, Class::Latency);

@@ -1,9 +1,11 @@
 //! The hot sockets: those that are read directly on every turn, because data came lately.
 
 use super::socket::Socket;
-use super::{HOT_WINDOW, URGENT_TURNS_MAX, UringDriver};
+use super::{HOT_WINDOW, UringDriver};
 use crate::limits::{HOT_SOCKETS_MAX, OVERDUE_RECEIVES_MAX};
 use base::SlabKey;
+use switch::PerClass;
+use switch::scheduler::Order;
 
 impl UringDriver {
     /// Receives from sockets on which something arrived while no receive buffer was free, oldest
@@ -51,15 +53,10 @@ impl UringDriver {
         if count == 0 {
             return;
         }
-        if self.urgent_sockets == 0 {
-            self.receive_some(count, |_| true);
-        } else if self.receive_some(count, |socket| socket.urgent) > 0
-            && self.urgent_turns < URGENT_TURNS_MAX
-        {
-            self.urgent_turns += 1;
+        if self.prioritises() {
+            self.receive_in_order(count);
         } else {
-            self.urgent_turns = 0;
-            self.bulk_arrived = self.receive_some(1, |socket| !socket.urgent) > 0;
+            self.receive_some(count, |_| true);
         }
         let mut index = 0;
         while index < self.hot.len() {
@@ -72,6 +69,49 @@ impl UringDriver {
             } else {
                 index += 1;
             }
+        }
+    }
+
+    /// Whether some arrivals go before others now: there is a queue of such, and something came on
+    /// one lately.
+    pub(super) fn prioritises(&self) -> bool {
+        self.urgent_sockets > 0
+            && self.now < self.urgent_until
+            && self.service.rules().order == Order::Strict
+    }
+
+    /// Reads what must not wait, or, where that brings nothing or a floor is owed, a quantum of the
+    /// rest. A grant lasts until the next look: what was received is worked on meanwhile.
+    fn receive_in_order(&mut self, count: usize) {
+        self.end_grant();
+        let before = self.stats.received_bytes;
+        self.receive_some(count, Socket::is_urgent);
+        let urgent_bytes = self.stats.received_bytes - before;
+        let may_wait = |key: &SlabKey| {
+            let socket = self.sockets.get(*key);
+            socket.is_some_and(|s| !s.is_urgent() && s.receiving.is_some())
+        };
+        let rest_waits = self.hot.iter().any(may_wait);
+        let backlog = PerClass::from_fn(|class| match class.properties().may_wait {
+            false => urgent_bytes,
+            // Nobody knows how much before it was received.
+            true if rest_waits => u64::MAX,
+            true => 0,
+        });
+        self.granted_bytes = urgent_bytes;
+        let grant = self.service.next(self.now, &backlog);
+        if grant.is_none_or(|grant| grant.class.properties().may_wait) {
+            let before = self.stats.received_bytes;
+            self.bulk_arrived = self.receive_some(1, |socket| !socket.is_urgent()) > 0;
+            self.granted_bytes = self.stats.received_bytes - before;
+        }
+    }
+
+    /// The grant under way is over; it counts if it brought anything.
+    pub(super) fn end_grant(&mut self) {
+        let bytes = std::mem::take(&mut self.granted_bytes);
+        if bytes > 0 {
+            self.service.served(self.now, bytes);
         }
     }
 

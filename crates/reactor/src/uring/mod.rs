@@ -39,6 +39,8 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use switch::limits::LOAD_RESET;
+use switch::{Class, Knobs, Scheduler, scheduler};
 use wake::EventWaker;
 
 /// How long a silent socket stays hot.
@@ -49,13 +51,6 @@ const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 /// are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a fast
 /// link brings some 40 KiB. A socket that brings little at a time is never left alone.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
-
-/// What is taken at once from a socket that is not urgent, while others are: a caravan. Taking it
-/// costs some 10 µs, which is what an urgent arrival waits at most. [blk-switch §4.2]
-const BULK_QUANTUM_BYTES: usize = 64 << 10;
-
-/// After so many turns that brought urgent arrivals only, the others get a quantum all the same.
-const URGENT_TURNS_MAX: u32 = 8;
 
 /// A receive of so many bytes is bulk; so is one into the middle of a payload.
 const BULK_BYTES: usize = 32 << 10;
@@ -104,10 +99,13 @@ pub struct UringDriver {
     hot_start: usize,
     /// Sockets on which something arrived while no receive buffer was free, oldest first.
     overdue: VecDeque<SlabKey>,
-    /// Sockets whose arrivals go before those of others, and how many turns in a row were theirs
-    /// alone.
+    /// Sockets whose arrivals go before those of others.
     urgent_sockets: usize,
-    urgent_turns: u32,
+    /// Until when such arrivals count as near.
+    urgent_until: Time,
+    /// The order in which classes are received, and what the grant under way has brought.
+    service: Scheduler,
+    granted_bytes: u64,
     /// The ring told of an arrival on a socket that has to wait for its turn.
     bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
@@ -154,7 +152,9 @@ impl UringDriver {
             hot_start: 0,
             overdue: VecDeque::with_capacity(options.sockets),
             urgent_sockets: 0,
-            urgent_turns: 0,
+            urgent_until: Time::ZERO,
+            service: Scheduler::new(Knobs::default().service()),
+            granted_bytes: 0,
             bulk_arrived: false,
             unseen_turns: 0,
             connecting: 0,
@@ -239,9 +239,11 @@ impl UringDriver {
 
     /// Receives what has arrived on a socket. Returns whether the receive ended.
     fn try_receive(&mut self, key: SlabKey) -> bool {
+        let prioritises = self.prioritises();
         let Some(socket) = self.sockets.get_mut(key) else {
             return false;
         };
+        let urgent = socket.is_urgent();
         let Some(receiving) = &mut socket.receiving else {
             return false;
         };
@@ -250,8 +252,8 @@ impl UringDriver {
         };
         let wanted = receiving.into.as_ref().map_or(0, IoSlice::len);
         let room = receiving.room(buffer.len());
-        let most = if self.urgent_sockets > 0 && !socket.urgent {
-            BULK_QUANTUM_BYTES
+        let most = if prioritises && !urgent {
+            usize::try_from(self.service.rules().quantum_bytes).unwrap_or(usize::MAX)
         } else {
             usize::MAX
         };
@@ -269,6 +271,9 @@ impl UringDriver {
                     self.stats.receives += 1;
                     self.stats.received_bytes += bytes as u64;
                     socket.last_arrival = self.now;
+                    if urgent {
+                        self.urgent_until = self.now + LOAD_RESET;
+                    }
                     socket.bulk = bytes >= BULK_BYTES;
                     socket.drained = if bytes < room { clock() } else { Time::ZERO };
                     let filled = bytes.min(wanted);
@@ -398,7 +403,7 @@ impl UringDriver {
         };
         if socket.poll_in.is_none() && socket.poll_out.is_none() {
             if let Some(socket) = self.sockets.remove(key) {
-                self.urgent_sockets -= usize::from(socket.urgent);
+                self.urgent_sockets -= usize::from(socket.is_urgent());
             }
             self.complete(closing, Outcome::Closed);
         }
@@ -461,6 +466,7 @@ impl Driver for UringDriver {
             // arrived, too, and when nothing has, this spares a system call.
             Wait::Until(deadline) if !due && self.ready.is_empty() && !self.bulk_arrived => {
                 self.unseen_turns = 0;
+                self.end_grant();
                 self.watch_hot();
                 self.stats.sleeps += 1;
                 let never = deadline == Time::NEVER;
@@ -518,18 +524,21 @@ impl Driver for UringDriver {
         self.adopt_fd(fd)
     }
 
-    fn set_urgent(&mut self, socket: SocketId, urgent: bool) {
+    fn set_class(&mut self, socket: SocketId, class: Class) {
         let key = self.socket_key(socket);
         let Some(entry) = self.sockets.get_mut(key) else {
             return;
         };
-        if std::mem::replace(&mut entry.urgent, urgent) != urgent {
-            if urgent {
-                self.urgent_sockets += 1;
-            } else {
-                self.urgent_sockets -= 1;
-            }
+        self.urgent_sockets -= usize::from(entry.is_urgent());
+        entry.class = class;
+        if entry.is_urgent() {
+            self.urgent_sockets += 1;
+            self.urgent_until = self.now + LOAD_RESET;
         }
+    }
+
+    fn set_service(&mut self, rules: &scheduler::Rules) {
+        self.service.reconfigure(*rules);
     }
 
     fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {
@@ -565,6 +574,7 @@ impl Driver for UringDriver {
         DriverStats {
             ring_submissions: self.ring.submissions,
             ring_enters: self.ring.enters,
+            service: *self.service.counters(),
             ..self.stats
         }
     }

@@ -296,11 +296,12 @@ impl UringDriver {
     }
 
     fn arrived(&mut self, key: SlabKey) {
+        let prioritises = self.prioritises();
         let Some(socket) = self.sockets.get_mut(key) else {
             return;
         };
         socket.poll_in = None;
-        let waits = self.urgent_sockets > 0 && !socket.urgent;
+        let waits = prioritises && !socket.is_urgent();
         self.finish_close(key);
         let hot = self.heat_up(key);
         if waits && hot {

@@ -9,6 +9,7 @@ use base::Time;
 use rustix::net::sockopt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use switch::Class;
 
 /// How many bytes beyond the wanted payload a receive takes along: the next PDU's header and a
 /// little, but not so much of a following payload that copying it later would hurt.
@@ -48,8 +49,8 @@ pub(super) struct Socket {
     pub(super) poll_in: Option<u64>,
     /// The ring watches for room to send; its operation.
     pub(super) poll_out: Option<u64>,
-    /// What arrives is served before what arrives on others.
-    pub(super) urgent: bool,
+    /// Of what class it is that arrives.
+    pub(super) class: Class,
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
     pub(super) last_arrival: Time,
@@ -70,7 +71,7 @@ impl Socket {
             receiving: None,
             poll_in: None,
             poll_out: None,
-            urgent: false,
+            class: Class::DEFAULT,
             hot: false,
             last_arrival: now,
             bulk: false,
@@ -78,6 +79,13 @@ impl Socket {
             overdue: false,
             closing: None,
         }
+    }
+}
+
+impl Socket {
+    /// Whether what arrives must not wait for what arrives on others.
+    pub(super) const fn is_urgent(&self) -> bool {
+        !self.class.properties().may_wait
     }
 }
 

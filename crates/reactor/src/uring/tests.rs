@@ -457,7 +457,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     let mut driver = small();
     let (bulk_near, bulk_far) = pair(&mut driver);
     let (urgent_near, urgent_far) = pair(&mut driver);
-    driver.set_urgent(urgent_far, true);
+    driver.set_class(urgent_far, Class::Latency);
     let buffer = driver.buffers().take(BULK).expect("a large one");
     let mut payload = Box::new(SendList::with_capacity(64, 8));
     payload.push_payload(IoSlice::from_buffer(buffer, BULK));
@@ -499,11 +499,12 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
         }
     }
     assert_eq!(order[0], (11, 7), "{order:?}");
-    let quanta = order[1..].iter().all(|&(_, len)| len <= BULK_QUANTUM_BYTES);
+    let quantum = usize::try_from(switch::limits::QUANTUM_BYTES).expect("64 KiB");
+    let quanta = order[1..].iter().all(|&(_, len)| len <= quantum);
     assert!(quanta, "{order:?}");
 
     // Without urgent sockets there is nobody to make room for.
-    driver.set_urgent(urgent_far, false);
+    driver.set_class(urgent_far, Class::Throughput);
     driver.submit(
         key(5),
         Op::Close {

@@ -12,6 +12,7 @@ use base::Time;
 use reactor::Context;
 use std::sync::Arc;
 use switch::Class;
+use switch::knobs::Lanes;
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus, Version};
 use wire::fabrics::{
     Connect, ConnectData, ConnectResponse, FabricsCommand, InvalidParameter, Property, PropertyGet,
@@ -298,12 +299,10 @@ fn connect_io(
     queues.places.insert(connect.queue_id, place);
     // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
     controller.attach();
-    let classes = queues.classes;
+    let means_it = queues.classes && core.switch.knobs().lanes == Lanes::PerClass;
     drop(queues);
-    if classes {
-        let class = Class::from_connect_attributes(connect.attributes.0);
-        connection.set_class(class, core, cx);
-    }
+    let class = means_it.then(|| Class::from_connect_attributes(connect.attributes.0));
+    connection.set_class(class, core, cx);
     let id = controller.id;
     connection.owner = Owner::Io(controller);
     connection.subsystem = index;

@@ -16,10 +16,10 @@ use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::{Connection, Owner};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
-use base::Time;
 use base::units::Lba;
 use block::{BlockError, Direct, Operation, Request};
 use reactor::{Context, IoSlice, Memory};
+use switch::doorbell::Urgency;
 use wire::nvme::{Command, Completion, DataPointer, IoOpcode, LbaCommand, Status};
 
 /// A command on an I/O queue.
@@ -111,12 +111,15 @@ fn read(
         namespace.stats.reads += 1;
         namespace.stats.read_bytes += u64::from(bytes);
         namespace.latency.reads.count_at_once();
+        connection.demand.answered += u64::from(bytes);
         let cid = command.cid();
         let qpair = &connection.qpair;
         let flow_control = qpair.flow_control;
         let completion = Completion::new(cid, qpair.reported_head(), Status::SUCCESS);
-        if connection.output.make_room_last(core, cx) {
+        if connection.output.make_room_last(bytes, core, cx) {
             connection.output.push_data(data, completion, flow_control);
+            let urgency = connection.output.urgency();
+            connection.appended(bytes, urgency, core, cx);
         } else if let Some(slot) = connection.qpair.take(cid) {
             let entry = connection.qpair.slot(slot);
             entry.kind = Kind::Read;
@@ -126,7 +129,7 @@ fn read(
         }
         return Ok(Flow::Continue);
     }
-    let slot = take(connection, Kind::Read, command, &run, bytes, cx.now)?;
+    let slot = take(connection, Kind::Read, command, &run, bytes, core, cx)?;
     gate(connection, slot, core, cx);
     Ok(Flow::Continue)
 }
@@ -161,7 +164,15 @@ fn write(
     namespace.stats.writes += 1;
     namespace.stats.written_bytes += u64::from(bytes);
     namespace.latency.writes.count_at_once();
-    transfer::respond(connection, command.cid(), Status::SUCCESS, 0, core, cx);
+    connection.demand.answered += u64::from(bytes);
+    let urgency = if run.control.fua() {
+        Urgency::Urgent
+    } else {
+        connection.output.urgency()
+    };
+    let sq_head = connection.qpair.reported_head();
+    let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
+    transfer::complete(connection, completion, urgency, core, cx);
     Ok(Flow::Continue)
 }
 
@@ -172,7 +183,8 @@ fn take(
     command: &Command,
     run: &LbaCommand,
     bytes: u32,
-    now: Time,
+    core: &mut CoreState,
+    cx: &Context<'_>,
 ) -> Result<u16, Status> {
     let slot = connection
         .qpair
@@ -183,12 +195,33 @@ fn take(
     entry.opcode = command.opcode();
     entry.nsid = run.nsid;
     entry.lba = run.slba;
-    entry.began = now;
+    entry.began = cx.now;
     entry.blocks = run.blocks;
     entry.durable = run.control.fua();
     entry.deallocate = run.control.deallocate();
     entry.length = bytes;
+    entry.weighed = true;
+    weigh(connection, core, |outstanding| {
+        *outstanding += u64::from(bytes);
+    });
     Ok(slot)
+}
+
+/// Changes the bytes that are outstanding: the queue's, and those of its class on the core.
+fn weigh(connection: &mut Connection, core: &mut CoreState, change: impl Fn(&mut u64)) {
+    change(&mut connection.demand.outstanding);
+    if let Some(class) = connection.output.class() {
+        change(&mut core.switch.outstanding[class]);
+    }
+}
+
+/// A command is outstanding no more.
+pub(crate) fn lift(connection: &mut Connection, slot: u16, core: &mut CoreState) {
+    let entry = connection.qpair.slot(slot);
+    if std::mem::take(&mut entry.weighed) {
+        let bytes = u64::from(entry.length);
+        weigh(connection, core, |outstanding| *outstanding -= bytes);
+    }
 }
 
 /// Write and Compare, with data that has to come first.
@@ -206,7 +239,7 @@ fn with_data(
     }
     let inside = arrival(command.data_pointer()?, payload, bytes)?;
     let Some((skip, data)) = inside else {
-        let slot = take(connection, kind, command, &run, bytes, cx.now)?;
+        let slot = take(connection, kind, command, &run, bytes, core, cx)?;
         gate(connection, slot, core, cx);
         return Ok(Flow::Continue);
     };
@@ -215,7 +248,7 @@ fn with_data(
     let Some(mut buffer) = take_buffer(cx, bytes as usize) else {
         return Ok(Flow::Stall);
     };
-    let slot = take(connection, kind, command, &run, bytes, cx.now)?;
+    let slot = take(connection, kind, command, &run, bytes, core, cx)?;
     let entry = connection.qpair.slot(slot);
     if let Payload::Whole(_, digest_ok) = payload {
         buffer.copy_in(0, data);
@@ -286,7 +319,7 @@ fn without_data(
     if kind == Kind::WriteZeroes && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let slot = take(connection, kind, command, &run, 0, cx.now)?;
+    let slot = take(connection, kind, command, &run, 0, core, cx)?;
     gate(connection, slot, core, cx);
     Ok(Flow::Continue)
 }
@@ -510,6 +543,7 @@ pub(crate) fn finish(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
+    lift(connection, slot, core);
     let entry = connection.qpair.slot(slot);
     entry.status = Some(status);
     if entry.kind != Kind::Read && entry.kind != Kind::Admin {

@@ -5,6 +5,7 @@ use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
 use crate::pause::{Ack, AfterPause, Pausing, Step};
 use crate::poll_group::PollGroup;
+use crate::tcp::connection::State;
 use reactor::{Context, PollPolicy};
 use std::sync::Arc;
 use switch::Knobs;
@@ -43,7 +44,7 @@ impl PollGroup {
                 }
                 Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
                 Step::Turn(knobs) => {
-                    self.turn(*knobs);
+                    self.turn(*knobs, cx);
                     Ok(())
                 }
             };
@@ -54,8 +55,15 @@ impl PollGroup {
     }
 
     /// Works by other rules from now on.
-    fn turn(&mut self, knobs: Knobs) {
-        self.core.knobs = knobs;
+    fn turn(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
+        self.core.switch.turn(knobs);
+        cx.driver.set_service(&knobs.service());
+        let mode = self.core.switch.answer_mode();
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.state == State::Live && connection.output.class().is_some() {
+                connection.output.turn(mode, &mut self.core);
+            }
+        }
         self.polls = Some(match knobs.polling {
             Polling::Adaptive => PollPolicy::Auto,
             Polling::Always => PollPolicy::Always,

@@ -7,6 +7,8 @@
 mod accept;
 mod changes;
 mod devices;
+mod output;
+mod steering;
 
 use crate::controller::async_events::{self, Notice};
 use crate::core::{Action, CoreState};
@@ -17,7 +19,6 @@ use crate::request::{Phase, Ticket};
 use crate::tcp::connection::{CLOSE, Connection, Owner, State};
 use crate::tcp::input::RECEIVE;
 use crate::tcp::output::SEND;
-use crate::tcp::transfer;
 use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
 use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Service, Stream};
@@ -206,56 +207,6 @@ impl PollGroup {
             if waits.is_some_and(|entry| entry.phase == Phase::WaitingForNamespace) {
                 io::gate(connection, ticket.slot, &mut self.core, cx);
             }
-        }
-    }
-
-    /// Sends what was gathered: on every connection, or, while some of them are urgent, on those
-    /// and one of the others. The rest has its turn after the next look at what is urgent.
-    fn run_output(&mut self, cx: &mut Context<'_>) {
-        let count = self.core.output.len();
-        if !self.core.prioritises() {
-            for index in 0..count {
-                self.send_on(self.core.output[index], cx);
-            }
-            // Whoever was added meanwhile is looked at next turn.
-            self.core.output.drain(..count);
-            return;
-        }
-        let mut others = 0;
-        let mut kept = 0;
-        for index in 0..count {
-            let key = self.core.output[index];
-            let urgent = self
-                .connections
-                .get(key)
-                .is_none_or(|connection| connection.output.urgent);
-            others += usize::from(!urgent);
-            if urgent || others == 1 {
-                self.send_on(key, cx);
-            } else {
-                self.core.output[kept] = key;
-                kept += 1;
-            }
-        }
-        self.core.output.drain(kept..count);
-    }
-
-    /// Sends what was gathered on one connection.
-    fn send_on(&mut self, key: SlabKey, cx: &mut Context<'_>) {
-        let Some(connection) = self.connections.get_mut(key) else {
-            return;
-        };
-        connection.output.unmark();
-        if connection.state >= State::Closing {
-            return;
-        }
-        if !connection.output.waiting.is_empty() {
-            transfer::resume_output(connection, &mut self.core, cx);
-        }
-        if !connection.output.sending {
-            connection.output.flush(&self.core, cx);
-            let deadline = cx.now + self.core.limits.stall_timeout;
-            connection.arm(&mut self.core, deadline);
         }
     }
 
@@ -568,18 +519,23 @@ impl Service for PollGroup {
         self.run_output(cx);
         self.run_drain(cx);
         self.run_closing(cx);
+        self.forget_silent(cx.now);
         self.core.publish(cx, self.connections.len());
     }
 
     fn deadline(&self) -> Time {
-        let mut deadline = self.core.timers.next().unwrap_or(Time::NEVER);
+        let timers = [self.core.timers.next(), self.core.switch.held.next()];
+        let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.unpublished {
             deadline = deadline.min(self.core.publish_at);
+        }
+        if self.core.switch.is_loaded() {
+            deadline = deadline.min(self.core.switch.forget_at);
         }
         if self.draining {
             deadline = deadline.min(self.drain_deadline);
         }
-        let work = !self.core.output.is_empty() || !self.core.actions.is_empty();
+        let work = self.core.switch.is_ready() || !self.core.actions.is_empty();
         if work || !self.core.released.is_empty() {
             return Time::ZERO;
         }

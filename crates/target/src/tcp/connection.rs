@@ -5,6 +5,7 @@
 
 use crate::controller::Controller;
 use crate::core::{Action, CoreState};
+use crate::demand::Demand;
 use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
 use crate::request::Phase;
@@ -16,6 +17,7 @@ use reactor::{Context, Op, OpKey, SocketId};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use switch::Class;
+use switch::doorbell::{Mode, Urgency};
 use wire::tcp::framer::{Framer, FramerLimits, Role as End};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 use wire::tcp::{DataAlignment, IcReq, IcResp, PduFormat};
@@ -71,10 +73,12 @@ pub(crate) struct Connection {
     pub(crate) incoming: Incoming,
     /// R2Ts that the host allows for one command.
     pub(crate) r2ts_max: u16,
+    /// What an I/O queue asks for.
+    pub(crate) demand: Demand,
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
-    /// What the host said that the queue carries.
-    class: Option<Class>,
+    /// The host said what class of commands the queue carries.
+    named: bool,
     /// Counted among the core's fresh connections.
     fresh: bool,
     pub(super) receiving: Receiving,
@@ -117,8 +121,9 @@ impl Connection {
             output: Output::new(key, socket),
             incoming: Incoming::DISCARD,
             r2ts_max: 1,
+            demand: Demand::default(),
             transferring: 0,
-            class: None,
+            named: false,
             fresh: true,
             receiving: Receiving::Nothing,
             stash: Vec::new(),
@@ -134,15 +139,38 @@ impl Connection {
     /// The connection found its place among the core's.
     pub(crate) fn settle_key(&mut self, key: SlabKey) {
         self.key = key;
-        self.output.settle_key(key);
+        self.output.settle(key, self.socket);
     }
 
-    /// The host said of which class the queue is.
-    pub(crate) fn set_class(&mut self, class: Class, core: &mut CoreState, cx: &mut Context<'_>) {
-        core.classes[class] += 1;
-        self.class = Some(class);
-        self.output.urgent = !class.properties().may_wait;
-        cx.driver.set_urgent(self.socket, self.output.urgent);
+    /// The connection became an I/O queue, of the class that its host named, if it did.
+    pub(crate) fn set_class(
+        &mut self,
+        named: Option<Class>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        let class = named.unwrap_or(Class::DEFAULT);
+        self.named = named.is_some();
+        core.classes[class] += usize::from(self.named);
+        core.switch.queues[class] += 1;
+        self.output.carry(class, core);
+        if !class.properties().may_wait {
+            core.switch.note_urgent(cx.now);
+        }
+        cx.driver.set_class(self.socket, class);
+    }
+
+    /// An answer with so many bytes of data, or an R2T, was appended to what is to be sent.
+    #[inline]
+    pub(crate) fn appended(
+        &mut self,
+        bytes: u32,
+        urgency: Urgency,
+        core: &mut CoreState,
+        cx: &Context<'_>,
+    ) {
+        let in_flight = self.qpair.used();
+        self.output.appended(bytes, urgency, in_flight, core, cx);
     }
 
     /// Begins to receive, and to wait for ICReq.
@@ -199,11 +227,12 @@ impl Connection {
             data_digest: request.data_digest && core.limits.data_digest,
             max_h2c_data: core.limits.h2c_data_bytes,
         };
-        if !self.output.make_room(core, cx) {
+        if !self.output.make_room(0, core, cx) {
             self.close(core, cx);
             return;
         }
         self.output.push_bytes(&response.to_bytes());
+        self.appended(0, Urgency::Urgent, core, cx);
         self.output.format = PduFormat {
             header_digest: response.header_digest,
             data_digest: response.data_digest,
@@ -265,8 +294,10 @@ impl Connection {
     pub(crate) fn closed(&mut self, core: &mut CoreState) {
         self.state = State::Closed;
         self.output.abandon(core);
-        if let Some(class) = self.class.take() {
-            core.classes[class] -= 1;
+        if let Some(class) = self.output.class() {
+            core.classes[class] -= usize::from(self.named);
+            core.switch.queues[class] -= 1;
+            core.switch.load[class] -= self.demand.forget();
         }
         if self.stalled.is_none() {
             self.stash = Vec::new();
@@ -289,6 +320,7 @@ impl Connection {
         match self.state {
             State::Live => {
                 self.state = State::Draining;
+                self.output.turn(Mode::Immediate, core);
                 core.draining.push(self.key);
                 self.close_at = cx.now + core.limits.drain_timeout;
                 self.arm(core, self.close_at);

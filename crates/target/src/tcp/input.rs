@@ -8,6 +8,7 @@ use crate::core::CoreState;
 use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, STASH_BYTES_MAX};
 use crate::tcp::connection::{Connection, State};
 use crate::tcp::{term, transfer};
+use base::Time;
 use reactor::{Buffer, Context, IoSlice, Memory, Op, OpKey, Received};
 use wire::nvme::Command;
 use wire::tcp::PduHeader;
@@ -106,6 +107,10 @@ impl Connection {
             return;
         }
         self.last_input = cx.now;
+        let commands = core.stats.io_commands;
+        if self.urgency_matters() {
+            core.switch.note_urgent(cx.now);
+        }
         if self.state < State::Terminating {
             let (buffer, length) = match &received.rest {
                 Some((buffer, length)) => (&buffer[..*length], *length),
@@ -114,7 +119,26 @@ impl Connection {
             self.consume(&buffer[..length], core, cx);
         }
         drop(received.rest);
+        if core.stats.io_commands != commands {
+            self.sample_demand(core, cx.now);
+        }
         self.arm_receive(core, cx);
+    }
+
+    /// Whether what arrives must not wait for what arrives on other I/O queues.
+    fn urgency_matters(&self) -> bool {
+        let class = self.output.class();
+        class.is_some_and(|class| !class.properties().may_wait)
+    }
+
+    /// Commands of an I/O queue came: what it and its core are asked for is measured.
+    fn sample_demand(&mut self, core: &mut CoreState, now: Time) {
+        let Some(class) = self.output.class() else {
+            return;
+        };
+        let (before, after) = self.demand.sample(now);
+        let load = &mut core.switch.load[class];
+        *load = *load - before + after;
     }
 
     /// Payload was received where it belongs.

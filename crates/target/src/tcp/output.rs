@@ -1,14 +1,17 @@
-//! What a connection has to send: lists being filled, waiting, and under way.
+//! What a connection has to send: a caravan being filled, those that wait, and the one under way.
 //!
-//! One send is under way at a time; meanwhile the next list fills, so that one system call takes
-//! all that became ready. A connection whose host does not read keeps a bounded number of lists;
-//! what does not fit waits in its slots.
+//! The connection's [`Doorbell`] says when the caravan being filled leaves; what it may carry at
+//! most is the core's word. One send is under way at a time; meanwhile the next caravan fills, so
+//! that one system call takes all that became ready. A connection whose host does not read keeps a
+//! bounded number of caravans; what does not fit waits in its slots.
 
 use crate::core::CoreState;
-use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_RANGES_MAX};
+use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_IOVECS, ANSWER_RANGES_MAX};
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, Op, OpKey, SendList, SocketId};
 use std::collections::VecDeque;
+use switch::doorbell::{Decision, Mode, Reason, Urgency};
+use switch::{Class, Doorbell};
 use wire::nvme::Completion;
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::limits::PREFIX_BYTES_MAX;
@@ -24,21 +27,25 @@ pub(crate) struct Output {
     socket: SocketId,
     /// Digests and alignment of what we send.
     pub(crate) format: PduFormat,
+    /// The class of an I/O queue; none of what is for control alone.
+    class: Option<Class>,
+    /// What waits in `filling`, and for how long at most.
+    doorbell: Doorbell,
     filling: Option<Box<SendList>>,
     /// Answers in the list being filled.
     filling_answers: usize,
     queued: VecDeque<(Box<SendList>, usize)>,
     pub(crate) sending: bool,
-    /// What is sent here goes before what is sent elsewhere.
-    pub(crate) urgent: bool,
     /// When the send under way began.
     pub(crate) since: Time,
     /// Answers in lists that were not handed to the driver yet.
     pub(crate) unsent_answers: usize,
     /// Slots whose answer or R2T found no room, in order.
     pub(crate) waiting: VecDeque<u16>,
-    /// The connection is on the core's list of those with something to send.
+    /// The connection is among the core's ready ones.
     marked: bool,
+    /// The connection is among those that the core looks at when their time has come.
+    timed: bool,
 }
 
 impl Output {
@@ -47,21 +54,41 @@ impl Output {
             key,
             socket,
             format: PduFormat::PLAIN,
+            class: None,
+            doorbell: Doorbell::new(Mode::Immediate),
             filling: None,
             filling_answers: 0,
             queued: VecDeque::new(),
             sending: false,
-            urgent: false,
             since: Time::ZERO,
             unsent_answers: 0,
             waiting: VecDeque::new(),
             marked: false,
+            timed: false,
         }
     }
 
     /// The connection found its place among the core's.
-    pub(crate) fn settle_key(&mut self, key: SlabKey) {
+    pub(crate) fn settle(&mut self, key: SlabKey, socket: SocketId) {
         self.key = key;
+        self.socket = socket;
+    }
+
+    /// The connection became an I/O queue of this class.
+    pub(crate) fn carry(&mut self, class: Class, core: &mut CoreState) {
+        self.class = Some(class);
+        self.turn(core.switch.answer_mode(), core);
+    }
+
+    /// The class of an I/O queue.
+    pub(crate) const fn class(&self) -> Option<Class> {
+        self.class
+    }
+
+    /// Whether an ordinary answer may be held.
+    #[inline]
+    pub(crate) fn urgency(&self) -> Urgency {
+        self.class.map_or(Urgency::Urgent, Urgency::of)
     }
 
     /// Whether nothing is to be sent, and nothing is under way.
@@ -69,79 +96,149 @@ impl Output {
         !self.sending && self.filling.is_none() && self.queued.is_empty() && self.waiting.is_empty()
     }
 
-    /// Makes room for one answer or R2T; false when the connection has as many lists as it may.
+    /// Makes room for one answer with so many bytes of data, or an R2T; false when the connection
+    /// has as many caravans as it may.
     #[inline]
-    pub(crate) fn make_room(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
-        let caravan = !self.urgent && core.prioritises();
-        let most = if caravan {
-            // What is sent on loopback is received on this very core before the next send.
-            core.limits.caravan_bytes.min(core.limits.send_bytes)
-        } else {
-            core.limits.send_bytes
-        };
+    pub(crate) fn make_room(
+        &mut self,
+        bytes: u32,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> bool {
         if let Some(list) = &self.filling {
+            let limits = core.switch.caravan_limits(cx.now);
+            let caravan = self.doorbell.waiting();
             if list.fits(ANSWER_HEADER_BYTES_MAX, ANSWER_RANGES_MAX)
-                && list.bytes() < most
-                && self.filling_answers < core.limits.send_answers
+                && caravan.accepts(bytes, ANSWER_IOVECS, &limits)
             {
                 return true;
             }
-            if self.sending && self.queued.len() + 1 >= core.limits.sends_per_connection {
+            // Where some go before others, whoever may wait is sent in its turn.
+            let in_turn = self.urgency() == Urgency::Patient && core.switch.prioritises(cx.now);
+            let blocked = self.sending || in_turn;
+            if blocked && self.queued.len() + 1 >= core.limits.sends_per_connection {
                 return false;
             }
-            self.queue_filling();
-            self.flush(core, cx);
+            self.complete_caravan(core);
+            if blocked {
+                self.mark(core);
+            } else {
+                self.flush(core, cx);
+            }
         }
         self.filling = core.lists.take();
-        self.filling_answers = 0;
-        if self.filling.is_none() {
-            return false;
-        }
-        if !self.marked {
-            self.marked = true;
-            core.output.push(self.key);
-        }
-        true
+        self.filling.is_some()
     }
 
     /// Makes room for something new, which does not overtake what waits already.
     #[inline]
-    pub(crate) fn make_room_last(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
-        self.waiting.is_empty() && self.make_room(core, cx)
+    pub(crate) fn make_room_last(
+        &mut self,
+        bytes: u32,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        self.waiting.is_empty() && self.make_room(bytes, core, cx)
     }
 
     /// A slot waits for room: it is tried again when a send ends, or next turn if none is under way
-    /// (then it is the core that has no list left).
+    /// (then it is the core that has no list left, or another one's turn).
     pub(crate) fn wait(&mut self, slot: u16, core: &mut CoreState) {
         self.waiting.push_back(slot);
         core.stats.output_waits += 1;
-        if !self.sending && !self.marked {
+        if !self.sending {
+            self.mark(core);
+        }
+    }
+
+    /// An answer with so many bytes of data, or an R2T, was appended, and `in_flight` other
+    /// commands are under way on the queue: the doorbell says when it leaves.
+    #[inline]
+    pub(crate) fn appended(
+        &mut self,
+        bytes: u32,
+        urgency: Urgency,
+        in_flight: u32,
+        core: &mut CoreState,
+        cx: &Context<'_>,
+    ) {
+        let iovecs = if bytes > 0 { ANSWER_IOVECS } else { 1 };
+        let decision = self
+            .doorbell
+            .on_request(cx.now, bytes, iovecs, urgency, in_flight);
+        self.follow(decision, core);
+    }
+
+    /// Another mode of the doorbell; what it holds leaves.
+    pub(crate) fn turn(&mut self, mode: Mode, core: &mut CoreState) {
+        let decision = self.doorbell.reconfigure(mode);
+        self.follow(decision, core);
+    }
+
+    /// The time has come that the doorbell named, or one before.
+    pub(crate) fn look_at_doorbell(&mut self, core: &mut CoreState, now: Time) {
+        self.timed = false;
+        let decision = self.doorbell.on_timer(now);
+        self.follow(decision, core);
+    }
+
+    #[inline]
+    fn follow(&mut self, decision: Decision, core: &mut CoreState) {
+        match decision {
+            Decision::Ring(_) => self.mark(core),
+            Decision::Hold { until } => {
+                if until < Time::NEVER && !self.timed {
+                    self.timed = true;
+                    let Self { key, .. } = *self;
+                    core.switch.held.set(until, (key.index, key.generation));
+                }
+            }
+        }
+    }
+
+    /// The connection has something to send.
+    #[inline]
+    fn mark(&mut self, core: &mut CoreState) {
+        if !self.marked {
             self.marked = true;
-            core.output.push(self.key);
+            // Control goes first: there is little of it.
+            let class = self.class.unwrap_or(Class::Latency);
+            core.switch.push_ready(class, self.key);
         }
     }
 
-    fn queue_filling(&mut self) {
-        if let Some(list) = self.filling.take() {
-            self.queued.push_back((list, self.filling_answers));
-            self.filling_answers = 0;
-        }
-    }
-
-    /// Starts a send, if one can be.
-    pub(crate) fn flush(&mut self, core: &CoreState, cx: &mut Context<'_>) {
-        if self.sending {
+    /// The caravan being filled takes nothing more, and leaves when those before it have.
+    fn complete_caravan(&mut self, core: &mut CoreState) {
+        let Some(list) = self.filling.take() else {
             return;
+        };
+        if let Some(class) = self.class {
+            let reason = self.doorbell.due().unwrap_or(Reason::Asked);
+            core.switch
+                .count_caravan(class, reason, self.doorbell.waiting());
         }
-        if self.queued.is_empty() {
-            self.queue_filling();
+        self.doorbell.rang();
+        let answers = std::mem::take(&mut self.filling_answers);
+        self.queued.push_back((list, answers));
+    }
+
+    /// Starts a send, if one can be and is due. Returns its bytes.
+    pub(crate) fn flush(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> usize {
+        if self.sending {
+            return 0;
+        }
+        // What waits for room waits for a caravan that is full.
+        let due = self.doorbell.due().is_some() || !self.waiting.is_empty();
+        if self.queued.is_empty() && due {
+            self.complete_caravan(core);
         }
         let Some((list, answers)) = self.queued.pop_front() else {
-            return;
+            return 0;
         };
         self.unsent_answers -= answers;
         self.sending = true;
         self.since = cx.now;
+        let bytes = list.bytes();
         let key = OpKey::new(core.room, SEND, self.key);
         cx.submit(
             key,
@@ -150,6 +247,7 @@ impl Output {
                 list,
             },
         );
+        bytes
     }
 
     /// The core is about to flush this connection, and takes it off its list.
@@ -161,10 +259,9 @@ impl Output {
     pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) {
         core.lists.give_back(list);
         self.sending = false;
-        let more = self.filling.is_some() || !self.queued.is_empty() || !self.waiting.is_empty();
-        if more && !self.marked {
-            self.marked = true;
-            core.output.push(self.key);
+        let due = self.doorbell.due().is_some();
+        if due || !self.queued.is_empty() || !self.waiting.is_empty() {
+            self.mark(core);
         }
     }
 
@@ -174,6 +271,7 @@ impl Output {
         for list in queued.chain(self.filling.take()) {
             core.lists.give_back(list);
         }
+        self.doorbell.clear();
         self.unsent_answers = 0;
         self.filling_answers = 0;
         self.waiting.clear();

@@ -5,6 +5,7 @@
 use crate::core::CoreState;
 use crate::tcp::connection::{Connection, State};
 use reactor::Context;
+use switch::doorbell::Urgency;
 use wire::tcp::framer::Role;
 use wire::tcp::limits::TERM_REQ_BYTES_MAX;
 use wire::tcp::{FatalErrorStatus, FramingError, TermReq};
@@ -63,8 +64,9 @@ fn terminate(
     core.touch();
     connection.leave_fresh(core);
     connection.state = State::Terminating;
-    if connection.output.make_room(core, cx) {
+    if connection.output.make_room(0, core, cx) {
         connection.output.push_bytes(pdu);
+        connection.appended(0, Urgency::Urgent, core, cx);
         connection.close_at = cx.now + core.limits.linger;
         connection.arm(core, connection.close_at);
     } else {

@@ -12,6 +12,7 @@ use crate::tcp::connection::{Connection, Owner, State};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink};
 use crate::tcp::term;
 use reactor::Context;
+use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, FabricsType, Status};
 use wire::tcp::limits::PREFIX_BYTES_MAX;
@@ -125,7 +126,7 @@ pub(crate) fn refuse(
     respond(connection, cid, status, 0, core, cx);
 }
 
-/// Answers a command that has no slot.
+/// Answers a command that has no slot; the answer leaves soon.
 pub(crate) fn respond(
     connection: &mut Connection,
     cid: u16,
@@ -134,22 +135,32 @@ pub(crate) fn respond(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    if connection.output.make_room_last(core, cx) {
-        let sq_head = connection.qpair.reported_head();
-        let completion = Completion {
-            result,
-            sq_head,
-            sq_id: 0,
-            cid,
-            status,
-        };
+    let sq_head = connection.qpair.reported_head();
+    let completion = Completion {
+        result,
+        ..Completion::new(cid, sq_head, status)
+    };
+    complete(connection, completion, Urgency::Urgent, core, cx);
+}
+
+/// Answers a command that has no slot, and no data to send.
+#[inline]
+pub(crate) fn complete(
+    connection: &mut Connection,
+    completion: Completion,
+    urgency: Urgency,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    if connection.output.make_room_last(0, core, cx) {
         connection.output.push_completion(completion);
+        connection.appended(0, urgency, core, cx);
         return;
     }
     // There is always a slot: the queue's depth was checked when the command came.
-    if let Some(slot) = connection.qpair.take(cid) {
+    if let Some(slot) = connection.qpair.take(completion.cid) {
         let entry = connection.qpair.slot(slot);
-        (entry.status, entry.result) = (Some(status), result);
+        (entry.status, entry.result) = (Some(completion.status), completion.result);
         answer(connection, slot, core, cx);
     }
 }
@@ -193,7 +204,7 @@ pub(crate) fn send_r2ts(
         if outstanding >= connection.r2ts_max || offset >= entry.length {
             return;
         }
-        if !connection.output.make_room(core, cx) {
+        if !connection.output.make_room(0, core, cx) {
             connection.output.wait(slot, core);
             return;
         }
@@ -208,6 +219,7 @@ pub(crate) fn send_r2ts(
             length,
         };
         connection.output.push_r2t(r2t);
+        connection.appended(0, Urgency::Urgent, core, cx);
         core.stats.r2ts += 1;
     }
 }
@@ -378,16 +390,29 @@ pub(crate) fn answer(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    if !connection.output.make_room_last(core, cx) {
+    let bytes = answer_bytes(connection, slot);
+    if !connection.output.make_room_last(bytes, core, cx) {
         connection.qpair.slot(slot).phase = Phase::Answering;
         connection.output.wait(slot, core);
         return;
     }
-    push_answer(connection, slot);
+    push_answer(connection, slot, core, cx);
+}
+
+/// Bytes of data that go with the answer of a command.
+fn answer_bytes(connection: &mut Connection, slot: u16) -> u32 {
+    let entry = connection.qpair.slot(slot);
+    let bytes = if entry.sends_data() {
+        entry.data.as_ref().map_or(0, |data| data.len())
+    } else {
+        0
+    };
+    u32::try_from(bytes).expect("a transfer is at most 1 MiB")
 }
 
 /// Appends the answer of a command, for which there is room.
-fn push_answer(connection: &mut Connection, slot: u16) {
+fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &Context<'_>) {
+    let bytes = answer_bytes(connection, slot);
     let announced = connection.qpair.take_announcement();
     let sq_head = announced.unwrap_or(connection.qpair.reported_head());
     let flow_control = connection.qpair.flow_control;
@@ -400,12 +425,18 @@ fn push_answer(connection: &mut Connection, slot: u16) {
         cid: entry.cid,
         status,
     };
-    let sends = matches!(entry.kind, Kind::Read | Kind::Admin) && status.is_success();
-    match entry.data.take().filter(|data| sends && !data.is_empty()) {
+    let waits = !entry.durable && !matches!(entry.kind, Kind::Flush | Kind::Admin);
+    match entry.data.take().filter(|_| bytes > 0) {
         Some(data) => connection.output.push_data(data, completion, flow_control),
         None => connection.output.push_completion(completion),
     }
     connection.qpair.give_back(slot);
+    let urgency = if waits && status.is_success() {
+        connection.output.urgency()
+    } else {
+        Urgency::Urgent
+    };
+    connection.appended(bytes, urgency, core, cx);
 }
 
 /// Sends what waited for room.
@@ -414,12 +445,18 @@ pub(crate) fn resume_output(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    while !connection.output.waiting.is_empty() && connection.output.make_room(core, cx) {
-        let Some(slot) = connection.output.waiting.pop_front() else {
-            return;
+    while let Some(&slot) = connection.output.waiting.front() {
+        let phase = connection.qpair.get(slot).map(|entry| entry.phase);
+        let bytes = match phase {
+            Some(Phase::Answering) => answer_bytes(connection, slot),
+            _ => 0,
         };
-        match connection.qpair.get(slot).map(|entry| entry.phase) {
-            Some(Phase::Answering) => push_answer(connection, slot),
+        if !connection.output.make_room(bytes, core, cx) {
+            return;
+        }
+        connection.output.waiting.pop_front();
+        match phase {
+            Some(Phase::Answering) => push_answer(connection, slot, core, cx),
             Some(Phase::Transferring) => send_r2ts(connection, slot, core, cx),
             _ => {}
         }
@@ -428,6 +465,7 @@ pub(crate) fn resume_output(
 
 /// Drops a command that nobody waits for any more.
 pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreState) {
+    io::lift(connection, slot, core);
     let entry = connection.qpair.slot(slot);
     let (counted, nsid, phase) = (entry.counted, entry.nsid, entry.phase);
     if phase == Phase::Transferring {

@@ -1,0 +1,194 @@
+//! A core's part of the switch: how the knobs are turned, who has something to send, what is held,
+//! and what came of it.
+//!
+//! Owned by the core's state; the decisions are those of the crate `switch`. A connection that has
+//! something to send is *ready*, in the queue of its class. What its doorbell holds is in `held`
+//! instead, until its time has come. Must never: hold an answer with which nothing else is
+//! certain to come, or let a connection that has something to send be in neither place.
+
+use crate::switch_stats::{ServiceStats, SwitchStats};
+use base::{SlabKey, Time, TimerQueue};
+use std::collections::VecDeque;
+use switch::doorbell::{self, Mode, Reason};
+use switch::limits::LOAD_RESET;
+use switch::{Caravan, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler};
+
+/// A core's part of the switch.
+#[derive(Debug)]
+pub(crate) struct CoreSwitch {
+    knobs: Knobs,
+    /// I/O queues of each class.
+    pub(crate) queues: PerClass<usize>,
+    /// Until when `Latency` work counts as near.
+    near_until: Time,
+    /// Bytes of data of commands that take their time.
+    pub(crate) outstanding: PerClass<u64>,
+    /// What the queues here ask for on average, together.
+    pub(crate) load: PerClass<u64>,
+    /// When loads of queues that fell silent are forgotten next.
+    pub(crate) forget_at: Time,
+    /// Connections with something to send, in the order in which they became so.
+    pub(crate) ready: PerClass<VecDeque<SlabKey>>,
+    /// Connections whose doorbells hold something, and until when at most.
+    pub(crate) held: TimerQueue<(u32, u8)>,
+    /// The order in which the ready ones are served.
+    pub(crate) send: Scheduler,
+    caravans: PerClass<doorbell::Counters>,
+    pub(crate) moved_in: PerClass<u64>,
+    pub(crate) moved_out: PerClass<u64>,
+}
+
+impl CoreSwitch {
+    pub(crate) fn new(knobs: Knobs, connections: usize) -> Self {
+        let capacity = connections.min(4096);
+        Self {
+            knobs,
+            queues: PerClass::default(),
+            near_until: Time::ZERO,
+            outstanding: PerClass::default(),
+            load: PerClass::default(),
+            forget_at: Time::ZERO,
+            ready: PerClass::from_fn(|_| VecDeque::with_capacity(capacity)),
+            held: TimerQueue::with_capacity(capacity),
+            send: Scheduler::new(knobs.service()),
+            caravans: PerClass::default(),
+            moved_in: PerClass::default(),
+            moved_out: PerClass::default(),
+        }
+    }
+
+    /// How everything is turned.
+    pub(crate) const fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    /// Works by other knobs from now on. The caller tells the connections' doorbells.
+    pub(crate) fn turn(&mut self, knobs: Knobs) {
+        self.knobs = knobs;
+        self.send.reconfigure(knobs.service());
+    }
+
+    /// How doorbells of I/O queues hold answers.
+    ///
+    /// i10's timer is the host's alone: its target makes a caravan of what is done whenever its
+    /// worker runs, and so does ours at the end of a turn. `[i10 §2.2, §2.4]`
+    pub(crate) const fn answer_mode(&self) -> Mode {
+        match self.knobs.doorbell {
+            Mode::Fixed { .. } => Mode::Immediate,
+            mode => mode,
+        }
+    }
+
+    /// A command of a queue that must not wait came.
+    #[inline]
+    pub(crate) fn note_urgent(&mut self, now: Time) {
+        self.near_until = now + LOAD_RESET;
+    }
+
+    /// Whether there was `Latency` work lately.
+    #[inline]
+    pub(crate) fn is_latency_near(&self, now: Time) -> bool {
+        now < self.near_until
+    }
+
+    /// Whether some go before others now.
+    #[inline]
+    pub(crate) fn prioritises(&self, now: Time) -> bool {
+        self.knobs.prioritisation && self.is_latency_near(now)
+    }
+
+    /// What one send may carry now.
+    #[inline]
+    pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
+        self.knobs.caravan.limits(self.is_latency_near(now))
+    }
+
+    /// Whether any queue asks for anything, or did lately.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.load.iter().any(|(_, &bytes)| bytes > 0)
+    }
+
+    /// A connection has something to send. Without priorities everybody is in one queue, in the
+    /// order of arrival.
+    pub(crate) fn push_ready(&mut self, class: Class, connection: SlabKey) {
+        let class = if self.knobs.prioritisation {
+            class
+        } else {
+            Class::DEFAULT
+        };
+        self.ready[class].push_back(connection);
+    }
+
+    /// Whether anybody has something to send.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.iter().any(|(_, queue)| !queue.is_empty())
+    }
+
+    /// A caravan of a queue of this class is complete.
+    #[inline]
+    pub(crate) fn count_caravan(&mut self, class: Class, reason: Reason, caravan: Caravan) {
+        let counters = &mut self.caravans[class];
+        counters.rings[reason.index()] += 1;
+        counters.sizes.record(caravan.requests);
+        counters.requests += u64::from(caravan.requests);
+        counters.bytes += caravan.bytes;
+    }
+
+    /// Everything for people to see.
+    pub(crate) fn stats(&self, receive: &scheduler::Counters) -> SwitchStats {
+        let mut stats = SwitchStats::default();
+        for (class, stats) in stats.classes.iter_mut() {
+            stats.queues = self.queues[class] as u64;
+            stats.outstanding_bytes = self.outstanding[class];
+            stats.load_bytes = self.load[class];
+            stats.caravans = self.caravans[class];
+            stats.receive = ServiceStats::of(receive, class);
+            stats.send = ServiceStats::of(self.send.counters(), class);
+            stats.moved_in = self.moved_in[class];
+            stats.moved_out = self.moved_out[class];
+        }
+        stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(index: u32) -> SlabKey {
+        SlabKey {
+            index,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn latency_work_is_near_for_a_while_and_makes_sends_small() {
+        let mut switch = CoreSwitch::new(Knobs::default(), 8);
+        let now = Time(5_000_000_000);
+        let knobs = Knobs::default();
+        assert_eq!(switch.caravan_limits(now), knobs.caravan.alone);
+        switch.note_urgent(now);
+        assert!(switch.prioritises(now));
+        assert_eq!(switch.caravan_limits(now), knobs.caravan.beside_latency);
+        assert!(!switch.prioritises(now + LOAD_RESET));
+    }
+
+    #[test]
+    fn without_priorities_everybody_is_in_one_queue() {
+        let mut switch = CoreSwitch::new(Knobs::linux(), 8);
+        let now = Time(5_000_000_000);
+        switch.note_urgent(now);
+        assert!(!switch.prioritises(now));
+        switch.push_ready(Class::Throughput, key(1));
+        switch.push_ready(Class::Latency, key(2));
+        assert_eq!(switch.ready[Class::DEFAULT], [key(1), key(2)]);
+    }
+
+    #[test]
+    fn the_fixed_doorbell_is_the_hosts() {
+        let modes = [Knobs::linux(), Knobs::nvme_tcp(), Knobs::switchyard()]
+            .map(|knobs| CoreSwitch::new(knobs, 8).answer_mode());
+        assert_eq!(modes, [Mode::Immediate, Mode::Immediate, Mode::ADAPTIVE]);
+    }
+}
