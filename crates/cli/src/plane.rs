@@ -213,6 +213,7 @@ impl DataPlane for Plane {
             Action::AddReferral { referral } => {
                 target.add_referral(to_referral(referral)?).map_err(refused)
             }
+            Action::TurnKnobs { switch } => target.set_knobs(switch.0).map_err(refused),
             Action::RemoveReferral { referral } => target
                 .remove_referral(to_referral(referral)?)
                 .map_err(refused),

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Configuration, Device, Namespace, Referral, Size, Subsystem};
+use crate::model::{Configuration, Device, Namespace, Referral, Size, Subsystem, Switch};
 use crate::plane::{ApplyError, ApplyErrorKind};
 
 /// One change of a running target.
@@ -90,6 +90,11 @@ pub enum Action {
         /// The discovery controller.
         referral: Referral,
     },
+    /// Turns the knobs of the switch while I/O runs.
+    TurnKnobs {
+        /// All of them.
+        switch: Switch,
+    },
 }
 
 impl Action {
@@ -141,6 +146,10 @@ impl Action {
             }
             Self::SetAllowAnyHost { nqn, allow } => {
                 find_subsystem(model, nqn)?.allow_any_host = *allow;
+                Ok(())
+            }
+            Self::TurnKnobs { switch } => {
+                model.switch = *switch;
                 Ok(())
             }
             Self::AddReferral { referral } => add_referral(model, referral),
@@ -196,6 +205,10 @@ impl Action {
             }
             Self::AddReferral { referral } => Some(Self::RemoveReferral { referral }),
             Self::RemoveReferral { referral } => Some(Self::AddReferral { referral }),
+            Self::TurnKnobs { .. } => {
+                let switch = before.switch;
+                Some(Self::TurnKnobs { switch })
+            }
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `/v1/subsystems/{nqn}/namespaces`, `…/{nsid}` | GET, POST; GET, PATCH, DELETE |
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
 //! | `/v1/referrals` | GET, POST, DELETE |
+//! | `/v1/switch` | GET, PATCH |
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 
 mod body;
@@ -26,6 +27,7 @@ mod referrals;
 mod state;
 mod stats;
 mod subsystems;
+mod switch;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,6 +56,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
         .merge(referrals::routes())
         .merge(stats::routes())
         .merge(subsystems::routes())
+        .merge(switch::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
@@ -64,8 +67,8 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
 async fn unknown_path(uri: Uri) -> ApiError {
     ApiError::not_found(
         format!("there is nothing at {}", uri.path()),
-        "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/controllers, \
-         /v1/stats, /metrics or /healthz",
+        "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
+         /v1/controllers, /v1/stats, /metrics or /healthz",
     )
 }
 

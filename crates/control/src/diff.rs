@@ -53,7 +53,12 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
     if !keys.is_empty() {
         return Err(FixedWhileRunning { keys });
     }
-    let mut actions = removals(old, new);
+    let mut actions = Vec::new();
+    if old.switch != new.switch {
+        let switch = new.switch;
+        actions.push(Action::TurnKnobs { switch });
+    }
+    actions.extend(removals(old, new));
     actions.extend(
         new.devices
             .iter()
@@ -87,7 +92,6 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
         ("listen", old.listen != new.listen),
         ("api", old.api != new.api),
         ("cores", old.cores != new.cores),
-        ("poll", old.poll != new.poll),
         ("limits", old.limits != new.limits),
         ("digests", old.digests != new.digests),
     ]

@@ -10,6 +10,7 @@ mod device;
 mod identifier;
 mod keyword;
 mod size;
+mod switch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,6 +26,8 @@ pub use identifier::{
 };
 pub(crate) use keyword::{Keyword, keyword};
 pub use size::{Size, SizeError};
+pub(crate) use switch::Plain;
+pub use switch::{BASELINE, Switch, SwitchChange};
 
 /// The port of NVMe/TCP I/O controllers [NVMe-TCP 1.0 §3.1.1].
 pub const PORT: u16 = 4420;
@@ -51,8 +54,8 @@ pub struct Configuration {
     /// running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<Vec<u32>>,
-    /// Whether an idle core polls or sleeps. Fixed while running.
-    pub poll: PollPolicy,
+    /// How the switch is set.
+    pub switch: Switch,
     /// What hosts are promised and granted. Fixed while running.
     pub limits: Limits,
     /// Which digests hosts may ask for. Fixed while running.
@@ -66,7 +69,7 @@ pub struct Configuration {
 }
 
 keyword! {
-    /// What a core without work does.
+    /// What a core without work does: `poll`, the short form of the knob `polling`.
     pub enum PollPolicy {
         /// Polls for a while that depends on recent arrivals, then sleeps in the kernel.
         Auto = "auto",
@@ -208,7 +211,7 @@ impl Default for Configuration {
             listen: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
             api: None,
             cores: None,
-            poll: PollPolicy::Auto,
+            switch: Switch::default(),
             limits: Limits::default(),
             digests: Digests::default(),
             discovery: Discovery::default(),
@@ -242,6 +245,7 @@ impl Configuration {
             discovery: Discovery::default(),
             devices: BTreeMap::new(),
             subsystems: Vec::new(),
+            switch: Switch::default(),
             ..self.clone()
         }
     }

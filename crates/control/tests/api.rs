@@ -292,10 +292,10 @@ fn a_whole_configuration_is_compared_tried_and_applied() {
     let same = send(&server, "POST", "/v1/config", &json).json();
     assert_eq!(same["actions"].as_array().unwrap().len(), 0, "{same}");
 
-    let fixed = changed.replace("poll = \"auto\"", "poll = \"never\"");
+    let fixed = changed.replace("data = true", "data = false");
     let error = request(&server, "POST", "/v1/config", toml, &fixed).error(409);
     assert!(
-        error.starts_with("poll cannot be changed while running"),
+        error.starts_with("digests cannot be changed while running"),
         "{error}"
     );
     let bad = request(&server, "POST", "/v1/config", toml, "\npol = 1");
@@ -544,4 +544,58 @@ fn connections_beyond_the_limit_wait_for_room() {
     });
     held.remove(0);
     assert_eq!(waiting.join().unwrap(), 200);
+}
+
+#[test]
+fn knobs_are_seen_and_turned_while_it_runs() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let before = get(&server, "/v1/switch").json();
+    assert_eq!(
+        before["setting"],
+        serde_json::json!({ "baseline": "switchyard" })
+    );
+    assert_eq!(before["knobs"]["doorbell"], "adaptive");
+    let patch = |body: &str| send(&server, "PATCH", "/v1/switch", body);
+
+    let turned = patch(r#"{"baseline": "linux", "prioritisation": true, "doorbell_delay_us": 75}"#);
+    assert_eq!(turned.status, 200);
+    let turned = turned.json();
+    assert_eq!(turned["setting"]["baseline"], "linux");
+    assert_eq!(turned["knobs"]["doorbell_delay_us"], 75);
+    assert_eq!(get(&server, "/v1/switch").json(), turned);
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+
+    // The knobs that are not named stay where they are; nothing new is nothing to do.
+    let turned = patch(r#"{"caravan": false, "quantum_bytes": null}"#).json();
+    assert_eq!(
+        (
+            &turned["knobs"]["caravan"],
+            &turned["knobs"]["prioritisation"]
+        ),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(patch(r#"{"caravan": false}"#).json(), turned);
+    let turns = |action: &&Action| matches!(action, Action::TurnKnobs { .. });
+    assert_eq!(
+        plane.applied.lock().unwrap().iter().filter(turns).count(),
+        2
+    );
+
+    let error = patch(r#"{"doorbell": "loud", "caravan": 1}"#);
+    assert_eq!(
+        error.json()["problems"].as_array().unwrap().len(),
+        2,
+        "{}",
+        error.body
+    );
+    error.error(422);
+    let error = patch(r#"{"doorbell_max_hold_us": 10}"#).error(422);
+    assert_eq!(
+        error,
+        "doorbell_max_hold_us counts only with doorbell=adaptive; say that, too, or leave this away"
+    );
+    plane.refuse(|action| matches!(action, Action::TurnKnobs { .. }));
+    patch(r#"{"caravan": true}"#).error(500);
+    assert_eq!(get(&server, "/v1/switch").json(), turned);
 }

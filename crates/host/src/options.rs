@@ -5,6 +5,7 @@ use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
 use base::Nanos;
 use reactor::SocketOptions;
 use std::net::{SocketAddr, ToSocketAddrs};
+use switch::Knobs;
 use wire::nvme::{DISCOVERY_NQN, Nqn};
 
 /// The identity of a host: what a target knows us by. `[NVMe Base 2.0 §4.5]`
@@ -114,6 +115,8 @@ pub struct ConnectOptions {
     pub socket: SocketOptions,
     /// Seeds the jitter of reconnects.
     pub seed: u64,
+    /// How the host's side of the switch is set when the controller is connected.
+    pub knobs: Knobs,
 }
 
 impl ConnectOptions {
@@ -145,6 +148,7 @@ impl ConnectOptions {
             replay: ReplayPolicy::WhenSafe,
             socket: SocketOptions::default(),
             seed,
+            knobs: Knobs::default(),
         }
     }
 
@@ -185,7 +189,9 @@ impl ConnectOptions {
         if self.reconnect_delay_max < self.reconnect_delay_min {
             return fail("the longest reconnect delay is shorter than the shortest".into());
         }
-        Ok(())
+        self.knobs
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))
     }
 
     /// Whether the peer is a discovery controller.
@@ -272,8 +278,12 @@ mod tests {
         let mut bad = good.clone();
         bad.depth = 0;
         assert!(bad.check().unwrap_err().to_string().contains("queue depth"));
-        let mut bad = good;
+        let mut bad = good.clone();
         bad.queues = 65;
         assert!(bad.check().unwrap_err().to_string().contains("queues"));
+        let mut bad = good;
+        bad.knobs.quantum_bytes = 0;
+        let error = bad.check().unwrap_err().to_string();
+        assert!(error.contains("quantum_bytes"), "{error}");
     }
 }

@@ -7,8 +7,8 @@
 
 use std::io;
 
-/// By what a thread goes before others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// By what a thread goes before others; the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
     /// `SCHED_FIFO`: before every ordinary thread. The kernel keeps 5 % for those.
     RealTime,
@@ -39,6 +39,12 @@ pub fn raise() -> Privilege {
     if schedule(libc::SCHED_FIFO, REAL_TIME_PRIORITY).is_ok() {
         return Privilege::RealTime;
     }
+    raise_nice()
+}
+
+/// Lets the calling thread have as much of its processor as a better nice value gives, and no real
+/// time; says whether the process may.
+pub fn raise_nice() -> Privilege {
     // SAFETY: plain numbers; on Linux "process 0" is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
         return Privilege::Nice;

@@ -1,7 +1,7 @@
 //! Everything that can be turned, as one value: what is on, and how far it goes.
 //!
-//! A [`Knobs`] is made from a [`Preset`] and changed from there; it says with
-//! [`Knobs::validate`] what is wrong with it. Owned by the control plane, which hands a copy to
+//! A [`Knobs`] is made from a [`Preset`] and changed from there, in code by its fields and as text by
+//! the table of all knobs ([`Knob`]); it says with [`Knobs::validate`] what is wrong with it. Owned by the control plane, which hands a copy to
 //! every core; each mechanism takes its part and can be given another while it runs (the
 //! `reconfigure` of [`Doorbell`](crate::Doorbell), [`RequestSteering`](crate::RequestSteering),
 //! [`ApplicationSteering`](crate::ApplicationSteering) and [`Scheduler`](crate::Scheduler)). Must
@@ -15,12 +15,16 @@ use crate::doorbell::Mode;
 use crate::limits;
 use crate::request_steering::{self, Preference};
 use crate::scheduler::{self, Order, Window};
-use base::Nanos;
-use std::fmt;
-use std::str::FromStr;
 
+mod error;
+mod preset;
+mod table;
 #[cfg(test)]
 mod tests;
+
+pub use error::KnobError;
+pub use preset::{Ablation, Preset};
+pub use table::{Entry, Knob, Range, Value};
 
 /// How many lanes a core has to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -233,112 +237,20 @@ impl Knobs {
     /// # Errors
     /// The first knob that is not, with what is valid.
     pub fn validate(&self) -> Result<(), KnobError> {
-        self.validate_caravans()?;
-        self.validate_steering()?;
-        within(
-            "quantum_bytes",
-            self.quantum_bytes,
-            limits::QUANTUM_BYTES_MIN,
-            limits::QUANTUM_BYTES_MAX,
-        )?;
-        let total: u32 = self
+        for knob in Knob::ALL {
+            if let Some(value) = knob.get(self) {
+                knob.check(value)?;
+            }
+        }
+        let promised: u32 = self
             .floor_permille
             .iter()
             .map(|(_, &share)| u32::from(share))
             .sum();
-        within(
-            "floor_permille",
-            u64::from(total),
-            0,
-            u64::from(limits::FLOOR_PERMILLE_MAX),
-        )?;
-        match self.floor_window {
-            Window::Bytes(bytes) => within(
-                "floor_window_bytes",
-                bytes,
-                limits::FLOOR_WINDOW_BYTES_MIN,
-                limits::FLOOR_WINDOW_BYTES_MAX,
-            ),
-            Window::Time(time) => span(
-                "floor_window",
-                time,
-                limits::FLOOR_WINDOW_MIN,
-                limits::FLOOR_WINDOW_MAX,
-            ),
+        if promised > u32::from(limits::FLOOR_PERMILLE_MAX) {
+            return Err(KnobError::TooMuchPromised { promised });
         }
-    }
-
-    fn validate_caravans(&self) -> Result<(), KnobError> {
-        caravan(
-            [
-                "caravan.beside_latency.requests",
-                "caravan.beside_latency.bytes",
-                "caravan.beside_latency.iovecs",
-            ],
-            &self.caravan.beside_latency,
-        )?;
-        caravan(
-            [
-                "caravan.alone.requests",
-                "caravan.alone.bytes",
-                "caravan.alone.iovecs",
-            ],
-            &self.caravan.alone,
-        )?;
-        let names = ["doorbell.requests", "doorbell.bytes", "doorbell.iovecs"];
-        match self.doorbell {
-            Mode::Immediate => Ok(()),
-            Mode::Fixed { fill, delay } => {
-                caravan(names, &fill)?;
-                if delay < limits::DOORBELL_DELAY_MIN {
-                    return Err(KnobError::DelayTooShort { delay });
-                }
-                span(
-                    "doorbell.delay",
-                    delay,
-                    limits::DOORBELL_DELAY_MIN,
-                    limits::DOORBELL_HOLD_MAX,
-                )
-            }
-            Mode::Adaptive { fill, max_hold } => {
-                caravan(names, &fill)?;
-                span(
-                    "doorbell.max_hold",
-                    max_hold,
-                    Nanos(1_000),
-                    limits::DOORBELL_HOLD_MAX,
-                )
-            }
-        }
-    }
-
-    fn validate_steering(&self) -> Result<(), KnobError> {
-        within(
-            "request_steering.threshold_bytes",
-            self.request_steering.threshold_bytes,
-            limits::STEERING_THRESHOLD_BYTES_MIN,
-            limits::STEERING_THRESHOLD_BYTES_MAX,
-        )?;
-        if let Preference::NearlyFull { requests } = self.request_steering.preference {
-            within(
-                "request_steering.nearly_full_requests",
-                u64::from(requests),
-                1,
-                u64::from(limits::CARAVAN_REQUESTS_MAX),
-            )?;
-        }
-        span(
-            "application_steering.period",
-            self.application_steering.period,
-            limits::APPLICATION_STEERING_PERIOD_MIN,
-            limits::APPLICATION_STEERING_PERIOD_MAX,
-        )?;
-        within(
-            "application_steering.latency_load_max_bytes",
-            self.application_steering.latency_load_max_bytes,
-            1,
-            limits::LATENCY_LOAD_MAX_BYTES_MAX,
-        )
+        Ok(())
     }
 }
 
@@ -346,188 +258,4 @@ impl Default for Knobs {
     fn default() -> Self {
         Self::switchyard()
     }
-}
-
-/// The steps of the paper's ablation, each with those before it. `[blk-switch §5.4, Fig. 15]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ablation {
-    /// "blk-switch-P-RS-AS": none of its mechanisms.
-    Nothing,
-    /// "blk-switch-RS-AS": an egress and lane per class, and prioritised processing.
-    Prioritisation,
-    /// "blk-switch-AS": and request steering.
-    RequestSteering,
-    /// "blk-switch": and application steering.
-    ApplicationSteering,
-}
-
-/// A position of all knobs that has a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Preset {
-    /// [`Knobs::switchyard`].
-    Switchyard,
-    /// [`Knobs::linux`].
-    Linux,
-    /// [`Knobs::nvme_tcp`].
-    NvmeTcp,
-    /// [`Knobs::poll`].
-    Poll,
-    /// [`Knobs::poll_with_priority`].
-    PollWithPriority,
-    /// [`Knobs::ablation`].
-    Ablation(Ablation),
-}
-
-/// Presets and how people write them.
-const PRESETS: [(Preset, &str); 9] = [
-    (Preset::Switchyard, "switchyard"),
-    (Preset::Linux, "linux"),
-    (Preset::NvmeTcp, "nvme-tcp"),
-    (Preset::Poll, "poll"),
-    (Preset::PollWithPriority, "poll-priority"),
-    (Preset::Ablation(Ablation::Nothing), "blk-switch-p-rs-as"),
-    (
-        Preset::Ablation(Ablation::Prioritisation),
-        "blk-switch-rs-as",
-    ),
-    (Preset::Ablation(Ablation::RequestSteering), "blk-switch-as"),
-    (
-        Preset::Ablation(Ablation::ApplicationSteering),
-        "blk-switch",
-    ),
-];
-
-impl Preset {
-    /// All of them, with their names.
-    pub const ALL: &'static [(Self, &'static str)] = &PRESETS;
-
-    /// Its knobs.
-    #[must_use]
-    pub const fn knobs(self) -> Knobs {
-        match self {
-            Self::Switchyard => Knobs::switchyard(),
-            Self::Linux => Knobs::linux(),
-            Self::NvmeTcp => Knobs::nvme_tcp(),
-            Self::Poll => Knobs::poll(),
-            Self::PollWithPriority => Knobs::poll_with_priority(),
-            Self::Ablation(step) => Knobs::ablation(step),
-        }
-    }
-}
-
-impl fmt::Display for Preset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = PRESETS
-            .iter()
-            .find(|(preset, _)| preset == self)
-            .map_or("", |(_, name)| name);
-        f.pad(name)
-    }
-}
-
-impl FromStr for Preset {
-    type Err = KnobError;
-
-    /// Takes the names of [`Preset::ALL`], in any case.
-    fn from_str(word: &str) -> Result<Self, KnobError> {
-        PRESETS
-            .iter()
-            .find(|(_, name)| word.eq_ignore_ascii_case(name))
-            .map(|(preset, _)| *preset)
-            .ok_or_else(|| KnobError::NoPreset {
-                word: word.chars().take(32).collect(),
-            })
-    }
-}
-
-/// A knob that is where it may not be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KnobError {
-    /// A number out of its range.
-    #[error("{knob} is {value}: it can be {min} to {max}")]
-    OutOfRange {
-        /// Which knob.
-        knob: &'static str,
-        /// Where it is.
-        value: u64,
-        /// The least that is valid.
-        min: u64,
-        /// The most that is valid.
-        max: u64,
-    },
-    /// A span of time out of its range.
-    #[error("{knob} is {value}: it can be {min} to {max}")]
-    SpanOutOfRange {
-        /// Which knob.
-        knob: &'static str,
-        /// Where it is.
-        value: Nanos,
-        /// The least that is valid.
-        min: Nanos,
-        /// The most that is valid.
-        max: Nanos,
-    },
-    /// A fixed doorbell that is shorter than its timer is worth.
-    #[error(
-        "doorbell.delay is {delay}: a fixed doorbell waits {} at least; for no delay say `immediate`",
-        limits::DOORBELL_DELAY_MIN
-    )]
-    DelayTooShort {
-        /// The delay.
-        delay: Nanos,
-    },
-    /// A word that names no preset.
-    #[error("{word:?} is no preset: say one of {}", names())]
-    NoPreset {
-        /// The word, at most its first 32 characters.
-        word: String,
-    },
-}
-
-/// The names of all presets, for people.
-fn names() -> String {
-    PRESETS.map(|(_, name)| format!("`{name}`")).join(", ")
-}
-
-fn within(knob: &'static str, value: u64, min: u64, max: u64) -> Result<(), KnobError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(KnobError::OutOfRange {
-            knob,
-            value,
-            min,
-            max,
-        })
-    }
-}
-
-fn span(knob: &'static str, value: Nanos, min: Nanos, max: Nanos) -> Result<(), KnobError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(KnobError::SpanOutOfRange {
-            knob,
-            value,
-            min,
-            max,
-        })
-    }
-}
-
-/// Limits of requests, bytes and segments, by their names.
-fn caravan(names: [&'static str; 3], limit: &CaravanLimits) -> Result<(), KnobError> {
-    within(
-        names[0],
-        u64::from(limit.requests),
-        1,
-        u64::from(limits::CARAVAN_REQUESTS_MAX),
-    )?;
-    within(names[1], limit.bytes, 1, limits::CARAVAN_BYTES_MAX)?;
-    within(
-        names[2],
-        u64::from(limit.iovecs),
-        1,
-        u64::from(limits::CARAVAN_IOVECS_MAX),
-    )
 }

@@ -28,10 +28,10 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
     let options = LoadOptions {
         warmup: Duration::ZERO,
         measured: ENDLESS,
-        poll: PollPolicy::Auto,
         seed: 7,
         verify,
         prefill: verify,
+        knobs: switch::Knobs::default(),
     };
     let (_, job) = plan_all(&[load], &options).unwrap().remove(0);
     let mut driver = UringDriver::new(&driver_options(&job)).unwrap();

@@ -4,6 +4,7 @@ use super::limits;
 use anyhow::Result;
 use base::Nanos;
 use hdrhistogram::Histogram;
+use reactor::priority::Privilege;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(super) struct Measured {
     pub(super) first_error: Option<String>,
     /// Requests whose data was compared with what had been written.
     pub(super) verified: u64,
+    /// By what the thread went before others, if it had work that may not wait.
+    pub(super) privilege: Option<Privilege>,
 }
 
 impl Measured {
@@ -36,6 +39,7 @@ impl Measured {
             errors: 0,
             first_error: None,
             verified: 0,
+            privilege: None,
         })
     }
 

@@ -33,6 +33,10 @@ pub struct AppReport {
     pub latency_us: Latency,
     /// CPU seconds of the app's threads, user and system.
     pub cpu_seconds: f64,
+    /// By what the app's `Latency` threads went before others: "real-time", "nice" or
+    /// "unprivileged", the least that one of them got.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privilege: Option<String>,
     /// The rate that was asked for, in requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intended_iops: Option<u64>,
@@ -129,10 +133,13 @@ impl AppReport {
             errors: 0,
             latency_us: Latency::default(),
             cpu_seconds: 0.0,
+            privilege: None,
             intended_iops,
             verified: verify.then_some(0),
             first_error: None,
         };
+        let privileges = threads.iter().filter_map(|thread| thread.privilege);
+        report.privilege = privileges.max().map(|least| least.name().to_owned());
         for thread in threads {
             if thread.elapsed.0 > 0 {
                 report.iops += thread.latency.len() as f64 * 1e9 / thread.elapsed.0 as f64;
@@ -199,6 +206,9 @@ impl fmt::Display for LoadReport {
             )?;
         }
         for app in &self.apps {
+            if let Some(privilege) = &app.privilege {
+                writeln!(f, "{}: latency threads are {privilege}", app.name)?;
+            }
             if let Some(verified) = app.verified {
                 writeln!(
                     f,

@@ -19,6 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
+use switch::Knobs;
+use switch::knobs::{Polling, ThreadPriority};
 
 /// How a load is run.
 #[derive(Clone, Debug)]
@@ -27,8 +29,6 @@ pub struct LoadOptions {
     pub warmup: Duration,
     /// Is measured.
     pub measured: Duration,
-    /// Whether idle threads poll.
-    pub poll: PollPolicy,
     /// Fixes offsets, mixes and content.
     pub seed: u64,
     /// Gives each thread a part of the device, derives the content of every block from its
@@ -36,6 +36,20 @@ pub struct LoadOptions {
     pub verify: bool,
     /// Writes the whole device once before the start.
     pub prefill: bool,
+    /// Whether idle threads poll, and what priority those with `Latency` work ask for. A remote
+    /// device has its own copy for everything else, from the options of its controller.
+    pub knobs: Knobs,
+}
+
+impl LoadOptions {
+    /// What idle threads do.
+    pub(super) fn poll(&self) -> PollPolicy {
+        match self.knobs.polling {
+            Polling::Adaptive => PollPolicy::Auto,
+            Polling::Always => PollPolicy::Always,
+            Polling::Never => PollPolicy::Never,
+        }
+    }
 }
 
 /// An app, and the device that it loads.
@@ -99,13 +113,13 @@ pub fn run(
     let (events, inbox) = channel();
     let measured = std::thread::scope(|scope| {
         for (thread, (load, job)) in jobs.iter().enumerate() {
-            let (load, job, poll) = (&loads[*load], job.clone(), options.poll);
+            let (load, job) = (&loads[*load], job.clone());
             let (events, counter) = (events.clone(), Arc::clone(&counters[thread]));
             std::thread::Builder::new()
                 .name(format!("{}/{thread}", load.app.name))
                 .spawn_scoped(scope, move || {
                     let name = &load.app.name;
-                    let result = run_thread(thread, load, job, poll, &events, counter)
+                    let result = run_thread(thread, load, job, options, &events, counter)
                         .with_context(|| format!("app \"{name}\""));
                     // The receiver waits for every thread.
                     let _ = events.send(Event::Ended(thread, result));
@@ -163,7 +177,7 @@ pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usi
         seed: options.seed,
         nonce: options.verify.then(|| Nanos::from(now).0),
         prefill: options.prefill,
-        punctual: options.poll != PollPolicy::Never,
+        punctual: options.poll() != PollPolicy::Never,
     };
     let mut jobs = Vec::new();
     for (index, Load { app, device }) in loads.iter().enumerate() {
@@ -185,7 +199,7 @@ fn run_thread(
     thread: usize,
     load: &Load,
     job: Job,
-    poll: PollPolicy,
+    options: &LoadOptions,
     events: &Sender<Event>,
     progress: Arc<Progress>,
 ) -> Result<Measured> {
@@ -201,22 +215,52 @@ fn run_thread(
     });
     let pool = driver.buffers().clone();
     let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
-    let (poll, keeper) = prioritise(&load.app, poll);
-    let mut core = Core::new(driver, worker, poll).with_keeper(keeper);
+    let standing = Standing::take(&load.app, options);
+    let mut core = Core::new(driver, worker, standing.poll).with_keeper(standing.keeper);
     let _ = events.send(Event::Opened(thread, core.sender()));
     core.run().context("io_uring failed")?;
-    core.service.into_result()
+    let mut measured = core.service.into_result()?;
+    measured.privilege = standing.privilege;
+    Ok(measured)
 }
 
-/// Lets a thread of class `Latency` go before others. One that does must not poll, or whoever
-/// shares its processor would starve: a keeper polls in its place.
-fn prioritise(app: &App, poll: PollPolicy) -> (PollPolicy, Option<Keeper>) {
-    let waits = app.class.is_none_or(|class| class.properties().may_wait);
-    if waits || poll != PollPolicy::Auto || priority::raise() == Privilege::Unprivileged {
-        return (poll, None);
+/// How a thread stands among others on its processor.
+struct Standing {
+    poll: PollPolicy,
+    /// What it got, if it has work that may not wait.
+    privilege: Option<Privilege>,
+    keeper: Option<Keeper>,
+}
+
+impl Standing {
+    /// Lets the calling thread go before others as far as the knobs say, if it has work that may
+    /// not wait. One in real time must not poll, or whoever shares its processor would starve: a
+    /// keeper polls in its place.
+    fn take(app: &App, options: &LoadOptions) -> Self {
+        let poll = options.poll();
+        let mut standing = Self {
+            poll,
+            privilege: None,
+            keeper: None,
+        };
+        if app.class.is_none_or(|class| class.properties().may_wait) {
+            return standing;
+        }
+        let privilege = match options.knobs.latency_threads {
+            ThreadPriority::Nice => priority::raise_nice(),
+            ThreadPriority::Best if poll == PollPolicy::Auto => {
+                let privilege = priority::raise();
+                if privilege != Privilege::Unprivileged {
+                    standing.keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());
+                    standing.poll = PollPolicy::Never;
+                }
+                privilege
+            }
+            ThreadPriority::Best | ThreadPriority::Default => Privilege::Unprivileged,
+        };
+        standing.privilege = Some(privilege);
+        standing
     }
-    let keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());
-    (PollPolicy::Never, keeper)
 }
 
 pub(super) fn driver_options(job: &Job) -> uring::Options {

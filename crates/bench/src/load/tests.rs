@@ -6,20 +6,22 @@ use block::{
     BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
     Request, Submit,
 };
-use reactor::{Context, Driver, PollPolicy};
+use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use switch::Knobs;
+use switch::knobs::Polling;
 
 fn options() -> LoadOptions {
     LoadOptions {
         warmup: Duration::from_millis(5),
         measured: Duration::from_millis(80),
-        poll: PollPolicy::Auto,
         seed: 7,
         verify: false,
         prefill: false,
+        knobs: Knobs::default(),
     }
 }
 
@@ -226,7 +228,10 @@ fn failures_are_counted_and_a_device_that_is_gone_ends_the_app() {
 fn threads_that_never_poll_begin_all_the_same() {
     // Regression: the first turn slept before anything had been asked that could end the sleep.
     let options = LoadOptions {
-        poll: PollPolicy::Never,
+        knobs: Knobs {
+            polling: Polling::Never,
+            ..Knobs::default()
+        },
         ..options()
     };
     for app in ["a:rw=randread,depth=2", "a:rw=randread,rate=1000"] {

@@ -1,7 +1,7 @@
 //! `switchyard bench` and `switchyard bench limit`.
 
 use super::host::HostArgs;
-use super::{Poll, block_size, seconds};
+use super::{SwitchArgs, block_size, seconds};
 use bench::load::App;
 use clap::{Args, Subcommand};
 use control::Size;
@@ -31,6 +31,8 @@ use std::time::Duration;
   switchyard bench --target 127.0.0.1:4420 --app 'a:rw=randread,bs=4k,depth=32,cpu=1'
   switchyard bench --target 127.0.0.1:4420 --seconds 30 --json \\
       --app 'web:rw=randread,depth=1,rate=5000' --app 'backup:rw=read,bs=128k,depth=16'
+  switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,class=L,cpu=1' \\
+      --app 'b:rw=randread,bs=64k,depth=32,class=T,cpu=1'
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench limit
 
@@ -92,9 +94,8 @@ pub struct LoadArgs {
     /// Fixes the order of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// What idle threads do
-    #[arg(long, value_enum, default_value_t)]
-    pub poll: Poll,
+    #[command(flatten)]
+    pub switch: SwitchArgs,
     #[command(flatten)]
     pub host: HostArgs,
 }

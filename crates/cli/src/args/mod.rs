@@ -3,10 +3,12 @@
 mod bench;
 mod host;
 mod serve;
+mod switch;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
+pub use switch::{SwitchArgs, SwitchCommand, SwitchCommandArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -59,36 +61,27 @@ pub enum Command {
     Write(WriteArgs),
     /// Load a target or a local device, and measure it
     Bench(BenchArgs),
+    /// See and turn the knobs of the switch
+    Switch(SwitchCommandArgs),
 }
 
 /// What a core without work does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Poll {
     /// Polls for ever: lowest latency, one whole core each
     Always,
     /// Sleeps at once: least CPU
     Never,
     /// Polls while that pays, then sleeps
-    #[default]
     Auto,
 }
 
-impl From<Poll> for reactor::PollPolicy {
+impl From<Poll> for ::switch::knobs::Polling {
     fn from(poll: Poll) -> Self {
         match poll {
             Poll::Always => Self::Always,
             Poll::Never => Self::Never,
-            Poll::Auto => Self::Auto,
-        }
-    }
-}
-
-impl From<Poll> for control::model::PollPolicy {
-    fn from(poll: Poll) -> Self {
-        match poll {
-            Poll::Always => Self::Always,
-            Poll::Never => Self::Never,
-            Poll::Auto => Self::Auto,
+            Poll::Auto => Self::Adaptive,
         }
     }
 }

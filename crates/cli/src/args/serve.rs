@@ -1,6 +1,6 @@
 //! `switchyard serve`.
 
-use super::{Cores, Poll, block_size, cores};
+use super::{Cores, SwitchArgs, block_size, cores};
 use clap::{ArgMatches, Args};
 use control::Size;
 use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
@@ -18,6 +18,8 @@ use std::path::PathBuf;
   switchyard serve
   switchyard serve --file disk.img --listen 127.0.0.1:0
   switchyard serve --ram 4G --ram 512M --block-size 512 --cores 0 --poll always
+  switchyard serve --baseline linux
+  switchyard serve --knob doorbell=fixed --knob doorbell_delay_us=100
   switchyard serve --api unix:/run/switchyard.sock
   switchyard serve --config /etc/switchyard.toml
 
@@ -25,7 +27,8 @@ Exit codes: 0 drained and ended, 2 an error")]
 pub struct ServeArgs {
     /// Take everything from this TOML file; the only way to serve other machines
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "listen", "ram", "file", "null", "block_size", "cores", "poll", "api",
+        "listen", "ram", "file", "null", "block_size", "cores", "poll", "baseline",
+        "knobs", "api",
     ])]
     pub config: Option<PathBuf>,
     /// Listen here (repeatable); port 0 takes a free one [default: 127.0.0.1:4420]
@@ -46,9 +49,8 @@ pub struct ServeArgs {
     /// Processors to run on, such as 0-3 or 0,2 [default: all that this process may use]
     #[arg(long, value_name = "LIST", value_parser = cores)]
     pub cores: Option<Cores>,
-    /// What an idle core does
-    #[arg(long, value_enum, default_value_t)]
-    pub poll: Poll,
+    #[command(flatten)]
+    pub switch: SwitchArgs,
     /// Serve the HTTP interface and metrics here: 127.0.0.1:PORT or unix:/PATH
     #[arg(long, value_name = "ADDRESS")]
     pub api: Option<ApiAddress>,

@@ -14,7 +14,7 @@ use host::Namespace;
 use indicatif::ProgressBar;
 use reactor::PollPolicy;
 use std::sync::Arc;
-use switch::Class;
+use switch::{Class, Knobs};
 
 /// Runs the apps and prints what they achieved.
 ///
@@ -28,16 +28,16 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
     let options = LoadOptions {
         warmup: args.warmup,
         measured: args.seconds,
-        poll: args.poll.into(),
         seed: args.seed,
         verify: args.verify,
         prefill: args.prefill,
+        knobs: args.switch.knobs()?,
     };
     // Keeps the controller connected until the load is over.
     let remote = args
         .target
         .as_ref()
-        .map(|address| connect(args, address))
+        .map(|address| connect(args, options.knobs, address))
         .transpose()?;
     let loads = match (&remote, &args.device) {
         (Some(namespace), _) => remote_loads(&args.apps, namespace),
@@ -70,9 +70,12 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
 }
 
 /// Connects to the namespace to be loaded.
-fn connect(args: &LoadArgs, address: &str) -> Result<Namespace> {
+fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Namespace> {
     // The thread that keeps the controller alive must not compete with the load by polling.
-    let host = builder(&args.host).poll(PollPolicy::Never).build()?;
+    let host = builder(&args.host)
+        .poll(PollPolicy::Never)
+        .knobs(knobs)
+        .build()?;
     Ok(host.connect(address, &args.nqn)?.namespace(args.nsid)?)
 }
 

@@ -8,4 +8,5 @@ pub mod identify;
 pub mod read;
 pub mod serve;
 mod signals;
+pub mod switch;
 pub mod write;

@@ -7,9 +7,9 @@ use crate::output::{Output, human_bytes, print};
 use crate::plane::Plane;
 use anyhow::{Context as _, Result, bail};
 use base::units::CoreId;
-use control::model::{PollPolicy, Subsystem};
+use control::model::{Subsystem, Switch};
 use control::{Configuration, Control, ServerOptions, Snapshot};
-use reactor::{PollPolicy as ReactorPollPolicy, placement};
+use reactor::placement;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,11 +62,6 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let options = TargetOptions {
         listen: configuration.listen.clone(),
         cores: cores.clone(),
-        poll: match configuration.poll {
-            PollPolicy::Auto => ReactorPollPolicy::Auto,
-            PollPolicy::Always => ReactorPollPolicy::Always,
-            PollPolicy::Never => ReactorPollPolicy::Never,
-        },
         ..TargetOptions::default()
     };
     let running = RunningTarget::start(Arc::clone(&target), &options)?;
@@ -170,7 +165,7 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
         );
     }
     configuration.cores = args.cores.clone().map(|cores| cores.0);
-    configuration.poll = args.poll.into();
+    configuration.switch = Switch(args.switch.knobs()?);
     configuration.api.clone_from(&args.api);
     control::config::validate(&configuration)?;
     Ok(configuration)

@@ -63,6 +63,11 @@ pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
     };
     let root = Place::root();
     target(configuration, &root, &mut findings);
+    if let Err(error) = configuration.switch.0.validate() {
+        let place = root.key("switch");
+        let place = error.knob().map_or(place.clone(), |knob| place.key(knob));
+        findings.report(&place, error.problem(), error.remedy());
+    }
     promises(&configuration.limits, &root.key("limits"), &mut findings);
     devices::check(&configuration.devices, &root.key("devices"), &mut findings);
     subsystems::check(configuration, &root.key("subsystems"), &mut findings);

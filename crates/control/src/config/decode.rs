@@ -1,6 +1,7 @@
 //! From a tree to values: types, words and unknown keys.
 
 mod devices;
+mod switch;
 mod target;
 
 use std::cell::RefCell;

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use super::*;
 use crate::model::{Delay, DeviceKind, FaultEffect, FaultError, Size};
+use switch::Knobs;
+use switch::knobs::Polling;
 
 const EXAMPLE: &str = include_str!("../../../../docs/switchyard.example.toml");
 
@@ -31,6 +33,7 @@ fn the_example_is_read_whole() {
     let defaults = Configuration::default();
     assert_eq!(configuration.limits, defaults.limits, "shown as defaults");
     assert_eq!(configuration.digests, defaults.digests, "shown as defaults");
+    assert_eq!(configuration.switch, defaults.switch, "shown as defaults");
     assert_eq!(configuration.devices.len(), 4);
     assert_eq!(configuration.subsystems.len(), 2);
     let disks = configuration
@@ -551,4 +554,84 @@ proptest::proptest! {
             proptest::prop_assert!(!error.problems().is_empty());
         }
     }
+}
+
+#[test]
+fn the_switch_is_a_baseline_and_what_differs() {
+    let read = |text: &str| parse(text, Format::Toml).expect("it is good").switch.0;
+    assert_eq!(read(""), Knobs::switchyard());
+    assert_eq!(read("[switch]\nbaseline = \"linux\""), Knobs::linux());
+    let text = "[switch]\ndoorbell_delay_us = 75\nprioritisation = true\nbaseline = \"linux\"\n";
+    let mut expected = Knobs::linux();
+    expected
+        .turn([("prioritisation", "on"), ("doorbell_delay_us", "75")])
+        .expect("valid");
+    assert_eq!(read(text), expected);
+    // The short form wins over the baseline.
+    let knobs = read("poll = \"never\"\n[switch]\nbaseline = \"poll\"");
+    assert_eq!(knobs.polling, Polling::Never);
+    let configuration = parse(text, Format::Toml).expect("it is good");
+    let again = parse(&configuration.to_toml(), Format::Toml);
+    assert_eq!(again.as_ref(), Ok(&configuration));
+}
+
+#[test]
+fn what_is_wrong_with_the_switch_is_named_with_its_line() {
+    for (text, expected) in [
+        (
+            "[switch]\ndorbell = \"fixed\"",
+            ":2: switch.dorbell: is not a known knob; did you mean \"doorbell\"?",
+        ),
+        (
+            "[switch]\ncolour = 1",
+            ":2: switch.colour: is not a known knob; `switchyard switch knobs` lists them",
+        ),
+        (
+            "[switch]\nbaseline = \"windows\"",
+            ":2: switch.baseline: the text \"windows\" cannot stand here; write one of switchyard, \
+             linux, ",
+        ),
+        (
+            "[switch]\ncaravan = 1",
+            ":2: switch.caravan: the integer 1 cannot stand here; write true or false",
+        ),
+        (
+            "[switch]\nlanes = \"many\"",
+            ":2: switch.lanes: the text \"many\" cannot stand here; write \"per-class\" or \"shared\"",
+        ),
+        (
+            "[switch]\nquantum_bytes = 1",
+            ":2: switch.quantum_bytes: the integer 1 cannot stand here; write an integer from 4096 \
+             to 8388608",
+        ),
+        (
+            "[switch]\ncaravan = true\ndoorbell_delay_us = 75",
+            ":3: switch.doorbell_delay_us: doorbell_delay_us counts only with doorbell=fixed; say \
+             that, too, or leave this away",
+        ),
+        (
+            "poll = \"auto\"\n[switch]\npolling = \"never\"",
+            ":3: switch.polling: says the same as poll; keep one of the two",
+        ),
+        (
+            "switch = 1",
+            ":1: switch: the integer 1 cannot stand here; write a table",
+        ),
+    ] {
+        let message = error(text);
+        let expected = format!("switchyard.toml{expected}");
+        assert!(
+            message.starts_with(&expected),
+            "{message}\nshould begin with\n{expected}"
+        );
+    }
+    let mut configuration = Configuration::default();
+    configuration.switch.0.quantum_bytes = 1;
+    let error = validate(&configuration)
+        .expect_err("out of range")
+        .to_string();
+    assert!(
+        error.starts_with("switch.quantum_bytes: quantum_bytes is 1; it can be"),
+        "{error}"
+    );
 }

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::validate;
-use crate::model::{BlockSize, Device, DeviceKind, Eui64, PollPolicy, Referral, Size};
+use switch::Knobs;
+
+use crate::model::{BlockSize, Device, DeviceKind, Eui64, Referral, Size, Switch};
 
 fn device(shared: bool) -> Device {
     Device {
@@ -140,7 +142,6 @@ fn what_needs_a_restart_is_named_key_by_key() {
     let mut new = old.clone();
     new.listen.clear();
     new.cores = Some(vec![1]);
-    new.poll = PollPolicy::Always;
     new.limits.max_r2t = 1;
     new.digests.data = false;
     new.api = Some("127.0.0.1:0".parse().expect("an address"));
@@ -155,7 +156,6 @@ fn what_needs_a_restart_is_named_key_by_key() {
             "listen",
             "api",
             "cores",
-            "poll",
             "limits",
             "digests",
             "devices.ram1",
@@ -194,4 +194,21 @@ impl DeviceKind {
     fn into_device(self) -> Device {
         Device::new(self)
     }
+}
+
+#[test]
+fn knobs_are_turned_by_one_action_and_turned_back_by_its_inverse() {
+    let old = Configuration::default_with([device(false).kind.into_device()]);
+    let mut new = old.clone();
+    new.switch = Switch(Knobs::linux());
+    let actions = diff(&old, &new).expect("nothing of it is fixed");
+    let turn = Action::TurnKnobs { switch: new.switch };
+    assert_eq!(actions, std::slice::from_ref(&turn));
+    let back = turn.inverse(&old).expect("knobs can be turned back");
+    assert_eq!(diff(&new, &old), Ok(vec![back]));
+    assert_eq!(
+        build(&new)[0],
+        turn,
+        "knobs are where they belong before anybody connects"
+    );
 }

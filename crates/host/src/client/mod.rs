@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use switch::Knobs;
 use wire::nvme::Nqn;
 use wire::tcp::limits::{DISCOVERY_PORT, IO_PORT};
 
@@ -125,6 +126,13 @@ impl HostBuilder {
     #[must_use]
     pub fn socket(mut self, options: SocketOptions) -> Self {
         self.template.socket = options;
+        self
+    }
+
+    /// How the host's side of the switch is set.
+    #[must_use]
+    pub fn knobs(mut self, knobs: Knobs) -> Self {
+        self.template.knobs = knobs;
         self
     }
 

@@ -5,9 +5,10 @@ use anyhow::{Result, ensure};
 use bench::limit::{Metric, RawCase};
 use bench::load::{Access, App, LoadOptions};
 use host::Namespace;
-use reactor::PollPolicy;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use switch::Knobs;
+use switch::knobs::Polling;
 
 /// A case that is compared with the raw exchange.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +21,7 @@ pub(super) struct Case {
     /// Our side.
     reads: bool,
     bytes: u32,
-    poll: PollPolicy,
+    polling: Polling,
     /// Target and load share the target's core.
     one_core: bool,
 }
@@ -38,7 +39,7 @@ const READ_4K_QD128: Case = Case {
     bound: 0.80,
     reads: true,
     bytes: 4096,
-    poll: PollPolicy::Always,
+    polling: Polling::Always,
     one_core: false,
 };
 
@@ -66,7 +67,7 @@ pub(super) const CASES: [Case; 5] = [
         raw: RawCase::read_4k_qd1_one_core(),
         metric: Metric::P50Us,
         bound: 1.5,
-        poll: PollPolicy::Auto,
+        polling: Polling::Adaptive,
         one_core: true,
         ..READ_4K_QD128
     },
@@ -92,10 +93,10 @@ impl Case {
 
     /// The target's `--poll`.
     pub(super) fn poll_text(&self) -> &'static str {
-        match self.poll {
-            PollPolicy::Always => "always",
-            PollPolicy::Never => "never",
-            PollPolicy::Auto => "auto",
+        match self.polling {
+            Polling::Always => "always",
+            Polling::Never => "never",
+            Polling::Adaptive => "auto",
         }
     }
 
@@ -130,10 +131,13 @@ impl Case {
         let options = LoadOptions {
             warmup,
             measured,
-            poll: self.poll,
             seed: 1,
             verify: false,
             prefill: false,
+            knobs: Knobs {
+                polling: self.polling,
+                ..Knobs::default()
+            },
         };
         let loads = remote_loads(&[app], namespace);
         let stop = AtomicBool::new(false);
@@ -153,7 +157,7 @@ mod tests {
     fn both_sides_of_a_case_wait_alike_and_move_the_same_bytes() {
         for case in CASES {
             let polls = case.raw.poll == Poll::Always;
-            assert_eq!(polls, case.poll == PollPolicy::Always, "{}", case.raw.name);
+            assert_eq!(polls, case.polling == Polling::Always, "{}", case.raw.name);
             let longer = case.raw.request_bytes.max(case.raw.response_bytes);
             assert!(
                 (1..=72).contains(&(longer - case.bytes as usize)),

@@ -1,11 +1,11 @@
 //! The target, its subsystems and namespaces.
 
-use super::{Decoder, FromNode, Table};
+use super::{Decoder, FromNode, Table, switch};
 use crate::config::node::Node;
 use crate::config::problem::Place;
 use crate::model::{
     Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery, Limits,
-    Namespace, PollPolicy, Referral, Subsystem, derived_serial,
+    Namespace, Referral, Subsystem, derived_serial,
 };
 
 impl FromNode for Configuration {
@@ -15,18 +15,20 @@ impl FromNode for Configuration {
         let listen = table.or("listen", default.listen);
         let api = table.optional("api");
         let cores = table.optional("cores");
-        let poll = table.or("poll", PollPolicy::Auto);
+        let poll = table.optional("poll");
+        let switch = table.or_default("switch");
         let limits = table.or_default("limits");
         let digests = table.or_default("digests");
         let discovery = table.or_default("discovery");
         let devices = table.or_default("devices");
         let subsystems = table.or_default("subsystems");
         table.finish();
+        let switch = switch::knobs(&switch?, poll?, place, decoder);
         Some(Self {
             listen: listen?,
             api: api?,
             cores: cores?,
-            poll: poll?,
+            switch: switch?,
             limits: limits?,
             digests: digests?,
             discovery: discovery?,

@@ -1,0 +1,106 @@
+//! The knobs of the switch on the command line.
+
+use super::Poll;
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, Subcommand};
+use std::str::FromStr;
+use switch::Knobs;
+use switch::knobs::{Knob, KnobError, Preset};
+
+/// How the switch is set: a baseline, and what differs from it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SwitchArgs {
+    /// Be like another stack, to compare with: linux, nvme-tcp or poll
+    ///
+    /// "linux" has one lane per core for all requests, no priority and fixed batching; "nvme-tcp"
+    /// is the same without batching; with "poll" every thread polls. Also: "poll-priority" (and
+    /// threads with latency work at nice -20), the ablation's steps "blk-switch-p-rs-as",
+    /// "blk-switch-rs-as", "blk-switch-as", "blk-switch", and "switchyard", the default.
+    #[arg(long, value_name = "NAME")]
+    pub baseline: Option<Preset>,
+    /// Turn a knob of the switch (repeatable), such as doorbell=immediate
+    ///
+    /// Turned after the baseline. `switchyard switch knobs` lists all of them.
+    #[arg(long = "knob", value_name = "KEY=VALUE", value_parser = known)]
+    pub knobs: Vec<KnobChange>,
+    /// What a thread without work does [default: as the baseline says, else auto]
+    #[arg(long, value_enum)]
+    pub poll: Option<Poll>,
+}
+
+impl SwitchArgs {
+    /// Where all knobs are.
+    ///
+    /// # Errors
+    /// Knobs that do not go together.
+    pub fn knobs(&self) -> Result<Knobs> {
+        let mut knobs = self.baseline.unwrap_or(Preset::Switchyard).knobs();
+        knobs
+            .turn(self.knobs.iter().map(KnobChange::parts))
+            .context("--knob")?;
+        if let Some(poll) = self.poll {
+            ensure!(
+                self.knobs.iter().all(|change| change.key != "polling"),
+                "--poll and --knob polling= say the same; keep one of them"
+            );
+            knobs.polling = poll.into();
+        }
+        Ok(knobs)
+    }
+}
+
+/// `KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobChange {
+    pub key: String,
+    pub value: String,
+}
+
+impl KnobChange {
+    pub fn parts(&self) -> (&str, &str) {
+        (&self.key, &self.value)
+    }
+}
+
+impl FromStr for KnobChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) => Ok(Self {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            }),
+            None => Err("write KEY=VALUE, such as doorbell=immediate".to_owned()),
+        }
+    }
+}
+
+/// A change whose key and value the switch of this program knows.
+///
+/// # Errors
+/// What is wrong, and what would be right.
+fn known(text: &str) -> Result<KnobChange, String> {
+    let change: KnobChange = text.parse()?;
+    let checked = Knob::find(&change.key).and_then(|knob| knob.parse(&change.value));
+    match checked {
+        Ok(_) => Ok(change),
+        Err(KnobError::NoKnob { word }) => Err(format!(
+            "{word:?} is no knob; `switchyard switch knobs` lists them"
+        )),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// See and turn the knobs of the switch
+#[derive(Args, Clone, Debug)]
+pub struct SwitchCommandArgs {
+    #[command(subcommand)]
+    pub command: SwitchCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum SwitchCommand {
+    /// List everything that can be turned, with ranges and defaults
+    Knobs,
+}

@@ -1,0 +1,143 @@
+//! The knobs of the switch: on the command lines of `serve` and `bench`, and while a target runs.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Serving, code, json, run, stderr, stdout};
+
+#[test]
+fn every_knob_is_listed_with_its_range_and_default() {
+    let output = run(&["switch", "knobs", "--json"]);
+    code(&output, 0);
+    let list = json(&output);
+    let knobs = list["knobs"].as_array().unwrap();
+    let doorbell = knobs.iter().find(|knob| knob["key"] == "doorbell").unwrap();
+    assert_eq!(doorbell["default"], "adaptive");
+    let delay = knobs.iter().find(|knob| knob["key"] == "doorbell_delay_us");
+    assert_eq!(delay.unwrap()["with"], "doorbell=fixed");
+    let text = stdout(&run(&["switch", "knobs"]));
+    assert!(
+        text.starts_with("presets: switchyard, linux, nvme-tcp, poll, "),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nquantum_bytes: 4096 to 8388608 [65536]\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn loads_run_with_every_baseline_on_both_sides() {
+    for baseline in [
+        "linux",
+        "nvme-tcp",
+        "poll",
+        "poll-priority",
+        "blk-switch-rs-as",
+    ] {
+        let serving = Serving::start(&[
+            "--listen",
+            "127.0.0.1:0",
+            "--ram",
+            "8M",
+            "--baseline",
+            baseline,
+            "--poll",
+            "auto",
+        ]);
+        let output = run(&[
+            "bench",
+            "--target",
+            serving.address(),
+            "--baseline",
+            baseline,
+            "--poll",
+            "auto",
+            "--knob",
+            "quantum_bytes=8192",
+            "--app",
+            "l:rw=randread,class=L",
+            "--app",
+            "t:rw=randread,bs=64k,depth=8,class=T",
+            "--seconds",
+            "0.3",
+            "--warmup",
+            "0.1",
+            "--json",
+        ]);
+        code(&output, 0);
+        let report = json(&output);
+        for app in report["apps"].as_array().unwrap() {
+            assert_eq!(app["errors"], 0, "{baseline}: {app}");
+            assert!(app["iops"].as_f64().unwrap() > 0.0, "{baseline}: {app}");
+        }
+        let privilege = report["apps"][0]["privilege"].as_str().unwrap();
+        assert!(
+            ["real-time", "nice", "unprivileged"].contains(&privilege),
+            "{privilege}"
+        );
+        if ["linux", "nvme-tcp", "poll"].contains(&baseline) {
+            assert_eq!(privilege, "unprivileged", "{baseline}");
+        }
+        assert!(report["apps"][1]["privilege"].is_null());
+    }
+}
+
+#[test]
+fn knobs_that_make_no_sense_are_refused_with_what_would() {
+    for (args, expected) in [
+        (
+            &["--baseline", "windows"][..],
+            "\"windows\" is no preset: say one of switchyard, linux",
+        ),
+        (
+            &["--knob", "doorbell"],
+            "write KEY=VALUE, such as doorbell=immediate",
+        ),
+        (
+            &["--knob", "dorbell=fixed"],
+            "\"dorbell\" is no knob; `switchyard switch knobs`",
+        ),
+        (
+            &["--knob", "doorbell=loud"],
+            "it can be immediate or fixed or adaptive",
+        ),
+        (
+            &["--knob", "doorbell_delay_us=50"],
+            "counts only with doorbell=fixed",
+        ),
+        (
+            &["--knob", "caravan=on", "--knob", "caravan=off"],
+            "caravan is turned twice",
+        ),
+        (
+            &["--knob", "polling=never", "--poll", "never"],
+            "keep one of them",
+        ),
+    ] {
+        let serve = ["serve", "--listen", "127.0.0.1:0"];
+        let bench = [
+            "bench",
+            "--device",
+            "null:1M",
+            "--app",
+            "a:rw=read",
+            "--seconds",
+            "0.1",
+        ];
+        for command in [&serve[..], &bench[..]] {
+            let output = run(&[command, args].concat());
+            code(&output, 2);
+            assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+        }
+    }
+    let output = run(&["serve", "--config", "x.toml", "--baseline", "linux"]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("cannot be used with"),
+        "{}",
+        stderr(&output)
+    );
+}

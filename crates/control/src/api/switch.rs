@@ -1,0 +1,56 @@
+//! `/v1/switch`: the knobs of the switch, and what it did.
+
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Map, Value, json};
+
+use super::body::Body;
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::action::Action;
+use crate::model::{Plain, Switch, SwitchChange};
+use crate::plane::{ApplyError, ApplyErrorKind};
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new().route("/v1/switch", get(show).patch(turn))
+}
+
+/// Where every knob is: the nearest preset, what differs from it, and all that count.
+fn view(switch: Switch) -> Value {
+    let all: Map<String, Value> = switch
+        .0
+        .entries()
+        .map(|entry| (entry.knob.key.to_owned(), json!(Plain::of(&entry))))
+        .collect();
+    json!({ "setting": switch, "knobs": all })
+}
+
+async fn show(State(state): State<ApiState>) -> Json<Value> {
+    Json(view(state.configuration().switch))
+}
+
+/// Turns the knobs that the body names: to a preset with `baseline`, and one by one. Answers when
+/// they count on every core.
+async fn turn(State(state): State<ApiState>, body: Body) -> Result<Json<Value>, ApiError> {
+    let change: SwitchChange = body.read()?;
+    let actions = state
+        .change(move |before| {
+            let switch = change.applied_to(before.switch).map_err(|error| {
+                let kind = ApplyErrorKind::Invalid;
+                ApplyError::new(kind, error.problem(), error.remedy())
+            })?;
+            let nothing = switch == before.switch;
+            Ok(if nothing {
+                Vec::new()
+            } else {
+                vec![Action::TurnKnobs { switch }]
+            })
+        })
+        .await?;
+    let switch = match actions.as_slice() {
+        [Action::TurnKnobs { switch }] => *switch,
+        _ => state.configuration().switch,
+    };
+    Ok(Json(view(switch)))
+}

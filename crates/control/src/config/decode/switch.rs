@@ -1,0 +1,111 @@
+//! The knobs of the switch.
+
+use switch::Knobs;
+use switch::knobs::{Knob, KnobError, Polling, Preset, Range};
+
+use super::{Decoder, FromNode};
+use crate::config::node::{Node, Value};
+use crate::config::problem::Place;
+use crate::model::{BASELINE, PollPolicy, Switch, SwitchChange};
+use crate::suggest::nearest;
+
+impl FromNode for SwitchChange {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let Value::Table(entries) = &node.value else {
+            decoder.wrong_type(place, &node.value, "a table: knobs with values");
+            return None;
+        };
+        let mut change = Self::default();
+        let mut sound = true;
+        // JSON's null says the same as leaving the key away.
+        let given = entries
+            .iter()
+            .filter(|(_, node)| !matches!(node.value, Value::Null));
+        for (key, node) in given {
+            let place = place.key(key);
+            if key == BASELINE {
+                change.baseline = preset(node, &place, decoder);
+                sound &= change.baseline.is_some();
+            } else if let Some(value) = value(key, node, &place, decoder) {
+                change.knobs.push((key.clone(), value));
+            } else {
+                sound = false;
+            }
+        }
+        sound.then_some(change)
+    }
+}
+
+fn preset(node: &Node, place: &Place, decoder: &Decoder) -> Option<Preset> {
+    let names: Vec<_> = Preset::ALL.iter().map(|(_, name)| *name).collect();
+    let expected = format!("one of {}", names.join(", "));
+    super::parsed(node, place, decoder, &expected, |text| text.parse().ok())
+}
+
+/// The text of a knob's value, which the knob has taken on trial.
+fn value(key: &str, node: &Node, place: &Place, decoder: &Decoder) -> Option<String> {
+    let Ok(knob) = Knob::find(key) else {
+        let keys = Knob::ALL.iter().map(|knob| knob.key);
+        let what_to_do = match nearest(key, keys.chain([BASELINE])) {
+            Some(name) => format!("did you mean \"{name}\"?"),
+            None => "`switchyard switch knobs` lists them".to_owned(),
+        };
+        decoder.problem(place, "is not a known knob", what_to_do);
+        return None;
+    };
+    let text = match (&node.value, knob.range) {
+        (Value::Boolean(on), Range::Switch) => on.to_string(),
+        (Value::String(text), Range::Switch | Range::Words(_)) => text.clone(),
+        (Value::Integer(number), Range::Number(..) | Range::Time(..)) => number.to_string(),
+        _ => String::new(),
+    };
+    if knob.parse(&text).is_ok() {
+        return Some(text);
+    }
+    let expected = match knob.range {
+        Range::Switch => "true or false".to_owned(),
+        Range::Words(words) => format!("\"{}\"", words.join("\" or \"")),
+        Range::Number(..) | Range::Time(..) => format!("an integer from {}", knob.range),
+    };
+    decoder.wrong_type(place, &node.value, &expected);
+    None
+}
+
+/// The knobs of a configuration; `poll` is the short form of one of them.
+pub(super) fn knobs(
+    change: &SwitchChange,
+    poll: Option<PollPolicy>,
+    root: &Place,
+    decoder: &Decoder,
+) -> Option<Switch> {
+    let place = root.key("switch");
+    if poll.is_some() && change.knobs.iter().any(|(key, _)| key == "polling") {
+        decoder.problem(
+            &place.key("polling"),
+            "says the same as poll",
+            "keep one of the two",
+        );
+        return None;
+    }
+    match change.applied_to(Switch(Knobs::default())) {
+        Ok(mut switch) => {
+            if let Some(poll) = poll {
+                switch.0.polling = match poll {
+                    PollPolicy::Auto => Polling::Adaptive,
+                    PollPolicy::Always => Polling::Always,
+                    PollPolicy::Never => Polling::Never,
+                };
+            }
+            Some(switch)
+        }
+        Err(error) => {
+            report(&error, &place, decoder);
+            None
+        }
+    }
+}
+
+fn report(error: &KnobError, place: &Place, decoder: &Decoder) {
+    let place = error.knob().map_or(place.clone(), |knob| place.key(knob));
+    decoder.problem(&place, error.problem(), error.remedy());
+}

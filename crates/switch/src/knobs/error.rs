@@ -1,0 +1,132 @@
+//! What is wrong with knobs, and what would be right.
+
+use super::{Knob, Preset};
+use crate::limits;
+use std::fmt;
+
+/// A knob that is where it may not be, or words that turn none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KnobError {
+    /// A value out of its range.
+    OutOfRange {
+        /// Which knob.
+        knob: &'static str,
+        /// Where it is, in the knob's unit.
+        value: String,
+        /// What is valid, in the knob's unit.
+        expected: String,
+    },
+    /// A fixed doorbell that is shorter than its timer is worth.
+    DelayTooShort {
+        /// Which knob.
+        knob: &'static str,
+        /// The delay in microseconds.
+        value: String,
+    },
+    /// The floors of all classes together are more than may be promised.
+    TooMuchPromised {
+        /// Their sum in thousandths.
+        promised: u32,
+    },
+    /// A word that names no preset.
+    NoPreset {
+        /// The word, at most its first 32 characters.
+        word: String,
+    },
+    /// A word that names no knob.
+    NoKnob {
+        /// The word, at most its first 32 characters.
+        word: String,
+    },
+    /// A value that the knob has not.
+    NoValue {
+        /// Which knob.
+        knob: &'static str,
+        /// The value, at most its first 32 characters.
+        word: String,
+        /// What is valid, in the knob's unit.
+        expected: String,
+    },
+    /// A knob of a mechanism that another knob has turned off or replaced.
+    NotInUse {
+        /// Which knob.
+        knob: &'static str,
+        /// What it needs.
+        with: &'static str,
+    },
+    /// Two of the knobs that were turned exclude each other.
+    TurnedTwice {
+        /// One of them.
+        knob: &'static str,
+    },
+}
+
+impl KnobError {
+    /// The knob that it is about, where it is about one.
+    #[must_use]
+    pub const fn knob(&self) -> Option<&'static str> {
+        match self {
+            Self::OutOfRange { knob, .. }
+            | Self::DelayTooShort { knob, .. }
+            | Self::NoValue { knob, .. }
+            | Self::NotInUse { knob, .. }
+            | Self::TurnedTwice { knob } => Some(knob),
+            Self::TooMuchPromised { .. } | Self::NoPreset { .. } | Self::NoKnob { .. } => None,
+        }
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn problem(&self) -> String {
+        match self {
+            Self::OutOfRange { knob, value, .. } | Self::DelayTooShort { knob, value } => {
+                format!("{knob} is {value}")
+            }
+            Self::TooMuchPromised { promised } => {
+                format!("the floors of all classes are {promised} thousandths")
+            }
+            Self::NoPreset { word } => format!("{word:?} is no preset"),
+            Self::NoKnob { word } => format!("{word:?} is no knob"),
+            Self::NoValue { knob, word, .. } => format!("{knob} cannot be {word:?}"),
+            Self::NotInUse { knob, with } => format!("{knob} counts only with {with}"),
+            Self::TurnedTwice { knob } => {
+                format!("{knob} is turned twice, by itself or by a knob that excludes it")
+            }
+        }
+    }
+
+    /// What would be right.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::OutOfRange { expected, .. } | Self::NoValue { expected, .. } => {
+                format!("it can be {expected}")
+            }
+            Self::DelayTooShort { .. } => format!(
+                "a fixed doorbell waits {} at least; for no delay say doorbell=immediate",
+                limits::DOORBELL_DELAY_MIN
+            ),
+            Self::TooMuchPromised { .. } => {
+                format!("they can be {} in all", limits::FLOOR_PERMILLE_MAX)
+            }
+            Self::NoPreset { .. } => {
+                let names: Vec<_> = Preset::ALL.iter().map(|(_, name)| *name).collect();
+                format!("say one of {}", names.join(", "))
+            }
+            Self::NoKnob { .. } => {
+                let keys: Vec<_> = Knob::ALL.iter().map(|knob| knob.key).collect();
+                format!("the knobs are {}", keys.join(", "))
+            }
+            Self::NotInUse { .. } => "say that, too, or leave this away".to_owned(),
+            Self::TurnedTwice { .. } => "keep one of them".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.problem(), self.remedy())
+    }
+}
+
+impl std::error::Error for KnobError {}

@@ -1,0 +1,212 @@
+//! Text turns knobs as fields do, and everything that is said can be said back.
+
+use super::*;
+use crate::knobs::Ablation;
+use proptest::prelude::*;
+
+#[test]
+fn keys_are_distinct_words_and_name_their_unit() {
+    for (index, knob) in Knob::ALL.iter().enumerate() {
+        let word = knob
+            .key
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b == b'_');
+        assert!(word, "{}", knob.key);
+        assert!(!knob.meaning.is_empty());
+        let twice = Knob::ALL[..index].iter().any(|other| other.key == knob.key);
+        assert!(!twice, "{}", knob.key);
+        let time = matches!(knob.range, Range::Time(..));
+        assert_eq!(knob.key.ends_with("_us"), time, "{}", knob.key);
+    }
+}
+
+#[test]
+fn every_knob_counts_in_some_preset_or_says_what_it_needs() {
+    for knob in Knob::ALL {
+        let counts = |(preset, _): &(Preset, _)| knob.get(&preset.knobs()).is_some();
+        let somewhere = Preset::ALL.iter().any(counts);
+        assert!(
+            somewhere || knob.with.is_some() || knob.key == "floor_window_bytes",
+            "{}",
+            knob.key
+        );
+    }
+}
+
+#[test]
+fn a_knob_is_turned_by_text() {
+    let mut knobs = Knobs::switchyard();
+    for (key, text) in [
+        ("lanes", "shared"),
+        ("prioritisation", "off"),
+        ("polling", "Always"),
+        ("request_steering", "false"),
+        ("request_steering_preference", "nearly-full"),
+        ("request_steering_nearly_full_requests", "7"),
+        ("application_steering_period_us", "20000"),
+        ("doorbell", "fixed"),
+        ("doorbell_delay_us", "100"),
+        ("doorbell_requests", "8"),
+        ("caravan", "off"),
+        ("floor_throughput_permille", "50"),
+        ("floor_window_bytes", "65536"),
+    ] {
+        knobs
+            .set(key, text)
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+    assert_eq!((knobs.lanes, knobs.prioritisation), (Lanes::Shared, false));
+    assert_eq!(knobs.polling, Polling::Always);
+    assert!(!knobs.request_steering.enabled && !knobs.caravan.enabled);
+    let preference = Preference::NearlyFull { requests: 7 };
+    assert_eq!(knobs.request_steering.preference, preference);
+    assert_eq!(knobs.application_steering.period, Nanos::from_millis(20));
+    let Mode::Fixed { fill, delay } = knobs.doorbell else {
+        panic!("{:?}", knobs.doorbell);
+    };
+    assert_eq!((fill.requests, delay), (8, Nanos::from_micros(100)));
+    assert_eq!(knobs.floor_permille[Class::Throughput], 50);
+    assert_eq!(knobs.floor_window, Window::Bytes(65_536));
+}
+
+#[test]
+fn what_cannot_be_turned_is_said_and_changes_nothing() {
+    let before = Knobs::linux();
+    for (changes, expected) in [
+        (
+            &[("doorbel", "fixed")][..],
+            "\"doorbel\" is no knob: the knobs are lanes, ",
+        ),
+        (
+            &[("doorbell", "sometimes")],
+            "doorbell cannot be \"sometimes\": it can be immediate or ",
+        ),
+        (
+            &[("caravan", "1")],
+            "caravan cannot be \"1\": it can be on or off",
+        ),
+        (
+            &[("quantum_bytes", "64k")],
+            "quantum_bytes cannot be \"64k\": it can be 4096 to ",
+        ),
+        (
+            &[("quantum_bytes", "1")],
+            "quantum_bytes is 1: it can be 4096 to ",
+        ),
+        (
+            &[("doorbell_delay_us", "24")],
+            "doorbell_delay_us is 24: a fixed doorbell waits 25µs",
+        ),
+        (
+            &[("doorbell_delay_us", "99999999999999999")],
+            "doorbell_delay_us cannot be ",
+        ),
+        (
+            &[("doorbell_max_hold_us", "30")],
+            "doorbell_max_hold_us counts only with doorbell=adap",
+        ),
+        (
+            &[("request_steering_nearly_full_requests", "1")],
+            "request_steering_nearly_full_requests counts only with request_steering_preference=",
+        ),
+        (
+            &[("caravan", "on"), ("caravan", "on")],
+            "caravan is turned twice",
+        ),
+        (
+            &[("floor_window_us", "1000"), ("floor_window_bytes", "4096")],
+            "floor_window_us is turned",
+        ),
+        (
+            &[
+                ("floor_latency_permille", "400"),
+                ("floor_throughput_permille", "400"),
+            ],
+            "the floors of all classes are 800 thousandths: they can be 500 in all",
+        ),
+    ] {
+        let mut knobs = before;
+        let error = knobs
+            .turn(changes.iter().copied())
+            .expect_err(expected)
+            .to_string();
+        assert!(
+            error.starts_with(expected),
+            "{error:?} should begin with {expected:?}"
+        );
+        assert_eq!(knobs, before, "{expected}");
+    }
+}
+
+#[test]
+fn the_order_of_changes_does_not_matter() {
+    let changes = [
+        ("doorbell_delay_us", "60"),
+        ("doorbell_requests", "4"),
+        ("doorbell", "fixed"),
+    ];
+    let mut forwards = Knobs::switchyard();
+    forwards.turn(changes).expect("valid");
+    let mut backwards = Knobs::switchyard();
+    backwards.turn(changes.into_iter().rev()).expect("valid");
+    assert_eq!(forwards, backwards);
+    assert_eq!(forwards.doorbell.bound(), Nanos::from_micros(60));
+}
+
+#[test]
+fn a_position_is_told_by_the_nearest_preset() {
+    assert_eq!(Knobs::switchyard().nearest_preset(), Preset::Switchyard);
+    assert_eq!(
+        Knobs::ablation(Ablation::Nothing).nearest_preset(),
+        Preset::Linux
+    );
+    let mut knobs = Knobs::nvme_tcp();
+    knobs.quantum_bytes = 4096;
+    assert_eq!(knobs.nearest_preset(), Preset::NvmeTcp);
+    let keys: Vec<_> = knobs
+        .differences(&Knobs::nvme_tcp())
+        .map(|e| e.knob.key)
+        .collect();
+    assert_eq!(keys, ["quantum_bytes"]);
+}
+
+/// Any position that text can reach.
+fn any_knobs() -> impl Strategy<Value = Knobs> {
+    let turn = (0..Knob::ALL.len(), any::<u64>());
+    (0..Preset::ALL.len(), prop::collection::vec(turn, 0..12)).prop_map(|(preset, turns)| {
+        let mut knobs = Preset::ALL[preset].0.knobs();
+        for (index, random) in turns {
+            let knob = &Knob::ALL[index];
+            let text = match knob.range {
+                Range::Switch => ["on", "off"][usize::from(random & 1 == 1)].to_owned(),
+                Range::Words(words) => {
+                    words[usize::from(random.to_le_bytes()[0]) % words.len()].to_owned()
+                }
+                Range::Number(min, max) => (min + random % (max - min + 1)).to_string(),
+                Range::Time(min, max) => ((min.0 + random % (max.0 - min.0 + 1)) / 1000)
+                    .max(min.0.div_ceil(1000))
+                    .to_string(),
+            };
+            let mut turned = knobs;
+            // A knob that does not count now, or promises too much, stays as it is.
+            if turned.set(knob.key, &text).is_ok() && turned.validate().is_ok() {
+                knobs = turned;
+            }
+        }
+        knobs
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_position_can_be_told_and_made_again(knobs in any_knobs(), other in any_knobs()) {
+        let preset = knobs.nearest_preset();
+        for base in [preset.knobs(), other] {
+            let told: Vec<_> = knobs.differences(&base).map(|e| (e.knob.key, e.text())).collect();
+            let mut again = base;
+            let changes = told.iter().map(|(key, text)| (*key, text.as_str()));
+            prop_assert_eq!(again.turn(changes), Ok(()));
+            prop_assert_eq!(again, knobs);
+        }
+    }
+}
