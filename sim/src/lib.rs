@@ -8,6 +8,7 @@
 mod client;
 mod driver;
 mod host_core;
+pub mod model;
 mod network;
 pub mod oracle;
 pub mod storage;

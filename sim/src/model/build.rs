@@ -1,0 +1,235 @@
+//! Puts a world together.
+
+use super::app::App;
+use super::calendar::Calendar;
+use super::config::{AppSpec, Config, Hosting, Topology};
+use super::costs::Costs;
+use super::cpu::{Core, Role, Thread, WEIGHT_NICEST};
+use super::engine::Engine;
+use super::lane::{End, Side, Wire};
+use super::random::Random;
+use super::world::{Event, World};
+use hdrhistogram::Histogram;
+use std::collections::VecDeque;
+use std::ops::Range;
+use switch::knobs::{Lanes, Polling, ThreadPriority};
+use switch::load::CoreLoad;
+use switch::{ApplicationSteering, Class, Doorbell, Knobs, PerClass, RequestSteering, Scheduler};
+
+/// Latencies are recorded up to this; longer ones count as this.
+const LATENCY_MAX_NS: u64 = 100_000_000_000;
+
+/// Applications begin within this time: no two at the same moment.
+const START_NS: u64 = 200_000;
+
+/// Real-time priority of a thread that carries everybody's `Latency` work.
+const RANK_ENGINE: u8 = 1;
+/// And of an application's, which runs for a moment only.
+const RANK_APP: u8 = 2;
+
+/// A world in which nothing has happened yet.
+pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
+    let mut random = Random::new(config.seed);
+    let (host_cores, target_cores) = places(config);
+    let (hosts, targets) = (host_cores.len(), target_cores.len());
+    let all = host_cores.end.max(target_cores.end);
+    let knobs = config.knobs;
+    let cores = (0..all)
+        .map(|_| Core::new(random.exponential(costs.core.noise_period_ns)))
+        .collect();
+    let steering = (0..hosts as u64)
+        .map(|core| RequestSteering::new(knobs.request_steering, hosts, config.seed ^ core << 32))
+        .collect();
+    let wires = match config.topology {
+        Topology::Network { link, .. } => Some([Wire::new(link), Wire::new(link)]),
+        Topology::Split | Topology::Shared { .. } => None,
+    };
+    let mut world = World {
+        config,
+        costs,
+        knobs,
+        now: 0,
+        calendar: Calendar::default(),
+        random,
+        executing: None,
+        cores,
+        host_cores,
+        target_cores,
+        threads: Vec::new(),
+        engines: Vec::new(),
+        target_engines: 0..0,
+        apps: Vec::new(),
+        ends: Vec::new(),
+        lanes: Vec::new(),
+        lane_class: PerClass::from_fn(|class| match knobs.lanes {
+            Lanes::PerClass => class,
+            Lanes::Shared => Class::Throughput,
+        }),
+        wires,
+        requests: Vec::new(),
+        spare_requests: Vec::new(),
+        packets: Vec::new(),
+        spare_packets: Vec::new(),
+        egress_bytes: vec![vec![0; hosts]; config.targets],
+        host_outstanding: vec![PerClass::default(); hosts],
+        host_loads: vec![CoreLoad::new(); hosts],
+        target_outstanding: vec![PerClass::default(); targets],
+        target_loads: vec![CoreLoad::new(); targets],
+        steering,
+        application_steering: [
+            ApplicationSteering::new(knobs.application_steering),
+            ApplicationSteering::new(knobs.application_steering),
+        ],
+        closing: false,
+        issued: 0,
+        completed: 0,
+        measuring: false,
+        histograms: PerClass::from_fn(|_| {
+            Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are in order")
+        }),
+        bytes: PerClass::default(),
+        utilisation: Vec::new(),
+    };
+    world.populate();
+    world.schedule_plan();
+    world
+}
+
+/// The cores of the host and of the target.
+const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
+    match config.topology {
+        Topology::Network {
+            host_cores,
+            target_cores,
+            ..
+        } => (0..host_cores, host_cores..host_cores + target_cores),
+        Topology::Split => (1..2, 0..1),
+        Topology::Shared { cores } => (0..cores, 0..cores),
+    }
+}
+
+/// What a thread that does `Latency` work may take from others.
+fn raise(thread: &mut Thread, knobs: &Knobs, rank: u8) {
+    match knobs.latency_threads {
+        ThreadPriority::Default => {}
+        ThreadPriority::Nice => thread.weight = WEIGHT_NICEST,
+        ThreadPriority::Best => thread.rank = rank,
+    }
+}
+
+impl World<'_> {
+    fn populate(&mut self) {
+        if self.config.hosting == Hosting::Worker {
+            for core in self.host_cores.clone() {
+                self.add_engine(Side::Host, core, RANK_ENGINE, true);
+            }
+        }
+        let config = self.config;
+        for spec in &config.apps {
+            for place in 0..spec.count {
+                self.add_app(spec, place);
+            }
+        }
+        let first = self.engines.len();
+        for core in self.target_cores.clone() {
+            self.add_engine(Side::Target, core, RANK_ENGINE, true);
+        }
+        self.target_engines = first..self.engines.len();
+        for engine in 0..first {
+            for _ in 0..self.config.targets {
+                let classes = PerClass::from_fn(|class| self.add_lane(engine, class));
+                self.lanes.push(classes);
+            }
+        }
+    }
+
+    fn add_engine(&mut self, side: Side, core: usize, rank: u8, latency: bool) -> usize {
+        let engine = self.engines.len();
+        let mut thread = Thread::new(Role::Engine(engine), core);
+        if latency {
+            raise(&mut thread, &self.knobs, rank);
+        }
+        self.threads.push(thread);
+        let scheduler = Scheduler::new(self.knobs.service());
+        let number = self.threads.len() - 1;
+        self.engines.push(Engine::new(side, number, scheduler));
+        self.cores[core].polls |= self.knobs.polling == Polling::Adaptive;
+        engine
+    }
+
+    fn add_app(&mut self, spec: &AppSpec, place: usize) {
+        let number = self.apps.len();
+        let core = self.host_cores.start + (spec.first_core + place) % self.host_cores.len();
+        let latency = spec.class == Class::Latency;
+        let (thread, engine) = match self.config.hosting {
+            Hosting::Inline => {
+                let engine = self.add_engine(Side::Host, core, RANK_APP, latency);
+                (self.engines[engine].thread, engine)
+            }
+            Hosting::Worker => {
+                let mut thread = Thread::new(Role::App(number), core);
+                if latency {
+                    raise(&mut thread, &self.knobs, RANK_APP);
+                }
+                self.threads.push(thread);
+                (self.threads.len() - 1, core - self.host_cores.start)
+            }
+        };
+        self.apps.push(App {
+            class: spec.class,
+            bytes: spec.bytes,
+            depth: spec.depth,
+            write_permille: spec.write_permille,
+            interval: spec.rate.map(|rate| 1_000_000_000 / rate.max(1)),
+            thread,
+            engine,
+            target: place % self.config.targets,
+            outstanding: 0,
+            outstanding_bytes: 0,
+            load: switch::load::Ewma::default(),
+            completed: Vec::new(),
+            intended: VecDeque::new(),
+        });
+        let begin = self.random.below(START_NS);
+        self.calendar.push(begin, Event::Start { app: number });
+    }
+
+    /// The lane of a host engine for a class, to the next target: a pair of ends, served on the
+    /// target by the core with the same number as far as there are so many.
+    fn add_lane(&mut self, engine: usize, class: Class) -> Option<usize> {
+        if self.lane_class[class] != class {
+            return None;
+        }
+        let thread = self.engines[engine].thread;
+        let turn = match self.config.hosting {
+            Hosting::Worker => self.host_index(self.threads[thread].core),
+            Hosting::Inline => engine,
+        };
+        let served_by = self.target_engines.start + turn % self.target_engines.len();
+        let (host, target) = (self.ends.len(), self.ends.len() + 1);
+        for (side, owner, peer) in [
+            (Side::Host, engine, target),
+            (Side::Target, served_by, host),
+        ] {
+            let mut end = End::new(side, class, owner, Doorbell::new(self.knobs.doorbell));
+            end.peer = peer;
+            self.ends.push(end);
+        }
+        Some(host)
+    }
+
+    /// Puts what is already known to happen into the calendar.
+    fn schedule_plan(&mut self) {
+        let measure = self.config.warmup.0;
+        self.calendar.push(measure, Event::Measure);
+        self.calendar
+            .push(measure + self.config.measured.0, Event::Close);
+        for (index, turn) in self.config.turns.iter().enumerate() {
+            self.calendar.push(turn.at.0, Event::Turn { index });
+        }
+        for side in [Side::Host, Side::Target] {
+            let period = self.knobs.application_steering.period.0;
+            self.calendar.push(period, Event::Steer { side });
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What happens next: a heap of events by time, and among equal times by the order of their making.
+
+use super::world::Event;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    /// The earliest is the greatest, so that the heap yields it first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+/// The events that are still to come.
+#[derive(Debug, Default)]
+pub(super) struct Calendar {
+    heap: BinaryHeap<Entry>,
+    number: u64,
+}
+
+impl Calendar {
+    /// Something will happen.
+    #[inline]
+    pub(super) fn push(&mut self, at: u64, event: Event) {
+        self.number += 1;
+        self.heap.push(Entry {
+            at,
+            number: self.number,
+            event,
+        });
+    }
+
+    /// The next event and its time.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(u64, Event)> {
+        self.heap.pop().map(|entry| (entry.at, entry.event))
+    }
+
+    /// How many have ever been pushed.
+    pub(super) const fn pushed(&self) -> u64 {
+        self.number
+    }
+}

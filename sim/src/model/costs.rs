@@ -1,0 +1,239 @@
+//! What the machine charges for everything that the model does: one number each, from a file.
+//!
+//! `switchyard sim calibrate` measures most of them and writes the file; the file that is shipped
+//! is such a measurement. Spans are whole nanoseconds, and what is paid by the byte is in
+//! picoseconds, so that a run needs no floats.
+
+use serde::{Deserialize, Serialize};
+
+/// The costs of one machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// Where they come from, for people.
+    #[serde(default)]
+    pub origin: String,
+    /// Cores and the kernel's scheduler.
+    pub core: CoreCosts,
+    /// The stack's own work.
+    pub stack: StackCosts,
+    /// Sockets and TCP.
+    pub socket: SocketCosts,
+}
+
+/// Cores and the kernel's scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreCosts {
+    /// From one thread to another on the same core.
+    pub context_switch_ns: u64,
+    /// What the waker pays to make a sleeping thread ready.
+    pub wake_call_ns: u64,
+    /// Until a busy core notices that another one made a better thread ready.
+    pub wake_busy_ns: u64,
+    /// Until a core that sleeps runs the thread that was made ready: the median.
+    pub wake_idle_p50_ns: u64,
+    /// The same, the 99th percentile.
+    pub wake_idle_p99_ns: u64,
+    /// To set a timer and to be interrupted by it.
+    pub timer_ns: u64,
+    /// How long a fair thread keeps a core that another fair one wants.
+    pub slice_ns: u64,
+    /// The mean time between two moments that something else takes a core.
+    pub noise_period_ns: u64,
+    /// How long it takes it, on average.
+    pub noise_ns: u64,
+}
+
+/// The stack's own work, on the host unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StackCosts {
+    /// The application's part of a request: to make it and to take its completion.
+    pub app_request_ns: u64,
+    /// To hand a request or a completion from one thread to another.
+    pub hand_over_ns: u64,
+    /// From the ingress through the egress to bytes.
+    pub submit_ns: u64,
+    /// From bytes to a completion.
+    pub complete_ns: u64,
+    /// To choose the core by which a request leaves.
+    pub steer_ns: u64,
+    /// The target's part: from a command to its answer, a device of memory included.
+    pub target_request_ns: u64,
+    /// A turn of a dataplane's loop that finds something.
+    pub turn_ns: u64,
+}
+
+/// Sockets and TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SocketCosts {
+    /// A send, whatever its size.
+    pub send_call_ns: u64,
+    /// For each request or answer in a send.
+    pub send_message_ns: u64,
+    /// For each byte of a send: the copy, and the way to the link.
+    pub send_byte_ps: u64,
+    /// The receiving half of the kernel, for each packet of at most 64 KiB. On loopback the
+    /// sender's core pays it, on a network the receiver's.
+    pub packet_ns: u64,
+    /// The same, for each byte.
+    pub packet_byte_ps: u64,
+    /// A receive, whatever its size.
+    pub receive_call_ns: u64,
+    /// For each byte of a receive: the copy.
+    pub receive_byte_ps: u64,
+}
+
+/// A costs file that can not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostsError {
+    /// It is no such file.
+    #[error("not a costs file: {0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A number that no machine has.
+    #[error("{name} is {value}: it can be {min} to {max}")]
+    OutOfRange {
+        /// Which.
+        name: &'static str,
+        /// What it says.
+        value: u64,
+        /// The least.
+        min: u64,
+        /// The most.
+        max: u64,
+    },
+}
+
+/// The file that is shipped.
+const SHIPPED: &str = include_str!("../../costs/default.toml");
+
+/// No single step takes longer than this: ten times a scheduler's slice.
+const SPAN_NS_MAX: u64 = 100_000_000;
+
+/// 100 ns a byte is 10 MB/s: slower than anything worth a model.
+const BYTE_PS_MAX: u64 = 100_000;
+
+impl Costs {
+    /// Those that come with the program.
+    ///
+    /// # Panics
+    /// Never: a test reads the file.
+    #[must_use]
+    pub fn shipped() -> Self {
+        Self::from_toml(SHIPPED).expect("the shipped costs are tested")
+    }
+
+    /// Reads and checks a costs file's text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_toml(text: &str) -> Result<Self, CostsError> {
+        let costs: Self = toml::from_str(text)?;
+        costs.validate()?;
+        Ok(costs)
+    }
+
+    /// The text of a costs file.
+    ///
+    /// # Panics
+    /// Never: every field is a number or a text.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("numbers and a text")
+    }
+
+    /// Whether a machine can be like this.
+    ///
+    /// # Errors
+    /// The first number that none has.
+    pub fn validate(&self) -> Result<(), CostsError> {
+        let (core, stack, socket) = (&self.core, &self.stack, &self.socket);
+        let spans = [
+            ("core.context_switch_ns", core.context_switch_ns, 0),
+            ("core.wake_call_ns", core.wake_call_ns, 0),
+            ("core.wake_busy_ns", core.wake_busy_ns, 0),
+            ("core.wake_idle_p50_ns", core.wake_idle_p50_ns, 0),
+            (
+                "core.wake_idle_p99_ns",
+                core.wake_idle_p99_ns,
+                core.wake_idle_p50_ns,
+            ),
+            ("core.timer_ns", core.timer_ns, 0),
+            ("core.slice_ns", core.slice_ns, 10_000),
+            ("core.noise_period_ns", core.noise_period_ns, 1_000),
+            ("core.noise_ns", core.noise_ns, 0),
+            ("stack.app_request_ns", stack.app_request_ns, 1),
+            ("stack.hand_over_ns", stack.hand_over_ns, 0),
+            ("stack.submit_ns", stack.submit_ns, 1),
+            ("stack.complete_ns", stack.complete_ns, 1),
+            ("stack.steer_ns", stack.steer_ns, 0),
+            ("stack.target_request_ns", stack.target_request_ns, 1),
+            ("stack.turn_ns", stack.turn_ns, 1),
+            ("socket.send_call_ns", socket.send_call_ns, 1),
+            ("socket.send_message_ns", socket.send_message_ns, 0),
+            ("socket.packet_ns", socket.packet_ns, 0),
+            ("socket.receive_call_ns", socket.receive_call_ns, 1),
+        ];
+        for (name, value, min) in spans {
+            within(name, value, min, SPAN_NS_MAX)?;
+        }
+        within("socket.send_byte_ps", socket.send_byte_ps, 0, BYTE_PS_MAX)?;
+        within(
+            "socket.packet_byte_ps",
+            socket.packet_byte_ps,
+            0,
+            BYTE_PS_MAX,
+        )?;
+        within(
+            "socket.receive_byte_ps",
+            socket.receive_byte_ps,
+            0,
+            BYTE_PS_MAX,
+        )
+    }
+}
+
+fn within(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), CostsError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(CostsError::OutOfRange {
+            name,
+            value,
+            min,
+            max,
+        })
+    }
+}
+
+/// What so many bytes cost at so many picoseconds each.
+#[inline]
+pub(super) const fn for_bytes(bytes: u64, byte_ps: u64) -> u64 {
+    bytes.saturating_mul(byte_ps) / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_costs_are_valid_and_survive_their_own_file() {
+        let costs = Costs::shipped();
+        assert_eq!(Costs::from_toml(&costs.to_toml()).unwrap(), costs);
+    }
+
+    #[test]
+    fn what_no_machine_has_is_refused_by_name() {
+        let mut costs = Costs::shipped();
+        costs.core.slice_ns = 0;
+        let error = Costs::from_toml(&costs.to_toml()).unwrap_err();
+        assert!(error.to_string().contains("core.slice_ns is 0"), "{error}");
+        assert!(matches!(
+            Costs::from_toml("x = 1"),
+            Err(CostsError::Syntax(_))
+        ));
+    }
+}

@@ -1,0 +1,482 @@
+//! Cores, and the kernel's scheduler on them: who runs, for how long, and what waking costs.
+//!
+//! A thread works in steps: what it is about to do is decided when it gets the core, costs time,
+//! and takes effect when that time is over. Real-time threads go before fair ones and interrupt
+//! them within a step; fair threads share by weighted virtual run time, and a thread that was woken
+//! waits until the one that runs has had its slice. What the network interrupts for goes before
+//! every thread and stretches the step that it interrupts.
+
+use super::world::{Event, World};
+use switch::limits::CORES_MAX;
+
+/// What an idle core does before it sleeps, with adaptive polling: as long as the production loop.
+const POLL_WINDOW_NS: u64 = 120_000;
+
+/// After an interrupt a core looks for work once more before it sleeps.
+const SETTLE_NS: u64 = 1_000;
+
+/// The weight of a thread of nice 0, and of nice −20, as the kernel has them.
+pub(super) const WEIGHT_NORMAL: u64 = 1_024;
+/// See [`WEIGHT_NORMAL`].
+pub(super) const WEIGHT_NICEST: u64 = 88_761;
+
+const _: () = assert!(CORES_MAX < 1 << 16);
+
+/// What a thread is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// An application.
+    App(usize),
+    /// A dataplane loop.
+    Engine(usize),
+}
+
+/// What a thread does with the core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// An application takes so many completions and makes new requests.
+    App {
+        /// Completions.
+        completions: usize,
+    },
+    /// A dataplane loop takes requests of one class from its ingress.
+    Take {
+        /// How many.
+        count: usize,
+        /// The class's index.
+        class: usize,
+    },
+    /// It sends this packet.
+    Send {
+        /// Which.
+        packet: usize,
+    },
+    /// It receives what a lane has.
+    Receive {
+        /// Which end of which lane.
+        end: usize,
+        /// So many packets.
+        packets: usize,
+    },
+    /// It looks for work again and again.
+    Poll,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Asleep,
+    Ready,
+    Running,
+}
+
+#[derive(Debug)]
+pub(super) struct Thread {
+    pub(super) role: Role,
+    pub(super) core: usize,
+    /// 0 for fair threads; more for real-time ones, the higher the sooner.
+    pub(super) rank: u8,
+    pub(super) weight: u64,
+    pub(super) state: State,
+    vruntime: u64,
+    /// A step that was interrupted, and what is left of it.
+    suspended: Option<(Step, u64)>,
+}
+
+impl Thread {
+    pub(super) const fn new(role: Role, core: usize) -> Self {
+        Self {
+            role,
+            core,
+            rank: 0,
+            weight: WEIGHT_NORMAL,
+            state: State::Asleep,
+            vruntime: 0,
+            suspended: None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    current: Option<usize>,
+    step: Step,
+    step_end: u64,
+    /// Of the step: an event for an earlier one is none.
+    generation: u32,
+    ready: Vec<usize>,
+    last: Option<usize>,
+    on_cpu_since: u64,
+    /// Until when the current thread's run time is accounted.
+    accounted: u64,
+    vruntime: u64,
+    /// Idle, and on the way to the first thread.
+    waking: bool,
+    idle_since: u64,
+    /// While idle it polls until then.
+    poll_until: u64,
+    /// While idle it does not sleep deeply until then.
+    awake_until: u64,
+    softirq_until: u64,
+    /// Costs of effects, paid with the next step.
+    pub(super) debt: u64,
+    noise_at: u64,
+    idle_ns: u64,
+    /// A dataplane loop with adaptive polling lives here.
+    pub(super) polls: bool,
+}
+
+impl Core {
+    pub(super) const fn new(noise_at: u64) -> Self {
+        Self {
+            current: None,
+            step: Step::Poll,
+            step_end: 0,
+            generation: 0,
+            ready: Vec::new(),
+            last: None,
+            on_cpu_since: 0,
+            accounted: 0,
+            vruntime: 0,
+            waking: false,
+            idle_since: 0,
+            poll_until: 0,
+            awake_until: 0,
+            softirq_until: 0,
+            debt: 0,
+            noise_at,
+            idle_ns: 0,
+            polls: false,
+        }
+    }
+
+    /// Its idle time so far.
+    pub(super) fn idle_ns(&self, now: u64) -> u64 {
+        self.idle_ns + self.idle_stretch(now)
+    }
+
+    fn idle_stretch(&self, now: u64) -> u64 {
+        if self.current.is_some() {
+            return 0;
+        }
+        now.saturating_sub(self.idle_since.max(self.poll_until.min(now)))
+    }
+}
+
+impl World<'_> {
+    /// A sleeping thread becomes ready; false if it did not sleep.
+    pub(super) fn wake(&mut self, thread: usize) -> bool {
+        if self.threads[thread].state != State::Asleep {
+            return false;
+        }
+        self.enqueue(thread);
+        true
+    }
+
+    /// There is work for a dataplane loop: it wakes up, or finds it with its next look.
+    pub(super) fn notify(&mut self, engine: usize) {
+        let thread = self.engines[engine].thread;
+        let core = self.threads[thread].core;
+        match self.threads[thread].state {
+            State::Asleep => {
+                self.enqueue(thread);
+                if let Some(waker) = self.executing {
+                    self.cores[waker].debt += self.costs.core.wake_call_ns;
+                }
+            }
+            State::Running if self.executing != Some(core) => self.end_poll(core, self.now),
+            State::Ready | State::Running => {}
+        }
+    }
+
+    /// The core's current thread stops polling at `at`.
+    fn end_poll(&mut self, core: usize, at: u64) {
+        let turn_ns = self.costs.stack.turn_ns;
+        let it = &mut self.cores[core];
+        let end = at + turn_ns;
+        if it.step == Step::Poll && it.current.is_some() && end < it.step_end {
+            it.step_end = end;
+            it.generation = it.generation.wrapping_add(1);
+            let generation = it.generation;
+            self.calendar.push(end, Event::Step { core, generation });
+        }
+    }
+
+    fn enqueue(&mut self, thread: usize) {
+        let slice = self.costs.core.slice_ns;
+        let core = self.threads[thread].core;
+        self.account(core);
+        let it = &mut self.cores[core];
+        let woken = &mut self.threads[thread];
+        woken.state = State::Ready;
+        woken.vruntime = woken.vruntime.max(it.vruntime.saturating_sub(slice));
+        it.ready.push(thread);
+        if self.executing == Some(core) {
+            return;
+        }
+        let (current, waking) = (it.current, it.waking);
+        match current {
+            None if waking => {}
+            None => {
+                it.waking = true;
+                let delay = self.wake_delay(core);
+                self.calendar
+                    .push(self.now + delay, Event::Dispatch { core });
+            }
+            Some(current) if self.outranks(thread, current) => {
+                let at = self.now + self.costs.core.wake_busy_ns;
+                self.calendar.push(at, Event::Reschedule { core });
+            }
+            Some(current) if self.threads[current].rank == self.threads[thread].rank => {
+                let at = self.now.max(self.cores[core].on_cpu_since + slice);
+                self.end_poll(core, at);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// How long an idle core takes to the first instruction of a thread.
+    fn wake_delay(&mut self, core: usize) -> u64 {
+        let it = &self.cores[core];
+        if self.now <= it.poll_until.max(it.awake_until) {
+            self.costs.stack.turn_ns
+        } else {
+            self.random.between_p50_and_p99(
+                self.costs.core.wake_idle_p50_ns,
+                self.costs.core.wake_idle_p99_ns,
+            )
+        }
+    }
+
+    /// The kernel works for the network on this core; says when it is done.
+    pub(super) fn softirq(&mut self, core: usize, cost: u64) -> u64 {
+        let idle = self.cores[core].current.is_none() && !self.cores[core].waking;
+        let delay = if idle { self.wake_delay(core) } else { 0 };
+        let it = &mut self.cores[core];
+        let start = self.now.max(it.softirq_until) + delay;
+        let end = start + cost;
+        it.softirq_until = end;
+        if it.current.is_some() {
+            it.step_end = it.step_end.saturating_add(cost);
+        } else {
+            it.awake_until = it.awake_until.max(end + SETTLE_NS);
+            it.idle_ns = it.idle_ns.saturating_sub(cost);
+        }
+        end
+    }
+
+    /// Whether a ready thread goes before the one that runs.
+    fn outranks(&self, ready: usize, running: usize) -> bool {
+        let (new, old) = (&self.threads[ready], &self.threads[running]);
+        if new.rank != old.rank {
+            return new.rank > old.rank;
+        }
+        let had = self.now - self.cores[old.core].on_cpu_since;
+        new.rank == 0 && had >= self.costs.core.slice_ns && new.vruntime < old.vruntime
+    }
+
+    /// Writes down how long the current thread has run.
+    fn account(&mut self, core: usize) {
+        let it = &mut self.cores[core];
+        if let Some(current) = it.current {
+            let thread = &mut self.threads[current];
+            thread.vruntime += (self.now - it.accounted) * WEIGHT_NORMAL / thread.weight;
+            if thread.rank == 0 {
+                it.vruntime = it.vruntime.max(thread.vruntime);
+            }
+        }
+        it.accounted = self.now;
+    }
+
+    /// An idle core has woken up.
+    pub(super) fn on_dispatch(&mut self, core: usize) {
+        let it = &mut self.cores[core];
+        it.waking = false;
+        it.idle_ns += it.idle_stretch(self.now);
+        it.idle_since = self.now;
+        it.accounted = self.now;
+        self.schedule(core);
+    }
+
+    /// A better thread may have become ready.
+    pub(super) fn on_reschedule(&mut self, core: usize) {
+        self.account(core);
+        let Some(current) = self.cores[core].current else {
+            return;
+        };
+        let Some(best) = self.best_ready(core) else {
+            return;
+        };
+        if !self.outranks(self.cores[core].ready[best], current) {
+            return;
+        }
+        let it = &mut self.cores[core];
+        let left = it.step_end.saturating_sub(self.now);
+        let thread = &mut self.threads[current];
+        thread.suspended = (it.step != Step::Poll).then_some((it.step, left));
+        thread.state = State::Ready;
+        it.current = None;
+        it.generation = it.generation.wrapping_add(1);
+        if thread.core == core {
+            // Who was interrupted stays the first of its priority.
+            it.ready.insert(0, current);
+        } else {
+            self.enqueue(current);
+        }
+        self.schedule(core);
+    }
+
+    /// A step may be over.
+    pub(super) fn on_step(&mut self, core: usize, generation: u32) {
+        let it = &self.cores[core];
+        let Some(thread) = it.current.filter(|_| generation == it.generation) else {
+            return;
+        };
+        if self.now < it.step_end {
+            // Interrupts stretched it.
+            let end = it.step_end;
+            self.calendar.push(end, Event::Step { core, generation });
+            return;
+        }
+        self.account(core);
+        let step = self.cores[core].step;
+        self.executing = Some(core);
+        self.finish(thread, step);
+        if self.threads[thread].core != core {
+            // Steered away meanwhile.
+            self.cores[core].current = None;
+            self.cores[core].idle_since = self.now;
+            self.executing = None;
+            self.enqueue(thread);
+        }
+        self.schedule(core);
+        self.executing = None;
+    }
+
+    /// The best of the ready threads, by its place in the list.
+    fn best_ready(&self, core: usize) -> Option<usize> {
+        let ready = &self.cores[core].ready;
+        let mut best: Option<usize> = None;
+        for (place, &thread) in ready.iter().enumerate() {
+            let better = best.is_none_or(|best| {
+                let (new, old) = (&self.threads[thread], &self.threads[ready[best]]);
+                new.rank > old.rank
+                    || new.rank == old.rank && new.rank == 0 && new.vruntime < old.vruntime
+            });
+            if better {
+                best = Some(place);
+            }
+        }
+        best
+    }
+
+    /// Who runs next on a core that is between two steps.
+    fn pick(&mut self, core: usize) -> Option<usize> {
+        let current = self.cores[core].current;
+        let Some(best) = self.best_ready(core) else {
+            return current;
+        };
+        let candidate = self.cores[core].ready[best];
+        if let Some(current) = current {
+            if !self.outranks(candidate, current) {
+                return Some(current);
+            }
+            self.threads[current].state = State::Ready;
+            self.cores[core].ready.push(current);
+        }
+        self.cores[core].ready.remove(best);
+        self.threads[candidate].state = State::Running;
+        self.cores[core].current = Some(candidate);
+        Some(candidate)
+    }
+
+    /// Gives the core to whom it belongs now.
+    fn schedule(&mut self, core: usize) {
+        let nested = self.executing.replace(core);
+        loop {
+            let Some(thread) = self.pick(core) else {
+                let it = &mut self.cores[core];
+                it.idle_since = self.now;
+                it.poll_until = if it.polls {
+                    self.now + POLL_WINDOW_NS
+                } else {
+                    self.now
+                };
+                break;
+            };
+            let it = &mut self.cores[core];
+            if it.last != Some(thread) {
+                it.last = Some(thread);
+                it.on_cpu_since = self.now;
+                it.debt += self.costs.core.context_switch_ns;
+            }
+            let suspended = self.threads[thread].suspended.take();
+            if let Some((step, cost)) = suspended.or_else(|| self.next_step(thread)) {
+                self.begin(core, step, cost);
+                break;
+            }
+            self.threads[thread].state = State::Asleep;
+            self.cores[core].current = None;
+        }
+        self.executing = nested;
+    }
+
+    fn begin(&mut self, core: usize, step: Step, cost: u64) {
+        let slice_ns = self.costs.core.slice_ns;
+        let it = &mut self.cores[core];
+        let mut end = if step == Step::Poll {
+            let rivals = it.ready.iter().any(|&ready| {
+                let current = it.current.expect("somebody runs");
+                self.threads[ready].rank == self.threads[current].rank
+            });
+            if rivals {
+                // Whoever keeps the core after a slice is looked at again after the next.
+                let slice_over = it.on_cpu_since + slice_ns;
+                let next_look = self.now + slice_ns;
+                let look = if slice_over > self.now {
+                    slice_over
+                } else {
+                    next_look
+                };
+                look.max(self.now + cost)
+            } else {
+                u64::MAX
+            }
+        } else {
+            self.now + cost + std::mem::take(&mut it.debt)
+        };
+        while end != u64::MAX && it.noise_at < end {
+            if it.noise_at >= self.now {
+                end += self.random.exponential(self.costs.core.noise_ns);
+            }
+            it.noise_at += self
+                .random
+                .exponential(self.costs.core.noise_period_ns)
+                .max(1);
+        }
+        it.step = step;
+        it.step_end = end;
+        it.accounted = self.now;
+        it.generation = it.generation.wrapping_add(1);
+        let generation = it.generation;
+        if end != u64::MAX {
+            self.calendar.push(end, Event::Step { core, generation });
+        }
+    }
+
+    /// Moves a thread to another core.
+    pub(super) fn migrate(&mut self, thread: usize, to: usize) {
+        let from = std::mem::replace(&mut self.threads[thread].core, to);
+        if from != to && self.threads[thread].state == State::Ready {
+            self.cores[from].ready.retain(|&ready| ready != thread);
+            self.enqueue(thread);
+        }
+    }
+
+    /// From now on idle time counts anew.
+    pub(super) fn reset_idle(&mut self) {
+        for core in &mut self.cores {
+            core.idle_ns = 0;
+            core.idle_since = self.now;
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! The dataplane loop of a core, on the host or on the target: what it does next is decided by the
+//! production [`Scheduler`], when something leaves by the production doorbells.
+
+use super::config::Hosting;
+use super::costs::for_bytes;
+use super::cpu::Step;
+use super::lane::{Packet, Side, Stage};
+use super::world::{Event, World};
+use base::{Nanos, Time};
+use std::collections::VecDeque;
+use switch::doorbell::{Decision, Urgency};
+use switch::knobs::Polling;
+use switch::limits::LOAD_RESET;
+use switch::scheduler::Grant;
+use switch::{Caravan, Class, PerClass, Scheduler};
+
+/// Segments of the send that a request or an answer takes: header and data.
+const IOVECS: u32 = 2;
+
+/// What one receive takes at most: the production buffer.
+const RECEIVE_BYTES: u64 = 256 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) side: Side,
+    pub(super) thread: usize,
+    pub(super) scheduler: Scheduler,
+    /// Requests that applications handed in.
+    pub(super) ingress: PerClass<VecDeque<usize>>,
+    ingress_bytes: PerClass<u64>,
+    /// Ends whose doorbell rang.
+    pub(super) sends: PerClass<VecDeque<usize>>,
+    /// Ends that have received something.
+    pub(super) receives: PerClass<VecDeque<usize>>,
+    receive_bytes: PerClass<u64>,
+    /// When it last saw something of the first class; the epoch is never.
+    latency_seen: Option<u64>,
+    /// Quanta of later classes begun so far, those of floors not counted.
+    quanta: u64,
+    /// The most of them that anything of the first class has waited for.
+    pub(super) quanta_waited_max: u64,
+    /// Caravans that can be reused.
+    batch: Vec<usize>,
+}
+
+impl Engine {
+    pub(super) fn new(side: Side, thread: usize, scheduler: Scheduler) -> Self {
+        Self {
+            side,
+            thread,
+            scheduler,
+            ingress: PerClass::default(),
+            ingress_bytes: PerClass::default(),
+            sends: PerClass::default(),
+            receives: PerClass::default(),
+            receive_bytes: PerClass::default(),
+            latency_seen: None,
+            quanta: 0,
+            quanta_waited_max: 0,
+            batch: Vec::new(),
+        }
+    }
+
+    fn served_first(&mut self, quanta_before: u64) {
+        let waited = self.quanta - quanta_before;
+        self.quanta_waited_max = self.quanta_waited_max.max(waited);
+    }
+}
+
+impl World<'_> {
+    /// What a dataplane loop does next, and what it costs; nothing if it may sleep.
+    pub(super) fn engine_step(&mut self, number: usize) -> Option<(Step, u64)> {
+        let engine = &mut self.engines[number];
+        let ends = &self.ends;
+        let backlog = PerClass::from_fn(|class| {
+            let send = engine.sends[class]
+                .front()
+                .map_or(0, |&end| ends[end].egress_bytes);
+            engine.ingress_bytes[class] + engine.receive_bytes[class] + send
+        });
+        let Some(grant) = engine.scheduler.next(Time(self.now), &backlog) else {
+            let turn = self.costs.stack.turn_ns;
+            let polls = self.knobs.polling == Polling::Always;
+            return polls.then_some((Step::Poll, turn));
+        };
+        if grant.class == Class::Latency {
+            engine.latency_seen = Some(self.now);
+        } else {
+            engine.quanta += u64::from(!grant.by_floor);
+        }
+        let (step, cost) = self.serve(number, grant);
+        Some((step, cost + self.costs.stack.turn_ns))
+    }
+
+    fn serve(&mut self, number: usize, grant: Grant) -> (Step, u64) {
+        let class = grant.class;
+        let engine = &mut self.engines[number];
+        if let Some(end) = engine.sends[class].pop_front() {
+            return self.load_caravan(number, end, grant);
+        }
+        let count = engine.ingress[class].len();
+        if count > 0 {
+            let inline = self.config.hosting == Hosting::Inline;
+            let stack = &self.costs.stack;
+            let each = if inline {
+                stack.submit_ns + stack.app_request_ns / 2
+            } else {
+                stack.submit_ns + stack.hand_over_ns
+            };
+            let step = Step::Take {
+                count,
+                class: class.index(),
+            };
+            return (step, each * count as u64);
+        }
+        self.receive_some(number, grant)
+    }
+
+    /// Makes a caravan of what waits at an end.
+    fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
+        let near = self.engines[number]
+            .latency_seen
+            .is_some_and(|seen| self.now - seen < LOAD_RESET.0);
+        let mut limits = self.knobs.caravan.limits(near && self.knobs.prioritisation);
+        if near && self.knobs.prioritisation && grant.class != Class::Latency {
+            limits.bytes = limits.bytes.min(grant.bytes.max(1));
+        }
+        let packet = self.spare_packets.pop().unwrap_or_else(|| {
+            self.packets.push(Packet::default());
+            self.packets.len() - 1
+        });
+        let (it, load) = (&mut self.ends[end], &mut self.packets[packet]);
+        let mut caravan = Caravan::EMPTY;
+        while let Some(&request) = it.egress.front() {
+            let request_bytes = match it.side {
+                Side::Host => self.requests[request].command_bytes(),
+                Side::Target => self.requests[request].answer_bytes(),
+            };
+            if !caravan.accepts(request_bytes, IOVECS, &limits) {
+                break;
+            }
+            caravan.add(request_bytes, IOVECS);
+            load.requests.push(request);
+            it.egress.pop_front();
+        }
+        load.from = end;
+        load.bytes = caravan.bytes;
+        it.egress_bytes -= caravan.bytes;
+        it.packets += 1;
+        it.doorbell.took(caravan);
+        if it.doorbell.due().is_some() && !it.egress.is_empty() {
+            self.engines[number].sends[grant.class].push_back(end);
+        } else {
+            it.listed = false;
+        }
+        for &request in &load.requests {
+            let request = &self.requests[request];
+            if request.class == Class::Latency && grant.class == Class::Latency {
+                self.engines[number].served_first(request.quanta_before);
+            }
+        }
+        let socket = &self.costs.socket;
+        let mut cost = socket.send_call_ns
+            + socket.send_message_ns * load.requests.len() as u64
+            + for_bytes(load.bytes, socket.send_byte_ps);
+        if self.wires.is_none() {
+            // Loopback: the receiving half runs here, too.
+            cost += load.pieces() * socket.packet_ns + for_bytes(load.bytes, socket.packet_byte_ps);
+        }
+        (Step::Send { packet }, cost)
+    }
+
+    fn receive_some(&mut self, number: usize, grant: Grant) -> (Step, u64) {
+        let engine = &mut self.engines[number];
+        let end = *engine.receives[grant.class]
+            .front()
+            .expect("what the scheduler grants is there");
+        let (mut bytes, mut count, mut requests) = (0, 0, 0);
+        for &packet in &self.ends[end].received {
+            let packet = &self.packets[packet];
+            if count > 0 && bytes + packet.bytes > grant.bytes.min(RECEIVE_BYTES) {
+                break;
+            }
+            bytes += packet.bytes;
+            count += 1;
+            requests += packet.requests.len() as u64;
+            if grant.class == Class::Latency {
+                for &request in &packet.requests {
+                    engine.served_first(self.requests[request].quanta_before);
+                }
+            }
+        }
+        let stack = &self.costs.stack;
+        let each = match (engine.side, self.config.hosting) {
+            (Side::Target, _) => stack.target_request_ns,
+            (Side::Host, Hosting::Worker) => stack.complete_ns + stack.hand_over_ns,
+            (Side::Host, Hosting::Inline) => stack.complete_ns + stack.app_request_ns / 2,
+        };
+        let socket = &self.costs.socket;
+        let cost =
+            socket.receive_call_ns + for_bytes(bytes, socket.receive_byte_ps) + each * requests;
+        let step = Step::Receive {
+            end,
+            packets: count,
+        };
+        (step, cost)
+    }
+
+    /// A step of a dataplane loop takes effect.
+    pub(super) fn engine_finish(&mut self, number: usize, step: Step) {
+        let bytes = match step {
+            Step::Take { count, class } => self.take_requests(number, count, Class::ALL[class]),
+            Step::Send { packet } => self.send(packet),
+            Step::Receive { end, packets } => self.receive(number, end, packets),
+            Step::App { .. } | Step::Poll => return,
+        };
+        let now = Time(self.now);
+        self.engines[number].scheduler.served(now, bytes);
+    }
+
+    /// An application's request comes into an engine's ingress.
+    pub(super) fn hand_in(&mut self, number: usize, request: usize) {
+        let engine = &mut self.engines[number];
+        let it = &mut self.requests[request];
+        it.quanta_before = engine.quanta;
+        let class = self.lane_class[it.class];
+        engine.ingress_bytes[class] += u64::from(it.command_bytes());
+        engine.ingress[class].push_back(request);
+        self.notify(number);
+    }
+
+    fn take_requests(&mut self, number: usize, count: usize, class: Class) -> u64 {
+        let mut bytes = 0;
+        for _ in 0..count {
+            let engine = &mut self.engines[number];
+            let Some(request) = engine.ingress[class].pop_front() else {
+                break;
+            };
+            let it = &self.requests[request];
+            let size = u64::from(it.command_bytes());
+            engine.ingress_bytes[class] -= size;
+            bytes += size;
+            if class == Class::Latency {
+                engine.served_first(it.quanta_before);
+            }
+            let end = self.lane_of(number, self.apps[it.app].target, class);
+            self.put(end, request, Stage::Ingress, Stage::Egress);
+        }
+        bytes
+    }
+
+    /// A request or answer joins what waits at an end.
+    fn put(&mut self, end: usize, request: usize, from: Stage, to: Stage) {
+        self.advance(request, from, to);
+        let it = &mut self.ends[end];
+        let request_bytes = match it.side {
+            Side::Host => self.requests[request].command_bytes(),
+            Side::Target => self.requests[request].answer_bytes(),
+        };
+        self.requests[request].quanta_before = self.engines[it.engine].quanta;
+        it.egress.push_back(request);
+        it.egress_bytes += u64::from(request_bytes);
+        let urgency = if self.knobs.prioritisation {
+            Urgency::of(it.class)
+        } else {
+            Urgency::Patient
+        };
+        let in_flight = it.in_flight;
+        let now = Time(self.now);
+        let decision = it
+            .doorbell
+            .on_request(now, request_bytes, IOVECS, urgency, in_flight);
+        self.obey(end, decision);
+    }
+
+    /// Does what a doorbell said.
+    pub(super) fn obey(&mut self, end: usize, decision: Decision) {
+        let it = &mut self.ends[end];
+        match decision {
+            Decision::Ring(_) if it.listed => {}
+            Decision::Ring(_) => {
+                it.listed = true;
+                let (engine, class) = (it.engine, it.class);
+                self.engines[engine].sends[class].push_back(end);
+                self.notify(engine);
+            }
+            Decision::Hold { until } if until == Time::NEVER || it.timer == Some(until.0) => {}
+            Decision::Hold { until } => {
+                it.timer = Some(until.0);
+                self.calendar.push(until.0, Event::Doorbell { end });
+            }
+        }
+    }
+
+    /// A doorbell's time has come.
+    pub(super) fn on_doorbell(&mut self, end: usize) {
+        let it = &mut self.ends[end];
+        if it.timer != Some(self.now) {
+            return;
+        }
+        it.timer = None;
+        let decision = it.doorbell.on_timer(Time(self.now));
+        let core = self.threads[self.engines[it.engine].thread].core;
+        if matches!(decision, Decision::Ring(_)) {
+            self.softirq(core, self.costs.core.timer_ns);
+        }
+        self.obey(end, decision);
+    }
+
+    /// A caravan has left.
+    fn send(&mut self, packet: usize) -> u64 {
+        let load = &self.packets[packet];
+        let (end, bytes) = (load.from, load.bytes);
+        let (from, to) = match self.ends[end].side {
+            Side::Host => (Stage::Egress, Stage::Sent),
+            Side::Target => (Stage::Answered, Stage::Returned),
+        };
+        let count = u32::try_from(load.requests.len()).expect("bounded by the caravan");
+        for index in 0..load.requests.len() {
+            let request = self.packets[packet].requests[index];
+            self.advance(request, from, to);
+        }
+        if self.ends[end].side == Side::Host {
+            self.ends[end].in_flight += count;
+        }
+        if self.wires.is_some() {
+            self.transmit(packet);
+        } else {
+            self.deliver(packet);
+        }
+        bytes
+    }
+
+    /// A packet is in its receiver's socket.
+    pub(super) fn deliver(&mut self, packet: usize) {
+        let from = self.packets[packet].from;
+        let end = self.ends[from].peer;
+        let it = &mut self.ends[end];
+        let engine = &mut self.engines[it.engine];
+        for &request in &self.packets[packet].requests {
+            self.requests[request].quanta_before = engine.quanta;
+        }
+        if it.received.is_empty() {
+            engine.receives[it.class].push_back(end);
+        }
+        it.received.push_back(packet);
+        engine.receive_bytes[it.class] += self.packets[packet].bytes;
+        let number = it.engine;
+        self.notify(number);
+    }
+
+    fn receive(&mut self, number: usize, end: usize, packets: usize) -> u64 {
+        let mut batch = std::mem::take(&mut self.engines[number].batch);
+        let (mut bytes, class) = (0, self.ends[end].class);
+        for _ in 0..packets {
+            let Some(packet) = self.ends[end].received.pop_front() else {
+                break;
+            };
+            bytes += self.packets[packet].bytes;
+            batch.append(&mut self.packets[packet].requests);
+            self.spare_packets.push(packet);
+        }
+        // The lane may have been moved to another engine while this was under way.
+        let owner = &mut self.engines[self.ends[end].engine];
+        owner.receive_bytes[class] -= bytes;
+        owner.receives[class].retain(|&other| other != end);
+        if !self.ends[end].received.is_empty() {
+            owner.receives[class].push_back(end);
+        }
+        match self.ends[end].side {
+            Side::Host => {
+                for &request in &batch {
+                    self.completed(end, request);
+                }
+            }
+            Side::Target => self.commands(end, &batch),
+        }
+        batch.clear();
+        self.engines[number].batch = batch;
+        bytes
+    }
+
+    /// Commands come to the target.
+    fn commands(&mut self, end: usize, batch: &[usize]) {
+        let count = u32::try_from(batch.len()).expect("bounded by the depths of all applications");
+        self.ends[end].in_flight += count;
+        for &request in batch {
+            self.sample_target(end, request, true);
+            self.advance(request, Stage::Sent, Stage::Device);
+            if self.config.device == Nanos::ZERO {
+                self.answer(end, request);
+            } else {
+                let at = self.now + self.config.device.0;
+                self.calendar.push(at, Event::Device { end, request });
+            }
+        }
+    }
+
+    /// The device is done with a request.
+    pub(super) fn answer(&mut self, end: usize, request: usize) {
+        self.ends[end].in_flight -= 1;
+        self.sample_target(end, request, false);
+        self.put(end, request, Stage::Device, Stage::Answered);
+    }
+
+    /// A request's answer has been received.
+    fn completed(&mut self, end: usize, request: usize) {
+        self.advance(request, Stage::Returned, Stage::Completed);
+        let it = &mut self.ends[end];
+        it.in_flight -= 1;
+        let decision = it.doorbell.on_completion(Time(self.now), it.in_flight);
+        self.obey(end, decision);
+        self.complete(request);
+    }
+
+    /// A lane is served by another engine from now on.
+    pub(super) fn move_lane(&mut self, end: usize, to: usize) {
+        let it = &mut self.ends[end];
+        let from = std::mem::replace(&mut it.engine, to);
+        if from == to {
+            return;
+        }
+        let class = it.class;
+        if it.listed {
+            self.engines[from].sends[class].retain(|&other| other != end);
+            self.engines[to].sends[class].push_back(end);
+        }
+        if !it.received.is_empty() {
+            let packets = &self.packets;
+            let bytes: u64 = it
+                .received
+                .iter()
+                .map(|&packet| packets[packet].bytes)
+                .sum();
+            self.engines[from].receives[class].retain(|&other| other != end);
+            self.engines[from].receive_bytes[class] -= bytes;
+            self.engines[to].receives[class].push_back(end);
+            self.engines[to].receive_bytes[class] += bytes;
+        }
+        let quanta = self.engines[to].quanta;
+        let waiting = it
+            .received
+            .iter()
+            .flat_map(|&packet| &self.packets[packet].requests);
+        for &request in waiting.chain(&it.egress) {
+            self.requests[request].quanta_before = quanta;
+        }
+        self.notify(to);
+    }
+}

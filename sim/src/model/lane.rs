@@ -1,0 +1,158 @@
+//! The ends of lanes, what is on its way between them, and the links.
+
+use super::config::Link;
+use std::collections::VecDeque;
+use switch::{Class, Doorbell};
+
+/// Bytes of a command capsule, and of an answer's headers: a data header and a completion.
+pub(super) const COMMAND_BYTES: u32 = 72;
+/// See [`COMMAND_BYTES`].
+pub(super) const ANSWER_BYTES: u32 = 24 + 24;
+
+/// The largest packet that the kernel hands on in one piece.
+pub(super) const PACKET_BYTES: u64 = 64 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Host,
+    Target,
+}
+
+/// Where a request is. It only ever goes to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// In an ingress.
+    Ingress,
+    /// In a lane's egress on the host.
+    Egress,
+    /// On its way to the target, or waiting there.
+    Sent,
+    /// In the target's device.
+    Device,
+    /// Its answer waits in the lane's egress on the target.
+    Answered,
+    /// The answer is on its way, or waits on the host.
+    Returned,
+    /// Its application has not taken it yet.
+    Completed,
+    /// Nobody has it.
+    Free,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) stage: Stage,
+    pub(super) app: usize,
+    pub(super) class: Class,
+    pub(super) bytes: u32,
+    pub(super) write: bool,
+    /// When the application wanted it.
+    pub(super) since: u64,
+    /// Host core whose load it counts to.
+    pub(super) origin: usize,
+    /// Host core by whose egress it leaves.
+    pub(super) egress: usize,
+    /// When it got to where it waits, for the isolation of classes.
+    pub(super) quanta_before: u64,
+}
+
+impl Request {
+    /// What it weighs on the way to the target.
+    pub(super) const fn command_bytes(&self) -> u32 {
+        COMMAND_BYTES + if self.write { self.bytes } else { 0 }
+    }
+
+    /// What its answer weighs.
+    pub(super) const fn answer_bytes(&self) -> u32 {
+        ANSWER_BYTES + if self.write { 0 } else { self.bytes }
+    }
+}
+
+/// One end of a lane.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) side: Side,
+    pub(super) class: Class,
+    pub(super) engine: usize,
+    /// The other end.
+    pub(super) peer: usize,
+    pub(super) doorbell: Doorbell,
+    /// What waits to be sent.
+    pub(super) egress: VecDeque<usize>,
+    pub(super) egress_bytes: u64,
+    /// Its engine knows that it has something to send.
+    pub(super) listed: bool,
+    /// Packets that wait to be received.
+    pub(super) received: VecDeque<usize>,
+    /// Under way, as the doorbell counts it.
+    pub(super) in_flight: u32,
+    pub(super) timer: Option<u64>,
+    /// Packets that wait for the link.
+    pub(super) wire: VecDeque<usize>,
+    /// Packets sent so far.
+    pub(super) packets: u64,
+    /// Bytes that its peer has asked for and not got: its load, as the target sees it.
+    pub(super) load: switch::load::Ewma,
+    pub(super) outstanding_bytes: u64,
+}
+
+impl End {
+    pub(super) fn new(side: Side, class: Class, engine: usize, doorbell: Doorbell) -> Self {
+        Self {
+            side,
+            class,
+            engine,
+            peer: 0,
+            doorbell,
+            egress: VecDeque::new(),
+            egress_bytes: 0,
+            listed: false,
+            received: VecDeque::new(),
+            in_flight: 0,
+            timer: None,
+            wire: VecDeque::new(),
+            packets: 0,
+            load: switch::load::Ewma::default(),
+            outstanding_bytes: 0,
+        }
+    }
+}
+
+/// A caravan on its way.
+#[derive(Debug, Default)]
+pub(super) struct Packet {
+    /// The end that it left.
+    pub(super) from: usize,
+    pub(super) bytes: u64,
+    pub(super) requests: Vec<usize>,
+}
+
+impl Packet {
+    /// In how many pieces the kernel hands it on.
+    pub(super) const fn pieces(&self) -> u64 {
+        self.bytes.div_ceil(PACKET_BYTES)
+    }
+}
+
+/// One direction of a link. Ends take turns, packet by packet, as the queues of a network card do.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) link: Link,
+    pub(super) busy: bool,
+    pub(super) turns: VecDeque<usize>,
+}
+
+impl Wire {
+    pub(super) const fn new(link: Link) -> Self {
+        Self {
+            link,
+            busy: false,
+            turns: VecDeque::new(),
+        }
+    }
+
+    /// How long so many bytes keep it busy.
+    pub(super) const fn nanos(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(8_000_000_000) / self.link.bits_per_second
+    }
+}

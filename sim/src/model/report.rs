@@ -1,0 +1,161 @@
+//! What a run showed.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// A run's result. Two runs with the same configuration, costs and seed give equal ones.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// Measured, in simulated seconds.
+    pub seconds: f64,
+    /// Requests of the first class.
+    pub latency: ClassReport,
+    /// Requests of the second class.
+    pub throughput: ClassReport,
+    /// Bytes read and written per second, of both classes.
+    pub bytes_per_second: f64,
+    /// Busy share of each host core.
+    pub host_utilisation: Vec<f64>,
+    /// Busy share of each target core. On one machine the cores are the same.
+    pub target_utilisation: Vec<f64>,
+    /// Bytes per second and busy core, of the busier side.
+    pub bytes_per_second_per_core: f64,
+    /// What was decided on the way, warm-up and end included.
+    pub counters: Counters,
+}
+
+/// What became of one class.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClassReport {
+    /// Completed requests.
+    pub requests: u64,
+    /// Completed requests per second.
+    pub iops: f64,
+    /// Their bytes per second.
+    pub bytes_per_second: f64,
+    /// From the (intended) start to the completion, in µs.
+    pub latency_us: Latency,
+    /// Every recorded latency, to three digits: an upper bound in µs and the share of requests
+    /// that took no longer, for drawing.
+    pub distribution: Vec<(f64, f64)>,
+}
+
+/// Latency in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Mean.
+    pub avg: f64,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// What was decided on the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Requests that applications made.
+    pub issued: u64,
+    /// Requests whose completion they took; at the end as many as were made.
+    pub completed: u64,
+    /// Host caravans, and why they left.
+    pub host: Caravans,
+    /// Target caravans, and why they left.
+    pub target: Caravans,
+    /// Requests that left by another core.
+    pub steered: u64,
+    /// Requests whose core was overloaded, and so was every other.
+    pub nowhere: u64,
+    /// Application threads that were moved, by class: L, T.
+    pub moved_threads: [u64; 2],
+    /// Lanes that were moved on the target, by class: L, T.
+    pub moved_lanes: [u64; 2],
+    /// Packets that each lane sent, from the host and from the target.
+    pub lane_packets: Vec<(u64, u64)>,
+    /// Quanta that a floor granted out of turn, on both sides.
+    pub floor_quanta: u64,
+    /// Whole quanta of T that an L request waited for at most, on both sides, beyond the one that
+    /// ran when it came.
+    pub quanta_waited_max: u64,
+    /// Steps of the simulation.
+    pub events: u64,
+}
+
+/// Caravans of one side.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Caravans {
+    /// How many left.
+    pub caravans: u64,
+    /// Requests (or answers) in them.
+    pub requests: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// How many carried 1, 2–3, 4–7 … requests.
+    pub sizes: Vec<u64>,
+    /// Why they left.
+    pub reasons: Vec<(&'static str, u64)>,
+}
+
+impl Caravans {
+    pub(super) fn of(counters: &switch::doorbell::Counters) -> Self {
+        let reasons = switch::doorbell::Reason::ALL
+            .into_iter()
+            .map(|reason| (reason.name(), counters.rings[reason.index()]))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        Self {
+            caravans: counters.sizes.caravans(),
+            requests: counters.requests,
+            bytes: counters.bytes,
+            sizes: counters.sizes.buckets().to_vec(),
+            reasons,
+        }
+    }
+
+    /// Requests of an average caravan.
+    #[must_use]
+    pub fn requests_per_caravan(&self) -> f64 {
+        self.requests as f64 / self.caravans.max(1) as f64
+    }
+}
+
+impl ClassReport {
+    pub(super) fn of(histogram: &Histogram<u64>, bytes: u64, seconds: f64) -> Self {
+        let requests = histogram.len();
+        let distribution = histogram
+            .iter_quantiles(4)
+            .map(|step| (step.value_iterated_to() as f64 / 1e3, step.quantile()))
+            .collect();
+        Self {
+            requests,
+            iops: requests as f64 / seconds,
+            bytes_per_second: bytes as f64 / seconds,
+            latency_us: Latency::of(histogram),
+            distribution: if requests == 0 {
+                Vec::new()
+            } else {
+                distribution
+            },
+        }
+    }
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            avg: histogram.mean() / 1e3,
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max() as f64 / 1e3,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Whole runs: what must hold whatever the seed.
+
+use super::*;
+use base::{Nanos, Prng};
+use switch::Knobs;
+use switch::knobs::Preset;
+
+const KIB: u32 = 1024;
+
+/// Seeds of each property.
+const SEEDS: u64 = 12;
+
+fn below(prng: &mut Prng, bound: u64) -> usize {
+    usize::try_from(prng.below(bound)).expect("a small number")
+}
+
+fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
+    of[below(prng, of.len() as u64)]
+}
+
+/// Some machines, some applications, and a position of the knobs.
+fn random_config(seed: u64, knobs: Knobs) -> Config {
+    let mut prng = Prng::from_seed(seed);
+    let topology = match prng.below(3) {
+        0 => Topology::Split,
+        1 => Topology::Shared {
+            cores: 1 + below(&mut prng, 3),
+        },
+        _ => Topology::Network {
+            host_cores: 1 + below(&mut prng, 5),
+            target_cores: 1 + below(&mut prng, 5),
+            link: Link::GBPS_100,
+        },
+    };
+    let mut apps = vec![
+        AppSpec::latency(1 + below(&mut prng, 6)),
+        AppSpec::throughput(
+            1 + below(&mut prng, 4),
+            pick(&mut prng, &[4, 16, 64, 128]) * KIB,
+            pick(&mut prng, &[1, 4, 16, 32]),
+        ),
+    ];
+    apps[0].rate = prng.chance(1, 4).then_some(3_000);
+    apps[1].write_permille = pick(&mut prng, &[0, 300, 1_000]);
+    let mut config = Config::new(topology, knobs, apps);
+    config.targets = 1 + below(&mut prng, 3);
+    config.device = Nanos(pick(&mut prng, &[0, 0, 7_000, 80_000]));
+    config.warmup = Nanos::from_millis(5);
+    config.measured = Nanos::from_millis(40);
+    config.seed = seed;
+    config
+}
+
+fn run(config: &Config) -> Report {
+    simulate(config, &Costs::shipped()).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_one_another() {
+    for (preset, name) in Preset::ALL {
+        let mut config = random_config(7, preset.knobs());
+        let first = run(&config);
+        assert_eq!(first, run(&config), "{name}");
+        config.seed += 1;
+        assert_ne!(first.counters, run(&config).counters, "{name}");
+    }
+}
+
+#[test]
+fn every_request_completes_exactly_once_under_every_preset() {
+    for (preset, name) in Preset::ALL {
+        for seed in 0..SEEDS {
+            let config = random_config(seed, preset.knobs());
+            // Twice the same request, or one out of order, panics within.
+            let counters = run(&config).counters;
+            assert!(counters.issued > 0, "{name}, seed {seed}");
+            assert_eq!(counters.issued, counters.completed, "{name}, seed {seed}");
+            assert_eq!(
+                counters.issued, counters.host.requests,
+                "{name}, seed {seed}"
+            );
+            assert_eq!(
+                counters.issued, counters.target.requests,
+                "{name}, seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_latency_request_waits_for_no_quantum_but_the_one_that_runs() {
+    let mut seen = 0;
+    for step in [
+        Preset::Switchyard,
+        Preset::Ablation(switch::knobs::Ablation::Prioritisation),
+    ] {
+        for seed in 0..SEEDS {
+            let report = run(&random_config(seed, step.knobs()));
+            assert_eq!(report.counters.quanta_waited_max, 0, "{step}, seed {seed}");
+            seen += report.latency.requests;
+        }
+    }
+    assert!(seen > 10_000, "{seen} requests prove little");
+}
+
+#[test]
+fn without_prioritisation_the_same_requests_wait_for_more() {
+    let mut knobs = Knobs::switchyard();
+    knobs.prioritisation = false;
+    let waited = (0..SEEDS)
+        .map(|seed| run(&random_config(seed, knobs)).counters.quanta_waited_max)
+        .max();
+    assert!(waited > Some(0), "the check above can not fail");
+}
+
+/// L work without end for the target's only core, and T-apps beside it.
+fn crowded(floor_permille: u16) -> Report {
+    let mut knobs = Knobs::switchyard();
+    knobs.application_steering.enabled = false;
+    knobs.request_steering.enabled = false;
+    knobs.floor_permille[switch::Class::Throughput] = floor_permille;
+    let mut latency = AppSpec::latency(16);
+    latency.depth = 16;
+    let apps = vec![latency, AppSpec::throughput(4, 64 * KIB, 16)];
+    let topology = Topology::Network {
+        host_cores: 8,
+        target_cores: 1,
+        link: Link::GBPS_100,
+    };
+    let mut config = Config::new(topology, knobs, apps);
+    config.measured = Nanos::from_millis(200);
+    run(&config)
+}
+
+#[test]
+fn the_floor_keeps_throughput_from_starving() {
+    let (strict, floor, higher) = (crowded(0), crowded(100), crowded(400));
+    let of = |report: &Report| report.throughput.bytes_per_second;
+    assert!(floor.counters.floor_quanta > 0 && strict.counters.floor_quanta == 0);
+    assert!(floor.throughput.requests > 0);
+    assert!(of(&strict) < of(&floor), "{} {}", of(&strict), of(&floor));
+    assert!(of(&floor) < of(&higher), "{} {}", of(&floor), of(&higher));
+}
+
+#[test]
+fn a_crowded_core_sheds_requests_and_threads_and_loses_none() {
+    let apps = vec![AppSpec::latency(4), AppSpec::throughput(4, 64 * KIB, 32)];
+    let topology = Topology::Network {
+        host_cores: 4,
+        target_cores: 4,
+        link: Link::GBPS_100,
+    };
+    let mut config = Config::new(topology, Knobs::switchyard(), apps);
+    // Everybody begins on the same core.
+    config.apps = config
+        .apps
+        .iter()
+        .flat_map(|spec| (0..spec.count).map(|_| AppSpec { count: 1, ..*spec }))
+        .collect();
+    let counters = run(&config).counters;
+    assert!(counters.steered > 0, "{counters:?}");
+    assert!(counters.moved_threads[1] > 0, "{counters:?}");
+    assert_eq!(counters.issued, counters.completed);
+}
+
+#[test]
+fn knobs_that_turn_in_flight_lose_nothing() {
+    for seed in 0..SEEDS {
+        let mut config = random_config(seed, Knobs::switchyard());
+        let mut prng = Prng::from_seed(seed ^ 0xA5);
+        for number in 1..=8 {
+            let mut knobs = pick(&mut prng, Preset::ALL).0.knobs();
+            // Polling threads and sleeping ones are made differently.
+            knobs.polling = config.knobs.polling;
+            config.turns.push(Turn {
+                at: Nanos::from_micros(number * 4_500 + prng.below(1_000)),
+                knobs,
+            });
+        }
+        let counters = run(&config).counters;
+        assert_eq!(counters.issued, counters.completed, "seed {seed}");
+        assert!(counters.host.reasons.len() > 1, "seed {seed}: {counters:?}");
+    }
+}
+
+#[test]
+fn a_run_that_can_not_be_is_refused_by_name() {
+    let mut config = random_config(1, Knobs::linux());
+    config.apps.clear();
+    let error = simulate(&config, &Costs::shipped()).unwrap_err();
+    assert!(
+        error.to_string().contains("number of applications is 0"),
+        "{error}"
+    );
+}

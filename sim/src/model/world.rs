@@ -1,0 +1,331 @@
+//! The world of one run: who is in it, what happens, and what is counted.
+
+use super::app::App;
+use super::calendar::Calendar;
+use super::config::{Config, ConfigError};
+use super::costs::Costs;
+use super::cpu::{Core, Role, Step, Thread};
+use super::engine::Engine;
+use super::lane::{End, Packet, Request, Side, Stage, Wire};
+use super::random::Random;
+use super::report::{Caravans, ClassReport, Counters, Report};
+use hdrhistogram::Histogram;
+use std::ops::Range;
+use switch::load::CoreLoad;
+use switch::{ApplicationSteering, Class, Knobs, PerClass, RequestSteering};
+
+/// What can happen.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A step on this core may be over.
+    Step { core: usize, generation: u32 },
+    /// An idle core has woken up.
+    Dispatch { core: usize },
+    /// A better thread may have become ready.
+    Reschedule { core: usize },
+    /// A packet has come over the link.
+    Arrived { packet: usize },
+    /// The kernel has brought a packet to its socket.
+    Received { packet: usize },
+    /// The link can take the next packet.
+    LinkFree { direction: usize },
+    /// A doorbell's time has come.
+    Doorbell { end: usize },
+    /// A device is done.
+    Device { end: usize, request: usize },
+    /// An application begins.
+    Start { app: usize },
+    /// An open loop makes a request.
+    Intended { app: usize },
+    /// Application steering looks.
+    Steer { side: Side },
+    /// Knobs turn.
+    Turn { index: usize },
+    /// From now on it is measured.
+    Measure,
+    /// From now on it is not measured, and nobody makes requests any more.
+    Close,
+}
+
+#[derive(Debug)]
+pub(super) struct World<'a> {
+    pub(super) config: &'a Config,
+    pub(super) costs: &'a Costs,
+    pub(super) knobs: Knobs,
+    pub(super) now: u64,
+    pub(super) calendar: Calendar,
+    pub(super) random: Random,
+    /// The core that is between two steps.
+    pub(super) executing: Option<usize>,
+    pub(super) cores: Vec<Core>,
+    pub(super) host_cores: Range<usize>,
+    pub(super) target_cores: Range<usize>,
+    pub(super) threads: Vec<Thread>,
+    pub(super) engines: Vec<Engine>,
+    pub(super) target_engines: Range<usize>,
+    pub(super) apps: Vec<App>,
+    pub(super) ends: Vec<End>,
+    /// The host ends by engine, target and class.
+    pub(super) lanes: Vec<PerClass<Option<usize>>>,
+    /// By which lane the requests of a class leave.
+    pub(super) lane_class: PerClass<Class>,
+    pub(super) wires: Option<[Wire; 2]>,
+    pub(super) requests: Vec<Request>,
+    pub(super) spare_requests: Vec<usize>,
+    pub(super) packets: Vec<Packet>,
+    pub(super) spare_packets: Vec<usize>,
+    /// For each target: bytes outstanding in each host core's egress of the steered class.
+    pub(super) egress_bytes: Vec<Vec<u64>>,
+    pub(super) host_outstanding: Vec<PerClass<u64>>,
+    pub(super) host_loads: Vec<CoreLoad>,
+    pub(super) target_outstanding: Vec<PerClass<u64>>,
+    pub(super) target_loads: Vec<CoreLoad>,
+    /// One for each host core.
+    pub(super) steering: Vec<RequestSteering>,
+    /// Of the host and of the target.
+    pub(super) application_steering: [ApplicationSteering; 2],
+    pub(super) closing: bool,
+    pub(super) issued: u64,
+    pub(super) completed: u64,
+    pub(super) measuring: bool,
+    pub(super) histograms: PerClass<Histogram<u64>>,
+    pub(super) bytes: PerClass<u64>,
+    pub(super) utilisation: Vec<f64>,
+}
+
+/// Runs a simulation to its end: the warm-up, the measured time, and then until every request has
+/// been completed.
+///
+/// # Errors
+/// A configuration that can not be.
+pub fn simulate(config: &Config, costs: &Costs) -> Result<Report, ConfigError> {
+    config.validate()?;
+    let mut world = super::build::world(config, costs);
+    while let Some((at, event)) = world.calendar.pop() {
+        debug_assert!(at >= world.now);
+        world.now = at;
+        world.happen(event);
+        if world.closing && world.completed == world.issued {
+            break;
+        }
+    }
+    Ok(world.report())
+}
+
+impl World<'_> {
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Step { core, generation } => self.on_step(core, generation),
+            Event::Dispatch { core } => self.on_dispatch(core),
+            Event::Reschedule { core } => self.on_reschedule(core),
+            Event::Arrived { packet } => self.on_arrived(packet),
+            Event::Received { packet } => self.deliver(packet),
+            Event::LinkFree { direction } => self.on_link_free(direction),
+            Event::Doorbell { end } => self.on_doorbell(end),
+            Event::Device { end, request } => self.answer(end, request),
+            Event::Start { app } => self.on_start(app),
+            Event::Intended { app } => self.on_intended(app),
+            Event::Steer { side } => self.on_steer(side),
+            Event::Turn { index } => self.turn(index),
+            Event::Measure => {
+                self.measuring = true;
+                self.reset_idle();
+            }
+            Event::Close => self.close(),
+        }
+    }
+
+    /// What a thread does next, and what that costs.
+    pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
+        match self.threads[thread].role {
+            Role::App(app) => self.app_step(app),
+            Role::Engine(engine) => self.engine_step(engine),
+        }
+    }
+
+    /// A thread's step takes effect.
+    pub(super) fn finish(&mut self, thread: usize, step: Step) {
+        match (self.threads[thread].role, step) {
+            (Role::App(app), Step::App { completions }) => self.app_finish(app, completions),
+            (Role::App(_), _) => {}
+            (Role::Engine(engine), step) => self.engine_finish(engine, step),
+        }
+    }
+
+    /// A request goes from one stage to the next.
+    ///
+    /// # Panics
+    /// Where it is not where it should be: it would be completed twice, or never.
+    #[inline]
+    pub(super) fn advance(&mut self, request: usize, from: Stage, to: Stage) {
+        let stage = &mut self.requests[request].stage;
+        assert_eq!(*stage, from, "request {request} goes to {to:?}");
+        *stage = to;
+    }
+
+    /// A request is done.
+    pub(super) fn account_request(&mut self, class: Class, bytes: u32, since: u64) {
+        self.completed += 1;
+        if self.measuring {
+            self.histograms[class].saturating_record((self.now - since).max(1));
+            self.bytes[class] += u64::from(bytes);
+        }
+    }
+
+    /// A core's number among the host's.
+    #[inline]
+    pub(super) fn host_index(&self, core: usize) -> usize {
+        core - self.host_cores.start
+    }
+
+    /// The host end of an engine's lane.
+    #[inline]
+    pub(super) fn lane_of(&self, engine: usize, target: usize, class: Class) -> usize {
+        self.lanes[engine * self.config.targets + target][class].expect("every lane is made")
+    }
+
+    /// A packet goes to the network card.
+    pub(super) fn transmit(&mut self, packet: usize) {
+        let end = self.packets[packet].from;
+        let direction = direction(self.ends[end].side);
+        let waiting = &mut self.ends[end].wire;
+        waiting.push_back(packet);
+        let first = waiting.len() == 1;
+        let wire = &mut self.wires.as_mut().expect("there is a network")[direction];
+        if first {
+            wire.turns.push_back(end);
+        }
+        if !wire.busy {
+            self.on_link_free(direction);
+        }
+    }
+
+    fn on_link_free(&mut self, direction: usize) {
+        let wire = &mut self.wires.as_mut().expect("there is a network")[direction];
+        let Some(end) = wire.turns.pop_front() else {
+            wire.busy = false;
+            return;
+        };
+        let waiting = &mut self.ends[end].wire;
+        let packet = waiting.pop_front().expect("it takes turns");
+        if !waiting.is_empty() {
+            wire.turns.push_back(end);
+        }
+        wire.busy = true;
+        let sent = self.now + wire.nanos(self.packets[packet].bytes);
+        let there = sent + wire.link.propagation.0;
+        self.calendar.push(sent, Event::LinkFree { direction });
+        self.calendar.push(there, Event::Arrived { packet });
+    }
+
+    fn on_arrived(&mut self, packet: usize) {
+        let it = &self.packets[packet];
+        let socket = &self.costs.socket;
+        let cost = it.pieces() * socket.packet_ns
+            + super::costs::for_bytes(it.bytes, socket.packet_byte_ps);
+        let engine = self.ends[self.ends[it.from].peer].engine;
+        let core = self.threads[self.engines[engine].thread].core;
+        let done = self.softirq(core, cost);
+        self.calendar.push(done, Event::Received { packet });
+    }
+
+    fn turn(&mut self, index: usize) {
+        let knobs = self.config.turns[index].knobs;
+        self.knobs = knobs;
+        for end in 0..self.ends.len() {
+            let decision = self.ends[end].doorbell.reconfigure(knobs.doorbell);
+            self.obey(end, decision);
+        }
+        for engine in &mut self.engines {
+            engine.scheduler.reconfigure(knobs.service());
+        }
+        for steering in &mut self.steering {
+            steering.reconfigure(knobs.request_steering);
+        }
+        for steering in &mut self.application_steering {
+            steering.reconfigure(knobs.application_steering);
+        }
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+        self.measuring = false;
+        let measured = self.config.measured.0 as f64;
+        let now = self.now;
+        self.utilisation = self
+            .cores
+            .iter()
+            .map(|core| (1.0 - core.idle_ns(now) as f64 / measured).clamp(0.0, 1.0))
+            .collect();
+    }
+
+    fn report(self) -> Report {
+        let seconds = self.config.measured.0 as f64 / 1e9;
+        let class = |class| ClassReport::of(&self.histograms[class], self.bytes[class], seconds);
+        let (latency, throughput) = (class(Class::Latency), class(Class::Throughput));
+        let bytes_per_second = latency.bytes_per_second + throughput.bytes_per_second;
+        let host_utilisation = self.utilisation[self.host_cores.clone()].to_vec();
+        let target_utilisation = self.utilisation[self.target_cores.clone()].to_vec();
+        let busier = host_utilisation
+            .iter()
+            .sum::<f64>()
+            .max(target_utilisation.iter().sum());
+        Report {
+            seconds,
+            latency,
+            throughput,
+            bytes_per_second,
+            bytes_per_second_per_core: bytes_per_second / busier.max(1e-9),
+            host_utilisation,
+            target_utilisation,
+            counters: self.counters(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let caravans = |side| {
+            let mut sum = switch::doorbell::Counters::default();
+            for end in self.ends.iter().filter(|end| end.side == side) {
+                sum.merge(end.doorbell.counters());
+            }
+            Caravans::of(&sum)
+        };
+        let moved = |side: usize| {
+            let moved = self.application_steering[side].counters().moved;
+            [moved[Class::Latency], moved[Class::Throughput]]
+        };
+        let hosts = self.ends.iter().filter(|end| end.side == Side::Host);
+        let floor = |engine: &Engine| {
+            let grants = &engine.scheduler.counters().floor_grants;
+            grants.iter().map(|(_, &count)| count).sum::<u64>()
+        };
+        Counters {
+            issued: self.issued,
+            completed: self.completed,
+            host: caravans(Side::Host),
+            target: caravans(Side::Target),
+            steered: self.steering.iter().map(|s| s.counters().steered).sum(),
+            nowhere: self.steering.iter().map(|s| s.counters().nowhere).sum(),
+            moved_threads: moved(0),
+            moved_lanes: moved(1),
+            lane_packets: hosts
+                .map(|end| (end.packets, self.ends[end.peer].packets))
+                .collect(),
+            floor_quanta: self.engines.iter().map(floor).sum(),
+            quanta_waited_max: self
+                .engines
+                .iter()
+                .map(|engine| engine.quanta_waited_max)
+                .max()
+                .unwrap_or(0),
+            events: self.calendar.pushed(),
+        }
+    }
+}
+
+const fn direction(side: Side) -> usize {
+    match side {
+        Side::Host => 0,
+        Side::Target => 1,
+    }
+}
