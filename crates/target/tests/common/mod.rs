@@ -536,3 +536,13 @@ pub fn eventually(what: &str, mut happened: impl FnMut() -> bool) {
     }
     panic!("{what} did not happen within a minute");
 }
+
+/// The next answer to a read of the queue, whichever it is: its command, and its data.
+pub fn any_read(client: &mut Client) -> (u16, Vec<u8>) {
+    let pdu = client.receive();
+    let PduHeader::C2hData(c2h) = pdu.header else {
+        panic!("{:?}", pdu.header);
+    };
+    assert_eq!(c2h.progress, C2hProgress::LastAndSuccess);
+    (c2h.command_id, pdu.data)
+}
