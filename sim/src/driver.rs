@@ -168,6 +168,26 @@ impl SimDriver {
         });
     }
 
+    fn release(&mut self, key: OpKey, socket: SocketId) {
+        let slot = self.key(socket);
+        let Some(socket) = self.sockets.remove(slot) else {
+            return;
+        };
+        assert!(socket.sending.is_none(), "nothing is being sent");
+        if let Some((key, into)) = socket.receiving {
+            let result = Err(io::Error::from(io::ErrorKind::ConnectionAborted));
+            let received = Received {
+                into,
+                filled: 0,
+                rest: None,
+                result,
+            };
+            self.complete(key, Outcome::Received(received));
+        }
+        let stream = Stream::Simulated(socket.end);
+        self.complete(key, Outcome::Released(stream));
+    }
+
     fn poll_accepts(&mut self) {
         for slot in 0..self.listeners.len() {
             let Some((address, Some(key))) = self.listeners[slot] else {
@@ -302,6 +322,7 @@ impl Driver for SimDriver {
                 socket.receiving = Some((key, into));
             }
             Op::Close { socket } => self.close(key, socket),
+            Op::Release { socket } => self.release(key, socket),
             Op::Connect {
                 address, timeout, ..
             } => self.connect(key, address, timeout),

@@ -169,6 +169,14 @@ pub enum Op {
         /// Which connection.
         socket: SocketId,
     },
+    /// Hands the connection out, for another core to [adopt](crate::Driver::adopt). A receive that
+    /// is pending completes with an error and has taken nothing; what has arrived and was not
+    /// received goes along. Nothing may be being sent. Once per socket, like
+    /// [`Close`](Self::Close).
+    Release {
+        /// Which connection.
+        socket: SocketId,
+    },
     /// Reads from a file into the whole slice. Fails with `InvalidInput` where that is a shared
     /// buffer.
     Read {
@@ -236,6 +244,8 @@ pub enum Outcome {
     },
     /// The connection is gone, and so are all its operations.
     Closed,
+    /// The connection is nobody's, and none of its operations is left.
+    Released(Stream),
     /// A file operation ended.
     File {
         /// Bytes that were read or written: a short count is the caller's to continue.

@@ -11,7 +11,9 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::{self, Mode, Reason};
 use switch::limits::LOAD_RESET;
-use switch::{Caravan, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler};
+use switch::{
+    ApplicationSteering, Caravan, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler,
+};
 
 /// A core's part of the switch.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct CoreSwitch {
     /// The order in which the ready ones are served.
     pub(crate) send: Scheduler,
     caravans: PerClass<doorbell::Counters>,
+    /// Which queues are better off on another core.
+    pub(crate) steering: ApplicationSteering,
     pub(crate) moved_in: PerClass<u64>,
     pub(crate) moved_out: PerClass<u64>,
 }
@@ -52,6 +56,7 @@ impl CoreSwitch {
             held: TimerQueue::with_capacity(capacity),
             send: Scheduler::new(knobs.service()),
             caravans: PerClass::default(),
+            steering: ApplicationSteering::new(knobs.application_steering),
             moved_in: PerClass::default(),
             moved_out: PerClass::default(),
         }
@@ -66,6 +71,7 @@ impl CoreSwitch {
     pub(crate) fn turn(&mut self, knobs: Knobs) {
         self.knobs = knobs;
         self.send.reconfigure(knobs.service());
+        self.steering.reconfigure(knobs.application_steering);
     }
 
     /// How doorbells of I/O queues hold answers.
@@ -136,7 +142,10 @@ impl CoreSwitch {
 
     /// Everything for people to see.
     pub(crate) fn stats(&self, receive: &scheduler::Counters) -> SwitchStats {
-        let mut stats = SwitchStats::default();
+        let mut stats = SwitchStats {
+            steering_steps: self.steering.counters().steps,
+            ..SwitchStats::default()
+        };
         for (class, stats) in stats.classes.iter_mut() {
             stats.queues = self.queues[class] as u64;
             stats.outstanding_bytes = self.outstanding[class];

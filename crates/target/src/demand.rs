@@ -34,6 +34,11 @@ impl Demand {
         (before, self.average.value())
     }
 
+    /// The load in bytes, as of the last sample.
+    pub(crate) const fn load(&self) -> u64 {
+        self.average.value()
+    }
+
     /// Whether no commands have come for so long that the load counts for nothing.
     pub(crate) fn is_stale(&self, now: Time) -> bool {
         self.average.value() > 0 && now.since(self.last) >= LOAD_RESET

@@ -50,6 +50,10 @@ pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * KIB;
 /// How often a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 
+/// How long a queue that is to move takes no commands while those under way end: longer than
+/// devices take, shorter than a host notices.
+pub const MOVE_PATIENCE: Nanos = Nanos::from_millis(20);
+
 /// Input that a connection may put aside while no buffer is free, for all connections of a core.
 /// Beyond it a command is answered with a status that asks for a retry.
 pub const STASH_BYTES_MAX: usize = 16 * MIB;

@@ -31,6 +31,16 @@ pub(crate) struct Qpair {
     announces: bool,
 }
 
+/// What was agreed on at Connect, and how far the queue is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// QID.
+    pub(crate) id: u16,
+    entries: u32,
+    sq_head: u16,
+    flow_control: bool,
+}
+
 impl Qpair {
     pub(crate) const fn new() -> Self {
         Self {
@@ -54,6 +64,24 @@ impl Qpair {
         self.announces = !flow_control;
         // Connect was the first command, and took the first entry.
         self.sq_head = 1;
+    }
+
+    /// The terms of a queue without commands.
+    pub(crate) const fn terms(&self) -> Terms {
+        Terms {
+            id: self.id,
+            entries: self.entries,
+            sq_head: self.sq_head,
+            flow_control: self.flow_control,
+        }
+    }
+
+    /// Goes on under the terms that another core's queue had.
+    pub(crate) const fn accept(&mut self, terms: Terms) {
+        self.id = terms.id;
+        self.entries = terms.entries;
+        self.sq_head = terms.sq_head;
+        self.flow_control = terms.flow_control;
     }
 
     pub(crate) const fn entries(&self) -> u32 {

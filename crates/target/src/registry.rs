@@ -8,7 +8,7 @@ use crate::poll_group::{Message, Note};
 use crate::request::Ticket;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
-use crate::switch_stats::SharedSwitchStats;
+use crate::switch_stats::{SharedLoad, SharedSwitchStats};
 use base::SlabKey;
 use reactor::MailboxSender;
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     cores: Mutex<Vec<MailboxSender<Message>>>,
     pub(crate) core_stats: PerCore<SharedCoreStats>,
     pub(crate) switch_stats: PerCore<SharedSwitchStats>,
+    /// How busy each class keeps each core.
+    pub(crate) loads: PerCore<SharedLoad>,
     knobs: Mutex<Option<Knobs>>,
     /// Connections of all cores together.
     connections: Arc<AtomicUsize>,
@@ -73,6 +75,7 @@ impl Shared {
             cores: Mutex::default(),
             core_stats: PerCore::new(cores),
             switch_stats: PerCore::new(cores),
+            loads: PerCore::new(cores),
             knobs: Mutex::default(),
             connections: Arc::default(),
         })

@@ -121,6 +121,10 @@ impl<T: Default> PerCore<T> {
         &self.0[core]
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }

@@ -3,7 +3,10 @@
 //! Plain numbers that their core alone counts. Now and then it publishes a copy, under a lock that
 //! it only ever tries: whoever reads a snapshot never holds a core up.
 
+use base::Time;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
+use switch::limits::LOAD_RESET;
 use switch::{Class, PerClass, doorbell, scheduler};
 
 /// What one core's switch did.
@@ -12,7 +15,7 @@ pub struct SwitchStats {
     /// By class. An I/O queue whose host named no class counts as
     /// [`Class::DEFAULT`](switch::Class::DEFAULT).
     pub classes: PerClass<ClassStats>,
-    /// Steps of application steering (only on the core that steers, the first one).
+    /// Steps of application steering: each core steers its own queues.
     pub steering_steps: u64,
 }
 
@@ -116,9 +119,48 @@ impl SharedSwitchStats {
     }
 }
 
+/// How busy each class keeps one core, for the others to see: on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct SharedLoad {
+    bytes: PerClass<AtomicU64>,
+    /// When that was, in nanoseconds of the drivers' clock.
+    at: AtomicU64,
+}
+
+impl SharedLoad {
+    pub(crate) fn publish(&self, now: Time, load: &PerClass<u64>) {
+        for (class, &bytes) in load.iter() {
+            self.bytes[class].store(bytes, Ordering::Relaxed);
+        }
+        self.at.store(now.0, Ordering::Relaxed);
+    }
+
+    /// The loads in bytes; none of a core that has not said anything for [`LOAD_RESET`]. The
+    /// numbers may be of different steps: they only hint.
+    pub(crate) fn load(&self, now: Time) -> PerClass<u64> {
+        let at = Time(self.at.load(Ordering::Relaxed));
+        let silent = now.since(at) >= LOAD_RESET;
+        PerClass::from_fn(|class| {
+            let bytes = self.bytes[class].load(Ordering::Relaxed);
+            if silent { 0 } else { bytes }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_load_of_a_silent_core_is_none() {
+        let shared = SharedLoad::default();
+        let now = Time(5_000_000_000);
+        let load = PerClass::from_fn(|_| 7);
+        shared.publish(now, &load);
+        assert_eq!(shared.load(now), load);
+        assert_eq!(shared.load(now + LOAD_RESET), PerClass::default());
+    }
 
     #[test]
     fn a_reader_never_holds_a_core_up_and_cores_add_up() {

@@ -6,6 +6,7 @@
 //! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
 //! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
 
+mod connections;
 mod hot;
 mod in_flight;
 mod listener;
@@ -27,7 +28,6 @@ use crate::op::{
     Stream,
 };
 use crate::room::{RoomLease, Rooms};
-use crate::send_list::SendList;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
@@ -318,96 +318,6 @@ impl UringDriver {
             self.start_file(key, op);
         }
     }
-
-    fn refuse_send(&mut self, key: OpKey, list: Box<SendList>, error: io::Error) {
-        let result = Err(error);
-        self.complete(key, Outcome::Sent { list, result });
-    }
-
-    fn refuse_receive(&mut self, key: OpKey, into: Option<IoSlice>, error: io::Error) {
-        let received = Received {
-            into,
-            filled: 0,
-            rest: None,
-            result: Err(error),
-        };
-        self.complete(key, Outcome::Received(received));
-    }
-
-    fn submit_send(&mut self, key: OpKey, socket: SocketId, list: Box<SendList>) {
-        let slot = self.socket_key(socket);
-        let entry = self.sockets.get_mut(slot).expect("just looked up");
-        if entry.closing.is_some() {
-            return self.refuse_send(key, list, canceled());
-        }
-        assert!(entry.sending.is_none(), "one send at a time per socket");
-        entry.sending = Some(Sending { key, list, sent: 0 });
-        // What is sent may tell of something that was written to a region.
-        crate::memory::publish();
-        self.continue_sending(slot);
-    }
-
-    fn submit_receive(&mut self, key: OpKey, socket: SocketId, into: Option<IoSlice>) {
-        let slot = self.socket_key(socket);
-        let entry = self.sockets.get_mut(slot).expect("just looked up");
-        if entry.closing.is_some() {
-            return self.refuse_receive(key, into, canceled());
-        }
-        if into.as_ref().is_some_and(|slice| !slice.is_writable()) {
-            return self.refuse_receive(key, into, shared_memory());
-        }
-        assert!(
-            entry.receiving.is_none(),
-            "one receive at a time per socket"
-        );
-        entry.receiving = Some(Receiving { key, into });
-        if !entry.hot && !self.heat_up(slot) {
-            self.watch_arrival(slot);
-        }
-    }
-
-    /// Closes a socket: everything pending on it ends now, it itself once the ring let go of it.
-    fn close(&mut self, key: SlabKey, closing: OpKey) {
-        let Some(socket) = self.sockets.get_mut(key) else {
-            return;
-        };
-        assert!(socket.closing.is_none(), "a socket is closed once");
-        socket.closing = Some(closing);
-        let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
-        let polls = [socket.poll_in, socket.poll_out];
-        if socket.overdue {
-            self.overdue.retain(|&overdue| overdue != key);
-        }
-        if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
-            self.hot.swap_remove(index);
-        }
-        if let Some(Sending { key, list, .. }) = sending {
-            self.refuse_send(key, list, canceled());
-        }
-        if let Some(Receiving { key, into }) = receiving {
-            self.refuse_receive(key, into, canceled());
-        }
-        for operation in polls.into_iter().flatten() {
-            self.cancel(operation);
-        }
-        self.finish_close(key);
-    }
-
-    /// Lets go of a closing socket when the ring watches it no more.
-    fn finish_close(&mut self, key: SlabKey) {
-        let Some(socket) = self.sockets.get(key) else {
-            return;
-        };
-        let Some(closing) = socket.closing else {
-            return;
-        };
-        if socket.poll_in.is_none() && socket.poll_out.is_none() {
-            if let Some(socket) = self.sockets.remove(key) {
-                self.urgent_sockets -= usize::from(socket.is_urgent());
-            }
-            self.complete(closing, Outcome::Closed);
-        }
-    }
 }
 
 impl Driver for UringDriver {
@@ -438,6 +348,7 @@ impl Driver for UringDriver {
                 let slot = self.socket_key(socket);
                 self.close(slot, key);
             }
+            Op::Release { socket } => self.release(key, socket),
             Op::Accept { listener } => self.submit_accept(key, listener),
             Op::Connect {
                 address,

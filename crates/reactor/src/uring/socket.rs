@@ -61,6 +61,8 @@ pub(super) struct Socket {
     /// Something arrived, but no receive buffer was free.
     pub(super) overdue: bool,
     pub(super) closing: Option<OpKey>,
+    /// It is handed out when it has closed.
+    pub(super) released: bool,
 }
 
 impl Socket {
@@ -78,6 +80,7 @@ impl Socket {
             drained: Time::ZERO,
             overdue: false,
             closing: None,
+            released: false,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::registry::{Place, Seat, Shared, SharedController};
 use crate::request::{Phase, Ticket};
 use crate::tcp::connection::{CLOSE, Connection, Owner, State};
 use crate::tcp::input::RECEIVE;
+use crate::tcp::luggage::Luggage;
 use crate::tcp::output::SEND;
 use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
@@ -25,6 +26,7 @@ use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Servic
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use steering::{RELEASE, Steering};
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 
@@ -44,6 +46,11 @@ pub(crate) enum Note {
         stream: Stream,
         peer: SocketAddr,
         seat: Seat,
+    },
+    /// An I/O queue is the core's from now on; it was another's.
+    Arrive {
+        stream: Stream,
+        luggage: Box<Luggage>,
     },
     /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
     Change { steps: Vec<Step>, ack: Arc<Ack> },
@@ -93,6 +100,7 @@ pub struct PollGroup {
     accepting: bool,
     /// Whether an idle core polls, once anybody said so.
     polls: Option<PollPolicy>,
+    steering: Steering,
 }
 
 impl PollGroup {
@@ -112,6 +120,7 @@ impl PollGroup {
             gave_up: false,
             accepting: false,
             polls: None,
+            steering: Steering::default(),
         }
     }
 
@@ -132,16 +141,8 @@ impl PollGroup {
         let Some(connection) = self.connections.remove(key) else {
             return;
         };
-        if let Some(controller) = connection.controller()
-            && let Some(waiting) = controller.detach()
-        {
-            self.core.shared.controllers().remove(controller.id);
-            for (core, asker) in waiting {
-                // To this core, too: the answer must not come before this turn's other work.
-                if self.core.shared.send(core, Note::Ended { asker }).is_err() {
-                    tracing::error!(core, "a core's mailbox is full: a host waits in vain");
-                }
-            }
+        if let Some(controller) = connection.controller() {
+            self.detach(controller);
         }
         self.core.touch();
         let subsystem = connection.subsystem;
@@ -469,6 +470,10 @@ impl Service for PollGroup {
                 debug_assert_eq!(completion.key.kind, CLOSE);
                 self.stream_closed(key);
             }
+            Outcome::Released(stream) => {
+                debug_assert_eq!(completion.key.kind, RELEASE);
+                self.released(key, stream, cx);
+            }
             Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
             Outcome::Accepted(Err(error)) => {
                 if !self.draining
@@ -485,6 +490,7 @@ impl Service for PollGroup {
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
         match message.0 {
             Note::Adopt { stream, peer, seat } => self.adopt(stream, peer, seat, cx),
+            Note::Arrive { stream, luggage } => self.arrive(stream, *luggage, cx),
             Note::Change { steps, ack } => self.change(steps, &ack, cx),
             Note::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             Note::EndHost {
@@ -520,11 +526,17 @@ impl Service for PollGroup {
         self.run_drain(cx);
         self.run_closing(cx);
         self.forget_silent(cx.now);
+        self.steer(cx.now);
+        self.run_moves(cx);
         self.core.publish(cx, self.connections.len());
     }
 
     fn deadline(&self) -> Time {
-        let timers = [self.core.timers.next(), self.core.switch.held.next()];
+        let timers = [
+            self.core.timers.next(),
+            self.core.switch.held.next(),
+            self.steering.deadline(),
+        ];
         let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.unpublished {
             deadline = deadline.min(self.core.publish_at);

@@ -1,8 +1,44 @@
-//! Loads of a core's queues.
+//! Application steering of the target: on which core an I/O queue is served.
+//! `[blk-switch §3.3, Algorithm 2]`
+//!
+//! The paper moves the threads that serve receive-side queues. Here a core is one thread for all
+//! of its queues and stays where it is, so what moves is the queue, connection and all. Every core
+//! decides for its own queues, as every thread does in the paper, from its own loads and those
+//! that the others published last (docs/decisions/0008-steered-queues.md). A queue leaves at a
+//! quiet moment, which it gets by taking no further commands; if that takes too long, it stays.
 
-use crate::poll_group::PollGroup;
-use base::Time;
+use crate::limits::MOVE_PATIENCE;
+use crate::poll_group::{Message, Note, PollGroup};
+use crate::registry::SharedController;
+use crate::tcp::connection::{Connection, State};
+use crate::tcp::luggage::Luggage;
+use base::units::CoreId;
+use base::{SlabKey, Time};
+use reactor::{Context, Op, OpKey, Stream};
+use switch::application_steering::{Hysteresis, Move, Thread};
+use switch::class::Placement;
 use switch::limits::LOAD_RESET;
+use switch::{Class, CoreSet, PerClass};
+
+/// Kind of the operation that hands a connection out.
+pub(super) const RELEASE: u8 = 4;
+
+/// What a core needs to steer its queues.
+#[derive(Debug, Default)]
+pub(super) struct Steering {
+    /// Queues that are to move, and until when each waits for a quiet moment.
+    leaving: Vec<(SlabKey, Time)>,
+    /// Room for the loads of all cores, and for what may move.
+    loads: Vec<PerClass<u64>>,
+    queues: Vec<Thread>,
+}
+
+impl Steering {
+    /// When the first queue gives up to wait for a quiet moment.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.leaving.iter().map(|&(_, until)| until).min()
+    }
+}
 
 impl PollGroup {
     /// Forgets the loads of queues that have fallen silent, now and then.
@@ -22,5 +58,217 @@ impl PollGroup {
                 self.core.touch();
             }
         }
+    }
+
+    /// Every period, while there is work: looks which queues are better off elsewhere.
+    pub(super) fn steer(&mut self, now: Time) {
+        let shared = &self.core.shared;
+        if now < self.core.switch.steering.next() || shared.loads.len() < 2 {
+            return;
+        }
+        shared
+            .loads
+            .of(self.core.index)
+            .publish(now, &self.core.switch.load);
+        let Steering {
+            leaving,
+            loads,
+            queues,
+        } = &mut self.steering;
+        loads.clear();
+        loads.extend(shared.loads.iter().map(|core| core.load(now)));
+        let home = CoreId(u32::try_from(self.core.index).expect("a machine has fewer cores"));
+        let everywhere = CoreSet::first(loads.len());
+        queues.clear();
+        queues.extend(self.connections.iter().filter_map(|(key, connection)| {
+            Some(Thread {
+                id: id_of(key),
+                class: steered_class(connection)?,
+                core: home,
+                allowed: everywhere,
+                pinned_by_user: false,
+                load_bytes: connection.demand.load(),
+            })
+        }));
+        let steering = &mut self.core.switch.steering;
+        let settled = steering.rules().hysteresis == Hysteresis::Settled;
+        for &Move { id, to, .. } in steering.step(now, loads, queues) {
+            let (key, to) = (key_of(id), to.0 as usize);
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            let Some(class) = connection.output.class() else {
+                continue;
+            };
+            let load = connection.demand.load();
+            if settled && !is_worth_it(class, load, self.core.index, to, loads) {
+                continue;
+            }
+            loads[self.core.index][class] = loads[self.core.index][class].saturating_sub(load);
+            loads[to][class] += load;
+            connection.moving = Some(to);
+            leaving.push((key, now + MOVE_PATIENCE));
+        }
+    }
+
+    /// Lets those go that are to move and have nothing under way.
+    pub(super) fn run_moves(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(&(key, until)) = self.steering.leaving.get(index) {
+            let connection = self.connections.get_mut(key);
+            let Some(connection) = connection.filter(|c| c.state == State::Live) else {
+                self.steering.leaving.swap_remove(index);
+                continue;
+            };
+            if connection.is_quiet() {
+                // From here on nothing but its arrival elsewhere can happen to it.
+                connection.state = State::Closing;
+                let socket = connection.socket;
+                let operation = OpKey::new(self.core.room, RELEASE, key);
+                cx.submit(operation, Op::Release { socket });
+            } else if cx.now >= until {
+                connection.moving = None;
+                connection.arm_receive(&mut self.core, cx);
+            } else {
+                index += 1;
+                continue;
+            }
+            self.steering.leaving.swap_remove(index);
+        }
+    }
+
+    /// The driver let go of a queue that is to move.
+    pub(super) fn released(&mut self, key: SlabKey, stream: Stream, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.remove(key) else {
+            return;
+        };
+        let to = connection.moving.unwrap_or(self.core.index);
+        let Some(luggage) = connection.pack(&mut self.core) else {
+            return;
+        };
+        self.core.switch.moved_out[luggage.class] += 1;
+        self.core.touch();
+        let luggage = Box::new(luggage);
+        let note = Note::Arrive { stream, luggage };
+        if let Err(Message(Note::Arrive { stream, luggage })) = self.core.shared.send(to, note) {
+            self.arrive(stream, *luggage, cx);
+        }
+    }
+
+    /// A queue comes from another core.
+    pub(super) fn arrive(&mut self, stream: Stream, luggage: Luggage, cx: &mut Context<'_>) {
+        let subsystem = self.core.subsystems.get(luggage.subsystem as usize);
+        let known = subsystem.and_then(Option::as_ref);
+        let known = known.is_some_and(|subsystem| subsystem.removing.is_none());
+        let room = !self.connections.is_full() && cx.driver.has_room_for_socket();
+        if self.draining || !known || !room {
+            self.lose(luggage);
+            return;
+        }
+        let (id, from, class) = (luggage.terms.id, luggage.from, luggage.class);
+        let socket = cx.driver.adopt(stream);
+        let connection = Connection::unpack(luggage, socket, &mut self.core, cx);
+        let Ok(key) = self.connections.insert(Box::new(connection)) else {
+            return;
+        };
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.settle_key(key);
+        self.core.switch.moved_in[class] += 1;
+        self.core.touch();
+        // Whoever ended the queue meanwhile took its place away, and could not find it.
+        let here = self.core.index;
+        let ours = connection.controller().is_some_and(|controller| {
+            let mut queues = controller.queues();
+            let place = queues.places.get_mut(&id).filter(|place| **place == from);
+            place.is_some_and(|place| {
+                place.core = here;
+                place.connection = key;
+                true
+            })
+        });
+        if ours {
+            connection.arm_receive(&mut self.core, cx);
+        } else {
+            connection.close(&mut self.core, cx);
+        }
+    }
+
+    /// A queue has no place to go: its connection closes, and its host connects again.
+    fn lose(&mut self, luggage: Luggage) {
+        let controller = luggage.controller.clone();
+        let mut queues = controller.queues();
+        if queues.places.get(&luggage.terms.id) == Some(&luggage.from) {
+            queues.places.remove(&luggage.terms.id);
+        }
+        drop(queues);
+        drop(luggage);
+        self.detach(&controller);
+    }
+
+    /// Nothing is left of a connection of a controller; who waits for the last one is told.
+    pub(super) fn detach(&self, controller: &SharedController) {
+        let Some(waiting) = controller.detach() else {
+            return;
+        };
+        self.core.shared.controllers().remove(controller.id);
+        for (core, asker) in waiting {
+            // To this core, too: the answer must not come before this turn's other work.
+            if self.core.shared.send(core, Note::Ended { asker }).is_err() {
+                tracing::error!(core, "a core's mailbox is full: a host waits in vain");
+            }
+        }
+    }
+}
+
+/// The class of a queue that may be moved.
+fn steered_class(connection: &Connection) -> Option<Class> {
+    let steered = connection.state == State::Live && connection.moving.is_none();
+    connection.output.class().filter(|_| steered)
+}
+
+/// Whether a queue that spreads finds its new core, with its own load there, no busier with such
+/// work than the old one. The rule itself does not look at that: where two cores have the same
+/// load, the smallest difference would pile everything up on one.
+fn is_worth_it(class: Class, load: u64, from: usize, to: usize, loads: &[PerClass<u64>]) -> bool {
+    let spreads = class.properties().placement == Placement::Spread;
+    !spreads || loads[to][class].saturating_add(load) <= loads[from][class]
+}
+
+/// A queue's name for the steering.
+fn id_of(key: SlabKey) -> u64 {
+    u64::from(key.index) | u64::from(key.generation) << 32
+}
+
+/// The queue that [`id_of`] named.
+fn key_of(id: u64) -> SlabKey {
+    let [i0, i1, i2, i3, generation, ..] = id.to_le_bytes();
+    SlabKey {
+        index: u32::from_le_bytes([i0, i1, i2, i3]),
+        generation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_found_again_by_its_name() {
+        let key = SlabKey {
+            index: 70_000,
+            generation: 255,
+        };
+        assert_eq!(key_of(id_of(key)), key);
+    }
+
+    #[test]
+    fn queues_do_not_pile_up_for_a_small_difference() {
+        let loads = [(4096, 1 << 20), (0, (1 << 20) - 1), (0, 0)]
+            .map(|(latency, throughput)| PerClass::of([latency, throughput]));
+        let worth = |to| is_worth_it(Class::Throughput, 1 << 20, 0, to, &loads);
+        assert!(!worth(1) && worth(2));
+        assert!(is_worth_it(Class::Latency, 4096, 0, 1, &loads));
     }
 }

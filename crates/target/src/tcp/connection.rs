@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
     /// The host said what class of commands the queue carries.
-    named: bool,
+    pub(super) named: bool,
     /// Counted among the core's fresh connections.
     fresh: bool,
     pub(super) receiving: Receiving,
@@ -90,8 +90,10 @@ pub(crate) struct Connection {
     pub(crate) close_at: Time,
     /// The timer that is set.
     timer_at: Time,
+    /// The core that the queue is to move to.
+    pub(crate) moving: Option<usize>,
     /// Held for as long as anything of the connection is left.
-    _seat: Seat,
+    pub(super) seat: Seat,
 }
 
 impl Connection {
@@ -132,7 +134,8 @@ impl Connection {
             last_input: now,
             close_at: Time::NEVER,
             timer_at: Time::NEVER,
-            _seat: seat,
+            moving: None,
+            seat,
         }
     }
 

@@ -300,8 +300,9 @@ impl Connection {
     }
 
     /// Starts the next receive: into the place where a big payload belongs, if one is arriving.
-    pub(super) fn arm_receive(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+    pub(crate) fn arm_receive(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         let ready = self.receiving == Receiving::Nothing && self.stalled.is_none();
+        let ready = ready && !self.holds_back();
         if !ready || self.state >= State::Closing {
             return;
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod input;
+pub(crate) mod luggage;
 pub(crate) mod output;
 pub(crate) mod term;
 pub(crate) mod transfer;

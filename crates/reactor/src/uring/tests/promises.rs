@@ -639,3 +639,45 @@ fn a_dropped_driver_leaves_nothing_behind() {
     }
     assert_eq!(open(), before);
 }
+
+#[test]
+fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
+    let (mut driver, mut other) = (small(), small());
+    for receives in [false, true] {
+        let (near, far) = pair(&mut driver);
+        driver.set_class(far, Class::Latency);
+        if receives {
+            receive(&mut driver, 10, far);
+            assert!(gather(&mut driver, 0).is_empty());
+        }
+        driver.submit(key(11), Op::Release { socket: far });
+        // What comes from now on is for whoever adopts the connection.
+        let bytes = list(b"late");
+        driver.submit(
+            key(3),
+            Op::Send {
+                socket: near,
+                list: bytes,
+            },
+        );
+        let mut stream = None;
+        for completion in gather(&mut driver, 2 + usize::from(receives)) {
+            match completion.outcome {
+                Outcome::Received(Received { result, filled, .. }) => {
+                    assert_eq!(completion.key, key(10));
+                    assert!(result.is_err() && filled == 0);
+                    assert!(stream.is_none(), "it ends before the release does");
+                }
+                Outcome::Released(released) => stream = Some(released),
+                Outcome::Sent { result, .. } => result.expect("sent"),
+                outcome => panic!("{outcome:?}"),
+            }
+        }
+        assert_eq!(driver.urgent_sockets, 0);
+        let adopted = other.adopt(stream.expect("handed out"));
+        receive(&mut other, 12, adopted);
+        let outcome = wait_for(&mut other, key(12));
+        let (buffer, len) = received(outcome).rest.expect("data");
+        assert_eq!(&buffer[..len], b"late");
+    }
+}

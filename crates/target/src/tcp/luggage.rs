@@ -1,0 +1,107 @@
+//! An I/O queue on its way from one core to another: what of its connection goes along, beside its
+//! stream.
+//!
+//! Packed by the core that it leaves at a quiet moment (nothing under way, nothing to send, no
+//! payload half arrived), unpacked by the core that it comes to. What the host has sent meanwhile
+//! waits in the kernel. Must never: be on two cores, or leave its controller waiting for a queue
+//! that is gone ([`PollGroup::lose`](crate::poll_group::PollGroup)).
+
+use crate::core::CoreState;
+use crate::demand::Demand;
+use crate::qpair::Terms;
+use crate::registry::{Place, Seat, SharedController};
+use crate::tcp::connection::{Connection, Owner, State};
+use base::SlabKey;
+use reactor::{Context, SocketId};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use switch::Class;
+use wire::tcp::PduFormat;
+use wire::tcp::framer::Framer;
+
+/// What of a connection goes along.
+#[derive(Debug)]
+pub(crate) struct Luggage {
+    /// Where it was.
+    pub(crate) from: Place,
+    pub(crate) controller: Arc<SharedController>,
+    pub(crate) subsystem: u32,
+    pub(crate) terms: Terms,
+    pub(crate) class: Class,
+    seat: Seat,
+    ends: (SocketAddr, Option<SocketAddr>),
+    framer: Framer,
+    format: PduFormat,
+    r2ts_max: u16,
+    named: bool,
+    demand: Demand,
+}
+
+impl Connection {
+    /// Whether nothing is under way that would have to come along.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.state == State::Live
+            && self.qpair.used() == 0
+            && self.output.is_idle()
+            && self.stalled.is_none()
+            && self.framer.data_remaining().is_none()
+    }
+
+    /// Whether the queue takes no further commands, because it is to move.
+    pub(super) fn holds_back(&self) -> bool {
+        self.moving.is_some() && self.transferring == 0 && self.framer.data_remaining().is_none()
+    }
+
+    /// Leaves a core that has let go of its socket; `None` for what is no I/O queue.
+    pub(crate) fn pack(mut self, core: &mut CoreState) -> Option<Luggage> {
+        let class = self.output.class()?;
+        let demand = self.demand;
+        self.closed(core);
+        let Owner::Io(controller) = self.owner else {
+            return None;
+        };
+        Some(Luggage {
+            from: Place {
+                core: core.index,
+                connection: self.key,
+            },
+            controller,
+            subsystem: self.subsystem,
+            terms: self.qpair.terms(),
+            class,
+            seat: self.seat,
+            ends: (self.peer, self.local),
+            framer: self.framer,
+            format: self.output.format,
+            r2ts_max: self.r2ts_max,
+            named: self.named,
+            demand,
+        })
+    }
+
+    /// Comes to a core, whose driver has adopted its stream as `socket`.
+    pub(crate) fn unpack(
+        luggage: Luggage,
+        socket: SocketId,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) -> Self {
+        let nowhere = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let mut connection = Self::new(nowhere, socket, luggage.ends, luggage.seat, core, cx.now);
+        connection.leave_fresh(core);
+        connection.state = State::Live;
+        connection.owner = Owner::Io(luggage.controller);
+        connection.subsystem = luggage.subsystem;
+        connection.qpair.accept(luggage.terms);
+        connection.framer = luggage.framer;
+        connection.output.format = luggage.format;
+        connection.r2ts_max = luggage.r2ts_max;
+        connection.demand = luggage.demand;
+        core.switch.load[luggage.class] += luggage.demand.load();
+        connection.set_class(luggage.named.then_some(luggage.class), core, cx);
+        connection
+    }
+}

@@ -1,0 +1,222 @@
+//! Queues that move from one core to another under load: everything is answered once, whatever is
+//! done to the queue meanwhile.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::cast_possible_truncation)] // Sizes in tests are small.
+
+mod common;
+
+use base::{Nanos, Prng};
+use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
+use std::sync::atomic::{AtomicBool, Ordering};
+use switch::application_steering::Hysteresis;
+use switch::{Class, Knobs};
+use switchyard_target::{Limits, SwitchStats};
+use wire::fabrics::property::Configuration;
+use wire::nvme::feature::FeatureId;
+use wire::nvme::vendor::HostExtensions;
+use wire::nvme::{AdminCommand, IoOpcode, SetFeatures, SglDescriptor};
+
+/// Blocks that the tests read.
+const BLOCKS: usize = 256;
+
+/// An admin queue of a host that means the classes of its queues.
+fn admin(bed: &Bed) -> (Client, u16) {
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = admin.connect_admin(NQN, 0);
+    admin.enable();
+    let queue_classes = true;
+    let value = HostExtensions { queue_classes }.to_dword();
+    let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
+    let completion = admin.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
+    assert!(completion.status.is_success(), "{}", completion.status);
+    (admin, cntlid)
+}
+
+fn queue(bed: &Bed, cntlid: u16, id: u16, class: Class) -> Client {
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    let mut connect = Client::connect_command(id, 63, 0);
+    connect.attributes = connect
+        .attributes
+        .with_priority_class(class.wire_priority());
+    let completion = client.connect(&connect, &Client::connect_data(NQN, cntlid));
+    assert!(completion.status.is_success(), "{}", completion.status);
+    client
+}
+
+/// Keeps some reads and in-capsule writes on the way until told to stop; checks every answer.
+fn work(client: &mut Client, seed: u64, depth: u16, content: &[u8], stop: &AtomicBool) {
+    let mut prng = Prng::from_seed(seed);
+    while !stop.load(Ordering::Relaxed) {
+        let mut reads = Vec::new();
+        let mut bytes = Vec::new();
+        for cid in 0..depth {
+            let blocks = 1 + prng.below(8) as usize;
+            let first = prng.below((BLOCKS - blocks) as u64) as usize;
+            let mut read = io(IoOpcode::READ, first as u64, blocks as u32);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport((blocks * BLOCK) as u32));
+            bytes.extend(client.capsule_bytes(&read, &[]));
+            reads.push(Some((first, blocks)));
+        }
+        client.send(&bytes);
+        for _ in 0..depth {
+            let (cid, data) = common::any_read(client);
+            let asked = reads[usize::from(cid)].take();
+            let (first, blocks) = asked.expect("every command is answered once");
+            assert!(data == content[first * BLOCK..(first + blocks) * BLOCK]);
+        }
+        // By R2T: the target has to ask for the data before it can be moved.
+        if prng.chance(1, 8) {
+            let at = 2 * BLOCKS as u64 + 64 * prng.below(4);
+            let data = pattern(seed, 32 * BLOCK);
+            assert!(client.write_by_r2t(at, &data).status.is_success());
+        }
+    }
+}
+
+/// Ends the work also where the test fails.
+struct StopAtLast<'a>(&'a AtomicBool);
+
+impl Drop for StopAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn switches(bed: &Bed) -> Vec<SwitchStats> {
+    bed.handle().snapshot().switch
+}
+
+fn commands(bed: &Bed) -> u64 {
+    let cores = bed.handle().snapshot().cores;
+    cores.iter().map(|core| core.io_commands).sum()
+}
+
+fn moved(bed: &Bed, class: Class) -> u64 {
+    let cores = switches(bed);
+    cores.iter().map(|core| core.classes[class].moved_in).sum()
+}
+
+#[test]
+fn bulk_leaves_the_core_of_latency_work() {
+    let bed = Bed::with(Limits::default(), 2);
+    let content = pattern(11, BLOCKS * BLOCK);
+    // Cores take turns: 0 has the admin queue, 1 the latency queue, and both a bulk queue.
+    let (mut admin, cntlid) = admin(&bed);
+    let mut latency = queue(&bed, cntlid, 1, Class::Latency);
+    let mut idle = queue(&bed, cntlid, 2, Class::Throughput);
+    let mut bulk = queue(&bed, cntlid, 3, Class::Throughput);
+    assert!(idle.write_by_r2t(0, &content).status.is_success());
+    // What was just written must not count as load of core 0.
+    eventually("the load of the writer is forgotten", || {
+        switches(&bed)
+            .iter()
+            .all(|core| core.classes[Class::Throughput].load_bytes == 0)
+    });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtLast(&stop);
+        scope.spawn(|| work(&mut bulk, 1, 16, &content, &stop));
+        scope.spawn(|| work(&mut latency, 2, 1, &content, &stop));
+        eventually("the bulk queue moves", || {
+            let cores = switches(&bed);
+            cores[0].classes[Class::Throughput].moved_in > 0
+        });
+    });
+    eventually("the queues are counted where they are", || {
+        let queues = |core: usize| switches(&bed)[core].classes[Class::Throughput].queues;
+        (queues(0), queues(1)) == (2, 0)
+    });
+    // The controller finds its queues where they are now.
+    let completion = admin.configure(Configuration::default());
+    assert!(completion.status.is_success(), "{}", completion.status);
+    for mut client in [bulk, latency, idle] {
+        let mut rest = Vec::new();
+        let closed = std::io::Read::read_to_end(&mut client.stream, &mut rest);
+        assert!(
+            closed.is_ok() && rest.is_empty(),
+            "closed, and nothing else"
+        );
+    }
+}
+
+#[test]
+fn queues_that_never_rest_lose_nothing() {
+    let bed = Bed::with(Limits::default(), 2);
+    let content = pattern(12, BLOCKS * BLOCK);
+    let mut knobs = Knobs::default();
+    let steering = &mut knobs.application_steering;
+    steering.hysteresis = Hysteresis::Paper;
+    steering.period = Nanos::from_millis(1);
+    // Latency queues stay, one on each core, and so bulk goes wherever theirs is the smaller load.
+    steering.latency_load_max_bytes = 1;
+    bed.handle().set_knobs(knobs).expect("valid knobs");
+    let (_admin, cntlid) = admin(&bed);
+    let classes = [
+        Class::Latency,
+        Class::Latency,
+        Class::Throughput,
+        Class::Throughput,
+    ];
+    let mut clients: Vec<_> = (1..)
+        .zip(classes)
+        .map(|(id, class)| queue(&bed, cntlid, id, class))
+        .collect();
+    assert!(clients[0].write_by_r2t(0, &content).status.is_success());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtLast(&stop);
+        for (seed, client) in (0u64..).zip(&mut clients) {
+            let (content, stop) = (&content, &stop);
+            let depth = if seed < 2 { 1 } else { 16 };
+            scope.spawn(move || work(client, seed, depth, content, stop));
+        }
+        eventually("bulk moves to and fro", || {
+            moved(&bed, Class::Throughput) >= 20
+        });
+    });
+    assert_eq!(moved(&bed, Class::Latency), 0);
+}
+
+#[test]
+fn with_steering_off_nothing_moves() {
+    let bed = Bed::with(Limits::default(), 2);
+    let content = pattern(13, BLOCKS * BLOCK);
+    let mut knobs = Knobs::default();
+    knobs.application_steering.enabled = false;
+    bed.handle().set_knobs(knobs).expect("valid knobs");
+    let (_admin, cntlid) = admin(&bed);
+    let mut latency = queue(&bed, cntlid, 1, Class::Latency);
+    let mut idle = queue(&bed, cntlid, 2, Class::Throughput);
+    let mut bulk = queue(&bed, cntlid, 3, Class::Throughput);
+    assert!(idle.write_by_r2t(0, &content).status.is_success());
+    let (stop, begun) = (AtomicBool::new(false), commands(&bed));
+    std::thread::scope(|scope| {
+        let _stop = StopAtLast(&stop);
+        scope.spawn(|| work(&mut latency, 1, 1, &content, &stop));
+        scope.spawn(|| work(&mut bulk, 2, 16, &content, &stop));
+        // Many periods' worth.
+        eventually("much is done", || commands(&bed) > begun + 30_000);
+    });
+    assert_eq!(
+        moved(&bed, Class::Latency) + moved(&bed, Class::Throughput),
+        0
+    );
+}
+
+#[test]
+fn where_lanes_are_shared_no_queue_has_a_class() {
+    let bed = Bed::new();
+    let (_admin, cntlid) = admin(&bed);
+    let before = queue(&bed, cntlid, 1, Class::Latency);
+    bed.handle().set_knobs(Knobs::linux()).expect("valid knobs");
+    let after = queue(&bed, cntlid, 2, Class::Latency);
+    eventually("queues made before keep their class", || {
+        let classes = switches(&bed)[0].classes;
+        (
+            classes[Class::Latency].queues,
+            classes[Class::Throughput].queues,
+        ) == (1, 1)
+    });
+    drop((before, after));
+}
