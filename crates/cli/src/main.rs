@@ -11,6 +11,7 @@ mod args;
 mod cmd;
 mod devices;
 mod exit;
+mod http;
 mod open_files;
 mod output;
 mod plane;

@@ -9,8 +9,9 @@ use crate::view::{View, blocks_of};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
 use control::plane::{
-    ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
-    NamespaceSnapshot, OperationCounters, QueueSnapshot,
+    ClassSnapshot, ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket,
+    LatencyHistogram, NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot,
+    SwitchSnapshot,
 };
 use control::{Action, ApplyError, ApplyErrorKind, DataPlane, Snapshot};
 use std::collections::BTreeMap;
@@ -254,6 +255,7 @@ impl DataPlane for Plane {
             discovery_generation: snapshot.generation,
             connections,
             cores: cores.collect(),
+            switch: self.switch(&snapshot),
             namespaces: self.namespaces(&snapshot),
             controllers: snapshot.controllers.iter().map(controller).collect(),
         }
@@ -261,6 +263,37 @@ impl DataPlane for Plane {
 }
 
 impl Plane {
+    fn switch(&self, snapshot: &target::Snapshot) -> Vec<SwitchSnapshot> {
+        let service = |stats: &target::ServiceStats| ServiceSnapshot {
+            quanta: stats.quanta,
+            bytes: stats.bytes,
+            preemptions: stats.preemptions,
+            floor_turns: stats.floor_turns,
+        };
+        let class = |stats: &target::ClassStats| ClassSnapshot {
+            queues: stats.queues,
+            outstanding_bytes: stats.outstanding_bytes,
+            load_bytes: stats.load_bytes,
+            caravans: (&stats.caravans).into(),
+            receive: service(&stats.receive),
+            send: service(&stats.send),
+            moved_in: stats.moved_in,
+            moved_out: stats.moved_out,
+        };
+        let cores = self.cores.iter().zip(&snapshot.switch);
+        cores
+            .map(|(&core, stats)| SwitchSnapshot {
+                core,
+                steering_steps: stats.steering_steps,
+                classes: stats
+                    .classes
+                    .iter()
+                    .map(|(name, stats)| (name.to_string(), class(stats)))
+                    .collect(),
+            })
+            .collect()
+    }
+
     fn namespaces(&self, snapshot: &target::Snapshot) -> Vec<NamespaceSnapshot> {
         let opened = self.opened();
         let all = snapshot.subsystems.iter().flat_map(|subsystem| {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Serving, code, json, run, stderr, stdout};
+use common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
 
 #[test]
 fn every_knob_is_listed_with_its_range_and_default() {
@@ -137,6 +137,99 @@ fn knobs_that_make_no_sense_are_refused_with_what_would() {
     code(&output, 2);
     assert!(
         stderr(&output).contains("cannot be used with"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// A target whose interface is at a Unix socket in the folder; with the socket's address.
+fn serving_with_api(folder: &Folder) -> (Serving, String) {
+    let socket = format!("unix:{}", folder.path("api.sock"));
+    let listen = ["--listen", "127.0.0.1:0", "--ram", "8M", "--cores", "0"];
+    let mut serving = Serving::start(&[&listen[..], &["--api", &socket]].concat());
+    while !serving.line().starts_with("interface at ") {}
+    (serving, socket)
+}
+
+fn switch(args: &[&str], socket: &str) -> std::process::Output {
+    run(&[&["switch"], args, &["--api", socket]].concat())
+}
+
+#[test]
+fn knobs_of_a_running_target_are_turned_while_it_works() {
+    let folder = Folder::new();
+    let (serving, socket) = serving_with_api(&folder);
+    let address = serving.address().to_owned();
+    let load = std::thread::spawn(move || {
+        let target = ["bench", "--target", &address, "--seconds", "3", "--json"];
+        let apps = ["l:rw=randrw,class=L", "t:rw=randrw,bs=64k,depth=8,class=T"];
+        run(&[
+            &target[..],
+            &["--verify", "--app", apps[0], "--app", apps[1]],
+        ]
+        .concat())
+    });
+    // The lanes are those of the moment in which they were connected.
+    eventually("both classes have lanes", || {
+        let seen = json(&switch(&["show", "--json"], &socket));
+        let queues = |class: &str| seen["cores"][0]["classes"][class]["queues"].as_u64() > Some(0);
+        queues("latency") && queues("throughput")
+    });
+    for preset in [
+        "linux",
+        "nvme-tcp",
+        "poll",
+        "blk-switch-rs-as",
+        "switchyard",
+    ] {
+        let output = switch(&["preset", preset, "--json"], &socket);
+        code(&output, 0);
+        assert_eq!(json(&output)["setting"]["baseline"], preset);
+        let output = switch(
+            &["set", "caravan=off", "quantum_bytes=8192", "--json"],
+            &socket,
+        );
+        code(&output, 0);
+        assert_eq!(json(&output)["knobs"]["quantum_bytes"], 8192);
+    }
+    let output = load.join().unwrap();
+    code(&output, 0);
+    for app in json(&output)["apps"].as_array().unwrap() {
+        assert_eq!(app["errors"], 0, "{app}");
+    }
+    let output = switch(&["show"], &socket);
+    code(&output, 0);
+    let text = stdout(&output);
+    let first = "preset switchyard, and 2 knobs (*) that differ from it\n  lanes=per-class\n";
+    assert!(text.starts_with(first), "{text}");
+    assert!(text.contains("\n* caravan=off\n"), "{text}");
+    assert!(text.contains("\ncore 0 latency: 0 queues, "), "{text}");
+    let seen = json(&switch(&["show", "--json"], &socket));
+    let answers = |class: &str| seen["cores"][0]["classes"][class]["caravans"]["requests"].as_u64();
+    assert!(answers("latency") > Some(0), "{seen}");
+    assert!(answers("throughput") > Some(0), "{seen}");
+}
+
+#[test]
+fn what_a_target_refuses_or_does_not_hear_is_an_error() {
+    let folder = Folder::new();
+    let (serving, socket) = serving_with_api(&folder);
+    for (changes, expected) in [
+        (
+            &["doorbell_delay_us=50"][..],
+            "counts only with doorbell=fixed",
+        ),
+        (&["caravan=on", "caravan=off"], "caravan is given twice"),
+    ] {
+        let output = switch(&[&["set"], changes].concat(), &socket);
+        code(&output, 2);
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    drop(serving);
+    let output = switch(&["show"], &socket);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("--api ADDRESS"),
         "{}",
         stderr(&output)
     );

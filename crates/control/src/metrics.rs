@@ -1,6 +1,8 @@
 //! A [`Snapshot`] as Prometheus reads it: OpenMetrics text, with help, type and unit of each
 //! metric. Nothing is kept between two scrapes; counting happens on the cores.
 
+mod switch;
+
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -39,7 +41,8 @@ impl Collector for Scrape {
         target(&self.snapshot, &mut encoder)?;
         cores(&self.snapshot, &mut encoder)?;
         namespaces(&self.snapshot, &mut encoder)?;
-        controllers(&self.snapshot, &mut encoder)
+        controllers(&self.snapshot, &mut encoder)?;
+        switch::encode(&self.snapshot, &mut encoder)
     }
 }
 

@@ -4,9 +4,13 @@
 //! an [`Action`] that has happened when `apply` returns, and everything that is known about what
 //! happens on the cores is one [`Snapshot`].
 
+mod switch;
+
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+
+pub use switch::{CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot};
 
 use crate::action::Action;
 
@@ -78,6 +82,8 @@ pub struct Snapshot {
     pub connections: ConnectionCounters,
     /// The cores, by number.
     pub cores: Vec<CoreSnapshot>,
+    /// What the switch did, by core.
+    pub switch: Vec<SwitchSnapshot>,
     /// The namespaces, by subsystem and identifier.
     pub namespaces: Vec<NamespaceSnapshot>,
     /// The controllers that hosts have open, by identifier.

@@ -8,7 +8,7 @@ mod switch;
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
-pub use switch::{SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{KnobChange, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -61,7 +61,7 @@ pub enum Command {
     Write(WriteArgs),
     /// Load a target or a local device, and measure it
     Bench(BenchArgs),
-    /// See and turn the knobs of the switch
+    /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
 }
 

@@ -3,6 +3,7 @@
 use super::Poll;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
+use control::model::ApiAddress;
 use std::str::FromStr;
 use switch::Knobs;
 use switch::knobs::{Knob, KnobError, Preset};
@@ -92,15 +93,54 @@ fn known(text: &str) -> Result<KnobChange, String> {
     }
 }
 
-/// See and turn the knobs of the switch
+/// See and turn the knobs of a running target's switch
+///
+/// The target must have been started with --api. What is turned counts on every core when the
+/// command ends, while I/O runs; it is forgotten when the target ends.
 #[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard switch knobs
+  switchyard switch show --api unix:/run/switchyard.sock --json
+  switchyard switch set prioritisation=off doorbell=fixed doorbell_delay_us=100
+  switchyard switch preset linux --api 127.0.0.1:4421
+
+Exit codes: 0 done, 2 an error; nothing was turned then")]
 pub struct SwitchCommandArgs {
     #[command(subcommand)]
     pub command: SwitchCommand,
+}
+
+/// Where a running target is asked.
+#[derive(Args, Clone, Debug)]
+pub struct ApiArgs {
+    /// The target's HTTP interface: HOST:PORT or unix:/PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4421")]
+    pub api: ApiAddress,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum SwitchCommand {
     /// List everything that can be turned, with ranges and defaults
     Knobs,
+    /// Show where the knobs of a running target are, and what its switch did
+    Show {
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Turn single knobs of a running target
+    Set {
+        /// What to turn
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = known)]
+        changes: Vec<KnobChange>,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Turn all knobs of a running target: switchyard, linux, nvme-tcp, poll, ...
+    Preset {
+        /// The preset
+        #[arg(value_name = "NAME")]
+        name: Preset,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
 }

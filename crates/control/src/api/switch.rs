@@ -17,7 +17,7 @@ pub(super) fn routes() -> Router<ApiState> {
 }
 
 /// Where every knob is: the nearest preset, what differs from it, and all that count.
-fn view(switch: Switch) -> Value {
+fn knobs(switch: Switch) -> Value {
     let all: Map<String, Value> = switch
         .0
         .entries()
@@ -26,8 +26,11 @@ fn view(switch: Switch) -> Value {
     json!({ "setting": switch, "knobs": all })
 }
 
-async fn show(State(state): State<ApiState>) -> Json<Value> {
-    Json(view(state.configuration().switch))
+/// The knobs, and what the switch did on each core.
+async fn show(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
+    let mut view = knobs(state.configuration().switch);
+    view["cores"] = json!(state.snapshot().await?.switch);
+    Ok(Json(view))
 }
 
 /// Turns the knobs that the body names: to a preset with `baseline`, and one by one. Answers when
@@ -52,5 +55,5 @@ async fn turn(State(state): State<ApiState>, body: Body) -> Result<Json<Value>, 
         [Action::TurnKnobs { switch }] => *switch,
         _ => state.configuration().switch,
     };
-    Ok(Json(view(switch)))
+    Ok(Json(knobs(switch)))
 }

@@ -1,0 +1,242 @@
+//! The switch's counters, by core and class.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::{Kind, Labels, Value, family};
+use crate::plane::{CaravanSnapshot, ClassSnapshot, ServiceSnapshot, Snapshot};
+
+/// A column of the table of classes: kind, name, help, unit, and where it is found.
+type Column = (
+    Kind,
+    &'static str,
+    &'static str,
+    Option<Unit>,
+    fn(&ClassSnapshot) -> u64,
+);
+
+const COLUMNS: [Column; 7] = [
+    (
+        Kind::Gauge,
+        "class_queues",
+        "Open I/O queues of the class",
+        None,
+        |c| c.queues,
+    ),
+    (
+        Kind::Gauge,
+        "class_outstanding",
+        "Data that devices work on",
+        Some(Unit::Bytes),
+        |c| c.outstanding_bytes,
+    ),
+    (
+        Kind::Gauge,
+        "class_load",
+        "Moving average of the data that devices work on",
+        Some(Unit::Bytes),
+        |c| c.load_bytes,
+    ),
+    (
+        Kind::Counter,
+        "class_caravan_data",
+        "Data that left in caravans",
+        Some(Unit::Bytes),
+        |c| c.caravans.bytes,
+    ),
+    (
+        Kind::Counter,
+        "class_moves_in",
+        "Queues that application steering brought to the core",
+        None,
+        |c| c.moved_in,
+    ),
+    (
+        Kind::Counter,
+        "class_moves_out",
+        "Queues that application steering took from the core",
+        None,
+        |c| c.moved_out,
+    ),
+    (
+        Kind::Counter,
+        "class_caravan_answers",
+        "Answers and R2Ts that left in caravans",
+        None,
+        |c| c.caravans.requests,
+    ),
+];
+
+/// A column of the table of service, in the same form.
+type ServiceColumn = (
+    &'static str,
+    &'static str,
+    Option<Unit>,
+    fn(&ServiceSnapshot) -> u64,
+);
+
+const SERVICE: [ServiceColumn; 4] = [
+    (
+        "class_quanta",
+        "Quanta served while latency work was near",
+        None,
+        |s| s.quanta,
+    ),
+    (
+        "class_served",
+        "Data served while latency work was near",
+        Some(Unit::Bytes),
+        |s| s.bytes,
+    ),
+    (
+        "class_preemptions",
+        "Times that an earlier class took over",
+        None,
+        |s| s.preemptions,
+    ),
+    (
+        "class_floor_turns",
+        "Quanta that the floor owed",
+        None,
+        |s| s.floor_turns,
+    ),
+];
+
+/// Each core's classes with their labels.
+fn classes(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &ClassSnapshot)> {
+    snapshot.switch.iter().flat_map(|core| {
+        core.classes.iter().map(|(name, class)| {
+            let labels = vec![("core", core.core.to_string()), ("class", name.clone())];
+            (labels, class)
+        })
+    })
+}
+
+fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
+    labels.push((name, value.to_owned()));
+    labels
+}
+
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (kind, name, help, unit, value) in COLUMNS {
+        let values = classes(snapshot).map(|(labels, class)| (labels, Value::Count(value(class))));
+        family(encoder, kind, name, help, unit.as_ref(), values)?;
+    }
+    for (name, help, unit, value) in SERVICE {
+        let values = classes(snapshot).flat_map(|(labels, class)| {
+            [("receive", &class.receive), ("send", &class.send)].map(|(direction, service)| {
+                let labels = with(labels.clone(), "direction", direction);
+                (labels, Value::Count(value(service)))
+            })
+        });
+        family(encoder, Kind::Counter, name, help, unit.as_ref(), values)?;
+    }
+    let rings = classes(snapshot).flat_map(|(labels, class)| {
+        let rings = class.caravans.rings.iter();
+        rings.map(move |(reason, &count)| {
+            (with(labels.clone(), "reason", reason), Value::Count(count))
+        })
+    });
+    let help = "Caravans that left, by why the doorbell rang";
+    family(
+        encoder,
+        Kind::Counter,
+        "class_doorbell_rings",
+        help,
+        None,
+        rings,
+    )?;
+    sizes(snapshot, encoder)?;
+    let steps = snapshot.switch.iter().map(|core| {
+        let labels = vec![("core", core.core.to_string())];
+        (labels, Value::Count(core.steering_steps))
+    });
+    let help = "Steps of application steering";
+    family(encoder, Kind::Counter, "steering_steps", help, None, steps)
+}
+
+fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(
+        "class_caravan_requests",
+        "Answers and R2Ts of a caravan",
+        None,
+        MetricType::Histogram,
+    )?;
+    for (labels, class) in classes(snapshot) {
+        let CaravanSnapshot {
+            sizes, requests, ..
+        } = &class.caravans;
+        let bound = |bound: Option<u64>| bound.map_or(f64::INFINITY, |bound| bound as f64);
+        let buckets: Vec<(f64, u64)> = sizes
+            .iter()
+            .map(|bucket| (bound(bucket.up_to_requests), bucket.count))
+            .collect();
+        let count = sizes.iter().map(|bucket| bucket.count).sum();
+        metric.encode_family(&labels)?.encode_histogram::<Labels>(
+            *requests as f64,
+            count,
+            &buckets,
+            None,
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::render;
+    use super::*;
+    use crate::plane::SwitchSnapshot;
+    use switch::doorbell::{Counters, Reason};
+
+    #[test]
+    fn every_counter_of_a_class_has_its_labels() {
+        let mut counters = Counters {
+            requests: 9,
+            bytes: 4096,
+            ..Counters::default()
+        };
+        counters.sizes.record(1);
+        counters.sizes.record(8);
+        counters.rings[Reason::Timer.index()] = 2;
+        let mut class = ClassSnapshot {
+            queues: 3,
+            outstanding_bytes: 65_536,
+            load_bytes: 1,
+            caravans: CaravanSnapshot::from(&counters),
+            moved_in: 4,
+            ..ClassSnapshot::default()
+        };
+        class.send.preemptions = 5;
+        let classes = [("throughput".to_owned(), class)];
+        let text = render(Snapshot {
+            switch: vec![SwitchSnapshot {
+                core: 2,
+                steering_steps: 7,
+                classes: classes.into(),
+            }],
+            ..Snapshot::default()
+        });
+        let of = "core=\"2\",class=\"throughput\"";
+        for line in [
+            format!("switchyard_class_queues{{{of}}} 3"),
+            format!("switchyard_class_outstanding_bytes{{{of}}} 65536"),
+            format!("switchyard_class_load_bytes{{{of}}} 1"),
+            format!("switchyard_class_caravan_data_bytes_total{{{of}}} 4096"),
+            format!("switchyard_class_caravan_answers_total{{{of}}} 9"),
+            format!("switchyard_class_moves_in_total{{{of}}} 4"),
+            format!("switchyard_class_preemptions_total{{{of},direction=\"send\"}} 5"),
+            format!("switchyard_class_doorbell_rings_total{{{of},reason=\"timer\"}} 2"),
+            format!("switchyard_class_caravan_requests_bucket{{le=\"1.0\",{of}}} 1"),
+            format!("switchyard_class_caravan_requests_bucket{{le=\"15.0\",{of}}} 2"),
+            format!("switchyard_class_caravan_requests_bucket{{le=\"+Inf\",{of}}} 2"),
+            format!("switchyard_class_caravan_requests_sum{{{of}}} 9.0"),
+            "switchyard_steering_steps_total{core=\"2\"} 7".to_owned(),
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
+        }
+    }
+}
