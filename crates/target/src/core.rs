@@ -137,15 +137,17 @@ impl CoreState {
         }
     }
 
-    /// Hands a request to a namespace's device. A completion comes back if it is done already; a
+    /// Hands a request of a queue of `class` (none for control) to a namespace's device. A completion comes back if it is done already; a
     /// request that the device has no room for waits in the namespace.
     pub(crate) fn submit(
         &mut self,
         subsystem: u32,
         nsid: u32,
+        class: Option<Class>,
         request: Request,
         cx: &mut Context<'_>,
     ) -> Option<Completion> {
+        let class = self.switch.order_of(class);
         let Some(namespace) = self.namespace(subsystem, nsid) else {
             let result = Err(block::BlockError::Gone);
             return Some(Completion {
@@ -154,8 +156,8 @@ impl CoreState {
                 data: request.data,
             });
         };
-        if !namespace.busy.is_empty() {
-            namespace.busy.push_back(request);
+        if namespace.busy.is_before(class) {
+            namespace.busy.push(class, request);
             self.stats.device_waits += 1;
             return None;
         }
@@ -168,7 +170,7 @@ impl CoreState {
             }
             Submit::Busy(request) => {
                 namespace.gathered = true;
-                namespace.busy.push_back(request);
+                namespace.busy.push(class, request);
                 self.stats.device_waits += 1;
                 None
             }

@@ -114,14 +114,21 @@ impl CoreSwitch {
         self.load.iter().any(|(_, &bytes)| bytes > 0)
     }
 
-    /// A connection has something to send. Without priorities everybody is in one queue, in the
-    /// order of arrival.
-    pub(crate) fn push_ready(&mut self, class: Class, connection: SlabKey) {
-        let class = if self.knobs.prioritisation {
-            class
+    /// In which queue of those that are kept per class something belongs. Without priorities
+    /// everything is in one, in the order of arrival; with them, control goes first: there is
+    /// little of it.
+    #[inline]
+    pub(crate) fn order_of(&self, class: Option<Class>) -> Class {
+        if self.knobs.prioritisation {
+            class.unwrap_or(Class::ALL[0])
         } else {
             Class::DEFAULT
-        };
+        }
+    }
+
+    /// A connection has something to send.
+    pub(crate) fn push_ready(&mut self, class: Option<Class>, connection: SlabKey) {
+        let class = self.order_of(class);
         self.ready[class].push_back(connection);
     }
 
@@ -189,8 +196,8 @@ mod tests {
         let now = Time(5_000_000_000);
         switch.note_urgent(now);
         assert!(!switch.prioritises(now));
-        switch.push_ready(Class::Throughput, key(1));
-        switch.push_ready(Class::Latency, key(2));
+        switch.push_ready(Some(Class::Throughput), key(1));
+        switch.push_ready(Some(Class::Latency), key(2));
         assert_eq!(switch.ready[Class::DEFAULT], [key(1), key(2)]);
     }
 

@@ -12,6 +12,7 @@ use block::{Channel, Device, DeviceError, Direct, Request};
 use reactor::Driver;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use switch::{Class, PerClass};
 
 /// How a namespace is made.
 #[derive(Clone, Debug)]
@@ -75,6 +76,46 @@ impl Namespace {
     }
 }
 
+/// Requests that a channel had no room for: those of each class in order, and the classes in the
+/// order of service.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog(PerClass<VecDeque<Request>>);
+
+impl Backlog {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, requests)| requests.is_empty())
+    }
+
+    /// Whether a new request of this class comes after one that waits.
+    pub(crate) fn is_before(&self, class: Class) -> bool {
+        let mut waiting = self.0.iter().filter(|(_, requests)| !requests.is_empty());
+        waiting.any(|(other, _)| other <= class)
+    }
+
+    pub(crate) fn push(&mut self, class: Class, request: Request) {
+        self.0[class].push_back(request);
+    }
+
+    /// The next request, and its class.
+    pub(crate) fn pop(&mut self) -> Option<(Class, Request)> {
+        let mut classes = self.0.iter_mut();
+        classes.find_map(|(class, requests)| Some((class, requests.pop_front()?)))
+    }
+
+    /// There was no room for it again: it is still the next one.
+    pub(crate) fn give_back(&mut self, class: Class, request: Request) {
+        self.0[class].push_front(request);
+    }
+
+    /// Takes out the first request that is `wanted`. Returns whether there was one.
+    pub(crate) fn remove(&mut self, wanted: impl Fn(&Request) -> bool) -> bool {
+        self.0.iter_mut().any(|(_, requests)| {
+            let index = requests.iter().position(&wanted);
+            index.is_some_and(|index| requests.remove(index).is_some())
+        })
+    }
+}
+
 /// Whether commands may pass.
 #[derive(Debug)]
 pub(crate) enum Gate {
@@ -108,8 +149,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) in_channel: u32,
     /// Commands that came while the gate was not open, in order.
     pub(crate) waiting: VecDeque<Ticket>,
-    /// Requests that the channel had no room for, in order.
-    pub(crate) busy: VecDeque<Request>,
+    /// Requests that the channel had no room for.
+    pub(crate) busy: Backlog,
     /// Requests were submitted since the last kick.
     pub(crate) gathered: bool,
     pub(crate) stats: NamespaceStats,
@@ -144,7 +185,7 @@ impl CoreNamespace {
             in_flight: 0,
             in_channel: 0,
             waiting: VecDeque::new(),
-            busy: VecDeque::new(),
+            busy: Backlog::default(),
             gathered: false,
             stats: NamespaceStats::default(),
             latency: NamespaceLatency::default(),
@@ -184,5 +225,39 @@ impl CoreNamespace {
     pub(crate) fn contains(&self, lba: u64, blocks: u64) -> bool {
         lba.checked_add(blocks)
             .is_some_and(|end| end <= self.blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::units::Lba;
+    use block::Operation;
+
+    #[test]
+    fn what_must_not_wait_is_next_and_each_class_is_in_order() {
+        let request = |tag| Request {
+            tag,
+            operation: Operation::Read,
+            lba: Lba(0),
+            blocks: 1,
+            data: None,
+        };
+        let mut backlog = Backlog::default();
+        backlog.push(Class::Throughput, request(1));
+        assert!(!backlog.is_before(Class::Latency) && backlog.is_before(Class::Throughput));
+        backlog.push(Class::Throughput, request(2));
+        backlog.push(Class::Latency, request(3));
+        assert!(backlog.is_before(Class::Latency));
+        let (class, first) = backlog.pop().expect("three wait");
+        assert_eq!((class, first.tag), (Class::Latency, 3));
+        backlog.give_back(class, first);
+        assert!(backlog.remove(|request| request.tag == 1));
+        assert!(!backlog.remove(|request| request.tag == 1));
+        let rest: Vec<_> = std::iter::from_fn(|| backlog.pop())
+            .map(|(_, r)| r.tag)
+            .collect();
+        assert_eq!(rest, [3, 2]);
+        assert!(backlog.is_empty());
     }
 }

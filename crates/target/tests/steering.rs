@@ -7,6 +7,7 @@ mod common;
 
 use base::{Nanos, Prng};
 use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::application_steering::Hysteresis;
 use switch::{Class, Knobs};
@@ -132,7 +133,7 @@ fn bulk_leaves_the_core_of_latency_work() {
     assert!(completion.status.is_success(), "{}", completion.status);
     for mut client in [bulk, latency, idle] {
         let mut rest = Vec::new();
-        let closed = std::io::Read::read_to_end(&mut client.stream, &mut rest);
+        let closed = client.stream.read_to_end(&mut rest);
         assert!(
             closed.is_ok() && rest.is_empty(),
             "closed, and nothing else"
@@ -140,28 +141,34 @@ fn bulk_leaves_the_core_of_latency_work() {
     }
 }
 
-#[test]
-fn queues_that_never_rest_lose_nothing() {
+/// A target on two cores with an admin queue, two latency queues that stay, one on each core, and
+/// two bulk queues that go wherever the latency load is the smaller one.
+fn restless() -> (Bed, Client, Vec<Client>) {
     let bed = Bed::with(Limits::default(), 2);
-    let content = pattern(12, BLOCKS * BLOCK);
     let mut knobs = Knobs::default();
     let steering = &mut knobs.application_steering;
     steering.hysteresis = Hysteresis::Paper;
     steering.period = Nanos::from_millis(1);
-    // Latency queues stay, one on each core, and so bulk goes wherever theirs is the smaller load.
     steering.latency_load_max_bytes = 1;
     bed.handle().set_knobs(knobs).expect("valid knobs");
-    let (_admin, cntlid) = admin(&bed);
+    let (admin, cntlid) = admin(&bed);
     let classes = [
         Class::Latency,
         Class::Latency,
         Class::Throughput,
         Class::Throughput,
     ];
-    let mut clients: Vec<_> = (1..)
+    let clients = (1..)
         .zip(classes)
         .map(|(id, class)| queue(&bed, cntlid, id, class))
         .collect();
+    (bed, admin, clients)
+}
+
+#[test]
+fn queues_that_never_rest_lose_nothing() {
+    let content = pattern(12, BLOCKS * BLOCK);
+    let (bed, _admin, mut clients) = restless();
     assert!(clients[0].write_by_r2t(0, &content).status.is_success());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -176,6 +183,51 @@ fn queues_that_never_rest_lose_nothing() {
         });
     });
     assert_eq!(moved(&bed, Class::Latency), 0);
+}
+
+/// Reads without looking at what comes, until the connection ends.
+fn read_until_closed(client: &mut Client, seed: u64, depth: u16) {
+    let mut prng = Prng::from_seed(seed);
+    let mut answers = vec![0; 64 * BLOCK];
+    loop {
+        let mut bytes = Vec::new();
+        let mut due = 0;
+        for cid in 0..depth {
+            let blocks = 1 + prng.below(2) as u32;
+            let mut read = io(IoOpcode::READ, 0, blocks);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport(blocks * BLOCK as u32));
+            bytes.extend(client.capsule_bytes(&read, &[]));
+            due += 24 + blocks as usize * BLOCK;
+        }
+        let sent = client.stream.write_all(&bytes);
+        if sent.is_err() || client.stream.read_exact(&mut answers[..due]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_subsystem_can_be_removed_while_its_queues_move() {
+    let (bed, _admin, clients) = restless();
+    std::thread::scope(|scope| {
+        for (seed, mut client) in (0u64..).zip(clients) {
+            let depth = if seed < 2 { 1 } else { 16 };
+            scope.spawn(move || read_until_closed(&mut client, seed, depth));
+        }
+        eventually("bulk moves to and fro", || {
+            moved(&bed, Class::Throughput) >= 5
+        });
+        bed.handle()
+            .remove_subsystem(NQN)
+            .expect("every core lets go of it");
+    });
+    eventually("every queue is gone", || {
+        let cores = switches(&bed);
+        let queues = |class| -> u64 { cores.iter().map(|core| core.classes[class].queues).sum() };
+        queues(Class::Latency) + queues(Class::Throughput) == 0
+            && bed.handle().snapshot().controllers.is_empty()
+    });
 }
 
 #[test]

@@ -50,8 +50,5 @@ fn take_busy(subsystem: u32, nsid: u32, tag: u64, core: &mut CoreState) -> bool 
     let whole = |request: &Request| {
         request.tag == tag && !matches!(request.operation, Operation::Deallocate | Operation::Flush)
     };
-    let Some(index) = namespace.busy.iter().position(whole) else {
-        return false;
-    };
-    namespace.busy.remove(index).is_some()
+    namespace.busy.remove(whole)
 }

@@ -490,7 +490,8 @@ pub(crate) fn execute(
         blocks: entry.blocks,
         data: entry.data.take(),
     };
-    if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+    let class = connection.output.class();
+    if let Some(completion) = core.submit(subsystem, nsid, class, request, cx) {
         completed(
             connection,
             slot,

@@ -164,7 +164,9 @@ pub(super) fn flush_parts(
             blocks: 0,
             data: None,
         };
-        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+        if let Some(completion) =
+            core.submit(subsystem, nsid, connection.output.class(), request, cx)
+        {
             let entry = connection.qpair.slot(slot);
             entry.parts -= 1;
             if let Err(error) = completion.result {
@@ -254,7 +256,9 @@ pub(super) fn dataset_parts(
             blocks,
             data: None,
         };
-        if let Some(completion) = core.submit(subsystem, nsid, request, cx) {
+        if let Some(completion) =
+            core.submit(subsystem, nsid, connection.output.class(), request, cx)
+        {
             let entry = connection.qpair.slot(slot);
             entry.parts -= 1;
             if let Err(error) = completion.result {

@@ -126,7 +126,7 @@ fn resubmit(
     done: &mut VecDeque<BlockCompletion>,
     cx: &mut Context<'_>,
 ) {
-    while let Some(request) = namespace.busy.pop_front() {
+    while let Some((class, request)) = namespace.busy.pop() {
         match namespace.channel.submit(request, cx) {
             Submit::Done(completion) => done.push_back(completion),
             Submit::Queued => {
@@ -134,7 +134,7 @@ fn resubmit(
                 namespace.gathered = true;
             }
             Submit::Busy(request) => {
-                namespace.busy.push_front(request);
+                namespace.busy.give_back(class, request);
                 return;
             }
         }

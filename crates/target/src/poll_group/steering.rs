@@ -80,16 +80,28 @@ impl PollGroup {
         let home = CoreId(u32::try_from(self.core.index).expect("a machine has fewer cores"));
         let everywhere = CoreSet::first(loads.len());
         queues.clear();
-        queues.extend(self.connections.iter().filter_map(|(key, connection)| {
-            Some(Thread {
-                id: id_of(key),
-                class: steered_class(connection)?,
-                core: home,
-                allowed: everywhere,
-                pinned_by_user: false,
-                load_bytes: connection.demand.load(),
-            })
-        }));
+        let gathers = |class: Class| class.properties().placement == Placement::Gather;
+        let any_gathers = |load: &PerClass<u64>| load.iter().any(|(c, &l)| gathers(c) && l > 0);
+        // Without such load nowhere, the rule moves nothing, and need not look at every queue.
+        let connections = loads
+            .iter()
+            .any(any_gathers)
+            .then(|| self.connections.iter());
+        queues.extend(
+            connections
+                .into_iter()
+                .flatten()
+                .filter_map(|(key, connection)| {
+                    Some(Thread {
+                        id: id_of(key),
+                        class: steered_class(connection)?,
+                        core: home,
+                        allowed: everywhere,
+                        pinned_by_user: false,
+                        load_bytes: connection.demand.load(),
+                    })
+                }),
+        );
         let steering = &mut self.core.switch.steering;
         let settled = steering.rules().hysteresis == Hysteresis::Settled;
         for &Move { id, to, .. } in steering.step(now, loads, queues) {
@@ -143,11 +155,14 @@ impl PollGroup {
             return;
         };
         let to = connection.moving.unwrap_or(self.core.index);
+        let subsystem = connection.subsystem;
         let Some(luggage) = connection.pack(&mut self.core) else {
             return;
         };
         self.core.switch.moved_out[luggage.class] += 1;
         self.core.touch();
+        // Its new core knows whether the subsystem goes; this one waits for it no more.
+        self.finish_removal(subsystem);
         let luggage = Box::new(luggage);
         let note = Note::Arrive { stream, luggage };
         if let Err(Message(Note::Arrive { stream, luggage })) = self.core.shared.send(to, note) {

@@ -201,9 +201,7 @@ impl Output {
     fn mark(&mut self, core: &mut CoreState) {
         if !self.marked {
             self.marked = true;
-            // Control goes first: there is little of it.
-            let class = self.class.unwrap_or(Class::Latency);
-            core.switch.push_ready(class, self.key);
+            core.switch.push_ready(self.class, self.key);
         }
     }
 
