@@ -8,7 +8,7 @@ use super::lane::{Packet, Side, Stage};
 use super::world::{Event, World};
 use base::{Nanos, Time};
 use std::collections::VecDeque;
-use switch::doorbell::{Decision, Urgency};
+use switch::doorbell::{Decision, Reason, Urgency};
 use switch::knobs::Polling;
 use switch::limits::LOAD_RESET;
 use switch::scheduler::Grant;
@@ -39,8 +39,20 @@ pub(super) struct Engine {
     quanta: u64,
     /// The most of them that anything of the first class has waited for.
     pub(super) quanta_waited_max: u64,
-    /// Caravans that can be reused.
+    /// Where the loop is in its turn, class by class.
+    turn: PerClass<Turn>,
+    /// Requests that were received together; kept for its memory.
     batch: Vec<usize>,
+}
+
+/// A turn of the loop: what has come is gathered, then what rang is sent. Between any two steps of
+/// it the scheduler may grant another class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    /// Received so far.
+    bytes: u64,
+    /// Gathered enough: until nothing is due any more, sends go first.
+    flushes: bool,
 }
 
 impl Engine {
@@ -57,6 +69,7 @@ impl Engine {
             latency_seen: None,
             quanta: 0,
             quanta_waited_max: 0,
+            turn: PerClass::default(),
             batch: Vec::new(),
         }
     }
@@ -94,10 +107,10 @@ impl World<'_> {
 
     fn serve(&mut self, number: usize, grant: Grant) -> (Step, u64) {
         let class = grant.class;
-        let engine = &mut self.engines[number];
-        if let Some(end) = engine.sends[class].pop_front() {
+        if let Some(end) = self.due_now(number, class) {
             return self.load_caravan(number, end, grant);
         }
+        let engine = &mut self.engines[number];
         let count = engine.ingress[class].len();
         if count > 0 {
             let inline = self.config.hosting == Hosting::Inline;
@@ -114,6 +127,29 @@ impl World<'_> {
             return (step, each * count as u64);
         }
         self.receive_some(number, grant)
+    }
+
+    /// The end that sends next, if one is to send before anything else is gathered: at the end of
+    /// a turn, or because it may not or need not wait for that.
+    fn due_now(&mut self, number: usize, class: Class) -> Option<usize> {
+        let engine = &mut self.engines[number];
+        let gathers = !engine.ingress[class].is_empty()
+            || !engine.receives[class].is_empty() && engine.turn[class].bytes < RECEIVE_BYTES;
+        let turn = &mut engine.turn[class];
+        turn.flushes |= !gathers;
+        let Some(&end) = engine.sends[class].front() else {
+            *turn = Turn::default();
+            return None;
+        };
+        let at_once = matches!(
+            self.ends[end].doorbell.due(),
+            Some(Reason::Urgent | Reason::RequestsFull | Reason::BytesFull | Reason::IovecsFull)
+        );
+        if turn.flushes || at_once {
+            engine.sends[class].pop_front();
+            return Some(end);
+        }
+        None
     }
 
     /// Makes a caravan of what waits at an end.
@@ -190,6 +226,7 @@ impl World<'_> {
                 }
             }
         }
+        engine.turn[grant.class].bytes += bytes;
         let stack = &self.costs.stack;
         let each = match (engine.side, self.config.hosting) {
             (Side::Target, _) => stack.target_request_ns,
