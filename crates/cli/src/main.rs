@@ -47,6 +47,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Read(args) => cmd::read::run(&args, output),
         Command::Write(args) => cmd::write::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
+        Command::Sim(args) => cmd::sim::run(&args, output),
         Command::Bench(args) => {
             // What a load opens too many of is told by the one that cannot be opened.
             let _ = open_files::raise();

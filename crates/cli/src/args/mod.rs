@@ -3,12 +3,15 @@
 mod bench;
 mod host;
 mod serve;
+mod sim;
 mod switch;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
+pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
 pub use switch::{KnobChange, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{SwitchArgs, SwitchCommand, SwitchCommandArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -63,6 +66,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
+    /// Ask the model how the stack does on other machines
+    Sim(SimArgs),
 }
 
 /// What a core without work does.

@@ -8,5 +8,6 @@ pub mod identify;
 pub mod read;
 pub mod serve;
 mod signals;
+pub mod sim;
 pub mod switch;
 pub mod write;

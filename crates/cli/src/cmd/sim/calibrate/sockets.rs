@@ -1,0 +1,171 @@
+//! What sockets on the loopback cost, by call and by byte, on either side.
+//!
+//! Two threads on two cores take turns: the one sends while the other waits without sleeping, then
+//! that one receives what is there. A send with `MSG_MORE` ends before the packet leaves: what it
+//! costs less than one without is the packet's way through the kernel, of which the sender's half
+//! is the sender's on a network, too.
+
+use super::{median, nanos_since};
+use anyhow::{Context as _, Result};
+use base::units::CoreId;
+use reactor::placement::pin_to;
+use rustix::net::{SendFlags, send};
+use sim::model::costs::SocketCosts;
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// Exchanges of each size.
+const ROUNDS: usize = 3_000;
+/// A command, half a packet, and a whole one.
+const SMALL: usize = 72;
+const HALF: usize = 32 * 1024;
+const WHOLE: usize = 64 * 1024;
+/// Memory that sends take their bytes from: more than a cache holds.
+const SOURCE_BYTES: usize = 64 << 20;
+
+/// One kind of exchange.
+#[derive(Clone, Copy)]
+struct Exchange {
+    bytes: usize,
+    /// The timed send keeps its packet, which an untimed one then takes along.
+    more: bool,
+}
+
+/// Median nanoseconds of an exchange.
+#[derive(Clone, Copy)]
+struct Times {
+    send: u64,
+    receive: u64,
+}
+
+pub(super) fn measure(cores: [CoreId; 2]) -> Result<SocketCosts> {
+    let plain = |bytes| exchange(cores, Exchange { bytes, more: false });
+    let more = |bytes| exchange(cores, Exchange { bytes, more: true });
+    let (small, whole) = (plain(SMALL)?, plain(WHOLE)?);
+    let (small_more, half_more) = (more(SMALL)?, more(HALF)?);
+    let way = small.send.saturating_sub(small_more.send);
+    let per_byte_ps =
+        |more: u64, less: u64, bytes: usize| more.saturating_sub(less) * 1_000 / bytes as u64;
+    let send_byte_ps = per_byte_ps(half_more.send, small_more.send, HALF - SMALL);
+    let all_byte_ps = per_byte_ps(whole.send, small.send, WHOLE - SMALL);
+    let receive_byte_ps = per_byte_ps(whole.receive, small.receive, WHOLE - SMALL);
+    Ok(SocketCosts {
+        send_call_ns: (small_more.send + way / 2).max(1),
+        // A header's worth of copying, and two more segments to look at.
+        send_message_ns: 2 * SMALL as u64 * send_byte_ps / 1_000 + 20,
+        send_byte_ps,
+        packet_ns: way / 2,
+        packet_byte_ps: all_byte_ps.saturating_sub(send_byte_ps),
+        receive_call_ns: small.receive.max(1),
+        receive_byte_ps,
+    })
+}
+
+fn exchange([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
+    // Rounds that were sent, and rounds that were received.
+    static SENT: AtomicUsize = AtomicUsize::new(0);
+    static RECEIVED: AtomicUsize = AtomicUsize::new(0);
+    SENT.store(0, Ordering::SeqCst);
+    RECEIVED.store(0, Ordering::SeqCst);
+    let (sender, receiver) = connected()?;
+    let sends = thread::spawn(move || {
+        pin_to(first)?;
+        send_rounds(&sender, kind, &SENT, &RECEIVED)
+    });
+    pin_back(second, || receive_rounds(receiver, kind, &SENT, &RECEIVED)).and_then(|receive| {
+        let send = sends.join().expect("a measurement does not panic")?;
+        Ok(Times { send, receive })
+    })
+}
+
+/// Does `work` in a thread of its own on `core`, so that this one keeps its place.
+fn pin_back<T: Send>(core: CoreId, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            pin_to(core)?;
+            work()
+        });
+        thread.join().expect("a measurement does not panic")
+    })
+}
+
+/// Both ends of a connection over the loopback.
+fn connected() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback")?;
+    let sender = TcpStream::connect(listener.local_addr()?).context("cannot connect")?;
+    let (receiver, _) = listener.accept().context("cannot accept")?;
+    for end in [&sender, &receiver] {
+        end.set_nodelay(true)?;
+    }
+    let sockets = [
+        socket2::SockRef::from(&sender),
+        socket2::SockRef::from(&receiver),
+    ];
+    for socket in sockets {
+        // Whole packets fit from the first one on. Less is no harm where the kernel allows less.
+        let _ = socket.set_send_buffer_size(8 << 20);
+        let _ = socket.set_recv_buffer_size(8 << 20);
+    }
+    Ok((sender, receiver))
+}
+
+fn send_rounds(
+    socket: &TcpStream,
+    kind: Exchange,
+    sent: &AtomicUsize,
+    received: &AtomicUsize,
+) -> Result<u64> {
+    let mut source = vec![0_u8; SOURCE_BYTES];
+    base::Prng::from_seed(5).fill(&mut source);
+    let flags = if kind.more {
+        SendFlags::MORE
+    } else {
+        SendFlags::empty()
+    };
+    let mut times = Vec::with_capacity(ROUNDS);
+    for (round, piece) in (0..ROUNDS).zip(source.chunks_exact(kind.bytes.max(4096)).cycle()) {
+        while received.load(Ordering::Acquire) < round {
+            std::hint::spin_loop();
+        }
+        let start = Instant::now();
+        let taken = send(socket, &piece[..kind.bytes], flags).context("cannot send")?;
+        times.push(nanos_since(start));
+        let mut rest = &piece[taken..kind.bytes];
+        while !rest.is_empty() {
+            let taken = send(socket, rest, SendFlags::empty()).context("cannot send")?;
+            rest = &rest[taken..];
+        }
+        if kind.more {
+            send(socket, &[0], SendFlags::empty()).context("cannot send")?;
+        }
+        sent.store(round + 1, Ordering::Release);
+    }
+    Ok(median(&mut times))
+}
+
+fn receive_rounds(
+    mut socket: TcpStream,
+    kind: Exchange,
+    sent: &AtomicUsize,
+    received: &AtomicUsize,
+) -> Result<u64> {
+    let mut buffer = vec![0; kind.bytes + 1];
+    let mut times = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        while sent.load(Ordering::Acquire) <= round {
+            std::hint::spin_loop();
+        }
+        let all = kind.bytes + usize::from(kind.more);
+        let start = Instant::now();
+        let got = socket.read(&mut buffer[..all]).context("cannot receive")?;
+        times.push(nanos_since(start));
+        socket
+            .read_exact(&mut buffer[got..all])
+            .context("cannot receive")?;
+        received.store(round + 1, Ordering::Release);
+    }
+    Ok(median(&mut times))
+}

@@ -1,0 +1,260 @@
+//! What threads cost: to switch, to wake, to be interrupted.
+
+use super::{median, nanos_since, quantile};
+use anyhow::{Context as _, Result};
+use base::units::CoreId;
+use reactor::placement::pin_to;
+use rustix::io::{read, write};
+use rustix::pipe::pipe;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use sim::model::costs::CoreCosts;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Rounds of everything that takes microseconds.
+const ROUNDS: usize = 5_000;
+/// Wake-ups of a core that sleeps; each is preceded by a pause.
+const WAKE_UPS: usize = 1_000;
+/// How long a core is left alone before it is woken.
+const PAUSE: Duration = Duration::from_micros(700);
+/// How long a core is watched.
+const WATCH: Duration = Duration::from_millis(800);
+/// A gap in a thread that never pauses: shorter ones are its own loop, or the clock's.
+const GAP_NS: u64 = 2_000;
+/// A gap of this length is another thread's slice, not an interruption.
+const SLICE_NS_MIN: u64 = 300_000;
+/// The period of the timer whose interruptions are counted.
+const TIMER_NS: i64 = 50_000;
+
+pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<CoreCosts> {
+    let call = pipe_call(first)?;
+    let round_trip = same_core_round_trip(first)?;
+    // A way is a write, a switch, and the end of a read.
+    let context_switch_ns = (round_trip / 2).saturating_sub(call).max(100);
+    let idle = wake_ups(first, second, false)?;
+    let busy = wake_ups(first, second, true)?;
+    let (noise_period_ns, noise_ns) = noise(second)?;
+    Ok(CoreCosts {
+        context_switch_ns,
+        wake_call_ns: idle.call_ns.saturating_sub(call / 2).max(100),
+        wake_busy_ns: busy.p50_ns.saturating_sub(context_switch_ns),
+        wake_idle_p50_ns: idle.p50_ns,
+        wake_idle_p99_ns: idle.p99_ns.max(idle.p50_ns),
+        timer_ns: timer(second)?,
+        slice_ns: slice(second)?,
+        noise_period_ns,
+        noise_ns,
+    })
+}
+
+/// Runs `work` in a thread of its own on `core`.
+fn on<T: Send + 'static>(
+    core: CoreId,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> thread::JoinHandle<Result<T>> {
+    thread::spawn(move || {
+        pin_to(core)?;
+        work()
+    })
+}
+
+fn joined<T>(thread: thread::JoinHandle<Result<T>>) -> Result<T> {
+    thread.join().expect("a measurement does not panic")
+}
+
+fn put(pipe: &OwnedFd) -> Result<()> {
+    write(pipe, &[1]).context("cannot write to a pipe")?;
+    Ok(())
+}
+
+fn get(pipe: &OwnedFd) -> Result<bool> {
+    let mut byte = [0];
+    Ok(read(pipe, &mut byte).context("cannot read from a pipe")? == 1)
+}
+
+/// A write to a pipe and the read of it, without anybody waiting.
+fn pipe_call(core: CoreId) -> Result<u64> {
+    joined(on(core, || {
+        let (output, input) = pipe()?;
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            put(&input)?;
+            get(&output)?;
+            times.push(nanos_since(start));
+        }
+        Ok(median(&mut times))
+    }))
+}
+
+/// Two threads on one core wake each other in turn.
+fn same_core_round_trip(core: CoreId) -> Result<u64> {
+    let (there, to) = pipe()?;
+    let (back, from) = pipe()?;
+    let echo = on(core, move || {
+        while get(&there)? {
+            put(&from)?;
+        }
+        Ok(())
+    });
+    let times = on(core, move || {
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            put(&to)?;
+            get(&back)?;
+            times.push(nanos_since(start));
+        }
+        Ok(times)
+    });
+    let mut times = joined(times)?;
+    joined(echo)?;
+    Ok(median(&mut times))
+}
+
+/// What it takes to wake a thread on another core.
+struct WakeUps {
+    /// The waker's own time.
+    call_ns: u64,
+    p50_ns: u64,
+    p99_ns: u64,
+}
+
+/// A thread on `waker` wakes one on `sleeper`, again and again; meanwhile that core sleeps, or is
+/// busy with a thread that gives way to everybody.
+fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<WakeUps> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    STOP.store(false, Ordering::Relaxed);
+    let spinner = busy.then(|| {
+        on(sleeper, || {
+            reactor::priority::yield_to_all().context("cannot lower a thread's priority")?;
+            while !STOP.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            Ok(())
+        })
+    });
+    let epoch = Instant::now();
+    let (output, input) = pipe()?;
+    let (answer, answers) = pipe()?;
+    let awake = on(sleeper, move || {
+        let mut times = Vec::with_capacity(WAKE_UPS);
+        while get(&output)? {
+            times.push(nanos_since(epoch));
+            put(&answers)?;
+        }
+        Ok(times)
+    });
+    let woke = on(waker, move || {
+        let mut times = Vec::with_capacity(WAKE_UPS);
+        for _ in 0..WAKE_UPS {
+            // Spinning, so that it is not the waker's core that has to wake up first.
+            let pause = Instant::now();
+            while pause.elapsed() < PAUSE {
+                std::hint::spin_loop();
+            }
+            let start = nanos_since(epoch);
+            put(&input)?;
+            times.push((start, nanos_since(epoch)));
+            get(&answer)?;
+        }
+        Ok(times)
+    });
+    let (woke, awake) = (joined(woke), joined(awake));
+    STOP.store(true, Ordering::Relaxed);
+    if let Some(spinner) = spinner {
+        joined(spinner)?;
+    }
+    let (woke, awake) = (woke?, awake?);
+    let mut calls: Vec<_> = woke.iter().map(|(start, end)| end - start).collect();
+    let ways = woke.iter().zip(&awake);
+    let mut ways: Vec<_> = ways
+        .map(|((start, _), end)| end.saturating_sub(*start))
+        .collect();
+    Ok(WakeUps {
+        call_ns: median(&mut calls),
+        p50_ns: median(&mut ways),
+        p99_ns: quantile(&mut ways, 990),
+    })
+}
+
+/// The gaps in a thread that reads the clock all the time, longest time first seen last.
+fn gaps(watch: Duration) -> Vec<u64> {
+    let start = Instant::now();
+    let (mut last, mut gaps) = (0, Vec::new());
+    loop {
+        let now = nanos_since(start);
+        if now - last > GAP_NS {
+            gaps.push(now - last);
+        }
+        last = now;
+        if start.elapsed() >= watch {
+            return gaps;
+        }
+    }
+}
+
+/// How often something interrupts a core, and for how long on average.
+fn noise(core: CoreId) -> Result<(u64, u64)> {
+    joined(on(core, || {
+        let gaps = gaps(WATCH);
+        let short = gaps.iter().filter(|gap| **gap < SLICE_NS_MIN);
+        let (count, sum) = short.fold((0, 0), |(count, sum), gap| (count + 1, sum + gap));
+        let watched = u64::try_from(WATCH.as_nanos()).expect("less than a second");
+        Ok((watched / u64::max(count, 1), sum / u64::max(count, 1)))
+    }))
+}
+
+/// How long a fair thread keeps a core that another one wants.
+fn slice(core: CoreId) -> Result<u64> {
+    let other = on(core, || Ok(gaps(WATCH)));
+    let own = on(core, || Ok(gaps(WATCH)));
+    let mut all = joined(own)?;
+    all.extend(joined(other)?);
+    all.retain(|gap| *gap >= SLICE_NS_MIN);
+    Ok(median(&mut all))
+}
+
+/// What a timer's interruption takes from whoever runs.
+fn timer(core: CoreId) -> Result<u64> {
+    joined(on(core, || {
+        let spins = |watch: Duration| {
+            let (start, mut count) = (Instant::now(), 0_u64);
+            while start.elapsed() < watch {
+                count += 1;
+            }
+            count
+        };
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty())?;
+        let watch = WATCH / 8;
+        let mut costs = Vec::new();
+        for _ in 0..5 {
+            let period = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+            let set = |nanos| {
+                let value = Itimerspec {
+                    it_interval: period(nanos),
+                    it_value: period(nanos),
+                };
+                rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &value)
+            };
+            set(0)?;
+            let quiet = spins(watch);
+            set(TIMER_NS)?;
+            let interrupted = spins(watch);
+            let share = 1.0 - interrupted as f64 / quiet.max(1) as f64;
+            costs.push(nanos(share.max(0.0) * TIMER_NS as f64));
+        }
+        Ok(median(&mut costs))
+    }))
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a timer's period"
+)]
+const fn nanos(of: f64) -> u64 {
+    of as u64
+}

@@ -1,0 +1,40 @@
+//! `switchyard sim`: the performance model, what it charges, and how near it comes.
+
+mod calibrate;
+mod machine;
+mod run;
+mod validate;
+
+use crate::args::{SimArgs, SimCommand};
+use crate::exit::Outcome;
+use crate::output::Output;
+use anyhow::{Context as _, Result};
+use sim::model::Costs;
+use std::path::Path;
+
+/// Does what the command says.
+///
+/// # Errors
+/// A run that cannot be, a costs file that cannot be used, a machine that cannot be measured.
+pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
+    match &args.command {
+        SimCommand::Run(args) => run::run(args, output),
+        SimCommand::Calibrate(args) => calibrate::run(args, output),
+        SimCommand::Validate(args) => validate::run(args, output),
+    }
+}
+
+/// The costs in a file, or those that come with the program.
+fn costs(file: Option<&Path>) -> Result<Costs> {
+    let Some(path) = file else {
+        return Ok(Costs::shipped());
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the costs in {}", path.display()))?;
+    Costs::from_toml(&text).with_context(|| {
+        format!(
+            "{} cannot be used; `switchyard sim calibrate --output FILE` writes a good one",
+            path.display()
+        )
+    })
+}
