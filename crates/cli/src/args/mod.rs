@@ -11,7 +11,6 @@ pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, Wr
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
 pub use switch::{KnobChange, SwitchArgs, SwitchCommand, SwitchCommandArgs};
-pub use switch::{SwitchArgs, SwitchCommand, SwitchCommandArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
