@@ -2,12 +2,14 @@
 //!
 //! Pure: nothing in here reads a clock, does I/O or knows what a request is.
 
+mod doze;
 pub mod prng;
 pub mod slab;
 pub mod time;
 pub mod timer;
 pub mod units;
 
+pub use doze::Doze;
 pub use prng::Prng;
 pub use slab::{Slab, SlabKey};
 pub use time::{Nanos, Time};

@@ -12,6 +12,7 @@ pub mod limits;
 mod namespace;
 mod options;
 mod recovery;
+pub mod switchboard;
 mod tcp;
 
 pub use association::{Association, Phase};
@@ -24,3 +25,4 @@ pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;
 pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
+pub use switchboard::{Switchboard, SwitchboardOptions, SwitchedNamespace};

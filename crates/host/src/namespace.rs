@@ -99,6 +99,10 @@ impl RemoteNamespace {
         &self.association
     }
 
+    pub(crate) fn state(&self) -> &Arc<NamespaceState> {
+        &self.state
+    }
+
     /// Opens it on the calling core, as [`Device::open`] does, with the type known.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub use idle::{IdlePolicy, PollPolicy};
 pub use keeper::Keeper;
 pub use mailbox::{Mailbox, MailboxSender};
 pub use memory::{
-    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch,
+    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch, publish,
 };
 pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,

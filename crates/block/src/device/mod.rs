@@ -146,7 +146,15 @@ pub trait Channel: std::fmt::Debug {
         let _ = cx;
     }
 
-    /// When [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for never.
+    /// Memory for `bytes` bytes of a request's data that this channel need not copy; `None` where it
+    /// has none of its own (left), and the core's buffers are as good.
+    fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
+        let _ = bytes;
+        None
+    }
+
+    /// When [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for never. Asked before
+    /// every sleep of the core, and only then.
     fn deadline(&self) -> Time {
         Time::NEVER
     }

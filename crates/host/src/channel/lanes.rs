@@ -26,7 +26,7 @@ impl RemoteChannel {
             return;
         }
         match epoch.phase {
-            Phase::Live if !self.closing && !self.namespace.is_gone() => self.join(cx),
+            Phase::Live if !self.closing && !self.is_deserted() => self.join(cx),
             Phase::Gone => self.gone(BlockError::Gone),
             _ => self.state = ChannelState::Waiting,
         }

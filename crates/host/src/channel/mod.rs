@@ -14,13 +14,14 @@ use crate::controller::qpair_config;
 use crate::inflight::{Exchange, Finished, Outcome};
 use crate::limits::{RETRIES_PER_REQUEST_MAX, TIMEOUTS_PER_REQUEST_MAX};
 use crate::recovery::{RangeLocks, Verdict, judge};
-use crate::tcp::Qpair;
+use crate::tcp::{Departure, Qpair};
 use base::Time;
 use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
 use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::Class;
+use switch::doorbell::{self, Mode};
+use switch::{CaravanLimits, Class};
 
 /// What state a channel is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +47,21 @@ struct Lane {
     open: bool,
 }
 
-/// One core's channel to a remote namespace.
+/// A namespace whose requests a channel carries.
+#[derive(Debug)]
+struct Served {
+    state: Arc<NamespaceState>,
+    capabilities: Capabilities,
+}
+
+/// One core's channel to a remote namespace, or ([`shared`](Self::shared)) to all of a controller.
 #[derive(Debug)]
 pub struct RemoteChannel {
     association: Arc<Association>,
-    namespace: Arc<NamespaceState>,
-    capabilities: Capabilities,
+    /// Whose requests the lanes carry; never empty unless the channel is [`shared`](Self::shared).
+    namespaces: Vec<Served>,
+    /// The lanes are nobody's own: they stay when a namespace goes.
+    shared: bool,
     /// What the lanes carry.
     class: Class,
     room: RoomLease,
@@ -81,6 +91,21 @@ impl RemoteChannel {
         association: Arc<Association>,
         namespace: Arc<NamespaceState>,
         capabilities: Capabilities,
+        class: Class,
+        queues: u16,
+        depth: u16,
+        driver: &mut dyn Driver,
+    ) -> Self {
+        let mut channel = Self::shared(association, class, queues, depth, driver);
+        channel.shared = false;
+        channel.add_namespace(namespace, capabilities);
+        channel
+    }
+
+    /// A channel for any namespaces of a controller, which [`add_namespace`](Self::add_namespace)
+    /// makes known and [`submit_to`](Self::submit_to) names.
+    pub(crate) fn shared(
+        association: Arc<Association>,
         class: Class,
         queues: u16,
         depth: u16,
@@ -120,9 +145,28 @@ impl RemoteChannel {
             done: VecDeque::with_capacity(capacity),
             closing: false,
             association,
-            namespace,
-            capabilities,
+            namespaces: Vec::new(),
+            shared: true,
         }
+    }
+
+    /// Another namespace whose requests the lanes carry: the number that
+    /// [`submit_to`](Self::submit_to) takes.
+    pub(crate) fn add_namespace(
+        &mut self,
+        state: Arc<NamespaceState>,
+        capabilities: Capabilities,
+    ) -> usize {
+        self.namespaces.push(Served {
+            state,
+            capabilities,
+        });
+        self.namespaces.len() - 1
+    }
+
+    /// Whether everything that the channel was opened for is gone.
+    fn is_deserted(&self) -> bool {
+        !self.shared && self.namespaces.iter().all(|served| served.state.is_gone())
     }
 
     /// The state now.
@@ -281,7 +325,12 @@ impl RemoteChannel {
         if replayed {
             self.locks.unlock(request);
         }
-        request.advance(self.namespace.geometry(), &self.parameters);
+        let served = self
+            .namespaces
+            .iter()
+            .find(|served| served.state.nsid == request.nsid)
+            .expect("requests come for namespaces that are served");
+        request.advance(served.state.geometry(), &self.parameters);
         if replayed {
             self.locks.lock(request);
         }
@@ -322,6 +371,36 @@ impl RemoteChannel {
         }
     }
 
+    /// Commands of all lanes leave by these rules from now on.
+    pub(crate) fn set_departure(&mut self, mode: Mode, limits: CaravanLimits) {
+        for lane in &mut self.lanes {
+            match lane.qpair.departure() {
+                Some(departure) => departure.reconfigure(mode, limits),
+                None => {
+                    let departure = Departure::new(mode, limits, self.class);
+                    lane.qpair.set_departure(departure);
+                }
+            }
+        }
+    }
+
+    /// Adds to `counters` what left on the lanes, and why.
+    pub(crate) fn add_departures(&mut self, counters: &mut doorbell::Counters) {
+        for lane in &mut self.lanes {
+            if let Some(departure) = lane.qpair.departure() {
+                counters.merge(departure.counters());
+            }
+        }
+    }
+
+    /// Requests that wait for a doorbell.
+    pub(crate) fn waiting_to_leave(&mut self) -> u32 {
+        let lanes = self.lanes.iter_mut();
+        lanes
+            .filter_map(|lane| lane.qpair.departure().map(|departure| departure.waiting()))
+            .sum()
+    }
+
     fn pump(&mut self, cx: &mut Context<'_>) {
         for lane in &mut self.lanes {
             lane.qpair.pump(cx);
@@ -329,12 +408,19 @@ impl RemoteChannel {
     }
 }
 
-impl Channel for RemoteChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+impl RemoteChannel {
+    /// Takes a request for the namespace with this number.
+    pub(crate) fn submit_to(
+        &mut self,
+        namespace: usize,
+        mut request: Request,
+        cx: &mut Context<'_>,
+    ) -> Submit {
         if self.outstanding >= self.capacity {
             return Submit::Busy(request);
         }
         let tag = request.tag;
+        let served = &self.namespaces[namespace];
         let refused = |error, data: Option<IoSlice>| {
             Submit::Done(Completion {
                 tag,
@@ -345,14 +431,14 @@ impl Channel for RemoteChannel {
         if self.closing {
             return refused(BlockError::Aborted, request.data);
         }
-        if self.state == ChannelState::Gone || self.namespace.is_gone() {
+        if self.state == ChannelState::Gone || served.state.is_gone() {
             return refused(BlockError::Gone, request.data);
         }
         let capabilities = Capabilities {
-            read_only: self.namespace.read_only(),
-            ..self.capabilities
+            read_only: served.state.read_only(),
+            ..served.capabilities
         };
-        let geometry = self.namespace.geometry();
+        let geometry = served.state.geometry();
         if let Err(error) = block::check(&request, geometry, capabilities) {
             return refused(error, request.data);
         }
@@ -367,7 +453,7 @@ impl Channel for RemoteChannel {
             return refused(error, request.data);
         }
         let buffers = cx.driver.buffers();
-        let nsid = self.namespace.nsid;
+        let nsid = served.state.nsid;
         let exchange = match translate::exchange(request, nsid, geometry, parameters, buffers) {
             Ok(exchange) => exchange,
             Err(request) => return Submit::Busy(request),
@@ -383,6 +469,12 @@ impl Channel for RemoteChannel {
             None => self.waiting.push_back(exchange),
         }
         Submit::Queued
+    }
+}
+
+impl Channel for RemoteChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.submit_to(0, request, cx)
     }
 
     fn kick(&mut self, cx: &mut Context<'_>) {
@@ -411,7 +503,7 @@ impl Channel for RemoteChannel {
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.follow(cx);
-        if self.namespace.is_gone() && self.state != ChannelState::Gone && !self.closing {
+        if self.state != ChannelState::Gone && !self.closing && self.is_deserted() {
             if self.lanes.iter().all(|lane| lane.qpair.is_closed()) {
                 self.gone(BlockError::Gone);
             } else if self.state != ChannelState::Leaving {

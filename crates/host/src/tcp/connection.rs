@@ -9,6 +9,7 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
+use super::departure::Departure;
 use super::receive::Reception;
 use super::transmit::Transmission;
 use crate::error::{ConnectionError, ProtocolError};
@@ -112,6 +113,8 @@ pub(crate) struct Qpair {
     pub(super) table: CommandTable,
     pub(super) tx: Transmission,
     pub(super) rx: Reception,
+    /// When commands leave, where that is not at once.
+    pub(super) departure: Option<Box<Departure>>,
     /// When the current step of set-up or end has taken too long.
     step_deadline: Time,
     /// When the table is looked over for time-outs.
@@ -140,6 +143,7 @@ impl Qpair {
             table: CommandTable::new(depth),
             tx: Transmission::new(depth),
             rx: Reception::default(),
+            departure: None,
             step_deadline: Time::NEVER,
             scan_at: Time::NEVER,
             error: None,
@@ -272,6 +276,9 @@ impl Qpair {
     #[inline]
     pub(crate) fn start(&mut self, exchange: Exchange, now: Time) {
         let deadline = now + self.config.command_timeout;
+        if let Some(departure) = &mut self.departure {
+            departure.joins(&exchange, now, self.table.len() + 1);
+        }
         self.start_until(exchange, deadline);
     }
 
@@ -288,9 +295,31 @@ impl Qpair {
     /// Sends what was gathered.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) {
         let Some(socket) = self.socket else { return };
+        if self.tx.has_nothing_to_send() {
+            return;
+        }
+        if self.state == ConnectionState::Live
+            && let Some(departure) = &mut self.departure
+            && !departure.rings(cx.now, self.table.len())
+        {
+            return;
+        }
         if let Some(list) = self.tx.next_send() {
+            if let Some(departure) = &mut self.departure {
+                departure.left();
+            }
             cx.submit(self.key(SEND), Op::Send { socket, list });
         }
+    }
+
+    /// Commands leave by this rule from now on.
+    pub(crate) fn set_departure(&mut self, departure: Departure) {
+        self.departure = Some(Box::new(departure));
+    }
+
+    /// The rule by which commands leave, where there is one.
+    pub(crate) fn departure(&mut self) -> Option<&mut Departure> {
+        self.departure.as_deref_mut()
     }
 
     /// An operation of this connection has completed.
@@ -469,6 +498,9 @@ impl Qpair {
         self.enter(ConnectionState::Closed, Time::NEVER);
         self.scan_at = Time::NEVER;
         self.tx.reset();
+        if let Some(departure) = &mut self.departure {
+            departure.clear();
+        }
         self.table.lose_all();
         // A Connect that was lost is nobody's business but ours. It was alone on the connection.
         let _ = self.table.take_newest(JOIN_TAG);
@@ -505,7 +537,11 @@ impl Qpair {
         if self.table.len() == 0 {
             return self.step_deadline;
         }
-        self.step_deadline.min(self.scan_at)
+        let held = self
+            .departure
+            .as_ref()
+            .map_or(Time::NEVER, |d| d.deadline());
+        self.step_deadline.min(self.scan_at).min(held)
     }
 }
 

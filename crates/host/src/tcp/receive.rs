@@ -115,8 +115,11 @@ impl Qpair {
         let slot = self.table.slot(index);
         let received = slot.received as usize;
         let exchange = slot.exchange.as_mut()?;
-        // A device's memory is copied into: the digest needs the bytes in one owner's hands.
-        exchange.data.as_mut()?.bytes_mut()?;
+        // The digest needs the bytes in one owner's hands, which a device's memory is not.
+        let data = exchange.data.as_mut()?;
+        if data.bytes_mut().is_none() && (self.framer.digests_data() || data.bytes().is_some()) {
+            return None;
+        }
         let data = exchange.data.take()?;
         let (offset, len) = (data.offset(), data.len());
         self.rx.away = Some(Away { index, offset, len });
@@ -126,8 +129,12 @@ impl Qpair {
     /// Gives a slice that a receive filled back to its command. Returns whether anything arrived.
     fn bring_home(&mut self, into: IoSlice, away: Away, filled: usize) -> bool {
         if filled > 0 {
-            let bytes = into.bytes().expect("only buffers are received into");
-            self.framer.advance_external(&bytes[..filled]);
+            match into.bytes() {
+                Some(bytes) => self.framer.advance_external(&bytes[..filled]),
+                None => self
+                    .framer
+                    .advance_unseen(u32::try_from(filled).expect("at most a transfer")),
+            }
         }
         let slot = self.table.slot(away.index);
         slot.received += u32::try_from(filled).expect("at most a transfer");

@@ -59,6 +59,11 @@ impl Transmission {
         self.last = true;
     }
 
+    /// Whether the list that fills is empty.
+    pub(super) fn has_nothing_to_send(&self) -> bool {
+        self.filling.is_empty()
+    }
+
     /// The list to send now, if there is something in it and no send is under way.
     pub(super) fn next_send(&mut self) -> Option<Box<SendList>> {
         if self.filling.is_empty() {
@@ -126,6 +131,12 @@ impl Qpair {
             .exchange
             .as_mut()
             .expect("queued commands are occupied");
+        if let Some(departure) = &mut self.departure {
+            if !departure.takes(exchange) {
+                return false;
+            }
+            departure.loaded(exchange);
+        }
         let mut command = match &exchange.work {
             Work::Admin(command) => **command,
             Work::Block(request) => request.command(),
@@ -254,6 +265,9 @@ impl Qpair {
             let bytes = pdu.encode(&self.format, &mut out);
             self.tx.filling.push_header(&out[..bytes]);
             self.push_data(data);
+            if let Some(departure) = &mut self.departure {
+                departure.rush();
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ mod shared;
 
 pub use pool::{Buffer, BufferClass, BufferPool};
 pub use prefetch::prefetch;
-pub(crate) use region::publish;
+pub use region::publish;
 pub use region::{Region, RegionError, RegionHandle};
 pub use shared::SharedBuffer;
 
@@ -231,6 +231,12 @@ impl IoSlice {
                 region.copy_out(self.offset + from, &mut out[start..]);
             }
         }
+    }
+
+    /// Whether the range lies in `region`.
+    #[must_use]
+    pub fn is_region_of(&self, region: &Region) -> bool {
+        matches!(&self.memory, Memory::Region(handle) if handle.is_of(region))
     }
 
     /// Whether the kernel may write into the range: nobody may, while several read it.

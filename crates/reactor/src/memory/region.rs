@@ -85,6 +85,12 @@ impl RegionHandle {
         false
     }
 
+    /// Whether this is a handle on `region`.
+    #[must_use]
+    pub fn is_of(&self, region: &Region) -> bool {
+        Arc::ptr_eq(&self.region.mapping, &region.mapping)
+    }
+
     /// Copies `bytes` into the region at `offset`.
     ///
     /// This thread sees them at once; whoever hears of the write by a send or a message of this
@@ -188,8 +194,9 @@ impl RegionHandle {
 ///
 /// Large writes go past the caches, and the processor orders such stores with nothing but a fence.
 /// A fence after each write would wait for memory each time; instead a core fences where news
-/// leaves it: before a send, before a message to another core, and at the end of a turn.
-pub(crate) fn publish() {
+/// leaves it: before a send, before a message to another core (whoever passes news by other means
+/// calls this first), and at the end of a turn.
+pub fn publish() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has the fence, and it touches no memory.
     unsafe {

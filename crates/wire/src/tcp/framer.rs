@@ -180,6 +180,28 @@ impl Framer {
         }
     }
 
+    /// Whether payload comes with a digest, so that this end must see its bytes.
+    #[inline]
+    pub const fn digests_data(&self) -> bool {
+        self.data_digest
+    }
+
+    /// [`Self::advance_external`] for payload that nobody can show because it lies in a device's
+    /// memory: `length` bytes of it.
+    ///
+    /// # Panics
+    ///
+    /// When they are more than [`Self::data_remaining`] says, or when data digests were agreed on:
+    /// then the bytes have to be shown.
+    pub fn advance_unseen(&mut self, length: u32) {
+        assert!(!self.data_digest, "a digest needs the bytes");
+        let State::Data { left } = self.state else {
+            panic!("no payload is due");
+        };
+        let left = left.checked_sub(length).expect("at most what is due");
+        self.state = State::Data { left };
+    }
+
     /// Takes note of payload that the caller received by itself, without passing it through
     /// [`Self::next`]: `bytes` are the next of the payload, where they now lie.
     ///

@@ -1,0 +1,139 @@
+//! Who has to be woken: the agreement between a thread that goes to sleep and those that bring it
+//! work.
+//!
+//! A waker costs a system call, so it is used only for a thread that sleeps or is about to. The
+//! sleeper says so *before* it looks at its queues for the last time; whoever brings work puts it
+//! into a queue *before* it asks whether the sleeper said so. Of the two, one always sees the
+//! other: no work is left lying while its thread sleeps. Owned by whoever owns the queues; any
+//! number of threads may bring work. Must never be used the other way around.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// Whether a thread sleeps, or is about to.
+#[derive(Debug)]
+pub struct Doze {
+    dozing: AtomicBool,
+}
+
+impl Default for Doze {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Doze {
+    /// A thread that is awake.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            dozing: AtomicBool::new(false),
+        }
+    }
+
+    /// A thread that is awake.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            dozing: AtomicBool::new(false),
+        }
+    }
+
+    /// The thread wants to sleep. It may if `idle`, which looks at its queues, finds nothing.
+    #[inline]
+    pub fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
+        self.dozing.store(true, Ordering::Relaxed);
+        // Orders the store before the look, as `is_needed` orders the push before its look.
+        fence(Ordering::SeqCst);
+        if idle() {
+            return true;
+        }
+        self.dozing.store(false, Ordering::Relaxed);
+        false
+    }
+
+    /// The thread is awake, and looks at its queues from now on.
+    #[inline]
+    pub fn awake(&self) {
+        if self.dozing.load(Ordering::Relaxed) {
+            self.dozing.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// After work was put into a queue of the thread: whether it has to be woken. Of several that
+    /// bring work at once, one is told so.
+    #[inline]
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.dozing.load(Ordering::Relaxed) && self.dozing.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_is_woken_once() {
+        let doze = Doze::new();
+        assert!(!doze.is_needed(), "it is awake");
+        assert!(!doze.may_sleep(|| false), "there is work");
+        assert!(!doze.is_needed());
+        assert!(doze.may_sleep(|| true));
+        assert!(doze.is_needed());
+        assert!(!doze.is_needed(), "somebody wakes it already");
+        assert!(doze.may_sleep(|| true));
+        doze.awake();
+        assert!(!doze.is_needed());
+    }
+}
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p switchyard-base --lib --release loom`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    /// Two bring work while the sleeper falls asleep: whatever the order, either it found the work
+    /// of both, or it is woken.
+    #[test]
+    fn no_work_is_left_lying_while_its_thread_sleeps() {
+        let mut model = loom::model::Builder::new();
+        // Three switches out of turn are enough to break each half of the agreement; more take
+        // minutes.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let doze = Arc::new(Doze::new());
+            let queue = Arc::new(AtomicUsize::new(0));
+            let wakes = Arc::new(AtomicUsize::new(0));
+            let producers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (doze, queue, wakes) = (doze.clone(), queue.clone(), wakes.clone());
+                    thread::spawn(move || {
+                        queue.fetch_add(1, Ordering::Release);
+                        if doze.is_needed() {
+                            wakes.fetch_add(1, Ordering::Release);
+                        }
+                    })
+                })
+                .collect();
+            let mut found = queue.swap(0, Ordering::Acquire);
+            let slept = doze.may_sleep(|| queue.load(Ordering::Acquire) == 0);
+            for producer in producers {
+                producer.join().unwrap();
+            }
+            found += queue.load(Ordering::Acquire);
+            let lying = queue.load(Ordering::Acquire) > 0;
+            assert_eq!(found, 2);
+            assert!(!slept || !lying || wakes.load(Ordering::Acquire) > 0);
+            assert!(wakes.load(Ordering::Acquire) <= 1);
+        });
+    }
+}

@@ -1,0 +1,331 @@
+//! A submitter: one application thread's way into the switchboard, as a device's channel.
+
+use super::Switchboard;
+use super::ingress::{Entry, Ingress, Submitter};
+use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
+use crate::namespace::RemoteNamespace;
+use base::Time;
+use base::units::CoreId;
+use block::{
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
+    Request, Submit,
+};
+use reactor::{Context, Driver, IoSlice, Memory, Region, RegionHandle};
+use std::fmt;
+use std::sync::Arc;
+use switch::Class;
+
+/// A remote namespace behind a [`Switchboard`]. Every thread that opens it becomes a submitter.
+#[derive(Clone)]
+pub struct SwitchedNamespace {
+    board: Switchboard,
+    remote: RemoteNamespace,
+    target: u16,
+    namespace: u16,
+    class: Class,
+    depth: u32,
+    bytes: u32,
+}
+
+impl SwitchedNamespace {
+    pub(super) fn new(
+        board: Switchboard,
+        remote: RemoteNamespace,
+        target: u16,
+        namespace: u16,
+    ) -> Self {
+        let bytes = SUBMITTER_BYTES.min(remote.capabilities().max_transfer_bytes);
+        Self {
+            board,
+            remote,
+            target,
+            namespace,
+            class: Class::DEFAULT,
+            depth: SUBMITTER_DEPTH,
+            bytes,
+        }
+    }
+
+    /// The same namespace; what is submitted to channels opened from it has this class.
+    #[must_use]
+    pub const fn with_class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// The same namespace; channels opened from it hold `depth` requests (1 to 4,096) of at most
+    /// `bytes` bytes (a block, to what the controller takes). Both decide how much memory a
+    /// channel may touch.
+    #[must_use]
+    pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
+        let block = self.remote.geometry().block_bytes;
+        let most = self.remote.capabilities().max_transfer_bytes;
+        self.bytes = bytes.next_multiple_of(block).clamp(block, most);
+        let room = MEMORY_BYTES_MAX / (2 * u64::from(self.bytes));
+        self.depth = depth.clamp(1, DEPTH_MAX).min(narrow(room as usize));
+        self
+    }
+}
+
+impl fmt::Debug for SwitchedNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} through a switchboard", self.remote)
+    }
+}
+
+impl Device for SwitchedNamespace {
+    fn geometry(&self) -> Geometry {
+        self.remote.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_transfer_bytes: self.bytes,
+            ..self.remote.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        SwitchedChannel::open(self.clone(), driver).map(|channel| Box::new(channel) as _)
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Pending {
+    tag: u64,
+    /// What it came with.
+    data: Option<IoSlice>,
+    /// The place in the channel's memory that stands for its data, if it came with other memory.
+    bounce: Option<u32>,
+    /// The data has to be copied back from there.
+    reads: bool,
+}
+
+/// One thread's channel through a switchboard.
+#[derive(Debug)]
+pub struct SwitchedChannel {
+    device: SwitchedNamespace,
+    number: u32,
+    submitter: Arc<Submitter>,
+    memory: RegionHandle,
+    /// Place of the core in the switchboard that this thread's requests go into.
+    core: usize,
+    slots: Vec<Option<Pending>>,
+    free: Vec<u32>,
+    /// Places in the memory that nobody uses.
+    places: Vec<u32>,
+    /// Something was put into the ingress since the last kick.
+    put: bool,
+    closing: bool,
+}
+
+impl SwitchedChannel {
+    fn open(device: SwitchedNamespace, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
+        let (depth, bytes) = (device.depth as usize, device.bytes as usize);
+        // Half for requests whose memory is elsewhere, half for those who ask for some.
+        let region = Region::new(2 * depth * bytes)
+            .map_err(|error| DeviceError::Invalid(error.to_string()))?;
+        let submitter = Arc::new(Submitter::new(depth, region.clone(), driver.waker()));
+        let number = device
+            .board
+            .inner
+            .join(&submitter)
+            .map_err(|error| DeviceError::Invalid(error.to_string()))?;
+        let mut channel = Self {
+            number,
+            memory: region.handle(),
+            submitter,
+            core: 0,
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..device.depth).rev().collect(),
+            places: (0..2 * device.depth).rev().collect(),
+            put: false,
+            closing: false,
+            device,
+        };
+        channel.look_where();
+        Ok(channel)
+    }
+
+    /// Which ingress is this thread's: that of the core that it runs on, now.
+    #[inline]
+    fn look_where(&mut self) {
+        let cores = &self.device.board.inner.cores;
+        if cores.len() == 1 {
+            return;
+        }
+        let here = u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0);
+        self.core = cores
+            .iter()
+            .position(|&core| core == CoreId(here))
+            .unwrap_or(here as usize % cores.len());
+    }
+
+    fn ingress(&self) -> &Ingress {
+        &self.device.board.inner.ingresses[self.core][self.device.class]
+    }
+
+    /// Where a request's data lies in the channel's memory; `Err` when there is no place for it.
+    fn place(&mut self, data: &IoSlice, copies_in: bool) -> Result<(u32, Option<u32>), ()> {
+        let length = data.len();
+        if data.is_region_of(&self.submitter.region) {
+            return Ok((narrow(data.offset()), None));
+        }
+        let place = self.places.pop().ok_or(())?;
+        let offset = place as usize * self.device.bytes as usize;
+        if copies_in {
+            match data.bytes() {
+                Some(bytes) => self.memory.copy_in(offset, bytes),
+                None => {
+                    let mut bytes = vec![0; length];
+                    data.copy_out(0, &mut bytes);
+                    self.memory.copy_in(offset, &bytes);
+                }
+            }
+        }
+        Ok((narrow(offset), Some(place)))
+    }
+
+    fn complete_one(&mut self, slot: u32, result: Result<(), BlockError>) -> Completion {
+        let pending = self.slots[slot as usize]
+            .take()
+            .expect("a request is answered once");
+        self.free.push(slot);
+        let mut data = pending.data;
+        if let Some(place) = pending.bounce {
+            if let (true, true, Some(data)) = (pending.reads, result.is_ok(), &mut data) {
+                let offset = place as usize * self.device.bytes as usize;
+                let mut bytes = vec![0; data.len()];
+                self.memory.copy_out(offset, &mut bytes);
+                data.copy_in(0, &bytes);
+            }
+            self.places.push(place);
+        }
+        Completion {
+            tag: pending.tag,
+            result,
+            data,
+        }
+    }
+}
+
+fn narrow(offset: usize) -> u32 {
+    u32::try_from(offset).expect("a channel's memory is less than 4 GiB")
+}
+
+impl Channel for SwitchedChannel {
+    fn submit(&mut self, mut request: Request, _: &mut Context<'_>) -> Submit {
+        let refused = |error, data| {
+            Submit::Done(Completion {
+                tag: request.tag,
+                result: Err(error),
+                data,
+            })
+        };
+        if self.closing {
+            return refused(BlockError::Aborted, request.data);
+        }
+        let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
+        if let Err(error) = block::check(&request, geometry, capabilities) {
+            return refused(error, request.data);
+        }
+        let reads = request.operation == Operation::Read;
+        if reads && let Some(data) = &mut request.data {
+            // Several own it: it can only be read.
+            if data.bytes().is_some() && data.bytes_mut().is_none() {
+                return refused(BlockError::Malformed, request.data);
+            }
+        }
+        let Some(&slot) = self.free.last() else {
+            return Submit::Busy(request);
+        };
+        let mut bounce = None;
+        let mut range = None;
+        if let Some(data) = &request.data {
+            let length = narrow(data.len());
+            let Ok((offset, place)) = self.place(data, !reads) else {
+                return Submit::Busy(request);
+            };
+            (bounce, range) = (place, Some((offset, length)));
+        }
+        let entry = Entry {
+            submitter: self.number,
+            slot,
+            target: self.device.target,
+            namespace: self.device.namespace,
+            class: self.device.class,
+            steered: false,
+            operation: request.operation,
+            lba: request.lba,
+            blocks: request.blocks,
+            data: range,
+        };
+        // The dataplane thread reads the data as soon as it has the request.
+        reactor::publish();
+        if self.ingress().put(entry).is_err() {
+            self.places.extend(bounce);
+            return Submit::Busy(request);
+        }
+        self.free.pop();
+        self.put = true;
+        self.slots[slot as usize] = Some(Pending {
+            tag: request.tag,
+            data: request.data,
+            bounce,
+            reads,
+        });
+        Submit::Queued
+    }
+
+    fn kick(&mut self, _: &mut Context<'_>) {
+        if std::mem::take(&mut self.put) {
+            self.ingress().ring();
+        }
+        self.look_where();
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        let done = self.submitter.take()?;
+        Some(self.complete_one(done.slot, done.result))
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.submitter.awake();
+        self.kick(cx);
+    }
+
+    fn deadline(&self) -> Time {
+        // Asked before a sleep: from now on whoever brings a completion wakes this thread.
+        if self.submitter.may_sleep() {
+            Time::NEVER
+        } else {
+            Time::ZERO
+        }
+    }
+
+    fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
+        // The other half is for requests that come with memory of their own.
+        if bytes > self.device.bytes as usize || self.places.len() <= self.slots.len() {
+            return None;
+        }
+        let place = self.places.pop()?;
+        let offset = place as usize * self.device.bytes as usize;
+        let memory = Memory::Region(self.memory.clone());
+        Some(IoSlice::new(memory, offset, bytes))
+    }
+
+    fn close(&mut self, _: &mut Context<'_>) {
+        self.closing = true;
+    }
+
+    fn closed(&self) -> bool {
+        self.closing && self.free.len() == self.slots.len()
+    }
+}
+
+impl Drop for SwitchedChannel {
+    fn drop(&mut self) {
+        self.device.board.inner.leave(self.number);
+    }
+}

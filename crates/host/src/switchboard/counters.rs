@@ -1,0 +1,52 @@
+//! What the switchboard has done, core by core and class by class.
+
+use std::sync::{Mutex, PoisonError};
+use switch::{PerClass, doorbell, request_steering};
+
+/// What one dataplane thread has done since its start. Shown every 10 ms at most.
+#[derive(Clone, Debug, Default)]
+pub struct CoreCounters {
+    /// Requests taken from the ingress, by class.
+    pub requests: PerClass<u64>,
+    /// Their bytes of data.
+    pub bytes: PerClass<u64>,
+    /// What request steering did with them.
+    pub steering: request_steering::Counters,
+    /// Average load in bytes outstanding, by class.
+    pub load_bytes: PerClass<u64>,
+    /// Caravans: how large they were, and why they left.
+    pub departures: PerClass<doorbell::Counters>,
+}
+
+impl CoreCounters {
+    /// Adds what another thread of the same core did.
+    pub fn merge(&mut self, other: &Self) {
+        for (class, requests) in other.requests.iter() {
+            self.requests[class] += requests;
+            self.bytes[class] += other.bytes[class];
+            self.load_bytes[class] += other.load_bytes[class];
+            self.departures[class].merge(&other.departures[class]);
+        }
+        self.steering.stayed += other.steering.stayed;
+        self.steering.steered += other.steering.steered;
+        self.steering.preferred += other.steering.preferred;
+        self.steering.nowhere += other.steering.nowhere;
+    }
+}
+
+/// The counters as their thread showed them last.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    counters: Mutex<CoreCounters>,
+}
+
+impl Shown {
+    pub(super) fn show(&self, counters: CoreCounters) {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+
+    pub(super) fn look(&self) -> CoreCounters {
+        let counters = self.counters.lock();
+        counters.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,501 @@
+//! One dataplane thread of a switchboard: the egresses of a core, for one class or for all.
+//!
+//! Takes requests from its ingress, earlier classes first, steers them, hands each to the egress
+//! of its (class, target), and brings completions back to their submitters. An egress is a lane of
+//! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
+//! and the load board only. Must never: block, lose a request, or answer one twice.
+
+use super::counters::{CoreCounters, Shown};
+use super::ingress::{Done, Entry, Ingress, Submitter};
+use super::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
+use super::loads::LoadBoard;
+use crate::association::{Association, NamespaceState};
+use crate::channel::RemoteChannel;
+use base::Time;
+use block::{BlockError, Capabilities, Channel, Request, Submit};
+use reactor::{Completion, Context, IoSlice, Memory, RegionHandle, Service};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use switch::knobs::Lanes;
+use switch::load::CoreLoad;
+use switch::{Class, Knobs, PerClass, RequestSteering};
+
+/// What a dataplane thread is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// There is a controller with this number.
+    Target(u16, Arc<Association>),
+    /// A controller has a namespace with this number.
+    Namespace {
+        target: u16,
+        namespace: u16,
+        state: Arc<NamespaceState>,
+        capabilities: Capabilities,
+    },
+    /// A submitter with this number may send requests.
+    Join(u32, Arc<Submitter>),
+    /// It sends none any more.
+    Leave(u32),
+    /// Knobs were turned.
+    Knobs(Box<Knobs>),
+    /// End everything.
+    Close,
+}
+
+/// What a dataplane thread is born with.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The core's place on the switchboard.
+    pub(super) core: usize,
+    /// The classes that it serves, earlier ones first.
+    pub(super) classes: Vec<Class>,
+    /// The ingress queues of every core: those of this one, and where steered requests go.
+    pub(super) ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
+    pub(super) loads: Arc<LoadBoard>,
+    pub(super) shown: Arc<Shown>,
+    pub(super) knobs: Knobs,
+}
+
+/// One (class, target).
+#[derive(Debug)]
+struct Egress {
+    target: u16,
+    class: Class,
+    channel: RemoteChannel,
+    /// Requests that found no room, in order; as many as submitters may have outstanding at most.
+    backlog: VecDeque<Entry>,
+}
+
+/// A submitter as this thread knows it.
+#[derive(Debug)]
+struct Known {
+    submitter: Arc<Submitter>,
+    memory: RegionHandle,
+    outstanding: u32,
+    leaving: bool,
+}
+
+/// The service of a dataplane thread.
+#[derive(Debug)]
+pub(super) struct EgressService {
+    place: Place,
+    ingress: Arc<Ingress>,
+    egresses: Vec<Egress>,
+    submitters: Vec<Option<Known>>,
+    /// Taken from the ingress before the message that tells of its submitter: it is next.
+    early: Option<Entry>,
+    steering: RequestSteering,
+    load: CoreLoad,
+    counters: CoreCounters,
+    show_at: Time,
+    /// The last turn left requests in the ingress.
+    more: bool,
+    /// Submitters that were answered in this turn.
+    answered: Vec<u32>,
+    closing: bool,
+}
+
+impl EgressService {
+    pub(super) fn new(place: Place) -> Self {
+        let first = *place.classes.first().expect("a thread serves a class");
+        let cores = place.ingresses.len();
+        let seed = place.core as u64;
+        Self {
+            ingress: Arc::clone(&place.ingresses[place.core][first]),
+            egresses: Vec::new(),
+            submitters: Vec::new(),
+            early: None,
+            steering: RequestSteering::new(place.knobs.request_steering, cores, seed),
+            load: CoreLoad::new(),
+            counters: CoreCounters::default(),
+            show_at: Time::ZERO,
+            more: false,
+            answered: Vec::with_capacity(64),
+            closing: false,
+            place,
+        }
+    }
+
+    /// What wakes this thread.
+    pub(super) fn ingress(&self) -> &Ingress {
+        &self.ingress
+    }
+
+    fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
+        for &class in &self.place.classes {
+            let carries = match self.place.knobs.lanes {
+                Lanes::PerClass => true,
+                Lanes::Shared => class == Class::DEFAULT,
+            };
+            if !carries {
+                continue;
+            }
+            let mut channel =
+                RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
+            let knobs = &self.place.knobs;
+            channel.set_departure(knobs.doorbell, knobs.caravan.limits(true));
+            self.egresses.push(Egress {
+                target,
+                class,
+                channel,
+                backlog: VecDeque::new(),
+            });
+        }
+    }
+
+    fn turn_knobs(&mut self, knobs: Knobs) {
+        self.place.knobs = Knobs {
+            // What lanes there are was decided when they were made.
+            lanes: self.place.knobs.lanes,
+            ..knobs
+        };
+        self.steering.reconfigure(knobs.request_steering);
+        self.set_departures();
+    }
+
+    fn set_departures(&mut self) {
+        let knobs = &self.place.knobs;
+        let loads = self.place.loads.outstanding(self.place.core);
+        let near = knobs.prioritisation && loads[Class::Latency] > 0;
+        for egress in &mut self.egresses {
+            let limits = knobs.caravan.limits(near);
+            egress.channel.set_departure(knobs.doorbell, limits);
+        }
+    }
+
+    /// Takes requests from the ingress: every class in its order, and of those that others wait
+    /// for no more than a quantum.
+    fn take_in(&mut self, cx: &mut Context<'_>) {
+        self.more = false;
+        if let Some(entry) = self.early.take()
+            && !self.route(entry, cx)
+        {
+            return;
+        }
+        for index in 0..self.place.classes.len() {
+            let class = self.place.classes[index];
+            let mut bytes = 0;
+            for taken in 0.. {
+                if taken >= ENTRIES_PER_TURN || bytes >= self.place.knobs.quantum_bytes.max(1) * 16
+                {
+                    self.more = true;
+                    break;
+                }
+                let Some(entry) = self.ingress.take(class) else {
+                    break;
+                };
+                bytes += u64::from(entry.data.map_or(0, |(_, length)| length));
+                if !self.route(entry, cx) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends a request on its way; false when its submitter is not known yet, so that it has to
+    /// wait for the mailbox.
+    fn route(&mut self, entry: Entry, cx: &mut Context<'_>) -> bool {
+        let core = self.place.core;
+        if !entry.steered {
+            let loads = self.place.loads.to(usize::from(entry.target));
+            let chosen = self.steering.steer(entry.class, core, &loads);
+            if chosen != core {
+                let steered = Entry {
+                    steered: true,
+                    ..entry
+                };
+                let ingress = &self.place.ingresses[chosen][entry.class];
+                if ingress.put(steered).is_ok() {
+                    ingress.ring();
+                    return true;
+                }
+            }
+        }
+        let lane = self.lane_class(entry.class);
+        let known = self.submitters.get_mut(entry.submitter as usize);
+        let Some(known) = known.and_then(Option::as_mut) else {
+            self.early = Some(entry);
+            self.more = true;
+            return false;
+        };
+        known.outstanding += 1;
+        let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
+        let target = usize::from(entry.target);
+        self.place
+            .loads
+            .note(core, target, entry.class, bytes, true);
+        self.counters.requests[entry.class] += 1;
+        self.counters.bytes[entry.class] += bytes;
+        let egress = self
+            .egresses
+            .iter_mut()
+            .find(|egress| egress.target == entry.target && egress.class == lane);
+        match egress {
+            None => self.answer(entry.submitter, entry.slot, Err(BlockError::Gone)),
+            Some(egress) if !egress.backlog.is_empty() => egress.backlog.push_back(entry),
+            Some(egress) => {
+                let memory = &known.memory;
+                match egress.submit(entry, memory, cx) {
+                    Outcome::Taken => {}
+                    Outcome::Busy => egress.backlog.push_back(entry),
+                    Outcome::Done(result) => self.over(entry, result),
+                }
+            }
+        }
+        true
+    }
+
+    const fn lane_class(&self, class: Class) -> Class {
+        match self.place.knobs.lanes {
+            Lanes::PerClass => class,
+            Lanes::Shared => Class::DEFAULT,
+        }
+    }
+
+    /// A request was answered on the spot.
+    fn over(&mut self, entry: Entry, result: Result<(), BlockError>) {
+        let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
+        let (core, target) = (self.place.core, usize::from(entry.target));
+        self.place
+            .loads
+            .note(core, target, entry.class, bytes, false);
+        self.answer(entry.submitter, entry.slot, result);
+    }
+
+    /// Hands out what found no room before.
+    fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
+        for index in 0..self.egresses.len() {
+            while let Some(entry) = self.egresses[index].backlog.pop_front() {
+                let known = &self.submitters[entry.submitter as usize];
+                let memory = &known.as_ref().expect("it has requests outstanding").memory;
+                match self.egresses[index].submit(entry, memory, cx) {
+                    Outcome::Taken => {}
+                    Outcome::Busy => {
+                        self.egresses[index].backlog.push_front(entry);
+                        break;
+                    }
+                    Outcome::Done(result) => self.over(entry, result),
+                }
+            }
+        }
+    }
+
+    /// Takes what the lanes completed.
+    fn bring_back(&mut self) {
+        // What was received lies in memory that the submitter looks at as soon as it is answered.
+        reactor::publish();
+        for index in 0..self.egresses.len() {
+            while let Some(done) = self.egresses[index].channel.reap() {
+                let egress = &self.egresses[index];
+                let (submitter, slot, class) = unpack(done.tag);
+                let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
+                let target = usize::from(egress.target);
+                self.place
+                    .loads
+                    .note(self.place.core, target, class, bytes, false);
+                self.answer(submitter, slot, done.result);
+            }
+        }
+        for submitter in self.answered.drain(..) {
+            let known = &mut self.submitters[submitter as usize];
+            if let Some(Known { submitter, .. }) = known {
+                submitter.ring();
+            }
+            if matches!(known, Some(known) if known.leaving && known.outstanding == 0) {
+                *known = None;
+            }
+        }
+    }
+
+    fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
+        let known = self.submitters[submitter as usize]
+            .as_mut()
+            .expect("a submitter stays known while it has requests outstanding");
+        known.outstanding -= 1;
+        known.submitter.finish(Done { slot, result });
+        if self.answered.last() != Some(&submitter) {
+            self.answered.push(submitter);
+        }
+    }
+
+    /// Shows the counters to whoever asks, and follows the load.
+    fn show(&mut self, now: Time) {
+        if now < self.show_at {
+            return;
+        }
+        self.show_at = now + COUNTERS_PERIOD;
+        let outstanding = self.place.loads.outstanding(self.place.core);
+        for &class in &self.place.classes {
+            self.load.sample(now, class, outstanding[class]);
+        }
+        self.set_departures();
+        let mut counters = self.counters.clone();
+        counters.steering = *self.steering.counters();
+        counters.load_bytes = self.load.all(now);
+        for egress in &mut self.egresses {
+            let class = egress.class;
+            egress
+                .channel
+                .add_departures(&mut counters.departures[class]);
+        }
+        self.place.shown.show(counters);
+    }
+}
+
+/// What became of a request at its egress.
+enum Outcome {
+    Taken,
+    Busy,
+    Done(Result<(), BlockError>),
+}
+
+impl Egress {
+    #[inline]
+    fn submit(&mut self, entry: Entry, memory: &RegionHandle, cx: &mut Context<'_>) -> Outcome {
+        let data = entry.data.map(|(offset, length)| {
+            let memory = Memory::Region(memory.clone());
+            IoSlice::new(memory, offset as usize, length as usize)
+        });
+        let request = Request {
+            tag: pack(entry.submitter, entry.slot, entry.class),
+            operation: entry.operation,
+            lba: entry.lba,
+            blocks: entry.blocks,
+            data,
+        };
+        let namespace = usize::from(entry.namespace);
+        match self.channel.submit_to(namespace, request, cx) {
+            Submit::Queued => Outcome::Taken,
+            Submit::Busy(_) => Outcome::Busy,
+            Submit::Done(done) => Outcome::Done(done.result),
+        }
+    }
+}
+
+/// Submitter, slot and class in a request's tag.
+#[inline]
+fn pack(submitter: u32, slot: u32, class: Class) -> u64 {
+    u64::from(submitter) << 32 | u64::from(slot) << 8 | class.index() as u64
+}
+
+#[inline]
+fn unpack(tag: u64) -> (u32, u32, Class) {
+    let class = Class::ALL[(tag & 0xff) as usize];
+    let slot = u32::try_from(tag >> 8 & 0xff_ffff).expect("24 bits");
+    (
+        u32::try_from(tag >> 32).expect("the upper half"),
+        slot,
+        class,
+    )
+}
+
+impl Service for EgressService {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let room = completion.key.room;
+        let egress = self
+            .egresses
+            .iter_mut()
+            .find(|egress| egress.channel.owns(room));
+        if let Some(egress) = egress {
+            egress.channel.complete(completion, cx);
+        }
+    }
+
+    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        match message {
+            Message::Target(target, association) => self.add_target(target, &association, cx),
+            Message::Namespace {
+                target,
+                namespace,
+                state,
+                capabilities,
+            } => {
+                let egresses = self.egresses.iter_mut();
+                for egress in egresses.filter(|egress| egress.target == target) {
+                    let number = egress
+                        .channel
+                        .add_namespace(Arc::clone(&state), capabilities);
+                    debug_assert_eq!(number, usize::from(namespace), "told in order");
+                }
+            }
+            Message::Join(number, submitter) => {
+                let index = number as usize;
+                if self.submitters.len() <= index {
+                    self.submitters.resize_with(index + 1, || None);
+                }
+                self.submitters[index] = Some(Known {
+                    memory: submitter.region.handle(),
+                    submitter,
+                    outstanding: 0,
+                    leaving: false,
+                });
+            }
+            Message::Leave(number) => {
+                let known = &mut self.submitters[number as usize];
+                if let Some(here) = known {
+                    here.leaving = true;
+                    if here.outstanding == 0 {
+                        *known = None;
+                    }
+                }
+            }
+            Message::Knobs(knobs) => self.turn_knobs(*knobs),
+            Message::Close => {
+                self.closing = true;
+                for egress in &mut self.egresses {
+                    egress.channel.close(cx);
+                }
+            }
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.ingress.awake();
+        for egress in &mut self.egresses {
+            egress.channel.tick(cx);
+        }
+        self.bring_back();
+        self.drain_backlogs(cx);
+        self.take_in(cx);
+        for egress in &mut self.egresses {
+            egress.channel.kick(cx);
+            if egress.class.properties().steered {
+                let waiting = egress.channel.waiting_to_leave();
+                let target = usize::from(egress.target);
+                self.place
+                    .loads
+                    .note_waiting(self.place.core, target, waiting);
+            }
+        }
+        self.bring_back();
+        self.show(cx.now);
+    }
+
+    fn deadline(&self) -> Time {
+        // Asked before a sleep: from now on whoever brings a request wakes this thread.
+        if self.more || !self.ingress.may_sleep() {
+            return Time::ZERO;
+        }
+        let lanes = self.egresses.iter().map(|egress| egress.channel.deadline());
+        lanes.min().unwrap_or(Time::NEVER)
+    }
+
+    fn finished(&self) -> bool {
+        self.closing && self.egresses.iter().all(|egress| egress.channel.closed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_holds_submitter_slot_and_class() {
+        for class in Class::ALL {
+            let tag = pack(0xffff_fffe, 0x00ab_cdef, class);
+            assert_eq!(unpack(tag), (0xffff_fffe, 0x00ab_cdef, class));
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The host's switch: an ingress for each core and class, an egress for each (core, class, target).
+//! `[blk-switch §3]`
+//!
+//! A process with many application threads that each opened connections of their own would have
+//! as many lanes as threads. Behind a [`Switchboard`] it has one lane per core, class and target,
+//! whatever the number of threads and namespaces: a thread puts its request into the ingress of the
+//! core that it runs on, a dataplane thread of that core steers it and sends it by an egress, and
+//! the completion comes back to the submitter, wherever it runs by then.
+//!
+//! Each core has a dataplane thread for each class, of which the first runs at the best priority
+//! that the process may have, so that the kernel itself lets `Latency` work go first; where it may
+//! have none, or nobody wants it, one thread serves all classes in strict order
+//! (docs/decisions/0008-switchboard.md).
+
+mod channel;
+mod counters;
+mod egress;
+mod ingress;
+pub mod limits;
+mod loads;
+
+pub use channel::{SwitchedChannel, SwitchedNamespace};
+pub use counters::CoreCounters;
+
+use crate::error::HostError;
+use crate::namespace::RemoteNamespace;
+use base::units::{CoreId, KIB};
+use counters::Shown;
+use egress::{EgressService, Message, Place};
+use ingress::{Ingress, Submitter};
+use loads::LoadBoard;
+use reactor::priority::{self, Privilege};
+use reactor::uring::{self, UringDriver};
+use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy, placement};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use switch::knobs::{Lanes, Polling, ThreadPriority};
+use switch::{Class, Knobs, PerClass};
+
+/// What a switchboard is made of.
+#[derive(Clone, Debug)]
+pub struct SwitchboardOptions {
+    /// Cores that get an ingress and egresses; never empty. Threads that run elsewhere use one of
+    /// these.
+    pub cores: Vec<CoreId>,
+    /// How it switches.
+    pub knobs: Knobs,
+}
+
+/// A host's switch. Cheap to clone; ended when the last clone, and every namespace that was opened
+/// through it, is dropped.
+#[derive(Clone, Debug)]
+pub struct Switchboard {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cores: Vec<CoreId>,
+    ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
+    loads: Arc<LoadBoard>,
+    threads: Vec<Dataplane>,
+    registry: Mutex<Registry>,
+}
+
+/// A dataplane thread.
+#[derive(Debug)]
+struct Dataplane {
+    core: usize,
+    classes: Vec<Class>,
+    privilege: Privilege,
+    sender: MailboxSender<Message>,
+    shown: Arc<Shown>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What was made known to the threads.
+#[derive(Debug, Default)]
+struct Registry {
+    /// Controllers by their numbers, with how many namespaces of theirs are known.
+    targets: Vec<Target>,
+    submitters: Vec<Option<Arc<Submitter>>>,
+}
+
+#[derive(Debug)]
+struct Target {
+    association: Arc<crate::association::Association>,
+    /// Identifiers of the namespaces that are known, by their numbers.
+    namespaces: Vec<u32>,
+}
+
+impl Switchboard {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] for knobs or cores that cannot be; the machine's where it refuses a
+    /// thread or an io_uring.
+    pub fn start(options: &SwitchboardOptions) -> Result<Self, HostError> {
+        let knobs = options.knobs;
+        knobs
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        if options.cores.is_empty() {
+            return Err(HostError::Option(
+                "a switchboard needs a core; name one that the process may use".to_owned(),
+            ));
+        }
+        placement::check_allowed(&options.cores)
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        let teams = teams(&knobs);
+        let ingresses = options.cores.iter().map(|_| {
+            let queues: Vec<_> = teams
+                .iter()
+                .map(|_| Arc::new(Ingress::new(limits::INGRESS_ENTRIES)))
+                .collect();
+            PerClass::from_fn(|class| {
+                let team = teams.iter().position(|team| team.contains(&class));
+                Arc::clone(&queues[team.expect("every class is served")])
+            })
+        });
+        let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
+        let loads = Arc::new(LoadBoard::new(options.cores.len()));
+        let mut inner = Inner {
+            cores: options.cores.clone(),
+            ingresses,
+            loads,
+            threads: Vec::new(),
+            registry: Mutex::new(Registry::default()),
+        };
+        for (core, &id) in options.cores.iter().enumerate() {
+            for team in &teams {
+                let place = Place {
+                    core,
+                    classes: team.clone(),
+                    ingresses: Arc::clone(&inner.ingresses),
+                    loads: Arc::clone(&inner.loads),
+                    shown: Arc::default(),
+                    knobs,
+                };
+                inner.threads.push(Dataplane::start(id, place)?);
+            }
+        }
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The same namespace through this switchboard: a device whose channels are submitters.
+    ///
+    /// # Errors
+    /// [`HostError::Limit`] when it has lanes to as many controllers, or knows as many namespaces,
+    /// as it may.
+    pub fn namespace(&self, remote: &RemoteNamespace) -> Result<SwitchedNamespace, HostError> {
+        let (target, namespace) = self.inner.register(remote)?;
+        Ok(SwitchedNamespace::new(
+            self.clone(),
+            remote.clone(),
+            target,
+            namespace,
+        ))
+    }
+
+    /// Other knobs, while it runs. [`Knobs::lanes`] and the threads stay as they were made.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] with the first knob that is out of range.
+    pub fn set_knobs(&self, knobs: &Knobs) -> Result<(), HostError> {
+        knobs
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        self.inner.tell(|| Message::Knobs(Box::new(*knobs)))
+    }
+
+    /// The cores, in the order of [`counters`](Self::counters).
+    #[must_use]
+    pub fn cores(&self) -> &[CoreId] {
+        &self.inner.cores
+    }
+
+    /// What each core has done; at most 10 ms old while it works.
+    #[must_use]
+    pub fn counters(&self) -> Vec<CoreCounters> {
+        let mut cores = vec![CoreCounters::default(); self.inner.cores.len()];
+        for thread in &self.inner.threads {
+            cores[thread.core].merge(&thread.shown.look());
+        }
+        cores
+    }
+
+    /// By what privilege each class goes before others: that of the thread that serves it.
+    #[must_use]
+    pub fn privileges(&self) -> PerClass<Privilege> {
+        PerClass::from_fn(|class| {
+            let mut serving = self.inner.threads.iter();
+            serving
+                .find(|thread| thread.classes.contains(&class))
+                .map_or(Privilege::Unprivileged, |thread| thread.privilege)
+        })
+    }
+}
+
+/// Which classes share a thread.
+fn teams(knobs: &Knobs) -> Vec<Vec<Class>> {
+    let apart = knobs.lanes == Lanes::PerClass
+        && knobs.prioritisation
+        && knobs.latency_threads != ThreadPriority::Default
+        && may_raise();
+    if apart {
+        Class::ALL.iter().map(|&class| vec![class]).collect()
+    } else {
+        vec![Class::ALL.to_vec()]
+    }
+}
+
+/// Whether the process may raise a thread's priority; tried on a thread that ends at once.
+fn may_raise() -> bool {
+    let tried = std::thread::spawn(|| priority::raise() != Privilege::Unprivileged).join();
+    tried.unwrap_or(false)
+}
+
+type Started = Result<(MailboxSender<Message>, Privilege), HostError>;
+
+impl Dataplane {
+    /// Starts a thread on core `id`. The driver must be made on the thread that uses it.
+    fn start(id: CoreId, place: Place) -> Result<Self, HostError> {
+        let (core, classes, shown) = (place.core, place.classes.clone(), Arc::clone(&place.shown));
+        let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
+        let (started, starting) = mpsc::channel::<Started>();
+        let thread = std::thread::Builder::new()
+            .name(format!("switch-{}/{}", names.concat(), id.0))
+            .spawn(move || run(id, place, &started))
+            .map_err(|source| HostError::Io {
+                what: "cannot start a thread",
+                source,
+            })?;
+        let (sender, privilege) = starting.recv().map_err(|_| HostError::Closed)??;
+        Ok(Self {
+            core,
+            classes,
+            privilege,
+            sender,
+            shown,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A dataplane thread from start to end.
+fn run(id: CoreId, place: Place, started: &mpsc::Sender<Started>) {
+    let first = place.classes.len() < Class::COUNT
+        && place
+            .classes
+            .iter()
+            .any(|class| !class.properties().may_wait);
+    let polling = place.knobs.polling;
+    let made = placement::pin_to(id)
+        .map_err(|error| HostError::Option(error.to_string()))
+        .and_then(|()| UringDriver::new(&driver_options()).map_err(HostError::from));
+    let driver = match made {
+        Ok(driver) => driver,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let privilege = if first {
+        priority::raise()
+    } else {
+        Privilege::Unprivileged
+    };
+    let service = EgressService::new(place);
+    service.ingress().serve(driver.waker());
+    // Whoever shares a core with its applications must not poll while they want to run; the keeper
+    // polls in its place, and gives way to everybody.
+    let keeper = Keeper::start(id).ok();
+    let poll = match polling {
+        Polling::Always if privilege == Privilege::Unprivileged => PollPolicy::Always,
+        _ => PollPolicy::Never,
+    };
+    let mut core = Core::new(driver, service, poll).with_keeper(keeper);
+    if started.send(Ok((core.sender(), privilege))).is_ok() {
+        // A broken ring ends the thread; submitters then wait for ever, as on a dead device.
+        let _ = core.run();
+    }
+}
+
+/// Buffers for the few commands that carry data of their own (Dataset Management).
+fn driver_options() -> uring::Options {
+    uring::Options {
+        buffers: vec![BufferClass {
+            bytes: 4 * KIB,
+            count: 256,
+        }],
+        sockets: limits::TARGETS_MAX * Class::COUNT + 4,
+        file_operations: 4,
+    }
+}
+
+impl Inner {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // No change of the registry can stop half way.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells every thread; waits while a mailbox is full.
+    fn tell(&self, message: impl Fn() -> Message) -> Result<(), HostError> {
+        for thread in &self.threads {
+            let mut next = message();
+            loop {
+                if thread.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                    return Err(HostError::Closed);
+                }
+                match thread.sender.send(next) {
+                    Ok(()) => break,
+                    Err(back) => next = back,
+                }
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        }
+        Ok(())
+    }
+
+    /// The numbers of a namespace and its controller, which every thread knows from now on.
+    fn register(&self, remote: &RemoteNamespace) -> Result<(u16, u16), HostError> {
+        let mut registry = self.registry();
+        let association = remote.association();
+        let known = registry
+            .targets
+            .iter()
+            .position(|target| Arc::ptr_eq(&target.association, association));
+        let target = match known {
+            Some(target) => target,
+            None if registry.targets.len() >= limits::TARGETS_MAX => {
+                return Err(HostError::Limit(
+                    "this switchboard has lanes to 64 controllers already; make another one",
+                ));
+            }
+            None => {
+                registry.targets.push(Target {
+                    association: Arc::clone(association),
+                    namespaces: Vec::new(),
+                });
+                registry.targets.len() - 1
+            }
+        };
+        let number = u16::try_from(target).expect("at most 64");
+        if known.is_none() {
+            self.tell(|| Message::Target(number, Arc::clone(association)))?;
+        }
+        let namespaces: usize = registry.targets.iter().map(|t| t.namespaces.len()).sum();
+        let known = &mut registry.targets[target].namespaces;
+        let nsid = remote.state().nsid;
+        if let Some(namespace) = known.iter().position(|&known| known == nsid) {
+            return Ok((number, u16::try_from(namespace).expect("at most 1,024")));
+        }
+        if namespaces >= limits::NAMESPACES_MAX {
+            return Err(HostError::Limit(
+                "this switchboard knows 1,024 namespaces already; make another one",
+            ));
+        }
+        known.push(nsid);
+        let namespace = u16::try_from(known.len() - 1).expect("at most 1,024");
+        let capabilities = block::Device::capabilities(remote);
+        self.tell(|| Message::Namespace {
+            target: number,
+            namespace,
+            state: Arc::clone(remote.state()),
+            capabilities,
+        })?;
+        Ok((number, namespace))
+    }
+
+    /// Makes a submitter known to every thread; its number.
+    fn join(&self, submitter: &Arc<Submitter>) -> Result<u32, HostError> {
+        let mut registry = self.registry();
+        // One that left is forgotten when the threads have let go of it as well.
+        for place in &mut registry.submitters {
+            if place
+                .as_ref()
+                .is_some_and(|known| Arc::strong_count(known) == 1)
+            {
+                *place = None;
+            }
+        }
+        let free = registry.submitters.iter().position(Option::is_none);
+        let index = match free {
+            Some(index) => index,
+            None if registry.submitters.len() >= limits::SUBMITTERS_MAX => {
+                return Err(HostError::Limit(
+                    "this switchboard has 4,096 submitters already; close one, or make another",
+                ));
+            }
+            None => {
+                registry.submitters.push(None);
+                registry.submitters.len() - 1
+            }
+        };
+        registry.submitters[index] = Some(Arc::clone(submitter));
+        let number = u32::try_from(index).expect("at most 4,096");
+        self.tell(|| Message::Join(number, Arc::clone(submitter)))?;
+        Ok(number)
+    }
+
+    /// A submitter is gone.
+    fn leave(&self, number: u32) {
+        // Threads that have ended know nobody any more.
+        let _ = self.tell(|| Message::Leave(number));
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = self.tell(|| Message::Close);
+        for thread in &mut self.threads {
+            if let Some(thread) = thread.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

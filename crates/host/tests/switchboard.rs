@@ -1,0 +1,222 @@
+//! The switchboard over real sockets: the suite that every device passes, completions that find
+//! their submitter, knobs that turn while requests are under way.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+use base::units::{CoreId, MIB};
+use block::conformance::{Bench, Suite, run};
+use block::device::Ram;
+use block::{Device, Operation};
+use host::{Host, RemoteNamespace, Subsystem, Switchboard, SwitchboardOptions, SwitchedNamespace};
+use reactor::BufferClass;
+use reactor::placement::allowed_cores;
+use reactor::uring::{Options, UringDriver};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use switch::{Class, Knobs};
+use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions};
+
+const NQN: &str = "nqn.2026-11.io.switchyard:default";
+
+fn start() -> RunningTarget {
+    let target = Target::new(Limits::default(), 2).unwrap();
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .unwrap();
+    for nsid in 1..=2 {
+        let namespace = NamespaceOptions {
+            nsid,
+            device: Arc::new(Ram::new(16 * MIB as u64, 4096).unwrap()),
+            uuid: [u8::try_from(nsid).unwrap(); 16],
+            nguid: [0; 16],
+            read_only: false,
+        };
+        target.add_namespace(NQN, namespace).unwrap();
+    }
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: (0..2).map(CoreId).collect(),
+        pin: false,
+        ..TargetOptions::default()
+    };
+    RunningTarget::start(target, &options).unwrap()
+}
+
+fn driver() -> UringDriver {
+    let class = |bytes, count| BufferClass { bytes, count };
+    UringDriver::new(&Options {
+        buffers: vec![class(4096, 2048), class(128 * 1024, 256), class(MIB, 32)],
+        sockets: 8,
+        file_operations: 64,
+    })
+    .unwrap()
+}
+
+fn board(knobs: Knobs) -> Switchboard {
+    let cores = allowed_cores().unwrap();
+    Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap()
+}
+
+fn connect(running: &RunningTarget) -> (Host, Subsystem) {
+    let host = Host::builder().build().unwrap();
+    let address = running.addresses[0].to_string();
+    let subsystem = host.connect(&address, NQN).unwrap();
+    (host, subsystem)
+}
+
+fn switched(board: &Switchboard, subsystem: &Subsystem, nsid: u32) -> SwitchedNamespace {
+    let remote = RemoteNamespace::new(subsystem.association(), nsid).unwrap();
+    board.namespace(&remote).unwrap()
+}
+
+fn conforms(knobs: Knobs, class: Class) {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let board = board(knobs);
+    // The suite asks for the namespace to itself; the other one shows that numbers are not mixed
+    // up.
+    let _other = switched(&board, &subsystem, 1);
+    let device = switched(&board, &subsystem, 2)
+        .with_class(class)
+        .with_requests(64, 1 << 20);
+    run(driver, &device, Suite::default());
+}
+
+#[test]
+fn a_switched_namespace_is_a_device_like_any_other() {
+    conforms(Knobs::switchyard(), Class::Throughput);
+}
+
+#[test]
+fn latency_requests_conform_as_well() {
+    conforms(Knobs::switchyard(), Class::Latency);
+}
+
+#[test]
+fn it_conforms_with_one_lane_and_fixed_caravans() {
+    conforms(Knobs::linux(), Class::Latency);
+}
+
+#[test]
+fn it_conforms_with_one_request_a_send() {
+    conforms(Knobs::nvme_tcp(), Class::Throughput);
+}
+
+/// Many threads on two namespaces; each writes what is its own and reads it back, while the knobs
+/// turn from one extreme to the other and requests are steered as early as can be.
+#[test]
+fn everybody_gets_their_own_back_while_knobs_turn() {
+    const ROUNDS: u32 = 40;
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let mut eager = Knobs::switchyard();
+    eager.request_steering.threshold_bytes = switch::limits::STEERING_THRESHOLD_BYTES_MIN;
+    let board = board(eager);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..6_u8)
+            .map(|worker| {
+                let device = switched(&board, &subsystem, u32::from(worker % 2) + 1)
+                    .with_class(Class::ALL[usize::from(worker) % Class::COUNT])
+                    .with_requests(8, 65_536);
+                scope.spawn(move || own_part(&device, worker, ROUNDS))
+            })
+            .collect();
+        let (board, done) = (&board, &done);
+        scope.spawn(move || {
+            let presets = [eager, Knobs::linux(), Knobs::nvme_tcp(), Knobs::poll()];
+            for knobs in presets.iter().cycle() {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                board.set_knobs(knobs).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        });
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        for result in results {
+            result.unwrap();
+        }
+    });
+    // They are shown with a delay of 10 ms at most, and much more than that is over.
+    let requests: u64 = board
+        .counters()
+        .iter()
+        .flat_map(|core| core.requests.iter().map(|(_, &n)| n).collect::<Vec<_>>())
+        .sum();
+    assert!(requests > 0);
+}
+
+fn own_part(device: &SwitchedNamespace, worker: u8, rounds: u32) {
+    let mut bench = Bench::open(driver(), device).unwrap();
+    let blocks = 16_u32;
+    let first = u64::from(worker) * 256;
+    for round in 0..rounds {
+        let lba = first + u64::from(round % 16) * u64::from(blocks);
+        let content: Vec<u8> = (0..blocks * 4096)
+            .map(|at| u8::try_from((at / 64 + round + u32::from(worker)) % 256).unwrap())
+            .collect();
+        bench.write(lba, &content).unwrap();
+        if round % 8 == 0 {
+            bench.operate(Operation::Flush, 0, 0).unwrap();
+        }
+        assert_eq!(bench.read(lba, blocks).unwrap(), content, "round {round}");
+    }
+    bench.shut();
+}
+
+#[test]
+fn the_number_of_lanes_depends_on_cores_and_classes_alone() {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let knobs = Knobs::switchyard();
+    let board = board(knobs);
+    let cores = board.cores().len();
+    let mut open = Vec::new();
+    for n in 0..12 {
+        let device = switched(&board, &subsystem, n % 2 + 1).with_requests(4, 4096);
+        let mut bench = Bench::open(driver(), &device).unwrap();
+        bench.read(0, 1).unwrap();
+        open.push(bench);
+    }
+    let snapshot = running.handle.snapshot();
+    let lanes: usize = snapshot.controllers.iter().map(|c| c.io_queues).sum();
+    assert_eq!(lanes, cores * Class::COUNT);
+    for bench in &mut open {
+        bench.shut();
+    }
+}
+
+#[test]
+fn a_core_that_may_not_be_used_is_named() {
+    let cores = vec![CoreId(1_000)];
+    let knobs = Knobs::switchyard();
+    let error = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap_err();
+    assert!(error.to_string().contains("1000"), "{error}");
+    let nothing = SwitchboardOptions {
+        cores: Vec::new(),
+        knobs,
+    };
+    Switchboard::start(&nothing).unwrap_err();
+}
+
+#[test]
+fn requests_fail_when_the_controller_is_gone_and_submitters_end() {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let board = board(Knobs::switchyard());
+    let device = switched(&board, &subsystem, 1).with_requests(4, 4096);
+    let mut bench = Bench::open(driver(), &device).unwrap();
+    bench.read(0, 1).unwrap();
+    subsystem.association().close();
+    let error = loop {
+        if let Err(error) = bench.read(0, 1) {
+            break error;
+        }
+    };
+    assert_eq!(error, block::BlockError::Gone);
+    bench.shut();
+    assert!(device.geometry().block_bytes == 4096);
+}
