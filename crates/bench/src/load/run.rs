@@ -39,12 +39,16 @@ pub struct LoadOptions {
     /// Whether idle threads poll, and what priority those with `Latency` work ask for. A remote
     /// device has its own copy for everything else, from the options of its controller.
     pub knobs: Knobs,
+    /// The devices are behind a switchboard, whose threads share the apps' processors: no app may
+    /// poll.
+    pub switched: bool,
 }
 
 impl LoadOptions {
     /// What idle threads do.
     pub(super) fn poll(&self) -> PollPolicy {
         match self.knobs.polling {
+            _ if self.switched => PollPolicy::Never,
             Polling::Adaptive => PollPolicy::Auto,
             Polling::Always => PollPolicy::Always,
             Polling::Never => PollPolicy::Never,
@@ -248,7 +252,7 @@ impl Standing {
         }
         let privilege = match options.knobs.latency_threads {
             ThreadPriority::Nice => priority::raise_nice(),
-            ThreadPriority::Best if poll == PollPolicy::Auto => {
+            ThreadPriority::Best if poll != PollPolicy::Always => {
                 let privilege = priority::raise();
                 if privilege != Privilege::Unprivileged {
                     standing.keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());

@@ -22,6 +22,7 @@ fn options() -> LoadOptions {
         verify: false,
         prefill: false,
         knobs: Knobs::default(),
+        switched: false,
     }
 }
 

@@ -90,19 +90,27 @@ impl Worker {
     /// A worker on `channel`; calls `on_ready` once it could start.
     pub(super) fn new(
         job: Job,
-        channel: Box<dyn Channel>,
+        mut channel: Box<dyn Channel>,
         pool: &BufferPool,
         progress: Arc<Progress>,
         on_ready: Box<dyn FnOnce()>,
     ) -> Result<Self> {
         let mut random = Prng::from_seed(job.seed);
         let bytes = job.unit_bytes as usize;
+        // Content that nothing below can compress or take for zeroes.
+        let mut content = vec![0; bytes];
         let slots = (0..job.depth)
             .map(|_| {
-                let mut buffer = pool.take(bytes).ok_or_else(|| anyhow!("too few buffers"))?;
-                // Content that nothing below can compress or take for zeroes.
-                random.fill(&mut buffer[..bytes]);
-                let data = Some(IoSlice::from_buffer(buffer, bytes));
+                // What is compared has to be looked at, which only buffers of ours can be.
+                let theirs = job.content.is_none().then(|| channel.memory(bytes));
+                let ours = || {
+                    let buffer = pool.take(bytes)?;
+                    Some(IoSlice::from_buffer(buffer, bytes))
+                };
+                let mut data = theirs.flatten().or_else(ours);
+                let slice = data.as_mut().ok_or_else(|| anyhow!("too few buffers"))?;
+                random.fill(&mut content);
+                slice.copy_in(0, &content);
                 Ok(Slot {
                     target: Planned::default(),
                     sequence: 0,
@@ -389,9 +397,13 @@ impl Worker {
     fn finish(&mut self, completion: Completion) {
         let index = u32::try_from(completion.tag).expect("a tag is a slot's number");
         let bytes = self.job.unit_bytes as usize;
-        let data = completion.data.and_then(|data| match data.into_memory() {
-            Memory::Buffer(buffer) => Some(IoSlice::from_buffer(buffer, bytes)),
-            Memory::Shared(_) | Memory::Region(_) => None,
+        let data = completion.data.and_then(|data| {
+            let offset = data.offset();
+            match data.into_memory() {
+                Memory::Buffer(buffer) => Some(IoSlice::from_buffer(buffer, bytes)),
+                Memory::Region(region) => Some(IoSlice::new(Memory::Region(region), offset, bytes)),
+                Memory::Shared(_) => None,
+            }
         });
         self.free.push(index);
         self.completed += 1;

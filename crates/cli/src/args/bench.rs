@@ -3,12 +3,13 @@
 use super::host::HostArgs;
 use super::{SwitchArgs, block_size, seconds};
 use bench::load::App;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use switch::knobs::Preset;
 
 /// Load a target or a local device, and measure it
 ///
@@ -94,10 +95,37 @@ pub struct LoadArgs {
     /// Fixes the order of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
+    /// Whose connections the apps use [default: own; switched with a --baseline other than poll]
+    ///
+    /// With their own every thread has connections to itself and is served by nobody else.
+    /// Switched, all threads share one connection for each core and class, as the threads of one
+    /// large application do.
+    #[arg(long, value_enum, value_name = "WHOSE")]
+    pub lanes: Option<Lanes>,
     #[command(flatten)]
     pub switch: SwitchArgs,
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+impl LoadArgs {
+    /// Whether the apps share the lanes of a switchboard.
+    pub fn is_switched(&self) -> bool {
+        let polls = |preset| matches!(preset, Preset::Poll | Preset::PollWithPriority);
+        match self.lanes {
+            Some(lanes) => lanes == Lanes::Switched,
+            None => self.switch.baseline.is_some_and(|preset| !polls(preset)),
+        }
+    }
+}
+
+/// Whose connections apps use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Lanes {
+    /// Each thread its own.
+    Own,
+    /// Those of a switchboard, one for each core and class.
+    Switched,
 }
 
 /// A device of this machine.

@@ -10,9 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use bench::load::{App, Load, LoadOptions, LoadProgress, Stage};
 use block::Device;
 use control::model::{Device as Model, DeviceKind};
-use host::Namespace;
+use base::units::CoreId;
+use host::{Namespace, Switchboard, SwitchboardOptions};
 use indicatif::ProgressBar;
 use reactor::PollPolicy;
+use reactor::placement::allowed_cores;
 use std::sync::Arc;
 use switch::{Class, Knobs};
 
@@ -32,7 +34,12 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
         verify: args.verify,
         prefill: args.prefill,
         knobs: args.switch.knobs()?,
+        switched: args.is_switched(),
     };
+    ensure!(
+        !options.switched || args.target.is_some(),
+        "--lanes switched needs a --target; a local device has no lanes"
+    );
     // Keeps the controller connected until the load is over.
     let remote = args
         .target
@@ -40,6 +47,9 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
         .map(|address| connect(args, options.knobs, address))
         .transpose()?;
     let loads = match (&remote, &args.device) {
+        (Some(namespace), _) if options.switched => {
+            switched_loads(&args.apps, namespace, options.knobs)?
+        }
         (Some(namespace), _) => remote_loads(&args.apps, namespace),
         (None, Some(device)) => {
             let device = local(args, device)?;
@@ -90,6 +100,28 @@ pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
             app: app.clone(),
             device: Arc::new(device) as Arc<dyn Device>,
         }
+    };
+    apps.iter().map(load).collect()
+}
+
+/// All apps load the same namespace by the lanes of one switchboard, on the cores where they run.
+fn switched_loads(apps: &[App], namespace: &Namespace, knobs: Knobs) -> Result<Vec<Load>> {
+    let mut cores: Vec<_> = apps.iter().filter_map(|app| app.cpu.map(CoreId)).collect();
+    if apps.iter().any(|app| app.cpu.is_none()) {
+        cores = allowed_cores()?;
+    }
+    cores.sort_unstable();
+    cores.dedup();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs })?;
+    let load = |app: &App| {
+        let device = board
+            .namespace(&namespace.device())?
+            .with_class(app.class.unwrap_or(Class::DEFAULT))
+            .with_requests(app.depth, app.block_bytes);
+        Ok(Load {
+            app: app.clone(),
+            device: Arc::new(device) as Arc<dyn Device>,
+        })
     };
     apps.iter().map(load).collect()
 }

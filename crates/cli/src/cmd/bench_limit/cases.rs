@@ -134,6 +134,7 @@ impl Case {
             seed: 1,
             verify: false,
             prefill: false,
+            switched: false,
             knobs: Knobs {
                 polling: self.polling,
                 ..Knobs::default()
