@@ -74,7 +74,8 @@ impl Doze {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
@@ -94,7 +95,8 @@ mod tests {
 }
 
 /// Run with `RUSTFLAGS="--cfg loom" cargo test -p switchyard-base --lib --release loom`.
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod loom_tests {
     use super::*;
     use loom::sync::Arc;

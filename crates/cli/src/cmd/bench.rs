@@ -7,10 +7,10 @@ use crate::devices;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
+use base::units::CoreId;
 use bench::load::{App, Load, LoadOptions, LoadProgress, Stage};
 use block::Device;
 use control::model::{Device as Model, DeviceKind};
-use base::units::CoreId;
 use host::{Namespace, Switchboard, SwitchboardOptions};
 use indicatif::ProgressBar;
 use reactor::PollPolicy;
@@ -117,7 +117,8 @@ fn switched_loads(apps: &[App], namespace: &Namespace, knobs: Knobs) -> Result<V
         let device = board
             .namespace(&namespace.device())?
             .with_class(app.class.unwrap_or(Class::DEFAULT))
-            .with_requests(app.depth, app.block_bytes);
+            .with_requests(app.depth, app.block_bytes)
+            .steered(app.cpu.is_none());
         Ok(Load {
             app: app.clone(),
             device: Arc::new(device) as Arc<dyn Device>,

@@ -3,6 +3,7 @@
 use super::Switchboard;
 use super::ingress::{Entry, Ingress, Submitter};
 use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
+use super::steersman::Membership;
 use crate::namespace::RemoteNamespace;
 use base::Time;
 use base::units::CoreId;
@@ -25,6 +26,7 @@ pub struct SwitchedNamespace {
     class: Class,
     depth: u32,
     bytes: u32,
+    steered: bool,
 }
 
 impl SwitchedNamespace {
@@ -43,7 +45,16 @@ impl SwitchedNamespace {
             class: Class::DEFAULT,
             depth: SUBMITTER_DEPTH,
             bytes,
+            steered: false,
         }
+    }
+
+    /// The same namespace; threads that open it opt in to application steering: they are moved to
+    /// other cores of the switchboard while they have the channel, unless they were pinned to one.
+    #[must_use]
+    pub const fn steered(mut self, steered: bool) -> Self {
+        self.steered = steered;
+        self
     }
 
     /// The same namespace; what is submitted to channels opened from it has this class.
@@ -62,7 +73,9 @@ impl SwitchedNamespace {
         let most = self.remote.capabilities().max_transfer_bytes;
         self.bytes = bytes.next_multiple_of(block).clamp(block, most);
         let room = MEMORY_BYTES_MAX / (2 * u64::from(self.bytes));
-        self.depth = depth.clamp(1, DEPTH_MAX).min(narrow(room as usize));
+        self.depth = depth
+            .clamp(1, DEPTH_MAX)
+            .min(u32::try_from(room).unwrap_or(DEPTH_MAX));
         self
     }
 }
@@ -117,6 +130,10 @@ pub struct SwitchedChannel {
     places: Vec<u32>,
     /// Something was put into the ingress since the last kick.
     put: bool,
+    /// This thread may be moved.
+    membership: Option<Membership>,
+    /// Bytes of data outstanding.
+    outstanding_bytes: u64,
     closing: bool,
 }
 
@@ -141,6 +158,11 @@ impl SwitchedChannel {
             free: (0..device.depth).rev().collect(),
             places: (0..2 * device.depth).rev().collect(),
             put: false,
+            membership: device
+                .steered
+                .then(|| device.board.inner.steersman.join(device.class))
+                .flatten(),
+            outstanding_bytes: 0,
             closing: false,
             device,
         };
@@ -160,6 +182,10 @@ impl SwitchedChannel {
             .iter()
             .position(|&core| core == CoreId(here))
             .unwrap_or(here as usize % cores.len());
+        if let Some(membership) = &self.membership {
+            membership.standing.note_core(CoreId(here));
+            membership.standing.note_bytes(self.outstanding_bytes);
+        }
     }
 
     fn ingress(&self) -> &Ingress {
@@ -193,6 +219,7 @@ impl SwitchedChannel {
             .expect("a request is answered once");
         self.free.push(slot);
         let mut data = pending.data;
+        self.outstanding_bytes -= data.as_ref().map_or(0, IoSlice::len) as u64;
         if let Some(place) = pending.bounce {
             if let (true, true, Some(data)) = (pending.reads, result.is_ok(), &mut data) {
                 let offset = place as usize * self.device.bytes as usize;
@@ -269,6 +296,7 @@ impl Channel for SwitchedChannel {
         }
         self.free.pop();
         self.put = true;
+        self.outstanding_bytes += request.data.as_ref().map_or(0, IoSlice::len) as u64;
         self.slots[slot as usize] = Some(Pending {
             tag: request.tag,
             data: request.data,

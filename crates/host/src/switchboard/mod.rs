@@ -18,6 +18,7 @@ mod egress;
 mod ingress;
 pub mod limits;
 mod loads;
+mod steersman;
 
 pub use channel::{SwitchedChannel, SwitchedNamespace};
 pub use counters::CoreCounters;
@@ -34,6 +35,7 @@ use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy, placement};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use steersman::Steersman;
 use switch::knobs::{Lanes, Polling, ThreadPriority};
 use switch::{Class, Knobs, PerClass};
 
@@ -60,6 +62,7 @@ struct Inner {
     ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
     loads: Arc<LoadBoard>,
     threads: Vec<Dataplane>,
+    steersman: Steersman,
     registry: Mutex<Registry>,
 }
 
@@ -120,7 +123,14 @@ impl Switchboard {
         });
         let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
         let loads = Arc::new(LoadBoard::new(options.cores.len()));
+        let rules = knobs.application_steering;
+        let steersman = Steersman::start(&options.cores, Arc::clone(&loads), rules);
+        let steersman = steersman.map_err(|source| HostError::Io {
+            what: "cannot start a thread",
+            source,
+        })?;
         let mut inner = Inner {
+            steersman,
             cores: options.cores.clone(),
             ingresses,
             loads,
@@ -168,7 +178,14 @@ impl Switchboard {
         knobs
             .validate()
             .map_err(|error| HostError::Option(error.to_string()))?;
+        self.inner.steersman.reconfigure(knobs.application_steering);
         self.inner.tell(|| Message::Knobs(Box::new(*knobs)))
+    }
+
+    /// Threads that application steering has moved, by class.
+    #[must_use]
+    pub fn moved_threads(&self) -> PerClass<u64> {
+        self.inner.steersman.moved()
     }
 
     /// The cores, in the order of [`counters`](Self::counters).

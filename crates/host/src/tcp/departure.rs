@@ -192,7 +192,11 @@ mod tests {
 
     fn fixed() -> Departure {
         let knobs = switch::Knobs::linux();
-        Departure::new(knobs.doorbell, knobs.caravan.alone, Class::Throughput)
+        Departure::new(
+            knobs.doorbell,
+            knobs.caravan.limits(false),
+            Class::Throughput,
+        )
     }
 
     #[test]
@@ -255,7 +259,7 @@ mod tests {
         lane.loaded(&read);
         assert!(!lane.rings(Time(1), 9));
         let knobs = switch::Knobs::nvme_tcp();
-        lane.reconfigure(knobs.doorbell, knobs.caravan.alone);
+        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(false));
         assert!(lane.deadline() <= Time(1));
         assert!(lane.rings(Time(2), 9));
         lane.left();
