@@ -48,11 +48,16 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Write(args) => cmd::write::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Sim(args) => cmd::sim::run(&args, output),
+        Command::Figure(args) => {
+            let _ = open_files::raise();
+            cmd::figure::run(&args, output)
+        }
         Command::Bench(args) => {
             // What a load opens too many of is told by the one that cannot be opened.
             let _ = open_files::raise();
             match args.command {
                 Some(args::BenchCommand::Limit(limit)) => cmd::bench_limit::run(&limit, output),
+                Some(args::BenchCommand::Goals(goals)) => cmd::bench_goals::run(&goals, output),
                 None => cmd::bench::run(&args.load, output),
             }
         }

@@ -52,6 +52,12 @@ impl Output {
         let total = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
         bar(Some(total), "{msg} {wide_bar} {percent}%")
     }
+
+    /// A bar for a number of runs, on stderr; invisible where that is no terminal.
+    #[must_use]
+    pub fn count_bar(self) -> ProgressBar {
+        bar(Some(0), "{msg} {wide_bar} {pos}/{len} {eta}")
+    }
 }
 
 fn bar(total: Option<u64>, form: &str) -> ProgressBar {

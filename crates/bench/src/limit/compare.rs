@@ -1,5 +1,6 @@
 //! A workload and its limit, run in turns, and what fraction of the limit was reached.
 
+use crate::statistics::Spread;
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
@@ -45,17 +46,6 @@ pub enum Better {
     Lower,
 }
 
-/// Ours divided by the limit, over the pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Fraction {
-    /// Median of the pairs.
-    pub median: f64,
-    /// Smallest of the pairs.
-    pub min: f64,
-    /// Largest of the pairs.
-    pub max: f64,
-}
-
 /// One case of `bench limit`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseReport {
@@ -72,7 +62,7 @@ pub struct CaseReport {
     /// Median of the limit's runs.
     pub limit: f64,
     /// Ours divided by the limit, pair by pair.
-    pub fraction: Fraction,
+    pub fraction: Spread,
 }
 
 /// The whole of `bench limit --json`.
@@ -117,25 +107,20 @@ pub fn compare(
         ours.push(of_ours);
         limit.push(of_limit);
     }
-    let mut fractions: Vec<f64> = ours
+    let fractions: Vec<f64> = ours
         .iter()
         .zip(&limit)
         .map(|(ours, limit)| ours / limit)
         .collect();
-    let median_fraction = median(&mut fractions);
+    let spread = |runs: &[f64]| Spread::of(runs).expect("there is at least one run");
     Ok(CaseReport {
         case: case.to_owned(),
         unit: metric.unit(),
         better: metric.better(),
         runs,
-        ours: median(&mut ours),
-        limit: median(&mut limit),
-        // The median has sorted them.
-        fraction: Fraction {
-            median: median_fraction,
-            min: fractions[0],
-            max: fractions[runs - 1],
-        },
+        ours: spread(&ours).median,
+        limit: spread(&limit).median,
+        fraction: spread(&fractions),
     })
 }
 
@@ -152,16 +137,4 @@ fn measured(
         run + 1
     );
     Ok(value)
-}
-
-/// Sorts; the middle, or the mean of the two in the middle.
-fn median(values: &mut [f64]) -> f64 {
-    assert!(!values.is_empty(), "there is no median of nothing");
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        values[middle - 1].midpoint(values[middle])
-    }
 }

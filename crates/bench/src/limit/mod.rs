@@ -37,7 +37,7 @@ mod tests;
 
 pub use case::{Poll, RawCase};
 pub use client::{RawResult, run_client};
-pub use compare::{Better, CaseReport, Fraction, LimitReport, Metric, compare};
+pub use compare::{Better, CaseReport, LimitReport, Metric, compare};
 pub use error::RawError;
 pub use message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 pub use pair::{PairResult, run_pair};

@@ -400,6 +400,7 @@ proptest! {
 }
 
 mod comparison {
+    use crate::Spread;
     use std::cell::RefCell;
 
     use super::super::*;
@@ -423,7 +424,7 @@ mod comparison {
         assert_eq!(report.limit, 100.0);
         assert_eq!(
             report.fraction,
-            Fraction {
+            Spread {
                 median: 0.9,
                 min: 0.8,
                 max: 1.0
@@ -439,7 +440,7 @@ mod comparison {
         assert_eq!(report.ours, 3.0);
         assert_eq!(
             report.fraction,
-            Fraction {
+            Spread {
                 median: 3.0,
                 min: 1.0,
                 max: 8.0

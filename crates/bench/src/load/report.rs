@@ -3,7 +3,7 @@
 use super::machine::Machine;
 use super::measured::Measured;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The whole of `bench --json`.
@@ -49,7 +49,7 @@ pub struct AppReport {
 }
 
 /// Latency in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Mean.
     pub avg: f64,

@@ -36,6 +36,7 @@ use switch::knobs::Preset;
       --app 'b:rw=randread,bs=64k,depth=32,class=T,cpu=1'
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench limit
+  switchyard bench goals
 
 Exit codes: 0 done, 1 requests failed or data differed, 2 an error. Ctrl-C ends early with what
 was measured until then.")]
@@ -50,6 +51,8 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Measure our own target against the raw socket exchange
     Limit(LimitArgs),
+    /// Measure this stack against its baselines
+    Goals(super::GoalsArgs),
 }
 
 #[derive(Args, Clone, Debug)]

@@ -1,12 +1,14 @@
 //! The command line: every flag once, with short and long help.
 
 mod bench;
+mod figure;
 mod host;
 mod serve;
 mod sim;
 mod switch;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
+pub use figure::{FigureArgs, GoalsArgs};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
@@ -67,6 +69,8 @@ pub enum Command {
     Switch(SwitchCommandArgs),
     /// Ask the model how the stack does on other machines
     Sim(SimArgs),
+    /// Run the papers' figures again on this machine
+    Figure(FigureArgs),
 }
 
 /// What a core without work does.

@@ -1,9 +1,12 @@
 //! The commands, one file each.
 
 pub mod bench;
+pub mod bench_goals;
 pub mod bench_limit;
+mod child;
 mod connect;
 pub mod discover;
+pub mod figure;
 pub mod identify;
 pub mod read;
 pub mod serve;

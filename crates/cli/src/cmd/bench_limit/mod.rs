@@ -7,11 +7,11 @@
 mod cases;
 mod idle;
 mod idle_hosts;
-mod process;
 
 pub use cases::CASE_NAMES;
 pub use idle::CONNECTIONS as IDLE_CONNECTIONS;
 
+use super::child::{RAM_BYTES, Target, prefill};
 use crate::args::LimitArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -112,9 +112,10 @@ fn run_case(case: &Case, args: &LimitArgs) -> Result<CaseReport> {
         case.metric,
         args.runs.into(),
         &mut || {
-            let target = process::Target::start(cores.target, case.poll_text(), process::RAM_SIZE)?;
-            let namespace = target.connect()?;
-            process::prefill(&namespace)?;
+            let poll = ["--poll", case.poll_text()];
+            let target = Target::start(&[cores.target], RAM_BYTES, &poll)?;
+            let namespace = target.connect(1)?;
+            prefill(&namespace)?;
             case.run_ours(&namespace, cores.load, warmup, measured)
         },
         &mut || {

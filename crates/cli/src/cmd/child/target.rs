@@ -5,14 +5,14 @@ use host::{Host, Namespace};
 use reactor::PollPolicy;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
-/// Memory that the target shares: as much as the raw server takes its payload from.
-pub(super) const RAM_SIZE: u64 = 256 << 20;
+/// Memory that a target shares: more than any cache holds.
+pub const RAM_BYTES: u64 = 256 << 20;
 
 /// `switchyard serve`, killed when dropped.
 #[derive(Debug)]
-pub(super) struct Target {
+pub struct Target {
     process: Child,
     address: SocketAddr,
     /// Kept open, so that the target's output does not break.
@@ -20,23 +20,31 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Starts a target on `core` and waits until it is ready.
-    pub(super) fn start(core: u32, poll: &str, ram_bytes: u64) -> Result<Self> {
-        let program = std::env::current_exe().context("cannot find this program itself")?;
-        let mut process = Command::new(&program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--poll", poll])
-            .args([
-                "--cores",
-                &core.to_string(),
-                "--ram",
-                &ram_bytes.to_string(),
-            ])
+    /// Starts a target that shares memory, on `cores`, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Target::start_with`].
+    pub fn start(cores: &[u32], ram_bytes: u64, further: &[&str]) -> Result<Self> {
+        let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
+        let (cores, ram) = (cores.join(","), ram_bytes.to_string());
+        let args = ["--listen", "127.0.0.1:0", "--cores", &cores, "--ram", &ram];
+        Self::start_with(&[&args[..], further].concat())
+    }
+
+    /// Starts a target and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start; it has said on stderr why.
+    pub fn start_with(args: &[&str]) -> Result<Self> {
+        let mut process = super::program()?
+            .arg("serve")
+            .args(args)
             // Its input ends with this process, however that ends, and so does it.
             .arg("--until-stdin-ends")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
+            .context("cannot start this program again")?;
         let stdout = process.stdout.take().expect("it was asked for");
         let mut stdout = BufReader::new(stdout);
         let mut line = String::new();
@@ -62,20 +70,23 @@ impl Target {
     }
 
     /// The target's process.
-    pub(super) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
     /// Where it listens.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Its namespace; the host's own thread never polls.
-    pub(super) fn connect(&self) -> Result<Namespace> {
+    ///
+    /// # Errors
+    /// When it cannot be connected to.
+    pub fn connect(&self, nsid: u32) -> Result<Namespace> {
         let host = Host::builder().poll(PollPolicy::Never).build()?;
         let subsystem = host.connect(&self.address.to_string(), control::model::DEFAULT_NQN)?;
-        Ok(subsystem.namespace(1)?)
+        Ok(subsystem.namespace(nsid)?)
     }
 }
 
@@ -89,7 +100,10 @@ impl Drop for Target {
 
 /// Writes everything once: memory that was never written is one page of zeroes, which would stay
 /// in the cache.
-pub(super) fn prefill(namespace: &Namespace) -> Result<()> {
+///
+/// # Errors
+/// When the namespace cannot be written.
+pub fn prefill(namespace: &Namespace) -> Result<()> {
     let mut random = base::Prng::from_seed(3);
     let mut piece = vec![0; 4 << 20];
     random.fill(&mut piece);

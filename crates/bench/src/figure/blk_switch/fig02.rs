@@ -1,0 +1,94 @@
+//! Fig. 2: what happens to stacks that are good alone when applications share a core.
+
+use crate::figure::Figure;
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::sample::{Metric, Statistic};
+use crate::figure::scenario::{Layout, Scenario, System};
+use switch::Class;
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "blk-switch-2",
+    title: "Stacks without a switch: low latency or high throughput",
+    paper: "blk-switch §2.2, Fig. 2",
+    workload: "1 T-app and L-apps (4 KiB random reads, depth 1) on one core, the target on the \
+               other; T-apps 64 KiB × 32 (linux) or 128 KiB × 8 (poll)",
+    plan,
+};
+
+const L_ALONE: &str = "L alone";
+const T_ALONE: &str = "T alone";
+
+fn plan(extent: Extent) -> Plan {
+    let systems = [System::LINUX, System::POLL, System::POLL_PRIORITY];
+    let sweep = extent.sweep(&[1, 2, 4], &[1, 4]);
+    let names = sweep.iter().map(|l| format!("{l} L + 1 T"));
+    let ticks = [L_ALONE, T_ALONE]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(names);
+    let mut plan = Plan::over(Axis::new("Applications", "", ticks));
+    for system in systems {
+        plan.run(
+            system.name,
+            L_ALONE,
+            Scenario::mix(system, Layout::Split, 1, 0),
+        );
+    }
+    for system in systems {
+        plan.run(
+            system.name,
+            T_ALONE,
+            Scenario::mix(system, Layout::Split, 0, 1),
+        );
+    }
+    for l in sweep {
+        for system in systems {
+            let scenario = Scenario::mix(system, Layout::Split, l, 1);
+            plan.run(system.name, format!("{l} L + 1 T"), scenario);
+        }
+    }
+    claims(&mut plan);
+    plan.showing([
+        Panel::bars(Metric::Latency(Class::Latency, Statistic::Average)),
+        Panel::bars(Metric::Latency(Class::Latency, Statistic::P99)),
+        Panel::bars(Metric::Throughput(Some(Class::Throughput))),
+    ])
+}
+
+fn claims(plan: &mut Plan) {
+    let p99 = Metric::Latency(Class::Latency, Statistic::P99);
+    let throughput = Metric::Throughput(Some(Class::Throughput));
+    plan.claim(
+        "linux-tail",
+        "one T-app inflates the p99 of an L-app in Linux by up to 7×",
+        p99,
+        (cell("linux", "1 L + 1 T"), cell("linux", L_ALONE)),
+        Bound::AtLeast(3.0),
+    );
+    plan.claim(
+        "poll-tail",
+        "with four L-apps beside a T-app the p99 of polling is 108× that of one alone",
+        p99,
+        (cell("poll", "4 L + 1 T"), cell("poll", L_ALONE)),
+        Bound::AtLeast(10.0),
+    );
+    plan.claim(
+        "poll-throughput",
+        "four L-apps leave a polling T-app 1/6.2 of its throughput",
+        throughput,
+        (cell("poll", "4 L + 1 T"), cell("poll", T_ALONE)),
+        Bound::AtMost(0.4),
+    );
+    plan.claim(
+        "priority-starves",
+        "polling L-apps with priority leave a T-app next to nothing",
+        throughput,
+        (
+            cell("poll-priority", "1 L + 1 T"),
+            cell("poll-priority", T_ALONE),
+        ),
+        Bound::AtMost(0.1),
+    );
+}

@@ -1,0 +1,57 @@
+//! Fig. 8: the p99.9 of Figs. 7 and 9 with as many L-apps as saturate the cores.
+
+use super::fig07::{SYSTEMS, T_APPS};
+use crate::figure::Figure;
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Axis, Extent, Panel, Plan};
+use crate::figure::sample::{Metric, Statistic};
+use crate::figure::scenario::{Layout, Scenario};
+use switch::Class;
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "blk-switch-8",
+    title: "The p99.9 of applications and of threads",
+    paper: "blk-switch §5.2, Fig. 8",
+    workload: "2 T-apps and 4 L-apps as in Fig. 7; as processes of their own, and as threads of \
+               one process",
+    plan,
+};
+
+const P999: Metric = Metric::Latency(Class::Latency, Statistic::P999);
+const L_APPS: u32 = 4;
+const PROCESSES: &str = "processes";
+const THREADS: &str = "threads";
+
+fn plan(_: Extent) -> Plan {
+    let ticks = [PROCESSES, THREADS];
+    let mut plan = Plan::over(Axis::new("Applications are", "", ticks));
+    for tick in ticks {
+        for system in SYSTEMS {
+            let threads = Scenario::mix(system, Layout::Shared, L_APPS, T_APPS);
+            let scenario = if tick == THREADS {
+                threads
+            } else {
+                threads.in_processes()
+            };
+            plan.run(system.name, tick, scenario);
+        }
+    }
+    plan.claim_at_each(
+        "linux",
+        "6 to 15× lower p99.9 than Linux",
+        P999,
+        ("linux", "switchyard"),
+        ticks,
+        Bound::AtLeast(4.0),
+    );
+    plan.claim_at_each(
+        "poll",
+        "33 to 101× lower p99.9 than polling",
+        P999,
+        ("poll", "switchyard"),
+        ticks,
+        Bound::AtLeast(10.0),
+    );
+    plan.showing([Panel::bars(P999)])
+}

@@ -1,0 +1,90 @@
+//! Fig. 15: what each mechanism adds.
+
+use crate::figure::Figure;
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::sample::{Metric, Statistic};
+use crate::figure::scenario::{Layout, LoadProcess, Scenario, System, TARGET_CORE, Workload};
+use switch::Class;
+use switch::knobs::{Ablation, Preset};
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "blk-switch-15",
+    title: "What prioritisation, request steering and application steering add",
+    paper: "blk-switch §5.4, Fig. 15",
+    workload: "1 L-app (4 KiB, depth 1) and 1 T-app (64 KiB × 32), both pinned to core 0 until the \
+               last step may move them; the target on both cores",
+    plan,
+};
+
+const SERIES: &str = "steps of the switch";
+
+/// Each adds one to those before it; the names are the axis' and the paper's.
+const STEPS: [(&str, Ablation); 4] = [
+    ("-P -RS -AS", Ablation::Nothing),
+    ("-RS -AS", Ablation::Prioritisation),
+    ("-AS", Ablation::RequestSteering),
+    ("all", Ablation::ApplicationSteering),
+];
+
+fn plan(_: Extent) -> Plan {
+    let mut plan = Plan::over(Axis::new("blk-switch", "", STEPS.map(|(name, _)| name)));
+    for (name, step) in STEPS {
+        let system = System {
+            t_depth: 32,
+            ..System::of(name, Preset::Ablation(step))
+        };
+        let apps = [Workload::latency(1), Workload::throughput(1, &system)];
+        let apps = apps.map(|app| {
+            // What is pinned is never moved.
+            if system.places_applications() {
+                app
+            } else {
+                app.on(TARGET_CORE)
+            }
+        });
+        let scenario = Scenario {
+            system,
+            layout: Layout::Shared,
+            processes: vec![LoadProcess::of(apps.to_vec())],
+        };
+        plan.run(SERIES, name, scenario);
+    }
+    let [nothing, priority, steered, all] = STEPS.map(|(name, _)| cell(SERIES, name));
+    let p99 = Metric::Latency(Class::Latency, Statistic::P99);
+    let throughput = Metric::Throughput(Some(Class::Throughput));
+    plan.claim(
+        "prioritisation",
+        "prioritisation alone reduces the tail by an order of magnitude",
+        p99,
+        (nothing, priority.clone()),
+        Bound::AtLeast(5.0),
+    );
+    plan.claim(
+        "request-steering",
+        "request steering gives the T-app the throughput back that prioritisation cost",
+        throughput,
+        (steered.clone(), priority),
+        Bound::AtLeast(1.0),
+    );
+    plan.claim(
+        "application-steering-tail",
+        "application steering takes the tail back that request steering cost",
+        p99,
+        (all.clone(), steered.clone()),
+        Bound::AtMost(1.0),
+    );
+    plan.claim(
+        "application-steering-throughput",
+        "and keeps the throughput",
+        throughput,
+        (all, steered),
+        Bound::AtLeast(0.95),
+    );
+    plan.showing([
+        Panel::bars(Metric::Latency(Class::Latency, Statistic::Average)),
+        Panel::bars(p99),
+        Panel::bars(throughput),
+    ])
+}

@@ -1,0 +1,10 @@
+//! Figures of "Rearchitecting Linux Storage Stack for µs Latency and High Throughput" (blk-switch,
+//! OSDI 2021).
+
+pub(super) mod fig02;
+pub(super) mod fig03;
+pub(super) mod fig07;
+pub(super) mod fig08;
+pub(super) mod fig10;
+pub(super) mod fig13;
+pub(super) mod fig15;

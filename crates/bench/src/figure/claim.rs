@@ -1,0 +1,211 @@
+//! Claims: what a figure should show, as a quotient and a bound that can fail.
+
+use super::plan::Cell;
+use super::sample::{Metric, Sample};
+use crate::statistics::Spread;
+use anyhow::{Context as _, Result};
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// What a quotient must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// So much or more.
+    AtLeast(f64),
+    /// So much or less.
+    AtMost(f64),
+}
+
+impl Eq for Bound {}
+
+impl Bound {
+    /// Whether `quotient` keeps to it.
+    #[must_use]
+    pub fn holds(self, quotient: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => quotient >= bound,
+            Self::AtMost(bound) => quotient <= bound,
+        }
+    }
+
+    /// How far within the bound a quotient is, in factors; more is further within.
+    fn margin(self, quotient: f64) -> f64 {
+        match self {
+            Self::AtLeast(bound) => quotient / bound,
+            Self::AtMost(bound) => bound / quotient,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::AtLeast(bound) => format!("≥ {bound}"),
+            Self::AtMost(bound) => format!("≤ {bound}"),
+        };
+        f.pad(&text)
+    }
+}
+
+impl Serialize for Bound {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// One number of a figure divided by another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// What is divided.
+    pub of: Cell,
+    /// By what.
+    pub to: Cell,
+}
+
+/// How many of several comparisons must keep to the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantifier {
+    /// Each; the worst one is reported.
+    Every,
+    /// One; the best one is reported.
+    Some,
+}
+
+/// What a figure should show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name within the figure.
+    pub name: &'static str,
+    /// What the paper says, with the paper's numbers.
+    pub says: &'static str,
+    /// The number that is compared.
+    pub metric: Metric,
+    /// Which places.
+    pub comparisons: Vec<Comparison>,
+    /// How many of them.
+    pub quantifier: Quantifier,
+    /// What a quotient must keep to.
+    pub bound: Bound,
+}
+
+/// What came of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The claim's name.
+    pub name: &'static str,
+    /// What the paper says.
+    pub says: &'static str,
+    /// The number that was compared.
+    pub metric: &'static str,
+    /// Which two were: of several, the decisive ones.
+    pub compared: String,
+    /// The first.
+    pub of: Spread,
+    /// The second.
+    pub to: Spread,
+    /// The first divided by the second, repetition by repetition.
+    pub quotient: Spread,
+    /// What the median of the quotients must keep to.
+    pub bound: Bound,
+    /// Whether it does.
+    pub holds: bool,
+}
+
+impl Claim {
+    /// Judges the claim by the runs at each place; the runs of two places were interleaved.
+    ///
+    /// # Errors
+    /// A place that was not run, or where the number makes no sense.
+    pub fn judge<'a>(&self, runs_at: impl Fn(&Cell) -> Option<&'a [Sample]>) -> Result<Verdict> {
+        let judged = self.comparisons.iter().map(|Comparison { of, to }| {
+            let runs = |cell: &Cell| {
+                runs_at(cell).with_context(|| format!("{}: {cell} was not run", self.name))
+            };
+            self.compare(runs(of)?, runs(to)?, format!("{of} / {to}"))
+                .with_context(|| format!("{}: {of} against {to}", self.name))
+        });
+        let judged = judged.collect::<Result<Vec<_>>>()?.into_iter();
+        let margin = |verdict: &Verdict| self.bound.margin(verdict.quotient.median);
+        let by_margin = |a: &Verdict, b: &Verdict| margin(a).total_cmp(&margin(b));
+        let decisive = match self.quantifier {
+            Quantifier::Every => judged.min_by(by_margin),
+            Quantifier::Some => judged.max_by(by_margin),
+        };
+        decisive.with_context(|| format!("{}: nothing to compare", self.name))
+    }
+
+    /// Divides run by run.
+    fn compare(&self, of: &[Sample], to: &[Sample], compared: String) -> Result<Verdict> {
+        let metric = self.metric.key();
+        let values = |runs: &[Sample]| {
+            let value = |sample| self.metric.of(sample).filter(|&value| value > 0.0);
+            let values: Option<Vec<_>> = runs.iter().map(value).collect();
+            values.with_context(|| format!("no {metric} was measured"))
+        };
+        let (of, to) = (values(of)?, values(to)?);
+        let quotients: Vec<_> = of.iter().zip(&to).map(|(of, to)| of / to).collect();
+        let spread = |runs: &[f64]| Spread::of(runs).context("there was no run");
+        let quotient = spread(&quotients)?;
+        Ok(Verdict {
+            name: self.name,
+            says: self.says,
+            metric,
+            compared,
+            of: spread(&of)?,
+            to: spread(&to)?,
+            quotient,
+            bound: self.bound,
+            holds: self.bound.holds(quotient.median),
+        })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.series)?;
+        if self.tick.is_empty() {
+            return Ok(());
+        }
+        write!(f, " at {}", self.tick)
+    }
+}
+
+/// Claims as lines for people.
+#[must_use]
+pub(super) fn lines(verdicts: &[Verdict]) -> String {
+    use fmt::Write as _;
+    let mut text = String::new();
+    for verdict in verdicts {
+        let Spread { median, min, max } = verdict.quotient;
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:6}  {}: {} {} = {} [{}..{}], bound {}\n        {}",
+            if verdict.holds { "holds" } else { "FAILS" },
+            verdict.name,
+            verdict.metric,
+            verdict.compared,
+            short(median),
+            short(min),
+            short(max),
+            verdict.bound,
+            verdict.says,
+        );
+    }
+    text
+}
+
+/// A number with three digits that count.
+#[must_use]
+pub fn short(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude == 0.0 || magnitude >= 99.95 {
+        format!("{value:.0}")
+    } else if magnitude >= 9.995 {
+        format!("{value:.1}")
+    } else if magnitude >= 0.0995 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}

@@ -1,0 +1,343 @@
+//! The goals: what this stack promises against the baselines, each as a quotient and a bound.
+
+use super::claim::{Bound, Claim, Comparison, Quantifier, Verdict};
+use super::measure::Measured;
+use super::plan::{Axis, Plan, cell};
+use super::sample::{Metric, Statistic};
+use super::scenario::{Layout, Scenario, System, Workload};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use switch::Class;
+
+/// A promise.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    /// Its name.
+    pub name: &'static str,
+    /// What is compared, in words.
+    pub what: &'static str,
+    metric: Metric,
+    pairs: Vec<(Run, Run)>,
+    bound: Bound,
+}
+
+/// A scenario with a name.
+#[derive(Clone, Debug)]
+struct Run {
+    name: &'static str,
+    scenario: Scenario,
+}
+
+const L_AVERAGE: Metric = Metric::Latency(Class::Latency, Statistic::Average);
+const L_P50: Metric = Metric::Latency(Class::Latency, Statistic::P50);
+const L_P99: Metric = Metric::Latency(Class::Latency, Statistic::P99);
+const L_P999: Metric = Metric::Latency(Class::Latency, Statistic::P999);
+const T_P50: Metric = Metric::Latency(Class::Throughput, Statistic::P50);
+const T_BYTES: Metric = Metric::Throughput(Some(Class::Throughput));
+const TOTAL_BYTES: Metric = Metric::Throughput(None);
+const REQUESTS: Metric = Metric::Requests;
+
+/// The L-app's rate in an open loop, in requests per second.
+const RATE: u64 = 5000;
+
+/// The systems here use the workload of the goals: T is 64 KiB at depth 16, 32 for `linux`.
+const OURS: System = System::SWITCHYARD;
+const LINUX: System = System::LINUX;
+const NVME_TCP: System = System::NVME_TCP;
+const NO_DOORBELL: System = System {
+    turned: &["--knob", "doorbell=immediate"],
+    ..OURS
+};
+const POLL: System = System {
+    t_bytes: 64 << 10,
+    t_depth: 16,
+    ..System::POLL
+};
+
+fn split(system: System, name: &'static str, l: u32, t: u32) -> Run {
+    let scenario = Scenario::mix(system, Layout::Split, l, t);
+    Run { name, scenario }
+}
+
+fn shared(system: System, name: &'static str, l: u32, t: u32) -> Run {
+    let scenario = Scenario::mix(system, Layout::Shared, l, t);
+    Run { name, scenario }
+}
+
+fn paced(system: System, name: &'static str) -> Run {
+    let l = Workload {
+        rate: Some(RATE),
+        ..Workload::latency(1)
+    };
+    let apps = [l, Workload::throughput(1, &system)];
+    let scenario = Scenario::of(system, Layout::Split, &apps);
+    Run { name, scenario }
+}
+
+/// T alone with 4 KiB requests.
+fn small(system: System, name: &'static str, depth: u32) -> Run {
+    let system = System {
+        t_bytes: 4096,
+        t_depth: depth,
+        ..system
+    };
+    split(system, name, 0, 1)
+}
+
+/// All promises, in the order of their table.
+#[must_use]
+pub fn all() -> Vec<Goal> {
+    let mut goals = against_linux();
+    goals.extend(many_latency_apps());
+    goals.extend(shared_cores());
+    goals.extend(against_polling());
+    goals.extend(doorbells());
+    goals
+}
+
+fn goal(
+    name: &'static str,
+    what: &'static str,
+    metric: Metric,
+    bound: Bound,
+    of: Run,
+    to: Run,
+) -> Goal {
+    Goal {
+        name,
+        what,
+        metric,
+        pairs: vec![(of, to)],
+        bound,
+    }
+}
+
+fn against_linux() -> Vec<Goal> {
+    use Bound::{AtLeast, AtMost};
+    let ours = || split(OURS, "switchyard 1 L + 1 T", 1, 1);
+    let linux = || split(LINUX, "linux 1 L + 1 T", 1, 1);
+    let plain = || split(NVME_TCP, "nvme-tcp 1 L + 1 T", 1, 1);
+    let alone = || split(OURS, "switchyard 1 L", 1, 0);
+    vec![
+        goal(
+            "split-linux-average",
+            "split, 1 L + 1 T, L average: linux against switchyard",
+            L_AVERAGE,
+            AtLeast(10.0),
+            linux(),
+            ours(),
+        ),
+        goal(
+            "split-linux-p99",
+            "split, 1 L + 1 T, L p99: linux against switchyard",
+            L_P99,
+            AtLeast(8.0),
+            linux(),
+            ours(),
+        ),
+        goal(
+            "split-nvme-tcp-p99",
+            "split, 1 L + 1 T, L p99: nvme-tcp against switchyard",
+            L_P99,
+            AtLeast(8.0),
+            plain(),
+            ours(),
+        ),
+        goal(
+            "split-nvme-tcp-throughput",
+            "split, 1 L + 1 T, T: switchyard against nvme-tcp",
+            T_BYTES,
+            AtLeast(0.80),
+            ours(),
+            plain(),
+        ),
+        goal(
+            "split-alone-p99",
+            "split, L p99: beside 1 T against alone",
+            L_P99,
+            AtMost(2.0),
+            ours(),
+            alone(),
+        ),
+        goal(
+            "split-linux-throughput",
+            "split, 1 L + 1 T, T: switchyard against linux",
+            T_BYTES,
+            AtLeast(0.80),
+            ours(),
+            linux(),
+        ),
+    ]
+}
+
+fn shared_cores() -> Vec<Goal> {
+    use Bound::AtLeast;
+    let ours = || shared(OURS, "switchyard 4 L + 2 T, shared", 4, 2);
+    let linux = || shared(LINUX, "linux 4 L + 2 T, shared", 4, 2);
+    vec![
+        goal(
+            "shared-linux-p99",
+            "shared, 4 L + 2 T, L p99: linux against switchyard",
+            L_P99,
+            AtLeast(8.0),
+            linux(),
+            ours(),
+        ),
+        goal(
+            "shared-linux-total",
+            "shared, 4 L + 2 T, all bytes: switchyard against linux",
+            TOTAL_BYTES,
+            AtLeast(0.90),
+            ours(),
+            linux(),
+        ),
+    ]
+}
+
+fn many_latency_apps() -> Vec<Goal> {
+    let many = |l| {
+        let name = match l {
+            1 => "switchyard 1 L + 1 T",
+            2 => "switchyard 2 L + 1 T",
+            4 => "switchyard 4 L + 1 T",
+            8 => "switchyard 8 L + 1 T",
+            _ => "switchyard 16 L + 1 T",
+        };
+        split(OURS, name, l, 1)
+    };
+    let against = |ls: &[u32], base: &Run| {
+        let pair = |&l: &u32| (many(l), base.clone());
+        ls.iter().map(pair).collect()
+    };
+    vec![
+        Goal {
+            name: "many-l-p99",
+            what: "split, 2 to 16 L + 1 T, L p99: against that of 1 L + 1 T",
+            metric: L_P99,
+            pairs: against(&[2, 4, 8, 16], &many(1)),
+            bound: Bound::AtMost(3.0),
+        },
+        Goal {
+            name: "many-l-throughput",
+            what: "split, 1 to 16 L + 1 T, T: against T alone",
+            metric: T_BYTES,
+            pairs: against(&[1, 2, 4, 8, 16], &split(OURS, "switchyard 1 T", 0, 1)),
+            bound: Bound::AtLeast(0.4),
+        },
+    ]
+}
+
+fn against_polling() -> Vec<Goal> {
+    use Bound::AtLeast;
+    let ours = || paced(OURS, "switchyard 1 L at 5000/s + 1 T");
+    let poll = || paced(POLL, "poll 1 L at 5000/s + 1 T");
+    vec![
+        goal(
+            "poll-open-p99",
+            "one core, 1 L at 5000/s + 1 T, L p99: poll against switchyard",
+            L_P99,
+            AtLeast(10.0),
+            poll(),
+            ours(),
+        ),
+        goal(
+            "poll-open-throughput",
+            "one core, 1 L at 5000/s + 1 T, T: switchyard against poll",
+            T_BYTES,
+            AtLeast(1.3),
+            ours(),
+            poll(),
+        ),
+        goal(
+            "poll-closed-p999",
+            "one core, 1 L + 1 T, L p99.9: poll against switchyard",
+            L_P999,
+            AtLeast(10.0),
+            split(POLL, "poll 1 L + 1 T", 1, 1),
+            split(OURS, "switchyard 1 L + 1 T", 1, 1),
+        ),
+    ]
+}
+
+fn doorbells() -> Vec<Goal> {
+    use Bound::{AtLeast, AtMost};
+    let deep = || small(OURS, "switchyard 4 KiB x 128", 128);
+    vec![
+        goal(
+            "l-alone-doorbell",
+            "split, L alone, p50: switchyard against no doorbell",
+            L_P50,
+            AtMost(1.03),
+            split(OURS, "switchyard 1 L", 1, 0),
+            split(NO_DOORBELL, "switchyard 1 L, no doorbell", 1, 0),
+        ),
+        goal(
+            "t-alone-caravans",
+            "split, T alone, 4 KiB x 128: switchyard against one request a send",
+            REQUESTS,
+            AtLeast(4.0),
+            deep(),
+            small(NVME_TCP, "nvme-tcp 4 KiB x 128", 128),
+        ),
+        goal(
+            "t-alone-fixed",
+            "split, T alone, 4 KiB x 128: switchyard against the fixed doorbell",
+            REQUESTS,
+            AtLeast(1.1),
+            deep(),
+            small(LINUX, "linux 4 KiB x 128", 128),
+        ),
+        goal(
+            "t-alone-depth-1",
+            "split, T alone, 4 KiB x 1, p50: switchyard against no doorbell, so no 50 µs",
+            T_P50,
+            AtMost(1.1),
+            small(OURS, "switchyard 4 KiB x 1", 1),
+            small(NVME_TCP, "nvme-tcp 4 KiB x 1", 1),
+        ),
+    ]
+}
+
+/// What `goals` run: each scenario once, however many of them use it.
+#[must_use]
+pub fn plan(goals: &[Goal]) -> Plan {
+    let mut plan = Plan::over(Axis::new("Goals", "", [HERE]));
+    let mut there = BTreeSet::new();
+    for goal in goals {
+        for (of, to) in &goal.pairs {
+            for run in [of, to] {
+                if there.insert(run.name) {
+                    plan.run(run.name, HERE, run.scenario.clone());
+                }
+            }
+        }
+        let comparison = |(of, to): &(Run, Run)| Comparison {
+            of: cell(of.name, HERE),
+            to: cell(to.name, HERE),
+        };
+        plan.claims.push(Claim {
+            name: goal.name,
+            says: goal.what,
+            metric: goal.metric,
+            comparisons: goal.pairs.iter().map(comparison).collect(),
+            quantifier: Quantifier::Every,
+            bound: goal.bound,
+        });
+    }
+    plan
+}
+
+/// The only place on the axis: goals are not a sweep.
+const HERE: &str = "";
+
+/// What came of each goal.
+///
+/// # Errors
+/// A number that could not be measured.
+pub fn judge(plan: &Plan, measured: &Measured) -> Result<Vec<Verdict>> {
+    let runs_at = |cell: &_| Some(measured.samples[plan.position(cell)?].as_slice());
+    plan.claims
+        .iter()
+        .map(|claim| claim.judge(runs_at))
+        .collect()
+}

@@ -1,0 +1,62 @@
+//! Fig. 8: any mix of reads and writes.
+
+use super::{AVERAGE, I10, small};
+use crate::figure::Figure;
+use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::sample::Metric;
+use crate::figure::scenario::System;
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "i10-8",
+    title: "Mixes of reads and writes",
+    paper: "i10 §4.2, Fig. 8(b)",
+    workload: "1 application of 4 KiB random requests at depth 128 on one core, the target, in \
+               memory, on the other",
+    plan,
+};
+
+const DEPTH: u32 = 128;
+
+fn plan(extent: Extent) -> Plan {
+    let sweep: &[u8] = match extent {
+        Extent::Full => &[0, 25, 50, 75, 100],
+        Extent::Quick => &[0, 50, 100],
+    };
+    let mut plan = Plan::over(Axis::new("Reads", "%", sweep));
+    for &reads in sweep {
+        for system in [System::NVME_TCP, I10, System::SWITCHYARD] {
+            plan.run(system.name, reads, small(system, DEPTH, reads));
+        }
+    }
+    plan.claim_at_each(
+        "i10",
+        "more than NVMe-TCP with every mix",
+        Metric::Requests,
+        ("i10", "nvme-tcp"),
+        sweep,
+        Bound::AtLeast(1.2),
+    );
+    plan.claim_at_each(
+        "switchyard",
+        "(ours) so has this stack",
+        Metric::Requests,
+        ("switchyard", "nvme-tcp"),
+        sweep,
+        Bound::AtLeast(1.2),
+    );
+    let comparison = |&reads: &u8| Comparison {
+        of: cell("i10", reads),
+        to: cell("i10", 100),
+    };
+    plan.claims.push(Claim {
+        name: "marginal",
+        says: "throughput fluctuates marginally with the mix",
+        metric: Metric::Requests,
+        comparisons: sweep.iter().map(comparison).collect(),
+        quantifier: Quantifier::Every,
+        bound: Bound::AtLeast(0.7),
+    });
+    plan.showing([Metric::Requests, Metric::RequestsPerHostCore, AVERAGE].map(Panel::bars))
+}

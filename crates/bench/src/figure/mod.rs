@@ -1,0 +1,79 @@
+//! The figures of the papers, run again on this machine.
+//!
+//! What is this: each figure is a file that declares its workload, the systems it compares, its
+//! sweep, and the shape that the paper claims, as quotients with bounds. A [`Runner`] runs the
+//! [`Scenario`]s of its [`Plan`] in turns ([`measure`]); a [`Report`] summarises and judges them,
+//! and [`plot`] draws them. The command line owns the runner and the files.
+//!
+//! What must never happen: a number that was not measured in the very run that a report is of, or
+//! a claim that cannot fail.
+
+mod blk_switch;
+mod claim;
+pub mod goals;
+mod i10;
+mod measure;
+mod plan;
+pub mod plot;
+mod report;
+mod sample;
+mod scenario;
+
+#[cfg(test)]
+mod tests;
+
+pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
+pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
+pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, Style};
+pub use report::{PointReport, Report, Value, XAxis, aligned};
+pub use sample::{AppSample, Metric, Reported, Sample, Slices, Statistic};
+pub use scenario::{
+    FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Storage,
+    System, TARGET_CORE, Workload,
+};
+
+/// A figure of a paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// Its name: paper, number, and part where the paper's figure has several.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Where the paper shows it.
+    pub paper: &'static str,
+    /// What is run, in words.
+    pub workload: &'static str,
+    /// What is run, shown and claimed.
+    pub plan: fn(Extent) -> Plan,
+}
+
+/// All figures, in the papers' order.
+pub const FIGURES: &[Figure] = &[
+    blk_switch::fig02::FIGURE,
+    blk_switch::fig03::SIZE,
+    blk_switch::fig03::SLICES,
+    blk_switch::fig03::PACE,
+    blk_switch::fig03::NICENESS,
+    blk_switch::fig07::FIGURE,
+    blk_switch::fig08::FIGURE,
+    blk_switch::fig10::FIGURE,
+    blk_switch::fig13::FIGURE,
+    blk_switch::fig15::FIGURE,
+    i10::fig06::FIGURE,
+    i10::fig08::FIGURE,
+];
+
+/// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.
+#[must_use]
+pub fn named(name: &str) -> Vec<&'static Figure> {
+    let part_of = |figure: &Figure| {
+        let part = figure.name.strip_prefix(name);
+        part.is_some_and(|part| {
+            part.is_empty() || part.len() == 1 && part.starts_with(|c: char| c.is_ascii_lowercase())
+        })
+    };
+    FIGURES
+        .iter()
+        .filter(|figure| name == "all" || part_of(figure))
+        .collect()
+}

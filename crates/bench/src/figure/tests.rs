@@ -1,0 +1,425 @@
+//! Definitions, claims, reports and pictures, with a runner that makes its numbers up.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+use super::measure::{Effort, Runner, measure};
+use super::plan::{Plan, cell};
+use super::*;
+use crate::load::{App, Latency};
+use anyhow::Result;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use switch::Class;
+
+/// Answers with numbers that grow from run to run.
+#[derive(Debug, Default)]
+struct Invented {
+    runs: Vec<(&'static str, u64)>,
+}
+
+impl Runner for Invented {
+    fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
+        self.runs.push((scenario.system.name, effort.seed));
+        let number = self.runs.len() as f64;
+        let app = |app: &Workload| AppSample {
+            class: app.class,
+            iops: 1000.0 * number,
+            bytes_per_second: 1e9,
+            latency: Latency {
+                avg: 10.0 * number,
+                p50: 10.0 * number,
+                p95: 10.0 * number,
+                p99: 20.0 * number,
+                p999: 30.0 * number,
+                max: 40.0 * number,
+            },
+        };
+        let slice = Duration::from_millis(3);
+        Ok(Sample {
+            apps: scenario.apps().map(app).collect(),
+            host_cores: 0.5,
+            target_cores: 0.75,
+            slices: Some(Slices {
+                run: slice,
+                wait: slice,
+            }),
+        })
+    }
+}
+
+const EFFORT: Effort = Effort {
+    runs: 3,
+    measured: Duration::from_secs(2),
+    warmup: Duration::ZERO,
+    seed: 7,
+};
+
+fn report(figure: &Figure, extent: Extent) -> Report {
+    let plan = (figure.plan)(extent);
+    let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
+    Report::of(figure, &plan, extent, &EFFORT, &measured).unwrap()
+}
+
+fn check_plan(name: &str, plan: &Plan) {
+    let unique = |words: Vec<String>| {
+        let count = words.len();
+        assert_eq!(
+            words.into_iter().collect::<BTreeSet<_>>().len(),
+            count,
+            "{name}"
+        );
+    };
+    unique(plan.x.ticks.clone());
+    unique(
+        plan.claims
+            .iter()
+            .map(|claim| claim.name.to_owned())
+            .collect(),
+    );
+    unique(
+        plan.points
+            .iter()
+            .map(|point| point.cell.to_string())
+            .collect(),
+    );
+    assert!(!plan.claims.is_empty(), "{name} claims nothing");
+    for point in &plan.points {
+        assert!(
+            plan.x.ticks.contains(&point.cell.tick),
+            "{name}: {}",
+            point.cell
+        );
+        assert!(point.scenario.apps().count() > 0, "{name}: {}", point.cell);
+        for app in point.scenario.apps() {
+            assert!(app.text("L0").parse::<App>().is_ok(), "{name}: {app:?}");
+        }
+    }
+    for claim in &plan.claims {
+        assert!(!claim.comparisons.is_empty(), "{name}: {}", claim.name);
+        for Comparison { of, to } in &claim.comparisons {
+            assert!(plan.position(of).is_some(), "{name}: {of}");
+            assert!(plan.position(to).is_some(), "{name}: {to}");
+        }
+    }
+}
+
+#[test]
+fn every_definition_is_consistent_in_both_extents() {
+    let names: BTreeSet<_> = FIGURES.iter().map(|figure| figure.name).collect();
+    assert_eq!(names.len(), FIGURES.len());
+    for figure in FIGURES {
+        for extent in [Extent::Full, Extent::Quick] {
+            let plan = (figure.plan)(extent);
+            check_plan(figure.name, &plan);
+            let report = report(figure, extent);
+            for panel in &plan.panels {
+                let shown = |tick: &String| {
+                    let mut series = plan.series.iter();
+                    series.any(|series| report.at(series, tick, panel.metric).is_some())
+                };
+                let metric = panel.metric.key();
+                assert!(plan.x.ticks.iter().any(shown), "{}: {metric}", figure.name);
+            }
+            assert_eq!(report.claims.len(), plan.claims.len());
+        }
+    }
+}
+
+#[test]
+fn every_goal_can_be_run_and_judged() {
+    let goals = goals::all();
+    let plan = goals::plan(&goals);
+    check_plan("goals", &plan);
+    let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
+    let verdicts = goals::judge(&plan, &measured).unwrap();
+    assert_eq!(verdicts.len(), goals.len());
+    // The same name is the same scenario, or a comparison would be of something else.
+    for goal in &goals {
+        let alone = goals::plan(std::slice::from_ref(goal));
+        for point in alone.points {
+            let there = plan.position(&point.cell).unwrap();
+            assert_eq!(plan.points[there], point, "{}", goal.name);
+        }
+    }
+}
+
+#[test]
+fn names_mean_a_figure_or_its_parts_or_all() {
+    let names = |name| -> Vec<_> { named(name).iter().map(|figure| figure.name).collect() };
+    assert_eq!(names("blk-switch-7"), ["blk-switch-7"]);
+    assert_eq!(names("blk-switch-3").len(), 4);
+    assert_eq!(names("blk-switch-3c"), ["blk-switch-3c"]);
+    assert_eq!(names("all").len(), FIGURES.len());
+    for nothing in ["", "blk-switch", "blk-switch-1", "fig7"] {
+        assert!(names(nothing).is_empty(), "{nothing}");
+    }
+}
+
+/// A plan of two systems at two ticks, and the samples of two runs of each: system "a" takes
+/// `a` µs at each tick, system "b" takes `b`.
+fn two(a: [[f64; 2]; 2], b: [[f64; 2]; 2]) -> (Plan, Vec<Vec<Sample>>) {
+    let mut plan = Plan::over(Axis::new("Apps", "", [1, 2]));
+    let mut samples = Vec::new();
+    for (series, numbers) in [("a", a), ("b", b)] {
+        for (tick, runs) in [1, 2].into_iter().zip(numbers) {
+            let scenario = Scenario::mix(System::LINUX, Layout::Split, 1, 0);
+            plan.run(series, tick, scenario);
+            samples.push(runs.map(latency_of).to_vec());
+        }
+    }
+    (plan, samples)
+}
+
+fn latency_of(avg: f64) -> Sample {
+    let latency = Latency {
+        avg,
+        ..Latency::default()
+    };
+    let app = AppSample {
+        class: Class::Latency,
+        iops: 1.0,
+        bytes_per_second: 1.0,
+        latency,
+    };
+    Sample {
+        apps: vec![app],
+        ..Sample::default()
+    }
+}
+
+fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
+    let (plan, samples) = two([[10.0, 30.0], [10.0, 10.0]], [[5.0, 10.0], [10.0, 10.0]]);
+    let claim = Claim {
+        name: "faster",
+        says: "b is faster than a",
+        metric: Metric::Latency(Class::Latency, Statistic::Average),
+        comparisons: [1, 2]
+            .map(|tick| Comparison {
+                of: cell("a", tick),
+                to: cell("b", tick),
+            })
+            .to_vec(),
+        quantifier,
+        bound,
+    };
+    let runs_at = |cell: &Cell| Some(samples[plan.position(cell)?].as_slice());
+    claim.judge(runs_at).unwrap()
+}
+
+#[test]
+fn the_worst_comparison_decides_whether_all_hold() {
+    let verdict = judge(Quantifier::Every, Bound::AtLeast(2.0));
+    assert!(!verdict.holds);
+    assert_eq!(verdict.compared, "a at 2 / b at 2");
+    assert_eq!(verdict.quotient.median, 1.0);
+    assert!(judge(Quantifier::Every, Bound::AtLeast(1.0)).holds);
+    let verdict = judge(Quantifier::Every, Bound::AtMost(2.0));
+    assert!(!verdict.holds);
+    assert_eq!(verdict.compared, "a at 1 / b at 1");
+}
+
+#[test]
+fn the_best_comparison_decides_whether_some_hold() {
+    let verdict = judge(Quantifier::Some, Bound::AtLeast(2.0));
+    assert!(verdict.holds);
+    // Divided run by run: 10 by 5 and 30 by 10.
+    assert_eq!(verdict.quotient.median, 2.5);
+    assert_eq!((verdict.quotient.min, verdict.quotient.max), (2.0, 3.0));
+    assert!(!judge(Quantifier::Some, Bound::AtLeast(3.0)).holds);
+}
+
+#[test]
+fn what_was_not_measured_is_no_verdict() {
+    let (plan, mut samples) = two([[1.0; 2]; 2], [[1.0; 2]; 2]);
+    samples[0] = vec![Sample::default(); 2];
+    let claim = |of| Claim {
+        name: "c",
+        says: "",
+        metric: Metric::Latency(Class::Latency, Statistic::Average),
+        comparisons: vec![Comparison {
+            of,
+            to: cell("b", 1),
+        }],
+        quantifier: Quantifier::Every,
+        bound: Bound::AtLeast(1.0),
+    };
+    let runs_at = |cell: &Cell| Some(samples[plan.position(cell)?].as_slice());
+    let error = |of| format!("{:#}", claim(of).judge(runs_at).unwrap_err());
+    assert!(
+        error(cell("a", 1)).contains("no l_avg_us"),
+        "{}",
+        error(cell("a", 1))
+    );
+    assert!(error(cell("z", 1)).contains("z at 1 was not run"));
+}
+
+#[test]
+fn repetitions_run_everything_in_turns() {
+    let plan = (named("blk-switch-7")[0].plan)(Extent::Quick);
+    let mut runner = Invented::default();
+    let mut seen = Vec::new();
+    measure(&plan, &EFFORT, &mut runner, &mut |progress| {
+        seen.push((progress.done, progress.total));
+    })
+    .unwrap();
+    let points = plan.points.len();
+    assert_eq!(seen.first(), Some(&(0, 3 * points)));
+    assert_eq!(seen.last(), Some(&(3 * points - 1, 3 * points)));
+    let of_run = |seed| {
+        let runs = runner.runs.iter().filter(|(_, of)| *of == seed);
+        runs.map(|(name, _)| *name).collect::<Vec<_>>()
+    };
+    let (first, second) = (of_run(7), of_run(8));
+    assert_eq!(first.len(), points);
+    assert_eq!(second[..points - 1], first[1..], "another begins");
+}
+
+#[test]
+fn applications_of_a_class_count_by_their_requests() {
+    let mut sample = latency_of(10.0);
+    sample.apps.push(AppSample {
+        iops: 3.0,
+        ..latency_of(50.0).apps[0]
+    });
+    let average = Metric::Latency(Class::Latency, Statistic::Average);
+    assert_eq!(average.of(&sample), Some(40.0));
+    assert_eq!(
+        Metric::Throughput(Some(Class::Throughput)).of(&sample),
+        None
+    );
+    assert_eq!(Metric::Throughput(None).of(&sample), Some(2.0 * 8.0 / 1e9));
+    // Nobody used a processor: there is no quotient.
+    assert_eq!(Metric::ThroughputPerCore.of(&sample), None);
+}
+
+#[test]
+fn reports_of_failed_requests_are_refused() {
+    let scenario = Scenario::mix(System::LINUX, Layout::Split, 1, 0);
+    let reported = Reported {
+        name: "L0".to_owned(),
+        iops: 1.0,
+        bytes_per_second: 4096.0,
+        errors: 0,
+        latency_us: Latency::default(),
+        first_error: None,
+    };
+    let of = |reports: &[Reported]| Sample::of_reports(&scenario, reports);
+    assert_eq!(of(std::slice::from_ref(&reported)).unwrap().apps.len(), 1);
+    assert!(of(&[]).unwrap_err().to_string().contains("0 applications"));
+    let failed = Reported {
+        errors: 2,
+        first_error: Some("no path".to_owned()),
+        ..reported.clone()
+    };
+    assert!(of(&[failed]).unwrap_err().to_string().contains("no path"));
+    let idle = Reported {
+        iops: 0.0,
+        ..reported
+    };
+    assert!(of(&[idle]).unwrap_err().to_string().contains("for longer"));
+}
+
+#[test]
+fn json_and_csv_hold_every_number() {
+    let report = report(named("blk-switch-2")[0], Extent::Full);
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["figure"], "blk-switch-2");
+    assert_eq!(json["runs"], 3);
+    assert_eq!(json["x"]["ticks"][0], "L alone");
+    let points = json["points"].as_array().unwrap();
+    assert_eq!(points.len(), 15);
+    let first = &points[0]["values"][0];
+    assert_eq!(first["metric"], "l_avg_us");
+    assert_eq!(first["unit"], "µs");
+    assert_eq!(first["runs"].as_array().unwrap().len(), 3);
+    for key in ["median", "min", "max"] {
+        assert!(first[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    let claim = &json["claims"][0];
+    assert!(claim["holds"].is_boolean() && claim["quotient"]["median"].is_f64());
+    assert_eq!(claim["bound"], "≥ 3");
+    assert!(json["machine"]["cores"].as_u64().unwrap() > 0);
+
+    let csv = report.csv();
+    let lines: Vec<_> = csv.lines().collect();
+    assert_eq!(lines[0], "figure,series,x,metric,unit,median,min,max,runs");
+    let values: usize = report.points.iter().map(|point| point.values.len()).sum();
+    assert_eq!(lines.len(), 1 + values);
+    for line in &lines {
+        assert_eq!(line.matches(',').count(), 8, "{line}");
+    }
+    assert!(lines[1].starts_with("blk-switch-2,linux,L alone,l_avg_us,µs,"));
+}
+
+#[test]
+fn tables_say_what_holds() {
+    let mut report = report(named("blk-switch-7")[0], Extent::Quick);
+    for (claim, holds) in report.claims.iter_mut().zip([true, false]) {
+        claim.holds = holds;
+    }
+    let text = report.to_string();
+    assert!(
+        text.contains("holds   average-linux: l_avg_us linux at"),
+        "{text}"
+    );
+    assert!(text.contains("FAILS   p99-linux"), "{text}");
+    assert!(text.contains("total_gbit_per_s"), "{text}");
+    assert!(!report.holds());
+}
+
+#[test]
+fn pictures_name_their_axes_units_and_series() {
+    for figure in FIGURES {
+        let report = report(figure, Extent::Full);
+        let svg = plot::svg(&report).unwrap();
+        // How the backend writes text.
+        let escaped = |text: &str| text.replace('\'', "&apos;");
+        let mut words = vec![report.x.label.to_owned(), figure.title.to_owned()];
+        words.extend(report.series.iter().map(|&name| name.to_owned()));
+        words.extend(report.x.ticks.iter().cloned());
+        for panel in &report.panels {
+            words.push(format!(
+                "{} ({})",
+                panel.metric.label(),
+                panel.metric.unit()
+            ));
+        }
+        for word in words {
+            assert!(svg.contains(&escaped(&word)), "{}: {word}", figure.name);
+        }
+        assert!(svg.starts_with("<svg") && svg.contains("whiskers"));
+    }
+}
+
+#[test]
+fn a_picture_can_be_a_png() {
+    let report = report(named("i10-6")[0], Extent::Full);
+    let path = std::env::temp_dir().join(format!("figure-test-{}.png", std::process::id()));
+    let drawn = plot::png(&report, &path);
+    let bytes = std::fs::read(&path);
+    let _ = std::fs::remove_file(&path);
+    drawn.unwrap();
+    let bytes = bytes.unwrap();
+    assert_eq!(bytes[1..4], *b"PNG");
+    // Width and height, big-endian in the header.
+    assert_eq!(bytes[16..24], [0, 0, 4, 16, 0, 0, 2, 246]);
+}
+
+#[test]
+fn nothing_is_measured_in_no_time() {
+    let plan = (FIGURES[0].plan)(Extent::Quick);
+    for effort in [
+        Effort { runs: 0, ..EFFORT },
+        Effort {
+            runs: RUNS_MAX + 1,
+            ..EFFORT
+        },
+        Effort {
+            measured: Duration::ZERO,
+            ..EFFORT
+        },
+    ] {
+        let nothing = measure(&plan, &effort, &mut Invented::default(), &mut |_| {});
+        assert!(nothing.unwrap_err().to_string().contains("choose"));
+    }
+}
