@@ -61,6 +61,7 @@ pub const FIGURES: &[Figure] = &[
     blk_switch::fig15::FIGURE,
     i10::fig06::FIGURE,
     i10::fig08::FIGURE,
+    i10::fig10::FIGURE,
 ];
 
 /// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.

@@ -1,0 +1,153 @@
+//! `switchyard figure` and `switchyard bench goals`: short runs of the smallest ones. Whether a
+//! claim holds depends on the machine; that it is judged by what was measured does not.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Folder, code, json, run, stderr, stdout};
+use serde_json::Value;
+
+const SHORT: [&str; 5] = ["--runs", "1", "--seconds", "0.2", "--json"];
+
+/// Measured, whatever came out: both exit codes belong to a report.
+#[track_caller]
+fn measured(args: &[&str]) -> (Value, Option<i32>) {
+    let output = run(args);
+    let code = output.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{}", stderr(&output));
+    (json(&output), code)
+}
+
+#[track_caller]
+fn check_verdicts<'a>(verdicts: impl Iterator<Item = &'a Value>, code: Option<i32>) {
+    let mut all = true;
+    for verdict in verdicts {
+        let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{verdict}"));
+        let quotient = number(&verdict["quotient"]["median"]);
+        let divided = number(&verdict["of"]["median"]) / number(&verdict["to"]["median"]);
+        assert!((quotient - divided).abs() < 1e-6 * quotient, "{verdict}");
+        let bound = verdict["bound"].as_str().unwrap();
+        let (sign, bound) = bound.split_once(' ').unwrap();
+        let bound: f64 = bound.parse().unwrap();
+        let holds = match sign {
+            "≥" => quotient >= bound,
+            "≤" => quotient <= bound,
+            other => panic!("{other}"),
+        };
+        assert_eq!(verdict["holds"], holds, "{verdict}");
+        all &= holds;
+    }
+    assert_eq!(code, Some(if all { 0 } else { 1 }));
+}
+
+#[test]
+fn the_list_has_every_figure_and_what_it_runs() {
+    let output = run(&["figure", "list", "--json"]);
+    code(&output, 0);
+    let list = json(&output);
+    let names: Vec<_> = list.as_array().unwrap().iter().collect();
+    for name in ["blk-switch-7", "blk-switch-15", "i10-6"] {
+        let entry = names.iter().find(|entry| entry["name"] == name).unwrap();
+        assert!(!entry["workload"].as_str().unwrap().is_empty());
+        assert!(entry["claims"].as_u64().unwrap() > 0);
+    }
+    let text = stdout(&run(&["figure", "list"]));
+    assert!(
+        text.contains("blk-switch-3a") && text.contains("Fig. 3(a)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_figure_is_run_judged_and_drawn() {
+    let folder = Folder::new();
+    let files = folder.path("figures");
+    let args = ["figure", "blk-switch-3a", "--quick", "--output", &files];
+    let (reports, code) = measured(&[&args[..], &SHORT].concat());
+    let report = &reports[0];
+    assert_eq!(report["figure"], "blk-switch-3a");
+    assert_eq!(
+        (&report["quick"], &report["runs"]),
+        (&true.into(), &1.into())
+    );
+    let points = report["points"].as_array().unwrap();
+    assert_eq!(points.len(), 2);
+    for point in points {
+        let values = point["values"].as_array().unwrap();
+        assert_eq!(values.len(), 3, "{point}");
+        assert!(
+            values
+                .iter()
+                .all(|value| value["median"].as_f64() > Some(0.0))
+        );
+    }
+    check_verdicts(report["claims"].as_array().unwrap().iter(), code);
+
+    let file = |ending: &str| std::fs::read(format!("{files}/blk-switch-3a.{ending}")).unwrap();
+    let written: Value = serde_json::from_slice(&file("json")).unwrap();
+    assert_eq!(written, *report);
+    let csv = String::from_utf8(file("csv")).unwrap();
+    assert_eq!(csv.lines().count(), 7, "{csv}");
+    let svg = String::from_utf8(file("svg")).unwrap();
+    assert!(svg.contains("L-app latency, p99 (µs)") && svg.contains("(KiB)"));
+    assert!(file("png").starts_with(b"\x89PNG"));
+}
+
+#[test]
+fn processes_niceness_and_flash_can_be_measured() {
+    let folder = Folder::new();
+    let files = folder.path("figures");
+    let args = [
+        "figure",
+        "blk-switch-3b",
+        "blk-switch-13",
+        "--quick",
+        "--output",
+        &files,
+    ];
+    let (reports, code) = measured(&[&args[..], &SHORT].concat());
+    let figures = reports.as_array().unwrap();
+    assert_eq!(figures.len(), 2);
+    check_verdicts(
+        figures
+            .iter()
+            .flat_map(|of| of["claims"].as_array().unwrap()),
+        code,
+    );
+    // Nobody reads from flash in less time than flash takes.
+    for point in figures[1]["points"].as_array().unwrap() {
+        let mut values = point["values"].as_array().unwrap().iter();
+        let average = values.find(|value| value["metric"] == "l_avg_us").unwrap();
+        assert!(average["median"].as_f64().unwrap() >= 80.0, "{point}");
+    }
+}
+
+#[test]
+fn what_is_no_figure_is_said() {
+    for (args, says) in [
+        (&["figure", "blk-switch-99"][..], "figure list"),
+        (&["figure", "list", "i10-6"][..], "alone"),
+        (&["figure", "i10-6", "--seconds", "0"][..], "at least 0.1"),
+        (
+            &["bench", "goals", "--row", "no-such"][..],
+            "split-linux-p99",
+        ),
+    ] {
+        let output = run(args);
+        code(&output, 2);
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn goals_are_quotients_of_what_was_measured() {
+    let rows = ["--row", "t-alone-depth-1", "--row", "split-linux-p99"];
+    let (report, code) = measured(&[&["bench", "goals"][..], &rows, &SHORT].concat());
+    let goals = report["goals"].as_array().unwrap();
+    let names: Vec<_> = goals.iter().map(|goal| &goal["name"]).collect();
+    assert_eq!(names, ["split-linux-p99", "t-alone-depth-1"]);
+    check_verdicts(goals.iter(), code);
+    assert!(!report["machine"]["model_name"].is_null());
+}
