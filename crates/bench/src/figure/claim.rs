@@ -1,9 +1,9 @@
 //! Claims: what a figure should show, as a quotient and a bound that can fail.
 
 use super::plan::Cell;
-use super::sample::{Metric, Sample};
+use super::sample::Metric;
 use crate::statistics::Spread;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde::{Serialize, Serializer};
 use std::fmt;
 
@@ -112,17 +112,23 @@ pub struct Verdict {
 }
 
 impl Claim {
-    /// Judges the claim by the runs at each place; the runs of two places were interleaved.
+    /// Judges the claim by `numbers`: those of each repetition at a place.
     ///
     /// # Errors
     /// A place that was not run, or where the number makes no sense.
-    pub fn judge<'a>(&self, runs_at: impl Fn(&Cell) -> Option<&'a [Sample]>) -> Result<Verdict> {
+    pub fn judge(&self, numbers: impl Fn(&Cell, Metric) -> Option<Vec<f64>>) -> Result<Verdict> {
         let judged = self.comparisons.iter().map(|Comparison { of, to }| {
+            let metric = self.metric.key();
             let runs = |cell: &Cell| {
-                runs_at(cell).with_context(|| format!("{}: {cell} was not run", self.name))
+                numbers(cell, self.metric)
+                    .with_context(|| format!("{}: no {metric} of {cell} was measured", self.name))
             };
-            self.compare(runs(of)?, runs(to)?, format!("{of} / {to}"))
-                .with_context(|| format!("{}: {of} against {to}", self.name))
+            ensure!(
+                runs(to)?.iter().all(|&number| number > 0.0),
+                "{}: {metric} of {to} was 0, and nothing is so many times that",
+                self.name
+            );
+            self.compare(&runs(of)?, &runs(to)?, format!("{of} / {to}"))
         });
         let judged = judged.collect::<Result<Vec<_>>>()?.into_iter();
         let margin = |verdict: &Verdict| self.bound.margin(verdict.quotient.median);
@@ -135,24 +141,17 @@ impl Claim {
     }
 
     /// Divides run by run.
-    fn compare(&self, of: &[Sample], to: &[Sample], compared: String) -> Result<Verdict> {
-        let metric = self.metric.key();
-        let values = |runs: &[Sample]| {
-            let value = |sample| self.metric.of(sample).filter(|&value| value > 0.0);
-            let values: Option<Vec<_>> = runs.iter().map(value).collect();
-            values.with_context(|| format!("no {metric} was measured"))
-        };
-        let (of, to) = (values(of)?, values(to)?);
-        let quotients: Vec<_> = of.iter().zip(&to).map(|(of, to)| of / to).collect();
+    fn compare(&self, of: &[f64], to: &[f64], compared: String) -> Result<Verdict> {
+        let quotients: Vec<_> = of.iter().zip(to).map(|(of, to)| of / to).collect();
         let spread = |runs: &[f64]| Spread::of(runs).context("there was no run");
         let quotient = spread(&quotients)?;
         Ok(Verdict {
             name: self.name,
             says: self.says,
-            metric,
+            metric: self.metric.key(),
             compared,
-            of: spread(&of)?,
-            to: spread(&to)?,
+            of: spread(of)?,
+            to: spread(to)?,
             quotient,
             bound: self.bound,
             holds: self.bound.holds(quotient.median),

@@ -335,9 +335,7 @@ const HERE: &str = "";
 /// # Errors
 /// A number that could not be measured.
 pub fn judge(plan: &Plan, measured: &Measured) -> Result<Vec<Verdict>> {
-    let runs_at = |cell: &_| Some(measured.samples[plan.position(cell)?].as_slice());
-    plan.claims
-        .iter()
-        .map(|claim| claim.judge(runs_at))
-        .collect()
+    let numbers = |cell: &_, metric| measured.numbers(plan, cell, metric);
+    let claims = plan.claims.iter();
+    claims.map(|claim| claim.judge(numbers)).collect()
 }

@@ -1,7 +1,7 @@
 //! Runs a figure's points, again and again, in turns.
 
 use super::plan::{Cell, Plan};
-use super::sample::Sample;
+use super::sample::{Metric, Sample};
 use super::scenario::Scenario;
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
@@ -47,6 +47,15 @@ pub struct Progress<'a> {
 pub struct Measured {
     /// By point, then by repetition.
     pub samples: Vec<Vec<Sample>>,
+}
+
+impl Measured {
+    /// Each repetition's number at a place of `plan`, which is what was measured.
+    #[must_use]
+    pub fn numbers(&self, plan: &Plan, cell: &Cell, metric: Metric) -> Option<Vec<f64>> {
+        let samples = self.samples.get(plan.position(cell)?)?;
+        samples.iter().map(|sample| metric.of(sample)).collect()
+    }
 }
 
 /// Runs all points of `plan`, `effort.runs` times over.

@@ -241,6 +241,12 @@ impl Plan {
         });
     }
 
+    /// Everything that is run, in the order in which it is.
+    #[must_use]
+    pub fn cells(&self) -> Vec<&Cell> {
+        self.points.iter().map(|point| &point.cell).collect()
+    }
+
     /// Where a cell's point is.
     #[must_use]
     pub fn position(&self, cell: &Cell) -> Option<usize> {

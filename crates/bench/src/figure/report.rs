@@ -2,8 +2,8 @@
 
 use super::Figure;
 use super::claim::{self, Verdict, short};
-use super::measure::{Effort, Measured};
-use super::plan::{Axis, Extent, Panel, Plan, titled};
+use super::measure::Effort;
+use super::plan::{Axis, Cell, Extent, Panel, Plan, titled};
 use super::sample::Metric;
 use crate::load::Machine;
 use crate::statistics::Spread;
@@ -87,7 +87,7 @@ fn key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S:
 }
 
 impl Report {
-    /// Summarises what was measured, and judges the claims.
+    /// Summarises what was measured of `plan`, and judges its claims.
     ///
     /// # Errors
     /// A claim about something that was not measured.
@@ -96,30 +96,27 @@ impl Report {
         plan: &Plan,
         extent: Extent,
         effort: &Effort,
-        measured: &Measured,
+        numbers: impl Fn(&Cell, Metric) -> Option<Vec<f64>>,
     ) -> Result<Self> {
         let metrics = plan.metrics();
-        let points = plan.points.iter().zip(&measured.samples);
-        let points = points.map(|(point, samples)| PointReport {
-            series: point.cell.series,
-            x: point.cell.tick.clone(),
-            values: metrics
-                .iter()
-                .filter_map(|&metric| {
-                    let runs: Option<Vec<f64>> =
-                        samples.iter().map(|sample| metric.of(sample)).collect();
-                    let runs = runs?;
-                    Some(Value {
-                        metric,
-                        unit: metric.unit(),
-                        spread: Spread::of(&runs)?,
-                        runs,
-                    })
+        let cells = plan.cells();
+        let points = cells.iter().map(|cell| {
+            let values = metrics.iter().filter_map(|&metric| {
+                let runs = numbers(cell, metric)?;
+                Some(Value {
+                    metric,
+                    unit: metric.unit(),
+                    spread: Spread::of(&runs)?,
+                    runs,
                 })
-                .collect(),
+            });
+            PointReport {
+                series: cell.series,
+                x: cell.tick.clone(),
+                values: values.collect(),
+            }
         });
-        let runs_at = |cell: &_| Some(measured.samples[plan.position(cell)?].as_slice());
-        let claims = plan.claims.iter().map(|claim| claim.judge(runs_at));
+        let claims = plan.claims.iter().map(|claim| claim.judge(&numbers));
         let Axis { label, unit, ticks } = plan.x.clone();
         Ok(Self {
             figure: figure.name,

@@ -57,7 +57,8 @@ const EFFORT: Effort = Effort {
 fn report(figure: &Figure, extent: Extent) -> Report {
     let plan = (figure.plan)(extent);
     let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
-    Report::of(figure, &plan, extent, &EFFORT, &measured).unwrap()
+    let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
+    Report::of(figure, &plan, extent, &EFFORT, numbers).unwrap()
 }
 
 fn check_plan(name: &str, plan: &Plan) {
@@ -202,8 +203,9 @@ fn judge(quantifier: Quantifier, bound: Bound) -> Verdict {
         quantifier,
         bound,
     };
-    let runs_at = |cell: &Cell| Some(samples[plan.position(cell)?].as_slice());
-    claim.judge(runs_at).unwrap()
+    let measured = Measured { samples };
+    let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
+    claim.judge(numbers).unwrap()
 }
 
 #[test]
@@ -243,14 +245,14 @@ fn what_was_not_measured_is_no_verdict() {
         quantifier: Quantifier::Every,
         bound: Bound::AtLeast(1.0),
     };
-    let runs_at = |cell: &Cell| Some(samples[plan.position(cell)?].as_slice());
-    let error = |of| format!("{:#}", claim(of).judge(runs_at).unwrap_err());
-    assert!(
-        error(cell("a", 1)).contains("no l_avg_us"),
-        "{}",
-        error(cell("a", 1))
-    );
-    assert!(error(cell("z", 1)).contains("z at 1 was not run"));
+    let measured = Measured { samples };
+    let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
+    let error = |of| claim(of).judge(numbers).unwrap_err().to_string();
+    assert_eq!(error(cell("a", 1)), "c: no l_avg_us of a at 1 was measured");
+    assert_eq!(error(cell("z", 1)), "c: no l_avg_us of z at 1 was measured");
+    let numbers = |cell: &Cell, _| Some(vec![if cell.series == "a" { 1.0 } else { 0.0 }]);
+    let error = claim(cell("a", 1)).judge(numbers).unwrap_err().to_string();
+    assert!(error.contains("l_avg_us of b at 1 was 0"), "{error}");
 }
 
 #[test]
@@ -288,6 +290,12 @@ fn applications_of_a_class_count_by_their_requests() {
         None
     );
     assert_eq!(Metric::Throughput(None).of(&sample), Some(2.0 * 8.0 / 1e9));
+    // Who starves has throughput, which is 0, and no latency.
+    let mut starved = latency_of(10.0);
+    starved.apps[0].iops = 0.0;
+    starved.apps[0].bytes_per_second = 0.0;
+    assert_eq!(average.of(&starved), None);
+    assert_eq!(Metric::Throughput(None).of(&starved), Some(0.0));
     // Nobody used a processor: there is no quotient.
     assert_eq!(Metric::ThroughputPerCore.of(&sample), None);
 }

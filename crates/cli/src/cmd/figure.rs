@@ -131,7 +131,9 @@ fn draw(
         show(&bar, figure.name, progress);
     });
     bar.finish_and_clear();
-    let report = Report::of(figure, &plan, extent, effort, &measured?)?;
+    let measured = measured?;
+    let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
+    let report = Report::of(figure, &plan, extent, effort, numbers)?;
     write(&report, folder)?;
     Ok(report)
 }

@@ -114,8 +114,8 @@ fn pace(extent: Extent) -> Plan {
         "more-throughput",
         "the longer the L-app sleeps, the more throughput the T-app gets",
         THROUGHPUT,
-        (cell(system.name, last), cell(system.name, first)),
-        Bound::AtLeast(1.5),
+        (cell(system.name, first), cell(system.name, last)),
+        Bound::AtMost(0.67),
     );
     plan.claim(
         "more-latency",
@@ -163,8 +163,8 @@ fn niceness(extent: Extent) -> Plan {
         "throughput",
         "with less priority for the L-app, the T-app's throughput rises",
         THROUGHPUT,
-        (cell(system.name, 0), cell(system.name, -20)),
-        Bound::AtLeast(2.0),
+        (cell(system.name, -20), cell(system.name, 0)),
+        Bound::AtMost(0.5),
     );
     plan.claim(
         "latency",

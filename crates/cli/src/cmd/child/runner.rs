@@ -14,7 +14,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// How often running loads are looked at.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(25);
 
 /// Targets and loads in processes of their own, on the machine's first two processors.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Runner for MachineRunner {
         let loads = loads
             .map(|process| Load::start(target.address(), &scenario.system, process, effort))
             .collect::<Result<Vec<_>>>()?;
-        let (reports, scheduled) = wait(loads, effort)?;
+        let (reports, scheduled) = wait(loads)?;
         let seconds = started.elapsed().as_secs_f64();
         let sample = Sample::of_reports(scenario, &reports)?;
         Ok(Sample {
@@ -100,11 +100,10 @@ impl Runner for MachineRunner {
 }
 
 /// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
-/// while they were measured.
-fn wait(mut loads: Vec<Load>, effort: &Effort) -> Result<(Vec<Reported>, Scheduled)> {
-    let started = Instant::now();
-    let mut first = None;
-    let mut last = Scheduled::default();
+/// while all ran. To look takes time, so that is done only where applications are processes.
+fn wait(mut loads: Vec<Load>) -> Result<(Vec<Reported>, Scheduled)> {
+    let processes = loads.len() > 1;
+    let mut scheduled = Scheduled::default();
     let mut ends: Vec<Option<ExitStatus>> = vec![None; loads.len()];
     while ends.iter().any(Option::is_none) {
         std::thread::sleep(LOOK);
@@ -113,18 +112,20 @@ fn wait(mut loads: Vec<Load>, effort: &Effort) -> Result<(Vec<Reported>, Schedul
                 *end = load.ended()?;
             }
         }
-        let measuring = started.elapsed() > effort.warmup && ends.iter().all(Option::is_none);
-        if measuring {
+        if processes && ends.iter().all(Option::is_none) {
             let threads = loads.iter().map(Load::latency_threads);
-            last = threads.fold(Scheduled::default(), Scheduled::plus);
-            first.get_or_insert(last);
+            let now = threads.fold(Scheduled::default(), Scheduled::plus);
+            // The last look may find that a thread has ended already.
+            if now.slices >= scheduled.slices {
+                scheduled = now;
+            }
         }
     }
     let mut reports = Vec::new();
     for (load, end) in loads.into_iter().zip(ends) {
         reports.extend(load.report(end.expect("all have ended"))?);
     }
-    Ok((reports, last.since(first.unwrap_or(last))))
+    Ok((reports, scheduled))
 }
 
 /// The configuration of a target with memory as namespace 1 and flash as namespace 2.

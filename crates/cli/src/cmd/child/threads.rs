@@ -51,15 +51,6 @@ impl Scheduled {
         }
     }
 
-    /// What came since `earlier`.
-    pub(super) fn since(self, earlier: Self) -> Self {
-        Self {
-            run: self.run.saturating_sub(earlier.run),
-            wait: self.wait.saturating_sub(earlier.wait),
-            slices: self.slices.saturating_sub(earlier.slices),
-        }
-    }
-
     /// The means; `None` of no slice.
     pub(super) fn means(self) -> Option<bench::figure::Slices> {
         let slices = u32::try_from(self.slices)
