@@ -94,7 +94,7 @@ mod tests {
     }
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test -p switchyard-base --lib --release loom`.
+/// Run by `scripts/test`.
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests {

@@ -163,8 +163,8 @@ impl EgressService {
         }
     }
 
-    /// Takes requests from the ingress: every class in its order, and of those that others wait
-    /// for no more than a quantum.
+    /// Takes requests from the ingress, every class in its order, and of each no more than what the
+    /// next turn can wait for: what a lane then sends is cut by its caravans.
     fn take_in(&mut self, cx: &mut Context<'_>) {
         self.more = false;
         if let Some(entry) = self.early.take()
@@ -174,17 +174,14 @@ impl EgressService {
         }
         for index in 0..self.place.classes.len() {
             let class = self.place.classes[index];
-            let mut bytes = 0;
             for taken in 0.. {
-                if taken >= ENTRIES_PER_TURN || bytes >= self.place.knobs.quantum_bytes.max(1) * 16
-                {
+                if taken >= ENTRIES_PER_TURN {
                     self.more = true;
                     break;
                 }
                 let Some(entry) = self.ingress.take(class) else {
                     break;
                 };
-                bytes += u64::from(entry.data.map_or(0, |(_, length)| length));
                 if !self.route(entry, cx) {
                     return;
                 }

@@ -24,8 +24,8 @@ pub const SUBMITTER_DEPTH: u32 = 64;
 /// Bytes of the longest request of a submitter unless it asks for another number.
 pub const SUBMITTER_BYTES: u32 = 256 * 1024;
 
-/// Requests taken from an ingress in one turn, of a class that others may have to wait for: enough
-/// to fill every caravan, and little enough to look at the sockets in between.
+/// Requests of each class that are taken from an ingress in one turn: enough to fill every caravan,
+/// and little enough to look at the sockets and at earlier classes in between.
 pub const ENTRIES_PER_TURN: usize = 128;
 
 /// How often a dataplane thread shows its counters: seldom, because nobody needs them sooner.

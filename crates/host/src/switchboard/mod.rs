@@ -10,9 +10,10 @@
 //! Each core has a dataplane thread for each class, of which the first runs at the best priority
 //! that the process may have, so that the kernel itself lets `Latency` work go first; where it may
 //! have none, or nobody wants it, one thread serves all classes in strict order
-//! (docs/decisions/0008-switchboard.md).
+//! (docs/decisions/0010-switchboard.md).
 
 mod channel;
+mod cost;
 mod counters;
 mod egress;
 mod ingress;
@@ -21,6 +22,7 @@ mod loads;
 mod steersman;
 
 pub use channel::{SwitchedChannel, SwitchedNamespace};
+pub use cost::cost_of_passing;
 pub use counters::CoreCounters;
 
 use crate::error::HostError;

@@ -1,0 +1,79 @@
+//! What passing through the switchboard costs, without the lanes: for benchmarks.
+
+use super::egress::{EgressService, Message, Place};
+use super::ingress::{Entry, Ingress, Submitter};
+use super::limits::INGRESS_ENTRIES;
+use super::loads::LoadBoard;
+use crate::error::HostError;
+use base::Nanos;
+use base::units::{KIB, Lba};
+use block::Operation;
+use reactor::uring::UringDriver;
+use reactor::{Context, Driver as _, Region, Service as _};
+use std::sync::Arc;
+use std::time::Instant;
+use switch::{Class, Knobs, PerClass};
+
+/// Processor time of one `Latency` request through ingress, steering, accounts and egress and back
+/// to its submitter, with `depth` of them (1 to 128) between two turns of the dataplane thread,
+/// measured over `requests` requests on the calling thread. No controller is connected, so the
+/// egress answers at once: what a lane costs comes on top.
+///
+/// # Errors
+/// When the machine refuses an io_uring or memory.
+pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
+    let mut driver = UringDriver::new(&super::driver_options())?;
+    let ingress = Arc::new(Ingress::new(INGRESS_ENTRIES));
+    let region = Region::new(4 * KIB).map_err(|error| HostError::Option(error.to_string()))?;
+    let depth = depth.clamp(1, 128);
+    let submitter = Arc::new(Submitter::new(depth as usize, region, driver.waker()));
+    let mut service = EgressService::new(Place {
+        core: 0,
+        classes: Class::ALL.to_vec(),
+        ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
+        loads: Arc::new(LoadBoard::new(1)),
+        shown: Arc::default(),
+        knobs: Knobs::switchyard(),
+    });
+    let mut cx = Context {
+        now: driver.now(),
+        driver: &mut driver,
+    };
+    service.message(Message::Join(0, Arc::clone(&submitter)), &mut cx);
+    let entry = |slot| Entry {
+        submitter: 0,
+        slot,
+        target: 0,
+        namespace: 0,
+        class: Class::Latency,
+        steered: false,
+        operation: Operation::Read,
+        lba: Lba(u64::from(slot)),
+        blocks: 8,
+        data: Some((0, 4096)),
+    };
+    let began = Instant::now();
+    let mut answered = 0;
+    while answered < requests {
+        for slot in 0..depth {
+            let put = ingress.put(entry(slot));
+            debug_assert!(put.is_ok(), "the queue is longer than that");
+        }
+        ingress.ring();
+        service.maintain(&mut cx);
+        while submitter.take().is_some() {
+            answered += 1;
+        }
+    }
+    let each = began.elapsed().as_nanos() / u128::from(answered.max(1));
+    Ok(Nanos(u64::try_from(each).unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_request_comes_back() {
+        // It would never end if one were lost.
+        super::cost_of_passing(10_000, 7).unwrap();
+    }
+}
