@@ -194,7 +194,11 @@ impl World<'_> {
             };
             self.steering[origin].steer(class, origin, &egresses)
         };
-        let engine = if inline { app.engine } else { egress };
+        let engine = match (inline, self.teams) {
+            (true, _) => app.engine,
+            (false, 1) => egress,
+            (false, teams) => egress * teams + class.index(),
+        };
         if class.properties().steered {
             self.egress_bytes[target][egress] += u64::from(bytes);
         }

@@ -22,10 +22,8 @@ const LATENCY_MAX_NS: u64 = 100_000_000_000;
 /// Applications begin within this time: no two at the same moment.
 const START_NS: u64 = 200_000;
 
-/// Real-time priority of a thread that carries everybody's `Latency` work.
-const RANK_ENGINE: u8 = 1;
-/// And of an application's, which runs for a moment only.
-const RANK_APP: u8 = 2;
+/// Real-time priority of every thread that carries `Latency` work.
+const RANK: u8 = 1;
 
 /// A world in which nothing has happened yet.
 pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
@@ -58,6 +56,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         threads: Vec::new(),
         engines: Vec::new(),
         target_engines: 0..0,
+        teams: 1,
         apps: Vec::new(),
         ends: Vec::new(),
         lanes: Vec::new(),
@@ -109,19 +108,30 @@ const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
 }
 
 /// What a thread that does `Latency` work may take from others.
-fn raise(thread: &mut Thread, knobs: &Knobs, rank: u8) {
+fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}
         ThreadPriority::Nice => thread.weight = WEIGHT_NICEST,
-        ThreadPriority::Best => thread.rank = rank,
+        ThreadPriority::Best => thread.rank = RANK,
     }
+}
+
+/// Whether each class has a dataplane thread of its own on every host core, as behind the
+/// production switchboard.
+fn apart(knobs: &Knobs) -> bool {
+    knobs.lanes == Lanes::PerClass
+        && knobs.prioritisation
+        && knobs.latency_threads != ThreadPriority::Default
 }
 
 impl World<'_> {
     fn populate(&mut self) {
         if self.config.hosting == Hosting::Worker {
+            self.teams = if apart(&self.knobs) { Class::COUNT } else { 1 };
             for core in self.host_cores.clone() {
-                self.add_engine(Side::Host, core, RANK_ENGINE, true);
+                for class in &Class::ALL[..self.teams] {
+                    self.add_engine(Side::Host, core, *class == Class::Latency);
+                }
             }
         }
         let config = self.config;
@@ -132,7 +142,7 @@ impl World<'_> {
         }
         let first = self.engines.len();
         for core in self.target_cores.clone() {
-            self.add_engine(Side::Target, core, RANK_ENGINE, true);
+            self.add_engine(Side::Target, core, true);
         }
         self.target_engines = first..self.engines.len();
         for engine in 0..first {
@@ -143,11 +153,11 @@ impl World<'_> {
         }
     }
 
-    fn add_engine(&mut self, side: Side, core: usize, rank: u8, latency: bool) -> usize {
+    fn add_engine(&mut self, side: Side, core: usize, latency: bool) -> usize {
         let engine = self.engines.len();
         let mut thread = Thread::new(Role::Engine(engine), core);
         if latency {
-            raise(&mut thread, &self.knobs, rank);
+            raise(&mut thread, &self.knobs);
         }
         self.threads.push(thread);
         let scheduler = Scheduler::new(self.knobs.service());
@@ -163,16 +173,16 @@ impl World<'_> {
         let latency = spec.class == Class::Latency;
         let (thread, engine) = match self.config.hosting {
             Hosting::Inline => {
-                let engine = self.add_engine(Side::Host, core, RANK_APP, latency);
+                let engine = self.add_engine(Side::Host, core, latency);
                 (self.engines[engine].thread, engine)
             }
             Hosting::Worker => {
                 let mut thread = Thread::new(Role::App(number), core);
                 if latency {
-                    raise(&mut thread, &self.knobs, RANK_APP);
+                    raise(&mut thread, &self.knobs);
                 }
                 self.threads.push(thread);
-                (self.threads.len() - 1, core - self.host_cores.start)
+                (self.threads.len() - 1, 0)
             }
         };
         self.apps.push(App {
@@ -197,7 +207,8 @@ impl World<'_> {
     /// The lane of a host engine for a class, to the next target: a pair of ends, served on the
     /// target by the core with the same number as far as there are so many.
     fn add_lane(&mut self, engine: usize, class: Class) -> Option<usize> {
-        if self.lane_class[class] != class {
+        let served = self.teams == 1 || engine % self.teams == class.index();
+        if self.lane_class[class] != class || !served {
             return None;
         }
         let thread = self.engines[engine].thread;

@@ -46,7 +46,8 @@ impl Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hosting {
-    /// A dataplane thread per core, shared by the applications of that core.
+    /// Dataplane threads on each core, shared by its applications: one for each class where
+    /// `Latency` threads may go first, else one for all.
     Worker,
     /// Each application's own thread, with lanes of its own.
     Inline,

@@ -63,6 +63,8 @@ pub(super) struct World<'a> {
     pub(super) threads: Vec<Thread>,
     pub(super) engines: Vec<Engine>,
     pub(super) target_engines: Range<usize>,
+    /// Dataplane threads of each host core: one for all classes, or one for each.
+    pub(super) teams: usize,
     pub(super) apps: Vec<App>,
     pub(super) ends: Vec<End>,
     /// The host ends by engine, target and class.

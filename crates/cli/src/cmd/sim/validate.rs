@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use base::Nanos;
 use base::units::CoreId;
 use serde::Serialize;
-use sim::model::{self, AppSpec, Config, Costs, Hosting, Report, Topology};
+use sim::model::{self, AppSpec, Config, Costs, Report, Topology};
 use std::fmt;
 use std::time::Duration;
 use switch::Class;
@@ -157,7 +157,6 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
         AppSpec::throughput(throughput, T_BYTES, T_DEPTH),
     ];
     let mut config = Config::new(Topology::Split, preset.knobs(), specs);
-    config.hosting = Hosting::Inline;
     config.measured = Nanos::from(Duration::from_secs(3));
     let report = model::simulate(&config, costs).context("the model refuses the case")?;
     Ok(Numbers::predicted(&report))

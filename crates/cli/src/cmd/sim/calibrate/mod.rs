@@ -1,7 +1,7 @@
 //! `switchyard sim calibrate`: what this machine charges for what the model does.
 //!
-//! Every number is measured on real threads and sockets, and each is the median of many: a machine
-//! that others use as well gives slower costs, not wilder ones.
+//! Every number is measured on real threads and sockets, several times, and the quietest time
+//! counts: what others do on the machine meanwhile is no cost of ours.
 
 mod sockets;
 mod stack;
@@ -59,6 +59,18 @@ pub(super) fn measure(cores: [CoreId; 2], output: Output) -> Result<Costs> {
         .validate()
         .context("this machine was too busy to be measured; try again")?;
     Ok(costs)
+}
+
+/// How often everything is measured.
+const BATCHES: usize = 5;
+
+/// The least of some measurements of the same.
+fn quietest(mut measure: impl FnMut() -> Result<u64>) -> Result<u64> {
+    let mut least = u64::MAX;
+    for _ in 0..BATCHES {
+        least = least.min(measure()?);
+    }
+    Ok(least)
 }
 
 /// Nanoseconds since `since`.
