@@ -123,6 +123,8 @@ pub(super) struct Core {
     idle_ns: u64,
     /// A dataplane loop with adaptive polling lives here.
     pub(super) polls: bool,
+    /// When a dataplane loop here last served something of the first class.
+    pub(super) latency_seen: Option<u64>,
 }
 
 impl Core {
@@ -146,6 +148,7 @@ impl Core {
             noise_at,
             idle_ns: 0,
             polls: false,
+            latency_seen: None,
         }
     }
 

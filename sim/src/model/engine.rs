@@ -33,8 +33,6 @@ pub(super) struct Engine {
     /// Ends that have received something.
     pub(super) receives: PerClass<VecDeque<usize>>,
     receive_bytes: PerClass<u64>,
-    /// When it last saw something of the first class; the epoch is never.
-    latency_seen: Option<u64>,
     /// Quanta of later classes begun so far, those of floors not counted.
     quanta: u64,
     /// The most of them that anything of the first class has waited for.
@@ -66,7 +64,6 @@ impl Engine {
             sends: PerClass::default(),
             receives: PerClass::default(),
             receive_bytes: PerClass::default(),
-            latency_seen: None,
             quanta: 0,
             quanta_waited_max: 0,
             turn: PerClass::default(),
@@ -97,7 +94,8 @@ impl World<'_> {
             return polls.then_some((Step::Poll, turn));
         };
         if grant.class == Class::Latency {
-            engine.latency_seen = Some(self.now);
+            let core = self.threads[engine.thread].core;
+            self.cores[core].latency_seen = Some(self.now);
         } else {
             engine.quanta += u64::from(!grant.by_floor);
         }
@@ -154,7 +152,7 @@ impl World<'_> {
 
     /// Makes a caravan of what waits at an end.
     fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
-        let near = self.engines[number]
+        let near = self.cores[self.threads[self.engines[number].thread].core]
             .latency_seen
             .is_some_and(|seen| self.now - seen < LOAD_RESET.0);
         let mut limits = self.knobs.caravan.limits(near && self.knobs.prioritisation);
