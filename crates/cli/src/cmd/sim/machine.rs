@@ -1,75 +1,16 @@
-//! This very program in processes of its own, as the real thing that the model is compared with.
+//! Our load in a process of its own, as the real thing that the model is compared with, and the
+//! time that processes spend in user space.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::cmd::child::Target;
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use switch::Class;
 
-/// Memory that the target shares: more than a cache holds.
-const RAM_BYTES: &str = "256M";
-
 /// How long loads run before they are measured.
 const WARM_UP: Duration = Duration::from_millis(300);
-
-fn program() -> Result<Command> {
-    let path = std::env::current_exe().context("cannot find this program itself")?;
-    Ok(Command::new(path))
-}
-
-/// `switchyard serve`, killed when dropped.
-#[derive(Debug)]
-pub(super) struct Target {
-    process: Child,
-    address: String,
-    /// Kept open, so that the target's output does not break.
-    _stdout: BufReader<ChildStdout>,
-}
-
-impl Target {
-    /// Starts a target on `core` and waits until it is ready.
-    pub(super) fn start(core: u32, further: &[&str]) -> Result<Self> {
-        let mut process = program()?
-            .args(["serve", "--listen", "127.0.0.1:0", "--ram", RAM_BYTES])
-            .args(["--cores", &core.to_string()])
-            .args(further)
-            // Its input ends with this process, however that ends, and so does it.
-            .arg("--until-stdin-ends")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start this program again")?;
-        let mut stdout = BufReader::new(process.stdout.take().expect("it was asked for"));
-        let mut line = String::new();
-        let read = stdout.read_line(&mut line);
-        let Some(address) = line.trim_end().strip_prefix("listening on ") else {
-            // It has said on stderr, which is ours too, why it did not start.
-            let _ = process.kill();
-            let status = process.wait().context("cannot wait for the target")?;
-            read.context("cannot read the target's output")?;
-            bail!("the target did not start ({status}); see its message above");
-        };
-        Ok(Self {
-            process,
-            address: address.to_owned(),
-            _stdout: stdout,
-        })
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        // It has nothing to lose: what it shares is memory.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// An application of the load generator.
 #[derive(Clone, Copy, Debug)]
@@ -141,9 +82,11 @@ pub(super) fn load(
     measured: Duration,
     further: &[&str],
 ) -> Result<LoadReport> {
-    let mut command = program()?;
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    let mut command = Command::new(program);
     command
-        .args(["bench", "--json", "--prefill", "--target", &target.address])
+        .args(["bench", "--json", "--prefill"])
+        .args(["--target", &target.address().to_string()])
         .args(["--warmup", &WARM_UP.as_secs_f64().to_string()])
         .args(["--seconds", &measured.as_secs_f64().to_string()])
         .args(further)

@@ -3,8 +3,9 @@
 //! Target on one processor, applications on another: L alone, T alone, and both, for each baseline.
 
 use super::calibrate;
-use super::machine::{AppReport, LoadApp, LoadReport, Target, load};
+use super::machine::{AppReport, LoadApp, LoadReport, load};
 use crate::args::ValidateArgs;
+use crate::cmd::child::{RAM_BYTES, Target};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result};
@@ -120,7 +121,7 @@ fn measured(
 ) -> Result<Numbers> {
     let name = preset.to_string();
     let knobs: &[&str] = &["--baseline", &name];
-    let target = Target::start(target_core.0, knobs)?;
+    let target = Target::start(&[target_core.0], RAM_BYTES, knobs)?;
     let mut runs = Vec::new();
     for _ in 0..args.runs {
         let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;

@@ -1,8 +1,9 @@
 //! What our own code costs for a request, measured on the real thing: our target and our load in
 //! processes of their own, and the time that each spends in user space.
 
-use super::super::machine::{LoadApp, Target, UserTime, load};
+use super::super::machine::{LoadApp, UserTime, load};
 use super::{BATCHES, median, nanos_since};
+use crate::cmd::child::{RAM_BYTES, Target};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
 use sim::model::costs::StackCosts;
@@ -20,7 +21,7 @@ const ROUNDS: u64 = 100_000;
 const CORES: usize = 16;
 
 pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<StackCosts> {
-    let target = Target::start(first.0, &["--poll", "never"])?;
+    let target = Target::start(&[first.0], RAM_BYTES, &["--poll", "never"])?;
     let app = LoadApp {
         name: "a",
         class: None,

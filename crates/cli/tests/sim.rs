@@ -1,0 +1,53 @@
+//! `switchyard sim`: what it says is the same everywhere, so it may be compared.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Folder, code, json, run, stderr};
+
+const SMALL: [&str; 9] = [
+    "sim",
+    "run",
+    "--cores",
+    "2",
+    "--seconds",
+    "0.02",
+    "--warmup",
+    "0.01",
+    "--json",
+];
+
+#[test]
+fn the_same_seed_says_the_same_and_a_knob_changes_it() {
+    let first = run(&SMALL);
+    code(&first, 0);
+    assert_eq!(json(&first), json(&run(&SMALL)));
+    let linux = json(&run(&[&SMALL[..], &["--baseline", "linux"]].concat()));
+    let first = json(&first);
+    assert_eq!(linux["baseline"], "linux");
+    assert_ne!(linux["counters"], first["counters"]);
+    for class in ["latency", "throughput"] {
+        assert!(first[class]["requests"].as_u64().unwrap() > 0, "{class}");
+    }
+    assert_eq!(first["counters"]["issued"], first["counters"]["completed"]);
+    let knob = run(&[&SMALL[..], &["--knob", "doorbell=immediate"]].concat());
+    assert_ne!(json(&knob)["counters"], first["counters"]);
+}
+
+#[test]
+fn what_can_not_be_simulated_is_explained() {
+    let nobody = run(&["sim", "run", "--l-apps", "0", "--t-apps", "0"]);
+    code(&nobody, 2);
+    assert!(stderr(&nobody).contains("number of applications is 0"));
+    let folder = Folder::new();
+    let file = folder.write("costs.toml", "[core]\nslice_ns = 1\n");
+    let costs = run(&["sim", "run", "--costs", &file]);
+    code(&costs, 2);
+    assert!(
+        stderr(&costs).contains("sim calibrate"),
+        "{}",
+        stderr(&costs)
+    );
+}
