@@ -81,6 +81,7 @@ fn every_class_is_served_whole_beside_the_others() {
     let bed = Bed::new();
     let mut knobs = Knobs::default();
     knobs.caravan.beside_latency.bytes = 4096;
+    knobs.caravan.alone.bytes = 4096;
     bed.handle().set_knobs(knobs).expect("valid knobs");
     let (mut admin, cntlid) = admin(&bed);
     say(&mut admin, true);
@@ -117,4 +118,17 @@ fn every_class_is_served_whole_beside_the_others() {
             assert_eq!(data, content);
         }
     }
+    common::eventually("what was served is counted by class", || {
+        let stats = bed.handle().snapshot().switch[0].classes;
+        // And the answer to Connect.
+        let answers = stats.map(|stats| stats.caravans.requests);
+        let all = (1 + EACH as u64, 4 + 4 * EACH as u64 + 2);
+        stats[Class::Latency].send.quanta > 0
+            && (answers[Class::Latency], answers[Class::Throughput]) == all
+    });
+    // An answer that is larger than a caravan leaves alone.
+    let sizes = bed.handle().snapshot().switch[0].classes[Class::Throughput]
+        .caravans
+        .sizes;
+    assert_eq!(sizes.buckets()[0], sizes.caravans());
 }
