@@ -234,3 +234,63 @@ fn what_a_target_refuses_or_does_not_hear_is_an_error() {
         stderr(&output)
     );
 }
+
+#[test]
+fn a_load_follows_the_io_priority_of_its_threads_also_when_it_changes() {
+    let folder = Folder::new();
+    let (serving, socket) = serving_with_api(&folder);
+    let answers = |class: &str| {
+        let seen = json(&switch(&["show", "--json"], &socket));
+        let caravans = &seen["cores"][0]["classes"][class]["caravans"];
+        caravans["requests"].as_u64().unwrap()
+    };
+    let target = ["bench", "--target", serving.address(), "--json"];
+    let app = ["--app", "a:rw=randread,class=ioprio", "--seconds", "60"];
+    let load = common::program()
+        .args(target)
+        .args(app)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("it runs", || answers("throughput") > 1000);
+    // Each lane has been probed; more than that would be requests.
+    let before = answers("latency");
+    let raised = set_io_priority(load.id(), "1");
+    if raised {
+        eventually("its requests are of the other class", || {
+            answers("latency") > before + 1000
+        });
+        let stayed = answers("throughput");
+        assert!(set_io_priority(load.id(), "2"));
+        eventually("and again", || answers("throughput") > stayed + 1000);
+    } else {
+        // Without the privilege nothing changes.
+        let stayed = answers("throughput");
+        eventually("it goes on", || answers("throughput") > stayed + 1000);
+        assert_eq!(answers("latency"), before);
+    }
+    let pid = load.id().to_string();
+    assert!(
+        std::process::Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let output = load.wait_with_output().unwrap();
+    code(&output, 0);
+    assert_eq!(json(&output)["apps"][0]["errors"], 0);
+}
+
+/// Gives all threads of a process this I/O priority class; whether that was allowed.
+fn set_io_priority(pid: u32, class: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let threads: Vec<_> = threads.map(|thread| thread.unwrap().file_name()).collect();
+    let mut ionice = std::process::Command::new("ionice");
+    let ionice = ionice.args(["-c", class, "-p"]).args(threads);
+    ionice
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap()
+        .success()
+}

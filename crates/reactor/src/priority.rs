@@ -3,9 +3,12 @@
 //! A thread that carries `Latency` work must run as soon as that arrives, whatever else wants its
 //! processor. How far that can be had depends on the privileges of the process: real time, a
 //! better nice value, or nothing. Nothing here decides who deserves it.
-#![allow(unsafe_code)] // `sched_setscheduler` and `setpriority` for a single thread.
+#![allow(unsafe_code)] // `sched_setscheduler`, `setpriority` and `ioprio_get` for a single thread.
 
+use base::{Nanos, Time};
+use std::cell::Cell;
 use std::io;
+use switch::Class;
 
 /// By what a thread goes before others; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +63,40 @@ pub fn yield_to_all() -> io::Result<()> {
     schedule(libc::SCHED_IDLE, 0)
 }
 
+/// How long an I/O priority is taken for granted: a change counts within this time, and nobody
+/// asks for every request.
+const IO_CLASS_AGE: Nanos = Nanos::from_millis(10);
+
+/// What the calling thread's I/O priority means for its requests: real-time is `Latency`, and
+/// everything else `Throughput`. `[blk-switch §3, ionice]`
+///
+/// Remembered for the thread; the kernel is asked again when `now`, which must not run backwards,
+/// is 10 ms beyond the last time.
+#[must_use]
+pub fn io_class(now: Time) -> Class {
+    thread_local! {
+        static KNOWN: Cell<Option<(Time, Class)>> = const { Cell::new(None) };
+    }
+    KNOWN.with(|known| match known.get() {
+        Some((asked, class)) if now.since(asked) < IO_CLASS_AGE => class,
+        _ => {
+            let class = ask_io_class();
+            known.set(Some((now, class)));
+            class
+        }
+    })
+}
+
+/// `IOPRIO_WHO_PROCESS`: a thread by its number, 0 the calling one.
+const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+
+fn ask_io_class() -> Class {
+    // SAFETY: plain numbers; no memory is handed over.
+    let value = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
+    // Where the kernel does not tell (a seccomp profile), nobody has said anything.
+    u16::try_from(value).map_or(Class::DEFAULT, Class::from_io_priority)
+}
+
 fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     // SAFETY: a parameter of zeroes is valid; it has no pointers.
     let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -76,6 +113,29 @@ fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_io_priority_is_asked_for_again_when_it_is_old() {
+        let thread = std::thread::spawn(|| {
+            let set = |class: i32| {
+                // SAFETY: plain numbers; 0 is the calling thread.
+                unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, class << 13) }
+            };
+            let (idle, best_effort, real_time) = (3, 2, 1);
+            assert_eq!(set(idle), 0, "everybody may");
+            assert_eq!(io_class(Time(5)), Class::Throughput);
+            // Only the privileged may ask for real time.
+            if set(real_time) == 0 {
+                let old = Time(5) + IO_CLASS_AGE;
+                assert_eq!(io_class(old - Nanos(1)), Class::Throughput);
+                assert_eq!(io_class(old), Class::Latency);
+                assert_eq!(set(best_effort), 0, "everybody may");
+                assert_eq!(io_class(old + Nanos(1)), Class::Latency);
+                assert_eq!(io_class(old + IO_CLASS_AGE), Class::Throughput);
+            }
+        });
+        thread.join().expect("it ends");
+    }
 
     #[test]
     fn a_thread_can_be_raised_as_far_as_allowed_and_always_be_lowered() {

@@ -39,6 +39,17 @@ pub struct App {
     /// What its requests hope for: `Latency` threads go before others where the process may raise
     /// their priority, and their queues say what they are.
     pub class: Option<Class>,
+    /// Instead, they have the class that their thread's I/O priority means at the time
+    /// ([`ByPriority`](super::ByPriority)).
+    pub class_by_io_priority: bool,
+}
+
+impl App {
+    /// What its requests are, where that does not follow the I/O priority.
+    #[must_use]
+    pub fn class_or_default(&self) -> Class {
+        self.class.unwrap_or(Class::DEFAULT)
+    }
 }
 
 /// The form of an app's text, for help and errors.
@@ -118,7 +129,8 @@ struct Draft {
     queues: Option<u16>,
     rate: Option<u64>,
     mix: Option<u8>,
-    class: Option<Class>,
+    /// `Some(None)` follows the I/O priority.
+    class: Option<Option<Class>>,
 }
 
 impl Draft {
@@ -163,7 +175,12 @@ impl Draft {
                     put(&mut self.mix, u8::try_from(percent).expect("checked above"))
                 }
                 "class" => {
-                    let class = value.parse().map_err(|_| wrong("write L or T".into()))?;
+                    let class = match value {
+                        "ioprio" => None,
+                        word => Some(word.parse().map_err(|_| {
+                            wrong("write L, T, or ioprio for what the I/O priority says".into())
+                        })?),
+                    };
                     put(&mut self.class, class)
                 }
                 _ => {
@@ -211,7 +228,8 @@ impl Draft {
             cpu: self.cpu,
             queues: self.queues.unwrap_or(1),
             rate: self.rate,
-            class: self.class,
+            class: self.class.flatten(),
+            class_by_io_priority: self.class == Some(None),
         })
     }
 }
@@ -283,8 +301,11 @@ mod tests {
                 queues: 3,
                 rate: Some(1000),
                 class: Some(Class::Latency),
+                class_by_io_priority: false,
             }
         );
+        let follows: App = "a:rw=read,class=ioprio".parse().unwrap();
+        assert!(follows.class_by_io_priority && follows.class.is_none());
         let short: App = "a:rw=write".parse().unwrap();
         assert_eq!((short.access, short.read_percent), (Access::Sequential, 0));
         assert_eq!((short.block_bytes, short.depth, short.count), (4096, 1, 1));
@@ -317,7 +338,10 @@ mod tests {
             ),
             ("a:rw=read,depth=x", "depth=x: write a whole number"),
             ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
-            ("a:rw=read,class=x", "app \"a\": class=x: write L or T"),
+            (
+                "a:rw=read,class=x",
+                "app \"a\": class=x: write L, T, or ioprio",
+            ),
             ("a:rw=read,mix=50", "mix=50: rw=read has nothing to mix"),
             (
                 "a:rw=rw,mix=101",

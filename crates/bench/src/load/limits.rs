@@ -44,8 +44,8 @@ pub const VERIFY_UNITS_MAX: u64 = 1 << 27;
 /// Pool buffers of 4 KiB beyond the requests' own: what a channel needs for its administration.
 pub const SPARE_BUFFERS: usize = 64;
 
-/// Sockets that a thread's driver has room for: its queues, an admin queue, and those of a
-/// connection that is being replaced.
-pub const SOCKETS: usize = 256;
+/// Sockets that a thread's driver has room for: its queues (of each class, where the class follows
+/// the I/O priority), an admin queue, and those of a connection that is being replaced.
+pub const SOCKETS: usize = 512;
 
-const _: () = assert!(SOCKETS > 2 * QUEUES_MAX as usize);
+const _: () = assert!(SOCKETS > 2 * switch::Class::COUNT * QUEUES_MAX as usize);

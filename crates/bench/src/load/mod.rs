@@ -9,6 +9,7 @@
 //! `worker` on clocks), that a request is allocated for, or that a wrong byte passes verification.
 
 mod app;
+mod by_priority;
 mod content;
 mod job;
 pub mod limits;
@@ -26,6 +27,7 @@ mod allocation_tests;
 mod tests;
 
 pub use app::{APP_FORM, Access, App, AppError};
+pub use by_priority::ByPriority;
 pub use machine::Machine;
 pub use report::{AppReport, Latency, LoadReport};
 pub use run::{Load, LoadOptions, LoadProgress, Stage, run};

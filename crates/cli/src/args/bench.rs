@@ -24,7 +24,8 @@ use switch::knobs::Preset;
 ///   rate    requests per second of all threads: an open loop, in which latency counts from the
 ///           intended start of a request [a closed loop]
 ///   mix     percent of reads of rw and randrw [50]
-///   class   L (must finish soon) or T (wants bytes per second and may wait) [T]
+///   class   L (must finish soon), T (wants bytes per second and may wait), or ioprio: what the
+///           thread's I/O priority says, also when that changes (ionice -c1: L; else T) [T]
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(verbatim_doc_comment)]

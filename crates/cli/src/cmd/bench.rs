@@ -8,7 +8,7 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use bench::load::{App, Load, LoadOptions, LoadProgress, Stage};
+use bench::load::{App, ByPriority, Load, LoadOptions, LoadProgress, Stage};
 use block::Device;
 use control::model::{Device as Model, DeviceKind};
 use host::{Namespace, Switchboard, SwitchboardOptions};
@@ -93,12 +93,17 @@ fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Namespace> {
 pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
     let load = |app: &App| {
         let depth = u16::try_from(app.depth).expect("bounded by the load generator");
-        let class = app.class.unwrap_or(Class::DEFAULT);
-        let device = namespace.device().with_queues(app.queues, depth);
-        let device = device.with_class(class);
+        let device = |class: Class| {
+            let device = namespace.device().with_queues(app.queues, depth);
+            Arc::new(device.with_class(class)) as Arc<dyn Device>
+        };
         Load {
             app: app.clone(),
-            device: Arc::new(device) as Arc<dyn Device>,
+            device: if app.class_by_io_priority {
+                Arc::new(ByPriority::new(device))
+            } else {
+                device(app.class_or_default())
+            },
         }
     };
     apps.iter().map(load).collect()

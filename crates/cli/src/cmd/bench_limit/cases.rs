@@ -127,6 +127,7 @@ impl Case {
             queues: 1,
             rate: None,
             class: None,
+            class_by_io_priority: false,
         };
         let options = LoadOptions {
             warmup,
