@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Folder, Serving, code, json, run, stderr, stdout};
+use common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
 use serde_json::Value;
 
 const SHORT: [&str; 5] = ["--seconds", "0.3", "--warmup", "0.1", "--json"];
@@ -190,7 +190,7 @@ fn ctrl_c_ends_early_with_what_was_measured() {
         .unwrap();
     let pid = child.id();
     // A thread of the app's name is there once the signal handlers are.
-    common::eventually("the load runs", || {
+    eventually("the load runs", || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
             .unwrap()
             .flatten();
@@ -281,5 +281,124 @@ fn the_idle_case_watches_connections_that_live() {
         assert!(case["cpu_percent"].as_f64().unwrap() >= 0.0);
         assert!(case["bytes_per_connection"].as_f64().unwrap() >= 0.0);
         assert!(!stderr(&output).contains("WARN"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn processes_run_together_and_report_as_one() {
+    let serving = Serving::small();
+    let apps = [
+        "l:rw=randrw,class=L,count=2",
+        "t:rw=randrw,bs=64k,depth=4,class=T",
+    ];
+    let apps = [
+        "--app",
+        apps[0],
+        "--app",
+        apps[1],
+        "--processes",
+        "--verify",
+        "--prefill",
+    ];
+    let target = ["--target", serving.address(), "--baseline", "switchyard"];
+    let output = bench(&[&target[..], &apps[..]].concat());
+    code(&output, 0);
+    let report = json(&output);
+    check(&report, &["l", "t"]);
+    assert!(report["apps"][0]["verified"].as_u64() > Some(0));
+    assert!(report["apps"][0]["privilege"].is_string());
+    let text = run(&[&["bench"], &target[..], &apps[..], &["--seconds", "0.2"]].concat());
+    code(&text, 0);
+    assert!(
+        stdout(&text).contains("\nl: latency threads are "),
+        "{}",
+        stdout(&text)
+    );
+}
+
+#[test]
+fn a_process_that_fails_is_an_error_with_its_words() {
+    let folder = Folder::new();
+    let disk = format!("file:{}", folder.write("disk.img", vec![0; 4 << 20]));
+    let apps = [
+        "--app",
+        "good:rw=read",
+        "--app",
+        "bad:rw=read,cpu=1000",
+        "--processes",
+    ];
+    let output = bench(&[&["--device", &disk], &apps[..]].concat());
+    code(&output, 2);
+    let text = stderr(&output);
+    assert!(
+        text.starts_with("error: the process of app \"bad\" failed (exit status: 2): "),
+        "{text}"
+    );
+    assert!(text.contains("cpu=1000"), "{text}");
+    let output = bench(&["--device", "ram:16M", "--app", "a:rw=read", "--processes"]);
+    code(&output, 2);
+    assert!(
+        stderr(&output).contains("no memory in common"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn processes_end_early_with_their_leader_or_without_it() {
+    let folder = Folder::new();
+    let disk = format!("file:{}", folder.write("disk.img", vec![0; 4 << 20]));
+    for signal in ["-INT", "-KILL"] {
+        let child = common::program()
+            .args([
+                "bench",
+                "--device",
+                &disk,
+                "--seconds",
+                "600",
+                "--json",
+                "--processes",
+            ])
+            .args(["--app", "a:rw=read", "--app", "b:rw=randread"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id();
+        let followers = || -> Vec<String> {
+            let file = format!("/proc/{pid}/task/{pid}/children");
+            let children = std::fs::read_to_string(file).unwrap_or_default();
+            children.split_whitespace().map(str::to_owned).collect()
+        };
+        // The threads of a load are named after their app, and it is under way.
+        let runs = |process: &String| {
+            let threads = std::fs::read_dir(format!("/proc/{process}/task"))
+                .into_iter()
+                .flatten();
+            let mut threads = threads.flatten();
+            threads.any(|thread| {
+                let name = std::fs::read_to_string(thread.path().join("comm"));
+                name.is_ok_and(|name| name.starts_with("a/0") || name.starts_with("b/0"))
+            })
+        };
+        eventually("both run", || {
+            followers().len() == 2 && followers().iter().all(runs)
+        });
+        let processes = followers();
+        let kill = std::process::Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        let gone =
+            |process: &String| !std::path::Path::new(&format!("/proc/{process}/fd")).exists();
+        eventually("nobody is left", || {
+            processes
+                .iter()
+                .all(|process| gone(process) || !runs(process))
+        });
+        if signal == "-INT" {
+            code(&output, 0);
+            assert_eq!(json(&output)["interrupted"], true);
+        }
     }
 }

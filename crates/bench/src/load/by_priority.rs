@@ -131,6 +131,7 @@ mod tests {
             verify: true,
             prefill: true,
             knobs: switch::Knobs::default(),
+            switched: false,
         };
         let report = run(&[load], &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert_eq!(report.errors(), 0, "{:?}", report.notes());

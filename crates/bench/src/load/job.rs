@@ -79,7 +79,8 @@ pub(super) fn plan(
                 .nonce
                 .map(|nonce| Content::new(common.seed, nonce, geometry.block_bytes));
             let span = if content.is_some() {
-                bounded(app, share.clone())?
+                let blocks = part(geometry.blocks, before + thread, common.threads);
+                bounded(app, within(blocks, app.block_bytes / geometry.block_bytes))?
             } else {
                 0..units
             };
@@ -156,6 +157,14 @@ fn part(units: u64, index: u32, count: u32) -> Range<u64> {
     at(index)..at(index + 1)
 }
 
+/// The units of so many blocks that lie within a range of blocks: those of apps with other sizes
+/// do not reach into it.
+fn within(blocks: Range<u64>, unit_blocks: u32) -> Range<u64> {
+    let unit = u64::from(unit_blocks);
+    let end = blocks.end / unit;
+    blocks.start.div_ceil(unit).min(end)..end
+}
+
 /// What of a thread's share it can keep the content of; no two requests of it may overlap, so
 /// there must be more units than requests in flight.
 fn bounded(app: &App, share: Range<u64>) -> Result<Range<u64>, AppError> {
@@ -228,6 +237,18 @@ mod tests {
         let app: App = "a:rw=randrw,depth=501".parse().unwrap();
         let error = plan(&app, geometry, capabilities, 0, &common(1, Some(1))).unwrap_err();
         assert!(error.to_string().contains("depth=501"), "{error}");
+    }
+
+    #[test]
+    fn verifying_threads_of_different_sizes_share_no_block() {
+        let (geometry, capabilities) = device();
+        let common = common(3, Some(1));
+        let small: App = "a:rw=randrw,count=2".parse().unwrap();
+        let large: App = "b:rw=randrw,bs=64k".parse().unwrap();
+        let small = plan(&small, geometry, capabilities, 0, &common).unwrap();
+        let large = plan(&large, geometry, capabilities, 2, &common).unwrap();
+        assert_eq!(small[1].span.end, 666);
+        assert_eq!(large[0].span, 42..62, "block 672 on");
     }
 
     #[test]

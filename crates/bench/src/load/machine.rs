@@ -1,10 +1,10 @@
 //! What a report was measured on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 
 /// The machine, as far as it decides how fast things are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors that the kernel runs on.
     pub cores: usize,

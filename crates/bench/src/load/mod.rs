@@ -30,4 +30,4 @@ pub use app::{APP_FORM, Access, App, AppError};
 pub use by_priority::ByPriority;
 pub use machine::Machine;
 pub use report::{AppReport, Latency, LoadReport};
-pub use run::{Load, LoadOptions, LoadProgress, Stage, run};
+pub use run::{Led, Load, LoadOptions, LoadProgress, Stage, monotonic, run, run_led};

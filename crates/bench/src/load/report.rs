@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The whole of `bench --json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadReport {
     /// The apps in the order they were given.
     pub apps: Vec<AppReport>,
     /// What it was measured on.
     pub machine: Machine,
     /// The load was ended early: everything covers less time than was asked for.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub interrupted: bool,
 }
 
 /// What one app achieved between warm-up and end.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppReport {
     /// The app's name.
     pub name: String,
@@ -85,6 +85,16 @@ impl Latency {
 }
 
 impl LoadReport {
+    /// One report of those of several processes of this machine, in their order.
+    #[must_use]
+    pub fn merged(reports: Vec<Self>) -> Self {
+        Self {
+            machine: Machine::look(),
+            interrupted: reports.iter().any(|report| report.interrupted),
+            apps: reports.into_iter().flat_map(|report| report.apps).collect(),
+        }
+    }
+
     /// Requests of all apps that failed or brought wrong data.
     #[must_use]
     pub fn errors(&self) -> u64 {

@@ -17,7 +17,7 @@ use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy,
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant, SystemTime};
 use switch::Knobs;
 use switch::knobs::{Polling, ThreadPriority};
@@ -101,6 +101,28 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How far ahead of its announcement the start lies, so that every thread has heard of it.
 const START_AHEAD: Nanos = Nanos::from_millis(2);
 
+/// What a load is told that runs together with those of other processes.
+pub struct Led {
+    /// Threads of the apps that come before these.
+    pub threads_before: u32,
+    /// Threads of all apps.
+    pub threads: u32,
+    /// Is called when the load could start; whether whoever leads still hears it. Otherwise the load
+    /// stops.
+    pub ready: Box<dyn FnOnce() -> bool>,
+    /// Brings the time of the start, of [`monotonic`]; without one, the load stops.
+    pub start: Receiver<Time>,
+}
+
+impl std::fmt::Debug for Led {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Led")
+            .field("threads_before", &self.threads_before)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Runs `loads` together. `stop` ends them early with what was measured until then.
 ///
 /// # Errors
@@ -113,6 +135,32 @@ pub fn run(
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
     let jobs = plan_all(loads, options)?;
+    run_jobs(loads, jobs, options, None, stop, progress)
+}
+
+/// The same, as a part of a load that runs in several processes.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_led(
+    loads: &[Load],
+    options: &LoadOptions,
+    led: Led,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
+    let jobs = plan_part(loads, options, led.threads_before, led.threads)?;
+    run_jobs(loads, jobs, options, Some(led), stop, progress)
+}
+
+fn run_jobs(
+    loads: &[Load],
+    jobs: Vec<(usize, Job)>,
+    options: &LoadOptions,
+    led: Option<Led>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
     let counters: Vec<_> = jobs.iter().map(|_| Arc::new(Progress::default())).collect();
     let (events, inbox) = channel();
     let measured = std::thread::scope(|scope| {
@@ -131,7 +179,8 @@ pub fn run(
                 .context("cannot start a thread")?;
         }
         drop(events);
-        Conductor::new(jobs.len(), inbox, options, &counters).conduct(stop, progress)
+        let conductor = Conductor::new(jobs.len(), inbox, options, &counters);
+        conductor.led_by(led).conduct(stop, progress)
     })?;
     let mut reports: Vec<Vec<Measured>> = loads.iter().map(|_| Vec::new()).collect();
     for ((load, _), measured) in jobs.iter().zip(measured) {
@@ -158,6 +207,17 @@ pub fn run(
 
 /// Every thread's job, with the number of its load.
 pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
+    let threads = loads.iter().map(|load| load.app.count).sum();
+    plan_part(loads, options, 0, threads)
+}
+
+/// The same where these are some of `threads` threads, and `first` come before them.
+fn plan_part(
+    loads: &[Load],
+    options: &LoadOptions,
+    first: u32,
+    threads: u32,
+) -> Result<Vec<(usize, Job)>> {
     ensure!(
         !loads.is_empty(),
         "there is no app; add one with --app {}",
@@ -175,7 +235,7 @@ pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usi
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     let common = Common {
-        threads: loads.iter().map(|load| load.app.count).sum(),
+        threads,
         warmup: options.warmup.into(),
         measured: options.measured.into(),
         seed: options.seed,
@@ -185,7 +245,7 @@ pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usi
     };
     let mut jobs = Vec::new();
     for (index, Load { app, device }) in loads.iter().enumerate() {
-        let before = u32::try_from(jobs.len()).expect("threads are bounded");
+        let before = first + u32::try_from(jobs.len()).expect("threads are bounded");
         let planned = plan(
             app,
             device.geometry(),
@@ -306,6 +366,9 @@ struct Conductor<'a> {
     ended: usize,
     started: Option<Instant>,
     told_to_stop: bool,
+    led: Option<Led>,
+    /// Brings the start, once everybody is ready.
+    start: Option<Receiver<Time>>,
 }
 
 impl<'a> Conductor<'a> {
@@ -326,7 +389,14 @@ impl<'a> Conductor<'a> {
             ended: 0,
             started: None,
             told_to_stop: false,
+            led: None,
+            start: None,
         }
+    }
+
+    fn led_by(mut self, led: Option<Led>) -> Self {
+        self.led = led;
+        self
     }
 
     fn conduct(
@@ -343,6 +413,7 @@ impl<'a> Conductor<'a> {
             if stop.load(Ordering::Relaxed) && !self.told_to_stop {
                 self.stop();
             }
+            self.look_for_start();
             progress(self.progress());
         }
         let results = self.results.into_iter();
@@ -363,8 +434,16 @@ impl<'a> Conductor<'a> {
             Event::Ready => {
                 self.ready += 1;
                 if self.ready == self.results.len() && !self.told_to_stop {
-                    self.started = Some(Instant::now());
-                    self.tell(Message::Start(monotonic() + START_AHEAD));
+                    match self.led.take() {
+                        Some(led) => {
+                            if (led.ready)() {
+                                self.start = Some(led.start);
+                            } else {
+                                self.stop();
+                            }
+                        }
+                        None => self.begin(monotonic() + START_AHEAD),
+                    }
                 }
             }
             Event::Ended(thread, result) => {
@@ -377,6 +456,23 @@ impl<'a> Conductor<'a> {
                 self.ended += 1;
             }
         }
+    }
+
+    fn begin(&mut self, start: Time) {
+        self.started = Some(Instant::now());
+        self.tell(Message::Start(start));
+    }
+
+    /// Begins when whoever leads has said so.
+    fn look_for_start(&mut self) {
+        let Some(start) = &self.start else { return };
+        match start.try_recv() {
+            Ok(start) => self.begin(start),
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) if self.told_to_stop => {}
+            Err(TryRecvError::Disconnected) => self.stop(),
+        }
+        self.start = None;
     }
 
     fn stop(&mut self) {
@@ -413,8 +509,9 @@ impl<'a> Conductor<'a> {
     }
 }
 
-/// The time of every driver's clock.
-pub(super) fn monotonic() -> Time {
+/// The time of every driver's clock, which all processes of the machine share.
+#[must_use]
+pub fn monotonic() -> Time {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);

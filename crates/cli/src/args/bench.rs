@@ -35,6 +35,8 @@ use switch::knobs::Preset;
       --app 'web:rw=randread,depth=1,rate=5000' --app 'backup:rw=read,bs=128k,depth=16'
   switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,class=L,cpu=1' \\
       --app 'b:rw=randread,bs=64k,depth=32,class=T,cpu=1'
+  switchyard bench --target 127.0.0.1:4420 --processes \\
+      --app 'l:rw=randread,class=L' --app 't:rw=randread,bs=64k,depth=16,class=T'
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench limit
   switchyard bench goals
@@ -106,6 +108,12 @@ pub struct LoadArgs {
     /// large application do.
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub lanes: Option<Lanes>,
+    /// Run every app in a process of its own: they share nothing but the kernel
+    #[arg(long)]
+    pub processes: bool,
+    /// Load only this app, led by another process.
+    #[arg(long, hide = true, value_name = "INDEX", requires = "processes")]
+    pub follower: Option<usize>,
     #[command(flatten)]
     pub switch: SwitchArgs,
     #[command(flatten)]

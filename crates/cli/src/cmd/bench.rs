@@ -1,14 +1,14 @@
 //! `switchyard bench`: loads on a target or a local device.
 
 use super::connect::builder;
-use super::signals;
+use super::{bench_processes, signals};
 use crate::args::{LoadArgs, LocalDevice};
 use crate::devices;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use bench::load::{App, ByPriority, Load, LoadOptions, LoadProgress, Stage};
+use bench::load::{App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage};
 use block::Device;
 use control::model::{Device as Model, DeviceKind};
 use host::{Namespace, Switchboard, SwitchboardOptions};
@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 use reactor::PollPolicy;
 use reactor::placement::allowed_cores;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use switch::{Class, Knobs};
 
 /// Runs the apps and prints what they achieved.
@@ -23,6 +24,26 @@ use switch::{Class, Knobs};
 /// # Errors
 /// An app that makes no sense, a device or target that cannot be used.
 pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
+    if let Some(index) = args.follower {
+        return bench_processes::follow(args, index);
+    }
+    if args.processes {
+        return bench_processes::lead(args, output);
+    }
+    let stop = signals::stop_flag()?;
+    let bar = output.time_bar(args.warmup + args.seconds);
+    let result = measure(args, None, &stop, &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    tell(&result?, output)
+}
+
+/// Runs the apps of the command line, or those of one of several processes.
+pub(super) fn measure(
+    args: &LoadArgs,
+    led: Option<Led>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
     ensure!(
         !args.seconds.is_zero(),
         "--seconds 0 measures nothing; choose at least 0.1"
@@ -61,22 +82,27 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
         }
         (None, None) => unreachable!("the command line demands one of them"),
     };
-    let stop = signals::stop_flag()?;
-    let bar = output.time_bar(args.warmup + args.seconds);
-    let result = bench::load::run(&loads, &options, &stop, &mut |progress| {
-        show(&bar, progress)
-    });
-    bar.finish_and_clear();
-    let report = result?;
-    output.result(&report, &report)?;
+    match led {
+        Some(led) => bench::load::run_led(&loads, &options, led, stop, progress),
+        None => bench::load::run(&loads, &options, stop, progress),
+    }
+}
+
+/// Prints what the apps achieved.
+pub(super) fn tell(report: &LoadReport, output: Output) -> Result<Outcome> {
+    output.result(report, report)?;
     for note in report.notes() {
         output.note(note);
     }
-    Ok(if report.errors() == 0 {
+    Ok(outcome(report))
+}
+
+pub(super) fn outcome(report: &LoadReport) -> Outcome {
+    if report.errors() == 0 {
         Outcome::Done
     } else {
         Outcome::Negative
-    })
+    }
 }
 
 /// Connects to the namespace to be loaded.
@@ -93,20 +119,24 @@ fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Namespace> {
 pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
     let load = |app: &App| {
         let depth = u16::try_from(app.depth).expect("bounded by the load generator");
-        let device = |class: Class| {
+        of_class(app, |class| {
             let device = namespace.device().with_queues(app.queues, depth);
-            Arc::new(device.with_class(class)) as Arc<dyn Device>
-        };
-        Load {
-            app: app.clone(),
-            device: if app.class_by_io_priority {
-                Arc::new(ByPriority::new(device))
-            } else {
-                device(app.class_or_default())
-            },
-        }
+            Arc::new(device.with_class(class))
+        })
     };
     apps.iter().map(load).collect()
+}
+
+/// The app's load on the device of its class; on those of all, where its class may change.
+fn of_class(app: &App, device: impl Fn(Class) -> Arc<dyn Device>) -> Load {
+    Load {
+        app: app.clone(),
+        device: if app.class_by_io_priority {
+            Arc::new(ByPriority::new(device))
+        } else {
+            device(app.class_or_default())
+        },
+    }
 }
 
 /// All apps load the same namespace by the lanes of one switchboard, on the cores where they run.
@@ -121,13 +151,11 @@ fn switched_loads(apps: &[App], namespace: &Namespace, knobs: Knobs) -> Result<V
     let load = |app: &App| {
         let device = board
             .namespace(&namespace.device())?
-            .with_class(app.class.unwrap_or(Class::DEFAULT))
             .with_requests(app.depth, app.block_bytes)
             .steered(app.cpu.is_none());
-        Ok(Load {
-            app: app.clone(),
-            device: Arc::new(device) as Arc<dyn Device>,
-        })
+        Ok(of_class(app, |class| {
+            Arc::new(device.clone().with_class(class))
+        }))
     };
     apps.iter().map(load).collect()
 }
@@ -149,13 +177,18 @@ fn local(args: &LoadArgs, device: &LocalDevice) -> Result<Arc<dyn Device>> {
     devices::open(&Model::new(kind)).context("--device")
 }
 
-fn show(bar: &ProgressBar, progress: LoadProgress) {
-    let stage = match progress.stage {
+/// A stage, as people say.
+pub(super) const fn name(stage: Stage) -> &'static str {
+    match stage {
         Stage::Preparing => "preparing",
         Stage::WarmingUp => "warming up",
         Stage::Measuring => "measuring",
         Stage::Ending => "ending",
-    };
+    }
+}
+
+fn show(bar: &ProgressBar, progress: LoadProgress) {
+    let stage = name(progress.stage);
     bar.set_message(format!("{stage}, {} requests", progress.requests));
     bar.set_position(u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX));
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod bench_goals;
 pub mod bench_limit;
+mod bench_processes;
 mod child;
 mod connect;
 pub mod discover;

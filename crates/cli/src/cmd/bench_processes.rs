@@ -1,0 +1,259 @@
+//! `switchyard bench --processes`: every app in a process of its own.
+//!
+//! The leader starts this program once for each app, with its own command line and the number of
+//! the app. A follower says `ready` on its output when its threads could start, is told a start on
+//! its input (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints
+//! its report. A follower whose input ends stops: none outlives its leader.
+
+use super::bench;
+use super::signals;
+use crate::args::{LoadArgs, LocalDevice};
+use crate::exit::Outcome;
+use crate::output::{Output, print};
+use ::bench::load::{Led, LoadReport, Stage, monotonic};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use base::{Nanos, Time};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The argument by which a follower knows its app.
+pub const FOLLOWER: &str = "--follower";
+
+/// How far ahead of its announcement the start lies: followers look for it ten times a second.
+const START_AHEAD: Nanos = Nanos::from_millis(300);
+
+/// How often the leader looks at its flag and shows progress.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What a follower says on stderr is kept up to here.
+const STDERR_BYTES_MAX: u64 = 64 << 10;
+
+/// Leads: starts a process for each app, all loads together, and prints what they achieved.
+///
+/// # Errors
+/// A process that did not come to its report, with what it said.
+pub fn lead(args: &LoadArgs, output: Output) -> Result<Outcome> {
+    ensure!(
+        !matches!(args.device, Some(LocalDevice::Ram(_))),
+        "--processes have no memory in common; use --target, or a device file:PATH"
+    );
+    let stop = signals::stop_flag()?;
+    let (events, inbox) = channel();
+    let mut followers = Vec::new();
+    for (index, app) in args.apps.iter().enumerate() {
+        followers.push(Follower::start(index, &app.name, &events)?);
+    }
+    drop(events);
+    let bar = output.time_bar(args.warmup + args.seconds);
+    let mut started = None;
+    let result = gather(&mut followers, &inbox, &stop, &mut |start: Option<
+        Instant,
+    >| {
+        started = started.or(start);
+        let elapsed = started.map_or(Duration::ZERO, |at: Instant| at.elapsed());
+        let stage = match started {
+            None => Stage::Preparing,
+            Some(_) if elapsed < args.warmup => Stage::WarmingUp,
+            Some(_) if elapsed < args.warmup + args.seconds => Stage::Measuring,
+            Some(_) => Stage::Ending,
+        };
+        bar.set_message(bench::name(stage));
+        bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+    });
+    bar.finish_and_clear();
+    bench::tell(&LoadReport::merged(result?), output)
+}
+
+enum Event {
+    Ready,
+    /// All that a follower said on its output after `ready`.
+    Ended(usize, String),
+}
+
+/// A process that loads one app, killed when dropped.
+struct Follower {
+    app: String,
+    process: Child,
+    /// Ends the load when it is dropped.
+    stdin: Option<ChildStdin>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Follower {
+    fn start(index: usize, app: &str, events: &Sender<Event>) -> Result<Self> {
+        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let mut process = Command::new(&program)
+            .args(std::env::args_os().skip(1))
+            .args([FOLLOWER, &index.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let stdout = process.stdout.take().expect("it was asked for");
+        let stderr = process.stderr.take().expect("it was asked for");
+        let mut follower = Self {
+            app: app.to_owned(),
+            stdin: process.stdin.take(),
+            process,
+            stderr: None,
+        };
+        let events = events.clone();
+        let threads = || std::thread::Builder::new().name(format!("{app} output"));
+        let listen = move || listen(index, stdout, &events);
+        threads().spawn(listen).context("cannot start a thread")?;
+        let read = move || {
+            let mut text = Vec::new();
+            // What cannot be read was not said.
+            let _ = stderr.take(STDERR_BYTES_MAX).read_to_end(&mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let reader = threads().spawn(read).context("cannot start a thread")?;
+        follower.stderr = Some(reader);
+        Ok(follower)
+    }
+
+    /// Its report, once its output has ended; or why there is none.
+    fn report(&mut self, text: &str) -> Result<LoadReport> {
+        self.stdin = None;
+        let status = self.process.wait().context("cannot wait for a process")?;
+        let said = self.stderr.take().and_then(|reader| reader.join().ok());
+        let said = said.unwrap_or_default();
+        let report = serde_json::from_str(text);
+        match (status.code(), report) {
+            (Some(0 | 1), Ok(report)) => {
+                // Its warnings are as good as ours.
+                eprint(&said);
+                Ok(report)
+            }
+            _ => Err(anyhow!(
+                "the process of app \"{}\" failed ({status}): {}",
+                self.app,
+                said.trim().trim_start_matches("error: ")
+            )),
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed, which is as well.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn eprint(text: &str) {
+    // Without stderr there is nobody to tell.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn listen(index: usize, stdout: ChildStdout, events: &Sender<Event>) {
+    let mut stdout = BufReader::new(stdout);
+    let mut text = String::new();
+    // An output that breaks has ended; what is missing is noticed in what came.
+    let read = stdout.read_line(&mut text);
+    if read.is_ok() && text == "ready\n" {
+        text.clear();
+        let _ = events.send(Event::Ready);
+    }
+    let _ = stdout.read_to_string(&mut text);
+    let _ = events.send(Event::Ended(index, text));
+}
+
+/// Starts all followers together when all are ready, and waits for their reports.
+fn gather(
+    followers: &mut [Follower],
+    inbox: &Receiver<Event>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Option<Instant>),
+) -> Result<Vec<LoadReport>> {
+    let mut reports: Vec<Option<LoadReport>> = followers.iter().map(|_| None).collect();
+    let (mut ready, mut ended, mut failure) = (0, 0, None);
+    while ended < followers.len() {
+        let mut started = None;
+        match inbox.recv_timeout(LOOK) {
+            Ok(Event::Ready) => {
+                ready += 1;
+                if ready == followers.len() {
+                    let start = monotonic() + START_AHEAD;
+                    for stdin in followers.iter_mut().filter_map(|f| f.stdin.as_mut()) {
+                        // One that has ended does not hear it; its report tells why.
+                        let _ = writeln!(stdin, "start {}", start.0);
+                    }
+                    started = Some(Instant::now() + START_AHEAD.into());
+                }
+            }
+            Ok(Event::Ended(index, text)) => {
+                ended += 1;
+                match followers[index].report(&text) {
+                    Ok(report) => reports[index] = Some(report),
+                    Err(error) => {
+                        // The others cannot make up for it.
+                        failure = failure.or(Some(error));
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("a reader of a process panicked"),
+        }
+        if stop.load(Ordering::Relaxed) {
+            for follower in followers.iter_mut() {
+                follower.stdin = None;
+            }
+        }
+        progress(started);
+    }
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    Ok(reports.into_iter().flatten().collect())
+}
+
+/// Follows: loads one of the apps, from the start that the leader names.
+///
+/// # Errors
+/// As a load within one process.
+pub fn follow(args: &LoadArgs, index: usize) -> Result<Outcome> {
+    let threads = |apps: &[::bench::load::App]| apps.iter().map(|app| app.count).sum();
+    let app = args.apps.get(index).context("there is no such app")?;
+    let mut alone = args.clone();
+    alone.apps = vec![app.clone()];
+    let stop = Arc::new(AtomicBool::new(false));
+    let (starts, start) = channel();
+    let stopping = Arc::clone(&stop);
+    let hear = move || hear(&starts, &stopping);
+    let listener = std::thread::Builder::new().name("leader".to_owned());
+    listener.spawn(hear).context("cannot start a thread")?;
+    let led = Led {
+        threads_before: threads(&args.apps[..index]),
+        threads: threads(&args.apps),
+        ready: Box::new(|| print(format_args!("ready\n")).is_ok()),
+        start,
+    };
+    // Ctrl-C reaches every process of a terminal; the leader says what it means.
+    let _interrupted = signals::stop_flag()?;
+    let report = bench::measure(&alone, Some(led), &stop, &mut |_| {})?;
+    let json = serde_json::to_string(&report).context("cannot make JSON")?;
+    print(format_args!("{json}\n"))?;
+    Ok(bench::outcome(&report))
+}
+
+fn hear(starts: &Sender<Time>, stop: &AtomicBool) {
+    for line in std::io::stdin().lock().lines() {
+        let nanos = line
+            .ok()
+            .and_then(|line| line.strip_prefix("start ")?.parse().ok());
+        match nanos {
+            Some(nanos) => drop(starts.send(Time(nanos))),
+            None => break,
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+}
