@@ -18,6 +18,7 @@ pub mod plot;
 mod report;
 mod sample;
 mod scenario;
+mod simulated;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub use scenario::{
     FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Storage,
     System, TARGET_CORE, Workload,
 };
+pub use simulated::{Simulation, simulate};
 
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +45,20 @@ pub struct Figure {
     pub paper: &'static str,
     /// What is run, in words.
     pub workload: &'static str,
-    /// What is run, shown and claimed.
-    pub plan: fn(Extent) -> Plan,
+    /// How it comes to its numbers.
+    pub work: Work,
 }
 
-/// All figures, in the papers' order.
+/// How a figure comes to its numbers.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// It is measured on this machine: what is run, shown and claimed.
+    Machine(fn(Extent) -> Plan),
+    /// The simulator's model says.
+    Simulated(Simulation),
+}
+
+/// All figures, in the papers' order; those of the simulator last.
 pub const FIGURES: &[Figure] = &[
     blk_switch::fig02::FIGURE,
     blk_switch::fig03::SIZE,
@@ -62,6 +73,14 @@ pub const FIGURES: &[Figure] = &[
     i10::fig06::FIGURE,
     i10::fig08::FIGURE,
     i10::fig10::FIGURE,
+    simulated::blk_switch::FIG07,
+    simulated::blk_switch::FIG09,
+    simulated::blk_switch::FIG10,
+    simulated::blk_switch::FIG11,
+    simulated::blk_switch::FIG12,
+    simulated::i10::FIG07C,
+    simulated::i10::FIG07D,
+    simulated::i10::FIG09,
 ];
 
 /// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.

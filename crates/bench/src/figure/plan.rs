@@ -243,8 +243,8 @@ impl Plan {
 
     /// Everything that is run, in the order in which it is.
     #[must_use]
-    pub fn cells(&self) -> Vec<&Cell> {
-        self.points.iter().map(|point| &point.cell).collect()
+    pub fn cells(&self) -> Vec<Cell> {
+        self.points.iter().map(|point| point.cell.clone()).collect()
     }
 
     /// Where a cell's point is.

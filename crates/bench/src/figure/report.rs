@@ -1,10 +1,10 @@
 //! What a figure came to: as JSON, as CSV, and as a table.
 
-use super::Figure;
 use super::claim::{self, Verdict, short};
 use super::measure::Effort;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, titled};
 use super::sample::Metric;
+use super::{Figure, Work};
 use crate::load::Machine;
 use crate::statistics::Spread;
 use anyhow::Result;
@@ -38,7 +38,9 @@ pub struct Report {
     pub points: Vec<PointReport>,
     /// What came of the claims.
     pub claims: Vec<Verdict>,
-    /// What it was measured on.
+    /// Whether a model says so, and no machine did it.
+    pub simulated: bool,
+    /// What it was measured or simulated on.
     pub machine: Machine,
     /// The diagrams.
     #[serde(skip)]
@@ -94,12 +96,12 @@ impl Report {
     pub fn of(
         figure: &Figure,
         plan: &Plan,
+        cells: &[Cell],
         extent: Extent,
         effort: &Effort,
         numbers: impl Fn(&Cell, Metric) -> Option<Vec<f64>>,
     ) -> Result<Self> {
         let metrics = plan.metrics();
-        let cells = plan.cells();
         let points = cells.iter().map(|cell| {
             let values = metrics.iter().filter_map(|&metric| {
                 let runs = numbers(cell, metric)?;
@@ -131,6 +133,7 @@ impl Report {
             series: plan.series.clone(),
             points: points.collect(),
             claims: claims.collect::<Result<_>>()?,
+            simulated: matches!(figure.work, Work::Simulated(_)),
             machine: Machine::look(),
             panels: plan.panels.clone(),
         })
@@ -253,9 +256,10 @@ impl fmt::Display for Report {
         let runs = if self.runs == 1 { "run" } else { "runs" };
         writeln!(
             f,
-            "median [min..max] of {} {runs} of {} s{}",
+            "median [min..max] of {} {runs} of {} s{}{}",
             self.runs,
             self.seconds,
+            if self.simulated { ", simulated" } else { "" },
             if self.quick {
                 ", part of the sweep"
             } else {

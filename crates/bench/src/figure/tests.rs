@@ -7,6 +7,8 @@ use super::plan::{Plan, cell};
 use super::*;
 use crate::load::{App, Latency};
 use anyhow::Result;
+use sim::model::Costs;
+use sim::model::figures::Series;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use switch::Class;
@@ -54,11 +56,24 @@ const EFFORT: Effort = Effort {
     seed: 7,
 };
 
+/// The figures of the machine, with what they run.
+fn of_the_machine(extent: Extent) -> impl Iterator<Item = (&'static Figure, Plan)> {
+    FIGURES.iter().filter_map(move |figure| match figure.work {
+        Work::Machine(plan) => Some((figure, plan(extent))),
+        Work::Simulated(_) => None,
+    })
+}
+
+fn plan_of(name: &str, extent: Extent) -> Plan {
+    let mut figures = of_the_machine(extent);
+    figures.find(|(figure, _)| figure.name == name).unwrap().1
+}
+
 fn report(figure: &Figure, extent: Extent) -> Report {
-    let plan = (figure.plan)(extent);
+    let plan = plan_of(figure.name, extent);
     let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
     let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
-    Report::of(figure, &plan, extent, &EFFORT, numbers).unwrap()
+    Report::of(figure, &plan, &plan.cells(), extent, &EFFORT, numbers).unwrap()
 }
 
 fn check_plan(name: &str, plan: &Plan) {
@@ -108,9 +123,8 @@ fn check_plan(name: &str, plan: &Plan) {
 fn every_definition_is_consistent_in_both_extents() {
     let names: BTreeSet<_> = FIGURES.iter().map(|figure| figure.name).collect();
     assert_eq!(names.len(), FIGURES.len());
-    for figure in FIGURES {
-        for extent in [Extent::Full, Extent::Quick] {
-            let plan = (figure.plan)(extent);
+    for extent in [Extent::Full, Extent::Quick] {
+        for (figure, plan) in of_the_machine(extent) {
             check_plan(figure.name, &plan);
             let report = report(figure, extent);
             for panel in &plan.panels {
@@ -257,7 +271,7 @@ fn what_was_not_measured_is_no_verdict() {
 
 #[test]
 fn repetitions_run_everything_in_turns() {
-    let plan = (named("blk-switch-7")[0].plan)(Extent::Quick);
+    let plan = plan_of("blk-switch-7", Extent::Quick);
     let mut runner = Invented::default();
     let mut seen = Vec::new();
     measure(&plan, &EFFORT, &mut runner, &mut |progress| {
@@ -377,7 +391,7 @@ fn tables_say_what_holds() {
 
 #[test]
 fn pictures_name_their_axes_units_and_series() {
-    for figure in FIGURES {
+    for (figure, _) in of_the_machine(Extent::Full) {
         let report = report(figure, Extent::Full);
         let svg = plot::svg(&report).unwrap();
         // How the backend writes text.
@@ -415,7 +429,7 @@ fn a_picture_can_be_a_png() {
 
 #[test]
 fn nothing_is_measured_in_no_time() {
-    let plan = (FIGURES[0].plan)(Extent::Quick);
+    let plan = plan_of(FIGURES[0].name, Extent::Quick);
     for effort in [
         Effort { runs: 0, ..EFFORT },
         Effort {
@@ -429,5 +443,113 @@ fn nothing_is_measured_in_no_time() {
     ] {
         let nothing = measure(&plan, &effort, &mut Invented::default(), &mut |_| {});
         assert!(nothing.unwrap_err().to_string().contains("choose"));
+    }
+}
+
+/// What the simulator would say, without simulating: numbers that grow with the seed.
+fn invented(_: bool, seed: u64, _: &Costs) -> Vec<Series> {
+    let line = |panel, system, factor: f64| Series {
+        panel,
+        x: sim::model::figures::Axis {
+            name: "cores",
+            unit: "",
+        },
+        y: sim::model::figures::Axis {
+            name: panel,
+            unit: "µs",
+        },
+        system,
+        points: [1.0, 16.0]
+            .map(|x| sim::model::figures::Point {
+                x,
+                y: x * factor * seed as f64,
+            })
+            .to_vec(),
+    };
+    vec![
+        line("p99 latency of L", "linux", 10.0),
+        line("p99 latency of L", "switchyard", 1.0),
+        line("something else", "linux", 1.0),
+    ]
+}
+
+#[test]
+fn simulated_numbers_become_a_report() {
+    let simulation = Simulation {
+        simulate: invented,
+        only: "",
+        panels: &[],
+        claims: |plan| {
+            let p99 = Metric::Latency(Class::Latency, Statistic::P99);
+            let ticks = plan.x.ticks.clone();
+            let of = ("linux", "switchyard");
+            plan.claim_at_each("lower", "", p99, of, ticks, Bound::AtLeast(10.0));
+        },
+    };
+    let figure = Figure {
+        work: Work::Simulated(simulation),
+        ..FIGURES[0]
+    };
+    let mut runs = Vec::new();
+    let report = simulate(
+        &figure,
+        Extent::Full,
+        &EFFORT,
+        &Costs::shipped(),
+        &mut |run| {
+            runs.push(run);
+        },
+    );
+    let report = report.unwrap();
+    assert_eq!(runs, [0, 1, 2]);
+    assert!(report.simulated && report.holds());
+    assert_eq!(report.x.ticks, ["1", "16"]);
+    let p99 = Metric::Latency(Class::Latency, Statistic::P99);
+    let spread = report.at("linux", "16", p99).unwrap();
+    // Seeds 7, 8 and 9.
+    assert_eq!(
+        (spread.min, spread.median, spread.max),
+        (1120.0, 1280.0, 1440.0)
+    );
+    assert!(report.to_string().contains("simulated"));
+    let only = Simulation {
+        only: "something else",
+        ..simulation
+    };
+    let figure = Figure {
+        work: Work::Simulated(only),
+        ..figure
+    };
+    let error = simulate(
+        &figure,
+        Extent::Full,
+        &EFFORT,
+        &Costs::shipped(),
+        &mut |_| {},
+    );
+    assert!(error.unwrap_err().to_string().contains("no l_p99_us"));
+}
+
+#[test]
+fn every_simulated_figure_can_be_judged() {
+    let effort = Effort { runs: 1, ..EFFORT };
+    let costs = Costs::shipped();
+    // The two whose quick simulation is small; all of them take minutes without optimisation.
+    for name in ["sim-blk-switch-12", "sim-i10-9"] {
+        let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
+        let report = report.unwrap();
+        assert!(
+            !report.claims.is_empty() && report.points.len() >= 3,
+            "{name}"
+        );
+        for panel in &report.panels {
+            let shown = |tick: &String| report.at("switchyard", tick, panel.metric).is_some();
+            assert!(
+                report.x.ticks.iter().all(shown),
+                "{name}: {}",
+                panel.metric.key()
+            );
+        }
+        assert!(plot::svg(&report).unwrap().contains("simulated"));
     }
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 /// Run the papers' figures again on this machine
 ///
-/// Each figure starts targets and loads of this program in processes of their own, on processors
-/// 0 and 1, system by system in turns. It writes NAME.json, NAME.csv, NAME.svg and NAME.png, and
+/// A figure of the machine starts targets and loads of this program in processes of their own, on
+/// processors 0 and 1, system by system in turns; those whose names begin with "sim-" need more
+/// cores and are simulated. Each writes NAME.json, NAME.csv, NAME.svg and NAME.png, and
 /// says for each claim of the paper whether it holds here.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
@@ -35,6 +36,10 @@ pub struct FigureArgs {
     /// Measure for so many seconds in each run [default: 3; quick: 0.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
+    /// What the simulator charges: a file of `switchyard sim calibrate` [default: the costs that
+    /// come with the program]
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
     /// Fixes the order of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,

@@ -5,9 +5,10 @@ use crate::args::FigureArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::figure::{self, Effort, Extent, FIGURES, Figure, Progress, Report, aligned};
+use bench::figure::{self, Effort, Extent, FIGURES, Figure, Progress, Report, Work, aligned};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use sim::model::Costs;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -42,10 +43,11 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut runner = MachineRunner::new(folder)?;
     let (extent, effort) = effort(args);
+    let costs = super::sim::costs(args.costs.as_deref())?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     for figure in figures {
-        match draw(figure, extent, &effort, &mut runner, output, folder) {
+        match draw(figure, extent, &effort, &costs, &mut runner, output, folder) {
             Ok(report) => {
                 if !output.json {
                     output.result(&report, &report)?;
@@ -121,19 +123,33 @@ fn draw(
     figure: &Figure,
     extent: Extent,
     effort: &Effort,
+    costs: &Costs,
     runner: &mut MachineRunner,
     output: Output,
     folder: &Path,
 ) -> Result<Report> {
-    let plan = (figure.plan)(extent);
     let bar = output.count_bar();
+    let plan = match figure.work {
+        Work::Machine(plan) => plan(extent),
+        Work::Simulated(_) => {
+            bar.set_length(effort.runs as u64);
+            bar.set_message(figure.name);
+            let report = figure::simulate(figure, extent, effort, costs, &mut |run| {
+                bar.set_position(run as u64);
+            });
+            bar.finish_and_clear();
+            let report = report?;
+            write(&report, folder)?;
+            return Ok(report);
+        }
+    };
     let measured = figure::measure(&plan, effort, runner, &mut |progress| {
         show(&bar, figure.name, progress);
     });
     bar.finish_and_clear();
     let measured = measured?;
     let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
-    let report = Report::of(figure, &plan, extent, effort, numbers)?;
+    let report = Report::of(figure, &plan, &plan.cells(), extent, effort, numbers)?;
     write(&report, folder)?;
     Ok(report)
 }
@@ -163,7 +179,7 @@ struct Entry {
     title: &'static str,
     paper: &'static str,
     workload: &'static str,
-    claims: usize,
+    by: &'static str,
 }
 
 impl List {
@@ -173,7 +189,10 @@ impl List {
             title: figure.title,
             paper: figure.paper,
             workload: figure.workload,
-            claims: (figure.plan)(Extent::Full).claims.len(),
+            by: match figure.work {
+                Work::Machine(_) => "machine",
+                Work::Simulated(_) => "simulator",
+            },
         })
     }
 }
@@ -186,18 +205,16 @@ impl Serialize for List {
 
 impl fmt::Display for List {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["figure", "claims", "paper", "shows"].map(str::to_owned);
+        let header = ["figure", "by", "paper", "shows"].map(str::to_owned);
         let row = |entry: Entry| {
             let Entry {
                 name,
                 title,
                 paper,
-                claims,
+                by,
                 ..
             } = entry;
-            [name, &claims.to_string(), paper, title]
-                .map(str::to_owned)
-                .to_vec()
+            [name, by, paper, title].map(str::to_owned).to_vec()
         };
         let rows: Vec<_> = std::iter::once(header.to_vec())
             .chain(self.entries().map(row))

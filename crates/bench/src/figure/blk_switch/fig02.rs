@@ -1,10 +1,10 @@
 //! Fig. 2: what happens to stacks that are good alone when applications share a core.
 
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::{Figure, Work};
 use switch::Class;
 
 /// The figure.
@@ -14,7 +14,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "blk-switch §2.2, Fig. 2",
     workload: "1 T-app and L-apps (4 KiB random reads, depth 1) on one core, the target on the \
                other; T-apps 64 KiB × 32 (linux) or 128 KiB × 8 (poll)",
-    plan,
+    work: Work::Machine(plan),
 };
 
 const L_ALONE: &str = "L alone";

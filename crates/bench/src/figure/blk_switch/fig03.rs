@@ -2,11 +2,11 @@
 //! time slices decide what pollers wait; (c, d) a poller with priority starves others, and what
 //! relieves that costs latency.
 
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};
+use crate::figure::{Figure, Work};
 use switch::Class;
 
 const P99: Metric = Metric::Latency(Class::Latency, Statistic::P99);
@@ -20,7 +20,7 @@ pub(in crate::figure) const SIZE: Figure = Figure {
     paper: "blk-switch §2.2, Fig. 3(a)",
     workload: "linux: 1 L-app (4 KiB, depth 1) and 1 T-app (depth 32) on one core, the target on \
                the other",
-    plan: size,
+    work: Work::Machine(size),
 };
 
 fn size(extent: Extent) -> Plan {
@@ -51,7 +51,7 @@ pub(in crate::figure) const SLICES: Figure = Figure {
     paper: "blk-switch §2.2, Fig. 3(b)",
     workload: "poll: L-apps (4 KiB, depth 1) and 1 T-app (128 KiB × 8) on one core, each a \
                process; slices and waits as the kernel's scheduler counts them",
-    plan: slices,
+    work: Work::Machine(slices),
 };
 
 fn slices(extent: Extent) -> Plan {
@@ -86,7 +86,7 @@ pub(in crate::figure) const PACE: Figure = Figure {
     paper: "blk-switch §2.2, Fig. 3(c)",
     workload: "poll-priority: 1 L-app (4 KiB at a fixed rate, latency from the intended start) \
                and 1 T-app (128 KiB × 8) on one core, the target on the other",
-    plan: pace,
+    work: Work::Machine(pace),
 };
 
 fn pace(extent: Extent) -> Plan {
@@ -134,7 +134,7 @@ pub(in crate::figure) const NICENESS: Figure = Figure {
     paper: "blk-switch §2.2, Fig. 3(d)",
     workload: "poll: 1 L-app (4 KiB, depth 1) of each niceness and 1 T-app (128 KiB × 8) of \
                niceness 0 on one core, each a process; the target on the other",
-    plan: niceness,
+    work: Work::Machine(niceness),
 };
 
 fn niceness(extent: Extent) -> Plan {

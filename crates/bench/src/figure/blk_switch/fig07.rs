@@ -1,10 +1,10 @@
 //! Fig. 7: the headline: more and more L-apps beside T-apps.
 
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::{Figure, Work};
 use switch::Class;
 
 /// The figure.
@@ -14,7 +14,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 7",
     workload: "2 T-apps (64 KiB × 32 linux, 128 KiB × 8 poll, 64 KiB × 16 switchyard) and L-apps \
                (4 KiB, depth 1), all random reads; target and applications share two cores",
-    plan,
+    work: Work::Machine(plan),
 };
 
 /// The systems that Figs. 7, 8, 10 and 13 compare.

@@ -1,11 +1,11 @@
 //! Fig. 8: the p99.9 of Figs. 7 and 9 with as many L-apps as saturate the cores.
 
 use super::fig07::{SYSTEMS, T_APPS};
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, Scenario};
+use crate::figure::{Figure, Work};
 use switch::Class;
 
 /// The figure.
@@ -15,7 +15,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 8",
     workload: "2 T-apps and 4 L-apps as in Fig. 7; as processes of their own, and as threads of \
                one process",
-    plan,
+    work: Work::Machine(plan),
 };
 
 const P999: Metric = Metric::Latency(Class::Latency, Statistic::P999);

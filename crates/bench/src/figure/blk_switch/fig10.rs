@@ -1,11 +1,11 @@
 //! Fig. 10: more and more load of the T-apps.
 
 use super::fig07::{AVERAGE, P99, SYSTEMS, T_APPS, TOTAL};
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::{Figure, Work};
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -14,7 +14,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 10",
     workload: "2 T-apps (64 KiB random reads of each depth) and 2 L-apps (4 KiB, depth 1); target \
                and applications share two cores",
-    plan,
+    work: Work::Machine(plan),
 };
 
 /// As many as T-apps, as in the paper.

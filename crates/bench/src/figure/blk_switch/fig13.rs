@@ -1,11 +1,11 @@
 //! Fig. 13: L-apps on flash, whose own latency hides most of the stack's.
 
 use super::fig07::{AVERAGE, P99, SYSTEMS, T_APPS, TOTAL};
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{FLASH_READ_US, Layout, LoadProcess, Scenario, Storage, System};
+use crate::figure::{Figure, Work};
 use switch::Class;
 
 /// The figure.
@@ -15,7 +15,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 13",
     workload: "as Fig. 7, but the L-apps, a process of their own, read from memory behind a delay \
                of 80 µs, the access time of the paper's SSD",
-    plan,
+    work: Work::Machine(plan),
 };
 
 const _: () = assert!(FLASH_READ_US == 80, "the figure's text says so");

@@ -1,10 +1,10 @@
 //! Fig. 15: what each mechanism adds.
 
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::sample::{Metric, Statistic};
 use crate::figure::scenario::{Layout, LoadProcess, Scenario, System, TARGET_CORE, Workload};
+use crate::figure::{Figure, Work};
 use switch::Class;
 use switch::knobs::{Ablation, Preset};
 
@@ -15,7 +15,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "blk-switch §5.4, Fig. 15",
     workload: "1 L-app (4 KiB, depth 1) and 1 T-app (64 KiB × 32), both pinned to core 0 until the \
                last step may move them; the target on both cores",
-    plan,
+    work: Work::Machine(plan),
 };
 
 const SERIES: &str = "steps of the switch";

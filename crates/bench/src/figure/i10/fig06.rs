@@ -1,11 +1,11 @@
 //! Fig. 6: one core, more and more load: batching pays at high load and waits at low load.
 
 use super::{AVERAGE, I10, P99, small};
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::System;
+use crate::figure::{Figure, Work};
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -14,7 +14,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "i10 §4.2, Fig. 6",
     workload: "1 application of 4 KiB random reads of each depth on one core, the target, in \
                memory, on the other",
-    plan,
+    work: Work::Machine(plan),
 };
 
 fn plan(extent: Extent) -> Plan {

@@ -1,11 +1,11 @@
 //! Fig. 10: what lanes, caravans and doorbells add, one after the other.
 
 use super::{I10, small};
-use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::System;
+use crate::figure::{Figure, Work};
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -14,7 +14,7 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     paper: "i10 §4.3, Fig. 10(c)",
     workload: "1 application of 4 KiB random reads at depth 128 on one core, the target, in \
                memory, on the other",
-    plan,
+    work: Work::Machine(plan),
 };
 
 const DEPTH: u32 = 128;

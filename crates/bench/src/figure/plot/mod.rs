@@ -104,10 +104,12 @@ fn draw<B: DrawingBackend>(area: &Area<'_, B>, report: &Report) -> Result<()> {
             report.runs
         )
     };
-    let note = format!(
-        "{}; {} s each; {}",
-        runs, report.seconds, report.machine.model_name
-    );
+    let by = if report.simulated {
+        "simulated"
+    } else {
+        &report.machine.model_name
+    };
+    let note = format!("{runs}; {} s each; {by}", report.seconds);
     draw_text(&footer, note, (12, 4), font(12))?;
     let columns = columns(report);
     let panels = body.split_evenly((report.panels.len().div_ceil(columns), columns));

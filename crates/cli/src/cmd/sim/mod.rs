@@ -25,7 +25,7 @@ pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
 }
 
 /// The costs in a file, or those that come with the program.
-fn costs(file: Option<&Path>) -> Result<Costs> {
+pub fn costs(file: Option<&Path>) -> Result<Costs> {
     let Some(path) = file else {
         return Ok(Costs::shipped());
     };

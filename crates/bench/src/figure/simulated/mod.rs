@@ -1,0 +1,116 @@
+//! Figures that need more cores than there are, from the simulator's model.
+//!
+//! What is this: `sim::model::figures` says what is simulated and returns plain numbers; here they
+//! become a report like that of a measured figure, with the paper's claims. A repetition is a
+//! seed, and whiskers show how much seeds differ, which says nothing of how true the model is.
+
+pub(super) mod blk_switch;
+pub(super) mod i10;
+
+use super::measure::Effort;
+use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
+use super::report::Report;
+use super::sample::{Metric, Statistic};
+use super::{Figure, Work};
+use anyhow::{Result, ensure};
+use sim::model::Costs;
+use sim::model::figures::Series;
+use switch::Class;
+
+/// How a simulated figure comes to its numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulation {
+    /// Simulates everything once: quick or not, by a seed.
+    pub simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+    /// Which of the simulated panels the figure is; all where it is empty.
+    pub only: &'static str,
+    /// What is shown.
+    pub panels: &'static [Panel],
+    /// Adds the claims to what was simulated.
+    pub claims: fn(&mut Plan),
+}
+
+/// Simulates a figure once for each repetition, and judges it.
+///
+/// # Errors
+/// A figure that is measured on the machine instead, and a claim about something that was not
+/// simulated.
+pub fn simulate(
+    figure: &Figure,
+    extent: Extent,
+    effort: &Effort,
+    costs: &Costs,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Report> {
+    let Work::Simulated(simulation) = figure.work else {
+        anyhow::bail!("{} is measured, not simulated", figure.name);
+    };
+    ensure!(effort.runs > 0, "choose at least 1 run");
+    let mut runs = Vec::with_capacity(effort.runs);
+    for run in 0..effort.runs {
+        progress(run);
+        let seed = effort.seed.wrapping_add(run as u64);
+        let mut series = (simulation.simulate)(extent == Extent::Quick, seed, costs);
+        series.retain(|series| simulation.only.is_empty() || series.panel == simulation.only);
+        runs.push(series);
+    }
+    let (mut plan, cells) = shape(&runs[0], simulation.panels);
+    (simulation.claims)(&mut plan);
+    let numbers = |cell: &Cell, metric| runs.iter().map(|run| number(run, cell, metric)).collect();
+    Report::of(figure, &plan, &cells, extent, effort, numbers)
+}
+
+/// The axis, the series and the places of what was simulated.
+fn shape(run: &[Series], panels: &[Panel]) -> (Plan, Vec<Cell>) {
+    let mut ticks: Vec<f64> = Vec::new();
+    for point in run.iter().flat_map(|series| &series.points) {
+        if !ticks.contains(&point.x) {
+            ticks.push(point.x);
+        }
+    }
+    ticks.sort_by(f64::total_cmp);
+    let (label, unit) = run
+        .first()
+        .map_or(("", ""), |line| (line.x.name, line.x.unit));
+    let mut plan = Plan::over(Axis::new(label, unit, &ticks)).showing(panels.iter().copied());
+    for series in run {
+        if !plan.series.contains(&series.system) {
+            plan.series.push(series.system);
+        }
+    }
+    let mut cells = Vec::new();
+    for &tick in &ticks {
+        for &system in &plan.series {
+            let there = |series: &Series| {
+                series.system == system && series.points.iter().any(|point| point.x == tick)
+            };
+            if run.iter().any(there) {
+                cells.push(cell(system, tick));
+            }
+        }
+    }
+    (plan, cells)
+}
+
+/// The number of one simulation at a place.
+fn number(run: &[Series], cell: &Cell, metric: Metric) -> Option<f64> {
+    let mut lines = run.iter();
+    let line =
+        lines.find(|line| line.system == cell.series && shows(line.panel) == Some(metric))?;
+    let mut points = line.points.iter();
+    let point = points.find(|point| point.x.to_string() == cell.tick)?;
+    Some(point.y)
+}
+
+/// What a panel of the simulator's shows, in our words; its units are ours.
+fn shows(panel: &str) -> Option<Metric> {
+    match panel {
+        "average latency of L" => Some(Metric::Latency(Class::Latency, Statistic::Average)),
+        "p99 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P99)),
+        "p99.9 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P999)),
+        "total throughput" => Some(Metric::Throughput(None)),
+        "throughput per core" => Some(Metric::ThroughputPerCore),
+        "random read" | "random write" => Some(Metric::Requests),
+        _ => None,
+    }
+}
