@@ -148,11 +148,7 @@ impl World<'_> {
         }
         app.completed.push(request);
         let thread = app.thread;
-        if self.wake(thread)
-            && let Some(waker) = self.executing
-        {
-            self.cores[waker].debt += self.costs.core.wake_call_ns;
-        }
+        self.wake(thread);
     }
 
     /// Makes as many requests as the application may have.

@@ -27,7 +27,7 @@ pub struct Costs {
 pub struct CoreCosts {
     /// From one thread to another on the same core.
     pub context_switch_ns: u64,
-    /// What the waker pays to make a sleeping thread ready.
+    /// What the waker pays to make a thread ready on another core that sleeps.
     pub wake_call_ns: u64,
     /// Until a busy core notices that another one made a better thread ready.
     pub wake_busy_ns: u64,

@@ -166,13 +166,23 @@ impl Core {
 }
 
 impl World<'_> {
-    /// A sleeping thread becomes ready; false if it did not sleep.
-    pub(super) fn wake(&mut self, thread: usize) -> bool {
+    /// A sleeping thread becomes ready. Whoever wakes it on another core pays: for the whole call
+    /// where that core sleeps, as for a switch where it does not. On the same core the call is a
+    /// part of the switch.
+    pub(super) fn wake(&mut self, thread: usize) {
         if self.threads[thread].state != State::Asleep {
-            return false;
+            return;
         }
+        let core = self.threads[thread].core;
+        let price = if self.sleeps(core) {
+            self.costs.core.wake_call_ns
+        } else {
+            self.costs.core.context_switch_ns
+        };
         self.enqueue(thread);
-        true
+        if let Some(waker) = self.executing.filter(|&waker| waker != core) {
+            self.cores[waker].debt += price;
+        }
     }
 
     /// There is work for a dataplane loop: it wakes up, or finds it with its next look.
@@ -181,10 +191,7 @@ impl World<'_> {
         let core = self.threads[thread].core;
         match self.threads[thread].state {
             State::Asleep => {
-                self.enqueue(thread);
-                if let Some(waker) = self.executing {
-                    self.cores[waker].debt += self.costs.core.wake_call_ns;
-                }
+                self.wake(thread);
             }
             State::Running if self.executing != Some(core) => self.end_poll(core, self.now),
             State::Ready | State::Running => {}
@@ -235,6 +242,12 @@ impl World<'_> {
             }
             Some(_) => {}
         }
+    }
+
+    /// Whether a core has nothing to do and does not look for it either.
+    fn sleeps(&self, core: usize) -> bool {
+        let it = &self.cores[core];
+        it.current.is_none() && !it.waking && self.now > it.poll_until.max(it.awake_until)
     }
 
     /// How long an idle core takes to the first instruction of a thread.

@@ -206,7 +206,7 @@ mod tests {
         let series = blk_switch_7(true, 1, &Costs::shipped());
         for x in [1.0, 12.0] {
             let ours = at(&series, L_P99, SWITCHYARD, x);
-            assert!(at(&series, L_P99, LINUX, x) > 4.0 * ours, "{x} L-apps");
+            assert!(at(&series, L_P99, LINUX, x) > 2.0 * ours, "{x} L-apps");
             let total = at(&series, TOTAL, SWITCHYARD, x);
             assert!(total > 0.6 * at(&series, TOTAL, LINUX, x), "{x} L-apps");
         }
