@@ -307,6 +307,17 @@ fn processes_run_together_and_report_as_one() {
     check(&report, &["l", "t"]);
     assert!(report["apps"][0]["verified"].as_u64() > Some(0));
     assert!(report["apps"][0]["privilege"].is_string());
+    // Each process has a switchboard of its own.
+    let boards = report["switch"].as_array().unwrap();
+    assert_eq!(boards.len(), 2);
+    let requests = |board: usize, class: &str| -> u64 {
+        let cores = boards[board]["cores"].as_array().unwrap().iter();
+        let requests = cores.map(|core| core["classes"][class]["requests"].as_u64().unwrap());
+        requests.sum()
+    };
+    assert!(requests(0, "latency") > 0, "{report}");
+    assert!(requests(1, "throughput") > 0, "{report}");
+    assert_eq!(requests(0, "throughput"), 0, "{report}");
     let text = run(&[&["bench"], &target[..], &apps[..], &["--seconds", "0.2"]].concat());
     code(&text, 0);
     assert!(

@@ -18,6 +18,7 @@ mod measured;
 mod planner;
 mod report;
 mod run;
+mod switch_report;
 mod worker;
 mod written;
 
@@ -31,3 +32,4 @@ pub use by_priority::ByPriority;
 pub use machine::Machine;
 pub use report::{AppReport, Latency, LoadReport};
 pub use run::{Led, Load, LoadOptions, LoadProgress, Stage, monotonic, run, run_led};
+pub use switch_report::{ClassSwitchReport, CoreSwitchReport, SwitchReport};

@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use super::measured::Measured;
+use super::switch_report::SwitchReport;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -11,6 +12,9 @@ use std::fmt;
 pub struct LoadReport {
     /// The apps in the order they were given.
     pub apps: Vec<AppReport>,
+    /// What the switchboard of each process did, where the apps used one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub switch: Vec<SwitchReport>,
     /// What it was measured on.
     pub machine: Machine,
     /// The load was ended early: everything covers less time than was asked for.
@@ -91,6 +95,10 @@ impl LoadReport {
         Self {
             machine: Machine::look(),
             interrupted: reports.iter().any(|report| report.interrupted),
+            switch: reports
+                .iter()
+                .flat_map(|report| report.switch.clone())
+                .collect(),
             apps: reports.into_iter().flat_map(|report| report.apps).collect(),
         }
     }
@@ -226,6 +234,9 @@ impl fmt::Display for LoadReport {
                     app.name
                 )?;
             }
+        }
+        for switch in &self.switch {
+            write!(f, "{switch}")?;
         }
         write!(f, "on {}", self.machine)
     }

@@ -200,6 +200,7 @@ fn run_jobs(
         });
     Ok(LoadReport {
         apps: apps.collect(),
+        switch: Vec::new(),
         machine: Machine::look(),
         interrupted: stop.load(Ordering::Relaxed),
     })

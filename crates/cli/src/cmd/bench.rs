@@ -8,7 +8,9 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use bench::load::{App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage};
+use bench::load::{
+    App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage, SwitchReport,
+};
 use block::Device;
 use control::model::{Device as Model, DeviceKind};
 use host::{Namespace, Switchboard, SwitchboardOptions};
@@ -67,9 +69,11 @@ pub(super) fn measure(
         .as_ref()
         .map(|address| connect(args, options.knobs, address))
         .transpose()?;
+    let mut board = None;
     let loads = match (&remote, &args.device) {
         (Some(namespace), _) if options.switched => {
-            switched_loads(&args.apps, namespace, options.knobs)?
+            let board = board.insert(switchboard(&args.apps, options.knobs)?);
+            switched_loads(&args.apps, namespace, board)?
         }
         (Some(namespace), _) => remote_loads(&args.apps, namespace),
         (None, Some(device)) => {
@@ -82,10 +86,12 @@ pub(super) fn measure(
         }
         (None, None) => unreachable!("the command line demands one of them"),
     };
-    match led {
-        Some(led) => bench::load::run_led(&loads, &options, led, stop, progress),
-        None => bench::load::run(&loads, &options, stop, progress),
-    }
+    let mut report = match led {
+        Some(led) => bench::load::run_led(&loads, &options, led, stop, progress)?,
+        None => bench::load::run(&loads, &options, stop, progress)?,
+    };
+    report.switch = board.iter().map(SwitchReport::of).collect();
+    Ok(report)
 }
 
 /// Prints what the apps achieved.
@@ -139,15 +145,19 @@ fn of_class(app: &App, device: impl Fn(Class) -> Arc<dyn Device>) -> Load {
     }
 }
 
-/// All apps load the same namespace by the lanes of one switchboard, on the cores where they run.
-fn switched_loads(apps: &[App], namespace: &Namespace, knobs: Knobs) -> Result<Vec<Load>> {
+/// A switchboard on the cores where the apps run.
+fn switchboard(apps: &[App], knobs: Knobs) -> Result<Switchboard> {
     let mut cores: Vec<_> = apps.iter().filter_map(|app| app.cpu.map(CoreId)).collect();
     if apps.iter().any(|app| app.cpu.is_none()) {
         cores = allowed_cores()?;
     }
     cores.sort_unstable();
     cores.dedup();
-    let board = Switchboard::start(&SwitchboardOptions { cores, knobs })?;
+    Ok(Switchboard::start(&SwitchboardOptions { cores, knobs })?)
+}
+
+/// All apps load the same namespace by the lanes of one switchboard.
+fn switched_loads(apps: &[App], namespace: &Namespace, board: &Switchboard) -> Result<Vec<Load>> {
     let load = |app: &App| {
         let device = board
             .namespace(&namespace.device())?

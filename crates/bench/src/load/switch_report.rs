@@ -1,0 +1,119 @@
+//! What the host's side of the switch did during a load: in `bench --json`, and in a few words.
+
+use host::Switchboard;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use switch::doorbell::Reason;
+
+/// What the switchboard of one process did since its start, warm-up included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchReport {
+    /// By core.
+    pub cores: Vec<CoreSwitchReport>,
+    /// Threads that application steering moved, by class.
+    pub moved_threads: BTreeMap<String, u64>,
+    /// By what the threads that serve a class go before others.
+    pub privileges: BTreeMap<String, String>,
+}
+
+/// What the switchboard did on one core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreSwitchReport {
+    /// The core's number.
+    pub core: u32,
+    /// Requests that left by another core.
+    pub steered: u64,
+    /// Requests that stayed.
+    pub stayed: u64,
+    /// Requests that stayed because every other core was overloaded, too.
+    pub nowhere: u64,
+    /// By class.
+    pub classes: BTreeMap<String, ClassSwitchReport>,
+}
+
+/// What the switchboard did on one core for one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassSwitchReport {
+    /// Requests taken from the ingress.
+    pub requests: u64,
+    /// Their bytes of data.
+    pub bytes: u64,
+    /// Moving average of the bytes outstanding, at the end.
+    pub load_bytes: u64,
+    /// Caravans that left, by why the doorbell rang; only reasons that occurred.
+    pub rings: BTreeMap<String, u64>,
+    /// Caravans by size: of 1 request, 2 to 3, 4 to 7, and so on.
+    pub sizes: Vec<u64>,
+}
+
+impl SwitchReport {
+    /// What this switchboard did so far.
+    #[must_use]
+    pub fn of(board: &Switchboard) -> Self {
+        let counters = board.counters();
+        let cores = board.cores().iter().zip(&counters);
+        let cores = cores.map(|(core, did)| {
+            let classes = did.requests.iter().map(|(class, &requests)| {
+                let departures = &did.departures[class];
+                let rang = |reason: Reason| {
+                    let count = departures.rings[reason.index()];
+                    (count > 0).then(|| (reason.name().to_owned(), count))
+                };
+                let report = ClassSwitchReport {
+                    requests,
+                    bytes: did.bytes[class],
+                    load_bytes: did.load_bytes[class],
+                    rings: Reason::ALL.into_iter().filter_map(rang).collect(),
+                    sizes: departures.sizes.buckets().to_vec(),
+                };
+                (class.to_string(), report)
+            });
+            CoreSwitchReport {
+                core: core.0,
+                steered: did.steering.steered,
+                stayed: did.steering.stayed,
+                nowhere: did.steering.nowhere,
+                classes: classes.collect(),
+            }
+        });
+        let moved = board.moved_threads();
+        let privileges = board.privileges();
+        Self {
+            cores: cores.collect(),
+            moved_threads: moved
+                .iter()
+                .map(|(class, &threads)| (class.to_string(), threads))
+                .collect(),
+            privileges: privileges
+                .iter()
+                .map(|(class, privilege)| (class.to_string(), privilege.name().to_owned()))
+                .collect(),
+        }
+    }
+}
+
+impl fmt::Display for SwitchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for core in &self.cores {
+            write!(f, "switchboard, core {}:", core.core)?;
+            for (class, did) in &core.classes {
+                let caravans: u64 = did.rings.values().sum();
+                write!(
+                    f,
+                    " {class} {} requests in {caravans} caravans,",
+                    did.requests
+                )?;
+            }
+            writeln!(f, " {} steered", core.steered)?;
+        }
+        for (class, privilege) in &self.privileges {
+            let moved = self.moved_threads.get(class).copied().unwrap_or(0);
+            writeln!(
+                f,
+                "switchboard, {class}: served {privilege}, {moved} moves of threads"
+            )?;
+        }
+        Ok(())
+    }
+}
