@@ -268,6 +268,10 @@ impl fmt::Display for Report {
         )?;
         write!(f, "{}", aligned(&self.table(), 2))?;
         write!(f, "{}", claim::lines(&self.claims))?;
-        write!(f, "on {}", self.machine)
+        if self.simulated {
+            f.write_str("simulated")
+        } else {
+            write!(f, "on {}", self.machine)
+        }
     }
 }

@@ -15,7 +15,12 @@ use super::{Figure, Work};
 use anyhow::{Result, ensure};
 use sim::model::Costs;
 use sim::model::figures::Series;
+use std::time::Duration;
 use switch::Class;
+
+/// Simulated time of a point, as the simulator's figures have it.
+const MEASURED: Duration = Duration::from_secs(1);
+const MEASURED_QUICK: Duration = Duration::from_millis(60);
 
 /// How a simulated figure comes to its numbers.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +61,16 @@ pub fn simulate(
     }
     let (mut plan, cells) = shape(&runs[0], simulation.panels);
     (simulation.claims)(&mut plan);
+    let effort = Effort {
+        measured: if extent == Extent::Quick {
+            MEASURED_QUICK
+        } else {
+            MEASURED
+        },
+        ..*effort
+    };
     let numbers = |cell: &Cell, metric| runs.iter().map(|run| number(run, cell, metric)).collect();
-    Report::of(figure, &plan, &cells, extent, effort, numbers)
+    Report::of(figure, &plan, &cells, extent, &effort, numbers)
 }
 
 /// The axis, the series and the places of what was simulated.
