@@ -54,7 +54,7 @@ struct Served {
     capabilities: Capabilities,
 }
 
-/// One core's channel to a remote namespace, or ([`shared`](Self::shared)) to all of a controller.
+/// One core's channel to a remote namespace, or (shared) to all of a controller.
 #[derive(Debug)]
 pub struct RemoteChannel {
     association: Arc<Association>,
