@@ -220,3 +220,25 @@ fn requests_fail_when_the_controller_is_gone_and_submitters_end() {
     bench.shut();
     assert!(device.geometry().block_bytes == 4096);
 }
+
+/// A submitter that is dropped with requests on their way must hold nobody up, wherever those are.
+#[test]
+fn who_leaves_in_a_hurry_holds_nobody_up() {
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let mut eager = Knobs::switchyard();
+    eager.request_steering.threshold_bytes = switch::limits::STEERING_THRESHOLD_BYTES_MIN;
+    let board = board(eager);
+    let device = switched(&board, &subsystem, 1).with_requests(64, 65_536);
+    for _ in 0..50 {
+        let mut hasty = Bench::open(driver(), &device).unwrap();
+        for n in 0..32 {
+            let request = hasty.request(Operation::Read, n * 16, 16);
+            assert!(matches!(hasty.submit(request), block::Submit::Queued));
+        }
+        drop(hasty);
+        let mut patient = Bench::open(driver(), &device).unwrap();
+        assert_eq!(patient.read(0, 1).unwrap(), [0; 4096]);
+        patient.shut();
+    }
+}

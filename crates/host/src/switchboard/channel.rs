@@ -294,6 +294,7 @@ impl Channel for SwitchedChannel {
             self.places.extend(bounce);
             return Submit::Busy(request);
         }
+        self.submitter.asked();
         self.free.pop();
         self.put = true;
         self.outstanding_bytes += request.data.as_ref().map_or(0, IoSlice::len) as u64;

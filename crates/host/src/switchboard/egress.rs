@@ -71,7 +71,8 @@ struct Egress {
 struct Known {
     submitter: Arc<Submitter>,
     memory: RegionHandle,
-    outstanding: u32,
+    /// It asks for nothing more; it is forgotten when all that it asked for is answered, because
+    /// other cores may still steer requests of its here.
     leaving: bool,
 }
 
@@ -209,13 +210,12 @@ impl EgressService {
             }
         }
         let lane = self.lane_class(entry.class);
-        let known = self.submitters.get_mut(entry.submitter as usize);
-        let Some(known) = known.and_then(Option::as_mut) else {
+        let known = self.submitters.get(entry.submitter as usize);
+        let Some(known) = known.and_then(Option::as_ref) else {
             self.early = Some(entry);
             self.more = true;
             return false;
         };
-        known.outstanding += 1;
         let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
         let target = usize::from(entry.target);
         self.place
@@ -294,24 +294,26 @@ impl EgressService {
             }
         }
         for submitter in self.answered.drain(..) {
-            let known = &mut self.submitters[submitter as usize];
-            if let Some(Known { submitter, .. }) = known {
+            if let Some(Known { submitter, .. }) = &self.submitters[submitter as usize] {
                 submitter.ring();
-            }
-            if matches!(known, Some(known) if known.leaving && known.outstanding == 0) {
-                *known = None;
             }
         }
     }
 
     fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
         let known = self.submitters[submitter as usize]
-            .as_mut()
+            .as_ref()
             .expect("a submitter stays known while it has requests outstanding");
-        known.outstanding -= 1;
         known.submitter.finish(Done { slot, result });
         if self.answered.last() != Some(&submitter) {
             self.answered.push(submitter);
+        }
+    }
+
+    /// Lets go of submitters that have left and were answered everything.
+    fn forget_leavers(&mut self) {
+        for known in &mut self.submitters {
+            known.take_if(|known| known.leaving && known.submitter.is_quiet());
         }
     }
 
@@ -321,6 +323,7 @@ impl EgressService {
             return;
         }
         self.show_at = now + COUNTERS_PERIOD;
+        self.forget_leavers();
         let outstanding = self.place.loads.outstanding(self.place.core);
         for &class in &self.place.classes {
             self.load.sample(now, class, outstanding[class]);
@@ -425,18 +428,14 @@ impl Service for EgressService {
                 self.submitters[index] = Some(Known {
                     memory: submitter.region.handle(),
                     submitter,
-                    outstanding: 0,
                     leaving: false,
                 });
             }
             Message::Leave(number) => {
-                let known = &mut self.submitters[number as usize];
-                if let Some(here) = known {
-                    here.leaving = true;
-                    if here.outstanding == 0 {
-                        *known = None;
-                    }
+                if let Some(known) = &mut self.submitters[number as usize] {
+                    known.leaving = true;
                 }
+                self.forget_leavers();
             }
             Message::Knobs(knobs) => self.turn_knobs(*knobs),
             Message::Close => {

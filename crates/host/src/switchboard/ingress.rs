@@ -10,6 +10,7 @@ use base::units::Lba;
 use block::{BlockError, Operation};
 use crossbeam_queue::ArrayQueue;
 use reactor::{Region, Wake};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use switch::{Class, PerClass};
 
@@ -107,6 +108,10 @@ impl Ingress {
 pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
     done: ArrayQueue<Done>,
+    /// Requests put into an ingress so far; written by the submitter alone.
+    asked: AtomicU64,
+    /// Requests answered so far, by any dataplane thread.
+    answered: AtomicU64,
     doze: Doze,
     waker: Arc<dyn Wake>,
     /// The memory of its requests' data.
@@ -117,10 +122,19 @@ impl Submitter {
     pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
         Self {
             done: ArrayQueue::new(depth),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             doze: Doze::new(),
             waker,
             region,
         }
+    }
+
+    /// A request was put into an ingress.
+    #[inline]
+    pub(super) fn asked(&self) {
+        let asked = self.asked.load(Ordering::Relaxed);
+        self.asked.store(asked + 1, Ordering::Relaxed);
     }
 
     /// A request is over.
@@ -128,6 +142,13 @@ impl Submitter {
     pub(super) fn finish(&self, done: Done) {
         let put = self.done.push(done);
         debug_assert!(put.is_ok(), "at most a depth of requests");
+        self.answered.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether no request of it is on its way, in any queue or lane. Asked after it left: a message
+    /// said so, and it has asked for nothing since.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
 
     /// Wakes the submitter, where that is needed: after a run of [`finish`](Self::finish).
