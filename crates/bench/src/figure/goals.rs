@@ -1,12 +1,17 @@
-//! The goals: what this stack promises against the baselines, each as a quotient and a bound.
+//! The goals: what this stack promises, each as a number and a bound. Nearly all are quotients of
+//! two runs, against a baseline; what passing through the switchboard costs has no baseline.
 
 use super::claim::{Bound, Claim, Comparison, Quantifier, Verdict};
-use super::measure::Measured;
+use super::measure::{Effort, Measured};
 use super::plan::{Axis, Plan, cell};
 use super::sample::{Metric, Statistic};
-use super::scenario::{Layout, Scenario, System, Workload};
-use anyhow::Result;
+use super::scenario::{LOAD_CORE, Layout, Scenario, System, Workload};
+use crate::statistics::Spread;
+use anyhow::{Context as _, Result};
+use base::units::CoreId;
+use serde::Serialize;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use switch::Class;
 
 /// A promise.
@@ -14,11 +19,23 @@ use switch::Class;
 pub struct Goal {
     /// Its name.
     pub name: &'static str,
-    /// What is compared, in words.
+    /// What is bounded, in words.
     pub what: &'static str,
-    metric: Metric,
-    pairs: Vec<(Run, Run)>,
+    number: Number,
     bound: Bound,
+}
+
+/// The number that has a bound.
+#[derive(Clone, Debug)]
+enum Number {
+    /// That of one run divided by that of another; of several pairs the worst.
+    Quotient {
+        metric: Metric,
+        pairs: Vec<(Run, Run)>,
+    },
+    /// Processor time of a request through ingress and egress and back, with so many of them
+    /// between two turns of the dataplane thread.
+    Passing { depth: u32 },
 }
 
 /// A scenario with a name.
@@ -92,6 +109,7 @@ pub fn all() -> Vec<Goal> {
     goals.extend(shared_cores());
     goals.extend(against_polling());
     goals.extend(doorbells());
+    goals.extend(passing());
     goals
 }
 
@@ -106,8 +124,10 @@ fn goal(
     Goal {
         name,
         what,
-        metric,
-        pairs: vec![(of, to)],
+        number: Number::Quotient {
+            metric,
+            pairs: vec![(of, to)],
+        },
         bound,
     }
 }
@@ -213,15 +233,19 @@ fn many_latency_apps() -> Vec<Goal> {
         Goal {
             name: "many-l-p99",
             what: "split, 2 to 16 L + 1 T, L p99: against that of 1 L + 1 T",
-            metric: L_P99,
-            pairs: against(&[2, 4, 8, 16], &many(1)),
+            number: Number::Quotient {
+                metric: L_P99,
+                pairs: against(&[2, 4, 8, 16], &many(1)),
+            },
             bound: Bound::AtMost(3.0),
         },
         Goal {
             name: "many-l-throughput",
             what: "split, 1 to 16 L + 1 T, T: against T alone",
-            metric: T_BYTES,
-            pairs: against(&[1, 2, 4, 8, 16], &split(OURS, "switchyard 1 T", 0, 1)),
+            number: Number::Quotient {
+                metric: T_BYTES,
+                pairs: against(&[1, 2, 4, 8, 16], &split(OURS, "switchyard 1 T", 0, 1)),
+            },
             bound: Bound::AtLeast(0.4),
         },
     ]
@@ -298,13 +322,37 @@ fn doorbells() -> Vec<Goal> {
     ]
 }
 
+fn passing() -> Vec<Goal> {
+    let at = |name, what, depth| Goal {
+        name,
+        what,
+        number: Number::Passing { depth },
+        bound: Bound::AtMost(300.0),
+    };
+    vec![
+        at(
+            "passing-1",
+            "CPU of a request through ingress and egress, 1 at a time",
+            1,
+        ),
+        at(
+            "passing-16",
+            "CPU of a request through ingress and egress, 16 at a time",
+            16,
+        ),
+    ]
+}
+
 /// What `goals` run: each scenario once, however many of them use it.
 #[must_use]
 pub fn plan(goals: &[Goal]) -> Plan {
     let mut plan = Plan::over(Axis::new("Goals", "", [HERE]));
     let mut there = BTreeSet::new();
     for goal in goals {
-        for (of, to) in &goal.pairs {
+        let Number::Quotient { metric, pairs } = &goal.number else {
+            continue;
+        };
+        for (of, to) in pairs {
             for run in [of, to] {
                 if there.insert(run.name) {
                     plan.run(run.name, HERE, run.scenario.clone());
@@ -318,8 +366,8 @@ pub fn plan(goals: &[Goal]) -> Plan {
         plan.claims.push(Claim {
             name: goal.name,
             says: goal.what,
-            metric: goal.metric,
-            comparisons: goal.pairs.iter().map(comparison).collect(),
+            metric: *metric,
+            comparisons: pairs.iter().map(comparison).collect(),
             quantifier: Quantifier::Every,
             bound: goal.bound,
         });
@@ -330,12 +378,104 @@ pub fn plan(goals: &[Goal]) -> Plan {
 /// The only place on the axis: goals are not a sweep.
 const HERE: &str = "";
 
-/// What came of each goal.
+/// What came of a goal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Judged {
+    /// A quotient was judged.
+    Quotient(Verdict),
+    /// A number was, as it is.
+    Number(NumberVerdict),
+}
+
+/// What came of a goal that bounds a number and no quotient.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NumberVerdict {
+    /// The goal's name.
+    pub name: &'static str,
+    /// What is bounded, in words.
+    pub says: &'static str,
+    /// The number's name, with the unit last.
+    pub metric: &'static str,
+    /// The number, over the repetitions.
+    pub number: Spread,
+    /// What its median must keep to.
+    pub bound: Bound,
+    /// Whether it does.
+    pub holds: bool,
+}
+
+impl Judged {
+    /// Whether the goal is reached.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        match self {
+            Self::Quotient(verdict) => verdict.holds,
+            Self::Number(verdict) => verdict.holds,
+        }
+    }
+}
+
+/// What came of each of `goals`, of which `plan` was `measured`. `cost` measures what passing
+/// through the switchboard costs at a depth, in nanoseconds; it is asked `effort.runs` times.
 ///
 /// # Errors
 /// A number that could not be measured.
-pub fn judge(plan: &Plan, measured: &Measured) -> Result<Vec<Verdict>> {
+pub fn judge(
+    goals: &[Goal],
+    plan: &Plan,
+    measured: &Measured,
+    effort: &Effort,
+    cost: &mut dyn FnMut(u32) -> Result<f64>,
+) -> Result<Vec<Judged>> {
     let numbers = |cell: &_, metric| measured.numbers(plan, cell, metric);
-    let claims = plan.claims.iter();
-    claims.map(|claim| claim.judge(numbers)).collect()
+    let mut claims = plan.claims.iter();
+    let judged = goals.iter().map(|goal| match goal.number {
+        Number::Quotient { .. } => {
+            let claim = claims.next().context("the plan is of other goals")?;
+            Ok(Judged::Quotient(claim.judge(numbers)?))
+        }
+        Number::Passing { depth } => {
+            let runs = (0..effort.runs).map(|_| cost(depth));
+            let runs = runs
+                .collect::<Result<Vec<_>>>()
+                .with_context(|| goal.name.to_owned())?;
+            let number = Spread::of(&runs).context("there was no run")?;
+            Ok(Judged::Number(NumberVerdict {
+                name: goal.name,
+                says: goal.what,
+                metric: "ns_per_request",
+                number,
+                bound: goal.bound,
+                holds: goal.bound.holds(number.median),
+            }))
+        }
+    });
+    judged.collect()
+}
+
+/// Requests of one measurement: enough to forget how it began, and some milliseconds.
+const PASSING_REQUESTS: u64 = 20_000;
+
+/// Processor time in nanoseconds of a request through ingress and egress and back: the mean over
+/// `span`, alone on the processor where applications run.
+///
+/// # Errors
+/// When the processor may not be used, or the machine refuses an io_uring.
+pub fn cost_of_passing(depth: u32, span: Duration) -> Result<f64> {
+    let measure = move || {
+        reactor::placement::pin_to(CoreId(LOAD_CORE))?;
+        let once = || host::switchboard::cost_of_passing(PASSING_REQUESTS, depth);
+        // The first brings code and data into the caches.
+        once()?;
+        let (began, mut costs) = (Instant::now(), Vec::new());
+        while costs.is_empty() || began.elapsed() < span {
+            costs.push(once()?.0 as f64);
+        }
+        Ok(costs.iter().sum::<f64>() / costs.len() as f64)
+    };
+    // Pinned, the thread is of no further use.
+    let thread = std::thread::Builder::new().spawn(measure);
+    let thread = thread.context("cannot start a thread")?;
+    thread.join().expect("measuring does not panic")
 }

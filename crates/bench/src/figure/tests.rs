@@ -146,8 +146,24 @@ fn every_goal_can_be_run_and_judged() {
     let plan = goals::plan(&goals);
     check_plan("goals", &plan);
     let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
-    let verdicts = goals::judge(&plan, &measured).unwrap();
-    assert_eq!(verdicts.len(), goals.len());
+    let mut depths = Vec::new();
+    let mut cost = |depth| {
+        depths.push(depth);
+        Ok(100.0 * f64::from(depth))
+    };
+    let judged = goals::judge(&goals, &plan, &measured, &EFFORT, &mut cost).unwrap();
+    assert_eq!(judged.len(), goals.len());
+    assert_eq!(depths, [1, 1, 1, 16, 16, 16]);
+    for (goal, judged) in goals.iter().zip(&judged) {
+        match judged {
+            goals::Judged::Quotient(verdict) => assert_eq!(verdict.name, goal.name),
+            goals::Judged::Number(verdict) => {
+                assert_eq!(verdict.name, goal.name);
+                let depth = verdict.number.median / 100.0;
+                assert_eq!(verdict.holds, depth <= 3.0, "{verdict:?}");
+            }
+        }
+    }
     // The same name is the same scenario, or a comparison would be of something else.
     for goal in &goals {
         let alone = goals::plan(std::slice::from_ref(goal));

@@ -49,7 +49,8 @@ pub struct FigureArgs {
 ///
 /// Each goal is a quotient of two runs and a bound. All runs are repeated in turns, so that a
 /// machine that grows slower or faster bears on both sides alike; what counts is the median of
-/// the quotients. Layout split: the target on processor 0, all applications on processor 1.
+/// the quotients. What passing through the switchboard costs is no quotient: it is measured alone,
+/// after them. Layout split: the target on processor 0, all applications on processor 1.
 /// Layout shared: all on both.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:

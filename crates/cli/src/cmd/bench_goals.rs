@@ -6,7 +6,8 @@ use crate::args::GoalsArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Result, ensure};
-use bench::figure::{Effort, Verdict, aligned, goals, measure, short};
+use bench::figure::goals::{self, Judged, NumberVerdict};
+use bench::figure::{Effort, Verdict, aligned, measure, short};
 use bench::load::Machine;
 use serde::Serialize;
 use std::fmt;
@@ -19,7 +20,7 @@ pub fn row_names() -> Vec<&'static str> {
 /// Everything, as JSON and as a table.
 #[derive(Debug, Serialize)]
 struct Report {
-    goals: Vec<Verdict>,
+    goals: Vec<Judged>,
     runs: usize,
     seconds: f64,
     machine: Machine,
@@ -48,41 +49,75 @@ pub fn run(args: &GoalsArgs, output: Output) -> Result<Outcome> {
     let measured = measure(&plan, &effort, &mut runner, &mut |progress| {
         show(&bar, "goals", progress);
     });
+    let measured = measured.and_then(|measured| {
+        bar.set_message("goals: passing through the switchboard");
+        let mut cost = |depth| goals::cost_of_passing(depth, args.seconds);
+        goals::judge(&rows, &plan, &measured, &effort, &mut cost)
+    });
     bar.finish_and_clear();
     let report = Report {
-        goals: goals::judge(&plan, &measured?)?,
+        goals: measured?,
         runs: effort.runs,
         seconds: effort.measured.as_secs_f64(),
         machine: Machine::look(),
     };
     output.result(&report, &report)?;
-    Ok(if report.goals.iter().all(|goal| goal.holds) {
+    Ok(if report.goals.iter().all(Judged::holds) {
         Outcome::Done
     } else {
         Outcome::Negative
     })
 }
 
+/// A goal's line: of a quotient also what was divided.
+fn row(goal: &Judged) -> Vec<String> {
+    let nothing = || "-".to_owned();
+    let (name, says, metric, of, to, number, bound) = match goal {
+        Judged::Quotient(Verdict {
+            name,
+            says,
+            metric,
+            of,
+            to,
+            quotient,
+            bound,
+            ..
+        }) => (
+            name,
+            says,
+            metric,
+            short(of.median),
+            short(to.median),
+            quotient,
+            bound,
+        ),
+        Judged::Number(NumberVerdict {
+            name,
+            says,
+            metric,
+            number,
+            bound,
+            ..
+        }) => (name, says, metric, nothing(), nothing(), number, bound),
+    };
+    vec![
+        (*name).to_owned(),
+        (*says).to_owned(),
+        (*metric).to_owned(),
+        of,
+        to,
+        short(number.median),
+        format!("{}..{}", short(number.min), short(number.max)),
+        bound.to_string(),
+        if goal.holds() { "ok" } else { "MISSED" }.to_owned(),
+    ]
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = [
-            "goal", "what", "number", "of", "to", "ratio", "spread", "bound", "",
+            "goal", "what", "number", "of", "to", "result", "spread", "bound", "",
         ];
-        let row = |goal: &Verdict| {
-            let ratio = goal.quotient;
-            let cells = [
-                goal.name,
-                goal.says,
-                goal.metric,
-                &short(goal.of.median),
-                &short(goal.to.median),
-                &short(ratio.median),
-                &format!("{}..{}", short(ratio.min), short(ratio.max)),
-                &goal.bound.to_string(),
-                if goal.holds { "ok" } else { "MISSED" },
-            ];
-            cells.map(str::to_owned).to_vec()
-        };
         let rows: Vec<_> = std::iter::once(header.map(str::to_owned).to_vec())
             .chain(self.goals.iter().map(row))
             .collect();
