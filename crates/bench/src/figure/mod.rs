@@ -27,7 +27,7 @@ pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, Style};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
-pub use sample::{AppSample, Metric, Reported, Sample, Slices, Statistic};
+pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{
     FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Storage,
     System, TARGET_CORE, Workload,
@@ -73,6 +73,7 @@ pub const FIGURES: &[Figure] = &[
     i10::fig06::FIGURE,
     i10::fig08::FIGURE,
     i10::fig10::FIGURE,
+    i10::fig11::FIGURE,
     simulated::blk_switch::FIG07,
     simulated::blk_switch::FIG09,
     simulated::blk_switch::FIG10,

@@ -1,7 +1,7 @@
 //! What one run measured, and the numbers that figures show of it.
 
 use super::scenario::Scenario;
-use crate::load::Latency;
+use crate::load::{Latency, SwitchReport};
 use serde::Deserialize;
 use std::time::Duration;
 use switch::Class;
@@ -17,6 +17,10 @@ pub struct Sample {
     pub target_cores: f64,
     /// How the kernel's scheduler served the threads of the processes that run L-apps only.
     pub slices: Option<Slices>,
+    /// What the host's lanes sent.
+    pub host_sends: Sends,
+    /// What the target's I/O queues sent.
+    pub target_sends: Sends,
 }
 
 /// What figures need of an application in the report of `bench --json`.
@@ -58,6 +62,50 @@ pub struct Slices {
     pub wait: Duration,
 }
 
+/// What one side's lanes sent, by their own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sends {
+    /// Sends.
+    pub sends: u64,
+    /// Those of a single request or answer.
+    pub single: u64,
+    /// Their bytes: of the host, capsules and the data in them; of the target, data alone.
+    pub bytes: u64,
+}
+
+impl Sends {
+    /// What the switchboards of the applications' processes sent since their start.
+    #[must_use]
+    pub fn of_host(reports: &[SwitchReport]) -> Self {
+        let cores = reports.iter().flat_map(|report| &report.cores);
+        let classes = cores.flat_map(|core| core.classes.values());
+        classes.fold(Self::default(), |sum, class| Self {
+            sends: sum.sends + class.sizes.iter().sum::<u64>(),
+            single: sum.single + class.sizes.first().copied().unwrap_or(0),
+            bytes: sum.bytes + class.sent_bytes,
+        })
+    }
+
+    /// What was sent since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            sends: self.sends.saturating_sub(before.sends),
+            single: self.single.saturating_sub(before.single),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
+}
+
+/// One of the two ends of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It sends requests.
+    Host,
+    /// It sends answers.
+    Target,
+}
+
 /// A part of a latency distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
@@ -89,6 +137,10 @@ pub enum Metric {
     SliceRun,
     /// Mean wait of an L-app for its next one.
     SliceWait,
+    /// Mean bytes of a send.
+    SendBytes(End),
+    /// The part of the sends that carry a single request or answer.
+    SingleSends(End),
 }
 
 impl Metric {
@@ -113,6 +165,10 @@ impl Metric {
             Self::RequestsPerHostCore => "kiops_per_host_core",
             Self::SliceRun => "l_slice_run_ms",
             Self::SliceWait => "l_slice_wait_ms",
+            Self::SendBytes(End::Host) => "host_send_bytes",
+            Self::SendBytes(End::Target) => "target_send_bytes",
+            Self::SingleSends(End::Host) => "host_single_sends_percent",
+            Self::SingleSends(End::Target) => "target_single_sends_percent",
         }
     }
 
@@ -137,6 +193,10 @@ impl Metric {
             Self::RequestsPerHostCore => "Requests per host core",
             Self::SliceRun => "L-app time slice, mean",
             Self::SliceWait => "L-app wait for a slice, mean",
+            Self::SendBytes(End::Host) => "Send of the host, mean",
+            Self::SendBytes(End::Target) => "Send of the target, mean",
+            Self::SingleSends(End::Host) => "Host's sends of one request",
+            Self::SingleSends(End::Target) => "Target's sends of one answer",
         }
     }
 
@@ -150,6 +210,8 @@ impl Metric {
             Self::Requests => "1000/s",
             Self::RequestsPerHostCore => "1000/s per core",
             Self::SliceRun | Self::SliceWait => "ms",
+            Self::SendBytes(_) => "bytes",
+            Self::SingleSends(_) => "%",
         }
     }
 
@@ -167,6 +229,14 @@ impl Metric {
             Self::RequestsPerHostCore => sample.iops() / 1e3 / sample.host_cores,
             Self::SliceRun => sample.slices?.run.as_secs_f64() * 1e3,
             Self::SliceWait => sample.slices?.wait.as_secs_f64() * 1e3,
+            Self::SendBytes(end) => {
+                let sends = sample.sends(end);
+                sends.bytes as f64 / sends.sends as f64
+            }
+            Self::SingleSends(end) => {
+                let sends = sample.sends(end);
+                sends.single as f64 * 100.0 / sends.sends as f64
+            }
         };
         value.is_finite().then_some(value)
     }
@@ -210,6 +280,13 @@ impl Sample {
             apps,
             ..Self::default()
         })
+    }
+
+    const fn sends(&self, end: End) -> Sends {
+        match end {
+            End::Host => self.host_sends,
+            End::Target => self.target_sends,
+        }
     }
 
     fn iops(&self) -> f64 {

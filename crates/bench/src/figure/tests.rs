@@ -5,7 +5,7 @@
 use super::measure::{Effort, Runner, measure};
 use super::plan::{Plan, cell};
 use super::*;
-use crate::load::{App, Latency};
+use crate::load::{App, ClassSwitchReport, CoreSwitchReport, Latency, SwitchReport};
 use anyhow::Result;
 use sim::model::Costs;
 use sim::model::figures::Series;
@@ -37,6 +37,11 @@ impl Runner for Invented {
             },
         };
         let slice = Duration::from_millis(3);
+        let sends = Sends {
+            sends: 10,
+            single: 1,
+            bytes: 7200,
+        };
         Ok(Sample {
             apps: scenario.apps().map(app).collect(),
             host_cores: 0.5,
@@ -45,6 +50,8 @@ impl Runner for Invented {
                 run: slice,
                 wait: slice,
             }),
+            host_sends: sends,
+            target_sends: sends,
         })
     }
 }
@@ -328,6 +335,40 @@ fn applications_of_a_class_count_by_their_requests() {
     assert_eq!(Metric::Throughput(None).of(&starved), Some(0.0));
     // Nobody used a processor: there is no quotient.
     assert_eq!(Metric::ThroughputPerCore.of(&sample), None);
+}
+
+#[test]
+fn sends_are_those_of_all_cores_and_classes_since_a_moment() {
+    let class = |sizes: &[u64], sent_bytes| ClassSwitchReport {
+        sizes: sizes.to_vec(),
+        sent_bytes,
+        ..ClassSwitchReport::default()
+    };
+    let classes = [
+        ("latency".to_owned(), class(&[3], 216)),
+        ("throughput".to_owned(), class(&[1, 0, 2], 720)),
+    ];
+    let core = CoreSwitchReport {
+        classes: classes.into(),
+        ..CoreSwitchReport::default()
+    };
+    let board = SwitchReport {
+        cores: vec![core.clone(), core],
+        ..SwitchReport::default()
+    };
+    let before = Sends::of_host(&[]);
+    assert_eq!(Metric::SendBytes(End::Host).of(&Sample::default()), None);
+    let one = Sends::of_host(std::slice::from_ref(&board)).since(before);
+    let both = Sends::of_host(&[board.clone(), board]).since(one);
+    assert_eq!(both, one);
+    let sample = Sample {
+        host_sends: both,
+        ..Sample::default()
+    };
+    let of = |metric: Metric| metric.of(&sample).unwrap();
+    assert_eq!(of(Metric::SendBytes(End::Host)), 156.0);
+    assert_eq!(of(Metric::SingleSends(End::Host)).round(), 67.0);
+    assert_eq!(Metric::SendBytes(End::Target).of(&sample), None);
 }
 
 #[test]

@@ -45,6 +45,10 @@ pub struct ClassSwitchReport {
     pub rings: BTreeMap<String, u64>,
     /// Caravans by size: of 1 request, 2 to 3, 4 to 7, and so on.
     pub sizes: Vec<u64>,
+    /// Requests in all caravans.
+    pub sent_requests: u64,
+    /// Their bytes: command capsules, and the data in them.
+    pub sent_bytes: u64,
 }
 
 impl SwitchReport {
@@ -66,6 +70,8 @@ impl SwitchReport {
                     load_bytes: did.load_bytes[class],
                     rings: Reason::ALL.into_iter().filter_map(rang).collect(),
                     sizes: departures.sizes.buckets().to_vec(),
+                    sent_requests: departures.requests,
+                    sent_bytes: departures.bytes,
                 };
                 (class.to_string(), report)
             });

@@ -3,6 +3,7 @@
 pub(super) mod fig06;
 pub(super) mod fig08;
 pub(super) mod fig10;
+pub(super) mod fig11;
 
 use super::sample::{Metric, Statistic};
 use super::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};

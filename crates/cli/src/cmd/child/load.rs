@@ -3,6 +3,7 @@
 use super::threads::Scheduled;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::figure::{Effort, LoadProcess, Reported, Storage, System};
+use bench::load::SwitchReport;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,8 +25,10 @@ pub struct Load {
 
 /// What figures need of `bench --json`.
 #[derive(Debug, Deserialize)]
-struct Report {
-    apps: Vec<Reported>,
+pub(super) struct Report {
+    pub(super) apps: Vec<Reported>,
+    #[serde(default)]
+    pub(super) switch: Vec<SwitchReport>,
     #[serde(default)]
     interrupted: bool,
 }
@@ -93,11 +96,11 @@ impl Load {
         Ok(status)
     }
 
-    /// What its applications achieved, when it has ended with `status`.
+    /// What its applications achieved, and its switchboard did, when it has ended with `status`.
     ///
     /// # Errors
     /// What it says itself, or that what it says cannot be read.
-    pub fn report(mut self, status: ExitStatus) -> Result<Vec<Reported>> {
+    pub(super) fn report(mut self, status: ExitStatus) -> Result<Report> {
         let mut text = |of: fn(&mut Self) -> &mut Option<JoinHandle<String>>| {
             let reader = of(&mut self).take().expect("it is read once");
             reader.join().expect("a reader does not panic")
@@ -111,7 +114,7 @@ impl Load {
         let report: Report = serde_json::from_str(&stdout)
             .with_context(|| format!("the load's report cannot be read: {}", stderr.trim()))?;
         ensure!(!report.interrupted, "interrupted");
-        Ok(report.apps)
+        Ok(report)
     }
 }
 

@@ -1,17 +1,20 @@
 //! Runs a figure's scenarios on this machine.
 
-use super::load::Load;
-use super::target::{RAM_BYTES, Target, prefill};
+use super::load::{Load, Report};
+use super::target::{RAM_BYTES, Target, prefill, sends};
 use super::threads::Scheduled;
 use super::{cpu_seconds, ended_children_cpu_seconds};
 use anyhow::{Context as _, Result, ensure};
 use bench::figure::{
-    Effort, FLASH_READ_US, FLASH_WRITE_US, Reported, Runner, SHARED_CORES, Sample, Scenario,
-    Storage, System,
+    Effort, FLASH_READ_US, FLASH_WRITE_US, Runner, SHARED_CORES, Sample, Scenario, Sends, Storage,
+    System,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
+
+/// Where targets are asked what they sent.
+const INTERFACE: &str = "127.0.0.1:0";
 
 /// How often running loads are looked at.
 const LOOK: Duration = Duration::from_millis(25);
@@ -54,7 +57,8 @@ impl MachineRunner {
         let system = &scenario.system;
         if !flash {
             let baseline = system.preset.to_string();
-            let further = [&["--baseline", &baseline][..], system.turned].concat();
+            let own = ["--api", INTERFACE, "--baseline", &baseline];
+            let further = [&own[..], system.turned].concat();
             let target = Target::start(cores, self.ram_bytes, &further)?;
             prefill(&target.connect(1)?)?;
             return Ok(target);
@@ -79,7 +83,9 @@ impl MachineRunner {
 
 impl Runner for MachineRunner {
     fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
-        let target = self.target(scenario)?;
+        let mut target = self.target(scenario)?;
+        let api = target.interface()?;
+        let sent_before = sends(&api)?;
         let started = Instant::now();
         let target_before = cpu_seconds(target.pid())?;
         let host_before = ended_children_cpu_seconds()?;
@@ -89,11 +95,20 @@ impl Runner for MachineRunner {
             .collect::<Result<Vec<_>>>()?;
         let (reports, scheduled) = wait(loads)?;
         let seconds = started.elapsed().as_secs_f64();
-        let sample = Sample::of_reports(scenario, &reports)?;
+        let host_cores = (ended_children_cpu_seconds()? - host_before) / seconds;
+        let target_cores = (cpu_seconds(target.pid())? - target_before) / seconds;
+        let switch: Vec<_> = reports
+            .iter()
+            .flat_map(|report| report.switch.clone())
+            .collect();
+        let apps: Vec<_> = reports.into_iter().flat_map(|report| report.apps).collect();
+        let sample = Sample::of_reports(scenario, &apps)?;
         Ok(Sample {
-            host_cores: (ended_children_cpu_seconds()? - host_before) / seconds,
-            target_cores: (cpu_seconds(target.pid())? - target_before) / seconds,
+            host_cores,
+            target_cores,
             slices: scheduled.means(),
+            host_sends: Sends::of_host(&switch),
+            target_sends: sends(&api)?.since(sent_before),
             ..sample
         })
     }
@@ -101,7 +116,7 @@ impl Runner for MachineRunner {
 
 /// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
 /// while all ran. To look takes time, so that is done only where applications are processes.
-fn wait(mut loads: Vec<Load>) -> Result<(Vec<Reported>, Scheduled)> {
+fn wait(mut loads: Vec<Load>) -> Result<(Vec<Report>, Scheduled)> {
     let processes = loads.len() > 1;
     let mut scheduled = Scheduled::default();
     let mut ends: Vec<Option<ExitStatus>> = vec![None; loads.len()];
@@ -123,7 +138,7 @@ fn wait(mut loads: Vec<Load>) -> Result<(Vec<Reported>, Scheduled)> {
     }
     let mut reports = Vec::new();
     for (load, end) in loads.into_iter().zip(ends) {
-        reports.extend(load.report(end.expect("all have ended"))?);
+        reports.push(load.report(end.expect("all have ended"))?);
     }
     Ok((reports, scheduled))
 }
@@ -132,6 +147,7 @@ fn wait(mut loads: Vec<Load>) -> Result<(Vec<Reported>, Scheduled)> {
 fn with_flash(system: &System, cores: &[u32], ram_bytes: u64) -> String {
     format!(
         r#"listen = ["127.0.0.1:0"]
+api = "{INTERFACE}"
 cores = {cores:?}
 
 [switch]

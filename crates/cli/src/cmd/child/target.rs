@@ -1,8 +1,14 @@
 //! Our target in a process of its own.
 
+use crate::http::ask;
 use anyhow::{Context as _, Result, bail, ensure};
+use bench::figure::Sends;
+use control::model::ApiAddress;
+use control::plane::SwitchSnapshot;
 use host::{Host, Namespace};
+use hyper::Method;
 use reactor::PollPolicy;
+use serde::Deserialize;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Stdio};
@@ -16,7 +22,13 @@ pub struct Target {
     process: Child,
     address: SocketAddr,
     /// Kept open, so that the target's output does not break.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// What is needed of the target's answer about its switch.
+#[derive(Debug, Deserialize)]
+struct Switch {
+    cores: Vec<SwitchSnapshot>,
 }
 
 impl Target {
@@ -57,7 +69,7 @@ impl Target {
             (Ok(_), Some(Ok(address))) => Ok(Self {
                 process,
                 address,
-                _stdout: stdout,
+                stdout,
             }),
             (read, _) => {
                 // It has said on stderr, which is ours too, why it did not start.
@@ -79,6 +91,22 @@ impl Target {
         self.address
     }
 
+    /// Where its HTTP interface is, of a target that was started with one; asked once.
+    ///
+    /// # Errors
+    /// When it does not say so.
+    pub fn interface(&mut self) -> Result<ApiAddress> {
+        loop {
+            let mut line = String::new();
+            let read = self.stdout.read_line(&mut line);
+            let read = read.context("cannot read the target's output")?;
+            ensure!(read > 0, "the target has no HTTP interface");
+            if let Some(address) = line.trim_end().strip_prefix("interface at ") {
+                return address.parse().context("the target's HTTP interface");
+            }
+        }
+    }
+
     /// Its namespace; the host's own thread never polls.
     ///
     /// # Errors
@@ -96,6 +124,25 @@ impl Drop for Target {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// What the I/O queues of the target whose interface is at `api` have sent since its start.
+///
+/// # Errors
+/// When it does not answer.
+pub fn sends(api: &ApiAddress) -> Result<Sends> {
+    let answer = ask(api, Method::GET, "/v1/switch", None)?;
+    let Switch { cores } =
+        Switch::deserialize(answer).context("the target's answer is not understood")?;
+    let classes = cores.iter().flat_map(|core| core.classes.values());
+    Ok(classes.fold(Sends::default(), |sum, class| {
+        let sizes = &class.caravans.sizes;
+        Sends {
+            sends: sum.sends + sizes.iter().map(|bucket| bucket.count).sum::<u64>(),
+            single: sum.single + sizes.first().map_or(0, |bucket| bucket.count),
+            bytes: sum.bytes + class.caravans.bytes,
+        }
+    }))
 }
 
 /// Writes everything once: memory that was never written is one page of zeroes, which would stay
