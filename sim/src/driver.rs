@@ -2,6 +2,7 @@
 
 use crate::network::Arrival;
 use crate::world::Shared;
+use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
@@ -13,7 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -31,6 +32,8 @@ struct Socket {
 /// Runs the operations of one simulated core.
 pub struct SimDriver {
     number: u64,
+    /// Where its thread runs, as whoever moves it says.
+    core: Arc<AtomicU32>,
     world: Rc<RefCell<Shared>>,
     sockets: Slab<Socket>,
     listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
@@ -62,6 +65,7 @@ impl SimDriver {
         let number = world.borrow_mut().next_driver();
         Self {
             number,
+            core: Arc::default(),
             world,
             sockets: Slab::with_capacity(4096),
             listeners: Vec::new(),
@@ -82,6 +86,12 @@ impl SimDriver {
     pub fn limit_sockets(&mut self, count: usize) {
         assert!(self.sockets.is_empty(), "a new driver");
         self.sockets = Slab::with_capacity(count);
+    }
+
+    /// Where the driver's thread runs: its number, which whoever moves the thread changes.
+    #[must_use]
+    pub fn whereabouts(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.core)
     }
 
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
@@ -408,6 +418,10 @@ impl Driver for SimDriver {
     }
 
     fn close_file(&mut self, _file: FileId) {}
+
+    fn core(&self) -> CoreId {
+        CoreId(self.core.load(Ordering::Relaxed))
+    }
 
     fn waker(&self) -> Arc<dyn Wake> {
         Arc::clone(&self.waker) as Arc<dyn Wake>

@@ -4,6 +4,7 @@ use crate::memory::BufferPool;
 use crate::op::{Completion, FileId, ListenerId, Op, OpKey, Room, SocketId, SocketOptions, Stream};
 use crate::room::RoomLease;
 use base::Time;
+use base::units::CoreId;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -109,6 +110,10 @@ pub trait Driver {
 
     /// What wakes this core.
     fn waker(&self) -> Arc<dyn Wake>;
+
+    /// The core that the calling thread runs on at this moment, as its machine numbers them; the
+    /// thread may be elsewhere a moment later.
+    fn core(&self) -> CoreId;
 
     /// How often the scheduler has taken the processor away from this core's thread for somebody
     /// else; it costs a system call to ask.

@@ -6,7 +6,6 @@ use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPT
 use super::steersman::Membership;
 use crate::namespace::RemoteNamespace;
 use base::Time;
-use base::units::CoreId;
 use block::{
     BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
     Request, Submit,
@@ -166,24 +165,24 @@ impl SwitchedChannel {
             closing: false,
             device,
         };
-        channel.look_where();
+        channel.look_where(driver);
         Ok(channel)
     }
 
     /// Which ingress is this thread's: that of the core that it runs on, now.
     #[inline]
-    fn look_where(&mut self) {
+    fn look_where(&mut self, driver: &dyn Driver) {
         let cores = &self.device.board.inner.cores;
         if cores.len() == 1 {
             return;
         }
-        let here = u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0);
+        let here = driver.core();
         self.core = cores
             .iter()
-            .position(|&core| core == CoreId(here))
-            .unwrap_or(here as usize % cores.len());
+            .position(|&core| core == here)
+            .unwrap_or(here.0 as usize % cores.len());
         if let Some(membership) = &self.membership {
-            membership.standing.note_core(CoreId(here));
+            membership.standing.note_core(here);
             membership.standing.note_bytes(self.outstanding_bytes);
         }
     }
@@ -307,11 +306,11 @@ impl Channel for SwitchedChannel {
         Submit::Queued
     }
 
-    fn kick(&mut self, _: &mut Context<'_>) {
+    fn kick(&mut self, cx: &mut Context<'_>) {
         if std::mem::take(&mut self.put) {
             self.ingress().ring();
         }
-        self.look_where();
+        self.look_where(cx.driver);
     }
 
     fn reap(&mut self) -> Option<Completion> {

@@ -1,6 +1,6 @@
 //! What passing through the switchboard costs, without the lanes: for benchmarks.
 
-use super::egress::{EgressService, Message, Place};
+use super::egress::{EgressService, Message, Note, Place};
 use super::ingress::{Entry, Ingress, Submitter};
 use super::limits::INGRESS_ENTRIES;
 use super::loads::LoadBoard;
@@ -28,6 +28,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     let depth = depth.clamp(1, 128);
     let submitter = Arc::new(Submitter::new(depth as usize, region, driver.waker()));
     let mut service = EgressService::new(Place {
+        id: driver.core(),
         core: 0,
         classes: Class::ALL.to_vec(),
         ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
@@ -39,7 +40,8 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
         now: driver.now(),
         driver: &mut driver,
     };
-    service.message(Message::Join(0, Arc::clone(&submitter)), &mut cx);
+    let join = Note::Join(0, Arc::clone(&submitter));
+    service.message(Message(join), &mut cx);
     let entry = |slot| Entry {
         submitter: 0,
         slot,

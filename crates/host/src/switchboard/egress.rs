@@ -12,17 +12,21 @@ use super::loads::LoadBoard;
 use crate::association::{Association, NamespaceState};
 use crate::channel::RemoteChannel;
 use base::Time;
+use base::units::CoreId;
 use block::{BlockError, Capabilities, Channel, Request, Submit};
-use reactor::{Completion, Context, IoSlice, Memory, RegionHandle, Service};
+use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::load::CoreLoad;
 use switch::{Class, Knobs, PerClass, RequestSteering};
 
-/// What a dataplane thread is told.
+/// What a dataplane core is told by its switchboard.
 #[derive(Debug)]
-pub(super) enum Message {
+pub struct Message(pub(super) Note);
+
+#[derive(Debug)]
+pub(super) enum Note {
     /// There is a controller with this number.
     Target(u16, Arc<Association>),
     /// A controller has a namespace with this number.
@@ -42,10 +46,11 @@ pub(super) enum Message {
     Close,
 }
 
-/// What a dataplane thread is born with.
+/// A place for a dataplane core on a switchboard: what it is born with.
 #[derive(Debug)]
-pub(super) struct Place {
-    /// The core's place on the switchboard.
+pub struct Place {
+    pub(super) id: CoreId,
+    /// The core's number on the switchboard.
     pub(super) core: usize,
     /// The classes that it serves, earlier ones first.
     pub(super) classes: Vec<Class>,
@@ -54,6 +59,33 @@ pub(super) struct Place {
     pub(super) loads: Arc<LoadBoard>,
     pub(super) shown: Arc<Shown>,
     pub(super) knobs: Knobs,
+}
+
+impl Place {
+    /// The core that it is on.
+    #[must_use]
+    pub const fn id(&self) -> CoreId {
+        self.id
+    }
+
+    /// The classes that it serves, earlier ones first.
+    #[must_use]
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// What its switchboard knows of it: the core's number, the classes, the counters.
+    pub(super) fn known_by(&self) -> (usize, Vec<Class>, Arc<Shown>) {
+        (self.core, self.classes.clone(), Arc::clone(&self.shown))
+    }
+
+    /// The service to run there; whoever submits to it wakes `driver`.
+    #[must_use]
+    pub fn service(self, driver: &dyn Driver) -> EgressService {
+        let service = EgressService::new(self);
+        service.ingress.serve(driver.waker());
+        service
+    }
 }
 
 /// One (class, target).
@@ -76,9 +108,9 @@ struct Known {
     leaving: bool,
 }
 
-/// The service of a dataplane thread.
+/// The service of a dataplane core.
 #[derive(Debug)]
-pub(super) struct EgressService {
+pub struct EgressService {
     place: Place,
     ingress: Arc<Ingress>,
     egresses: Vec<Egress>,
@@ -115,11 +147,6 @@ impl EgressService {
             closing: false,
             place,
         }
-    }
-
-    /// What wakes this thread.
-    pub(super) fn ingress(&self) -> &Ingress {
-        &self.ingress
     }
 
     fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
@@ -403,10 +430,10 @@ impl Service for EgressService {
         }
     }
 
-    fn message(&mut self, message: Message, cx: &mut Context<'_>) {
-        match message {
-            Message::Target(target, association) => self.add_target(target, &association, cx),
-            Message::Namespace {
+    fn message(&mut self, Message(note): Message, cx: &mut Context<'_>) {
+        match note {
+            Note::Target(target, association) => self.add_target(target, &association, cx),
+            Note::Namespace {
                 target,
                 namespace,
                 state,
@@ -420,7 +447,7 @@ impl Service for EgressService {
                     debug_assert_eq!(number, usize::from(namespace), "told in order");
                 }
             }
-            Message::Join(number, submitter) => {
+            Note::Join(number, submitter) => {
                 let index = number as usize;
                 if self.submitters.len() <= index {
                     self.submitters.resize_with(index + 1, || None);
@@ -431,14 +458,14 @@ impl Service for EgressService {
                     leaving: false,
                 });
             }
-            Message::Leave(number) => {
+            Note::Leave(number) => {
                 if let Some(known) = &mut self.submitters[number as usize] {
                     known.leaving = true;
                 }
                 self.forget_leavers();
             }
-            Message::Knobs(knobs) => self.turn_knobs(*knobs),
-            Message::Close => {
+            Note::Knobs(knobs) => self.turn_knobs(*knobs),
+            Note::Close => {
                 self.closing = true;
                 for egress in &mut self.egresses {
                     egress.channel.close(cx);

@@ -24,17 +24,18 @@ mod steersman;
 pub use channel::{SwitchedChannel, SwitchedNamespace};
 pub use cost::cost_of_passing;
 pub use counters::CoreCounters;
+pub use egress::{EgressService, Message, Place};
 
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
 use base::units::{CoreId, KIB};
 use counters::Shown;
-use egress::{EgressService, Message, Place};
+use egress::Note;
 use ingress::{Ingress, Submitter};
 use loads::LoadBoard;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy, placement};
+use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use steersman::Steersman;
@@ -68,7 +69,7 @@ struct Inner {
     registry: Mutex<Registry>,
 }
 
-/// A dataplane thread.
+/// A dataplane core; of its thread, unless somebody else runs it.
 #[derive(Debug)]
 struct Dataplane {
     core: usize,
@@ -101,18 +102,53 @@ impl Switchboard {
     /// [`HostError::Option`] for knobs or cores that cannot be; the machine's where it refuses a
     /// thread or an io_uring.
     pub fn start(options: &SwitchboardOptions) -> Result<Self, HostError> {
-        let knobs = options.knobs;
-        knobs
-            .validate()
-            .map_err(|error| HostError::Option(error.to_string()))?;
-        if options.cores.is_empty() {
-            return Err(HostError::Option(
-                "a switchboard needs a core; name one that the process may use".to_owned(),
-            ));
-        }
+        options.check()?;
         placement::check_allowed(&options.cores)
             .map_err(|error| HostError::Option(error.to_string()))?;
-        let teams = teams(&knobs);
+        let apart = wants_threads_apart(&options.knobs) && may_raise();
+        Self::assemble(options, apart, &options.cores, Dataplane::start)
+    }
+
+    /// A switchboard without threads: `run` is given each [`Place`] and returns the mailbox of the
+    /// core that runs its [service](Place::service) from then on, as a simulator does. `apart`
+    /// says whether each class has a core of its own, as where priorities may be raised. Nobody
+    /// moves the threads that opt in to application steering.
+    ///
+    /// Whatever changes the switchboard tells every core; one that is never run takes only so many
+    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)).
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), or what `run` returns.
+    pub fn run_by(
+        options: &SwitchboardOptions,
+        apart: bool,
+        mut run: impl FnMut(Place) -> Result<MailboxSender<Message>, HostError>,
+    ) -> Result<Self, HostError> {
+        options.check()?;
+        let run = |place: Place| {
+            let (core, classes, shown) = place.known_by();
+            Ok(Dataplane {
+                core,
+                classes,
+                privilege: Privilege::Unprivileged,
+                sender: run(place)?,
+                shown,
+                thread: None,
+            })
+        };
+        Self::assemble(options, apart, &[], run)
+    }
+
+    /// Puts a switchboard together; `steered` are the cores among which its steersman moves
+    /// threads.
+    fn assemble(
+        options: &SwitchboardOptions,
+        apart: bool,
+        steered: &[CoreId],
+        mut run: impl FnMut(Place) -> Result<Dataplane, HostError>,
+    ) -> Result<Self, HostError> {
+        let knobs = options.knobs;
+        let teams = teams(apart);
         let ingresses = options.cores.iter().map(|_| {
             let queues: Vec<_> = teams
                 .iter()
@@ -126,7 +162,7 @@ impl Switchboard {
         let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
         let loads = Arc::new(LoadBoard::new(options.cores.len()));
         let rules = knobs.application_steering;
-        let steersman = Steersman::start(&options.cores, Arc::clone(&loads), rules);
+        let steersman = Steersman::start(steered, Arc::clone(&loads), rules);
         let steersman = steersman.map_err(|source| HostError::Io {
             what: "cannot start a thread",
             source,
@@ -142,6 +178,7 @@ impl Switchboard {
         for (core, &id) in options.cores.iter().enumerate() {
             for team in &teams {
                 let place = Place {
+                    id,
                     core,
                     classes: team.clone(),
                     ingresses: Arc::clone(&inner.ingresses),
@@ -149,7 +186,7 @@ impl Switchboard {
                     shown: Arc::default(),
                     knobs,
                 };
-                inner.threads.push(Dataplane::start(id, place)?);
+                inner.threads.push(run(place)?);
             }
         }
         Ok(Self {
@@ -181,7 +218,7 @@ impl Switchboard {
             .validate()
             .map_err(|error| HostError::Option(error.to_string()))?;
         self.inner.steersman.reconfigure(knobs.application_steering);
-        self.inner.tell(|| Message::Knobs(Box::new(*knobs)))
+        self.inner.tell(|| Note::Knobs(Box::new(*knobs)))
     }
 
     /// Threads that application steering has moved, by class.
@@ -218,12 +255,29 @@ impl Switchboard {
     }
 }
 
-/// Which classes share a thread.
-fn teams(knobs: &Knobs) -> Vec<Vec<Class>> {
-    let apart = knobs.lanes == Lanes::PerClass
+impl SwitchboardOptions {
+    fn check(&self) -> Result<(), HostError> {
+        self.knobs
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        if self.cores.is_empty() {
+            return Err(HostError::Option(
+                "a switchboard needs a core; name one that the process may use".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether each class is to have a thread, where priorities may be raised.
+fn wants_threads_apart(knobs: &Knobs) -> bool {
+    knobs.lanes == Lanes::PerClass
         && knobs.prioritisation
         && knobs.latency_threads != ThreadPriority::Default
-        && may_raise();
+}
+
+/// Which classes share a thread.
+fn teams(apart: bool) -> Vec<Vec<Class>> {
     if apart {
         Class::ALL.iter().map(|&class| vec![class]).collect()
     } else {
@@ -240,14 +294,15 @@ fn may_raise() -> bool {
 type Started = Result<(MailboxSender<Message>, Privilege), HostError>;
 
 impl Dataplane {
-    /// Starts a thread on core `id`. The driver must be made on the thread that uses it.
-    fn start(id: CoreId, place: Place) -> Result<Self, HostError> {
-        let (core, classes, shown) = (place.core, place.classes.clone(), Arc::clone(&place.shown));
+    /// Starts its thread. The driver must be made on the thread that uses it.
+    fn start(place: Place) -> Result<Self, HostError> {
+        let id = place.id;
+        let (core, classes, shown) = place.known_by();
         let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
         let (started, starting) = mpsc::channel::<Started>();
         let thread = std::thread::Builder::new()
             .name(format!("switch-{}/{}", names.concat(), id.0))
-            .spawn(move || run(id, place, &started))
+            .spawn(move || run(place, &started))
             .map_err(|source| HostError::Io {
                 what: "cannot start a thread",
                 source,
@@ -265,7 +320,8 @@ impl Dataplane {
 }
 
 /// A dataplane thread from start to end.
-fn run(id: CoreId, place: Place, started: &mpsc::Sender<Started>) {
+fn run(place: Place, started: &mpsc::Sender<Started>) {
+    let id = place.id;
     let first = place.classes.len() < Class::COUNT
         && place
             .classes
@@ -287,8 +343,7 @@ fn run(id: CoreId, place: Place, started: &mpsc::Sender<Started>) {
     } else {
         Privilege::Unprivileged
     };
-    let service = EgressService::new(place);
-    service.ingress().serve(driver.waker());
+    let service = place.service(&driver);
     // Whoever shares a core with its applications must not poll while they want to run; the keeper
     // polls in its place, and gives way to everybody.
     let keeper = Keeper::start(id).ok();
@@ -322,16 +377,21 @@ impl Inner {
     }
 
     /// Tells every thread; waits while a mailbox is full.
-    fn tell(&self, message: impl Fn() -> Message) -> Result<(), HostError> {
+    fn tell(&self, note: impl Fn() -> Note) -> Result<(), HostError> {
         for thread in &self.threads {
-            let mut next = message();
+            let mut next = Message(note());
             loop {
-                if thread.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                if thread.thread.as_ref().is_some_and(JoinHandle::is_finished) {
                     return Err(HostError::Closed);
                 }
                 match thread.sender.send(next) {
                     Ok(()) => break,
                     Err(back) => next = back,
+                }
+                if thread.thread.is_none() {
+                    return Err(HostError::Limit(
+                        "a core of this switchboard has too many messages; run it first",
+                    ));
                 }
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }
@@ -364,7 +424,7 @@ impl Inner {
         };
         let number = u16::try_from(target).expect("at most 64");
         if known.is_none() {
-            self.tell(|| Message::Target(number, Arc::clone(association)))?;
+            self.tell(|| Note::Target(number, Arc::clone(association)))?;
         }
         let namespaces: usize = registry.targets.iter().map(|t| t.namespaces.len()).sum();
         let known = &mut registry.targets[target].namespaces;
@@ -380,7 +440,7 @@ impl Inner {
         known.push(nsid);
         let namespace = u16::try_from(known.len() - 1).expect("at most 1,024");
         let capabilities = block::Device::capabilities(remote);
-        self.tell(|| Message::Namespace {
+        self.tell(|| Note::Namespace {
             target: number,
             namespace,
             state: Arc::clone(remote.state()),
@@ -416,20 +476,20 @@ impl Inner {
         };
         registry.submitters[index] = Some(Arc::clone(submitter));
         let number = u32::try_from(index).expect("at most 4,096");
-        self.tell(|| Message::Join(number, Arc::clone(submitter)))?;
+        self.tell(|| Note::Join(number, Arc::clone(submitter)))?;
         Ok(number)
     }
 
     /// A submitter is gone.
     fn leave(&self, number: u32) {
         // Threads that have ended know nobody any more.
-        let _ = self.tell(|| Message::Leave(number));
+        let _ = self.tell(|| Note::Leave(number));
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _ = self.tell(|| Message::Close);
+        let _ = self.tell(|| Note::Close);
         for thread in &mut self.threads {
             if let Some(thread) = thread.thread.take() {
                 let _ = thread.join();

@@ -28,6 +28,7 @@ use crate::op::{
     Stream,
 };
 use crate::room::{RoomLease, Rooms};
+use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
@@ -475,6 +476,11 @@ impl Driver for UringDriver {
 
     fn waker(&self) -> Arc<dyn Wake> {
         Arc::clone(&self.waker) as Arc<dyn Wake>
+    }
+
+    #[inline]
+    fn core(&self) -> CoreId {
+        CoreId(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0))
     }
 
     fn preemptions(&self) -> u64 {
