@@ -19,9 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
-/// How long a send may stay with the driver before the kernel would have taken it.
-const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
-
 #[derive(Debug)]
 struct Socket {
     end: u64,
@@ -42,6 +39,7 @@ pub struct SimDriver {
     buffers: BufferPool,
     receive_buffers: BufferPool,
     waker: Arc<Flag>,
+    busy_until: Time,
     next_room: u16,
     stats: DriverStats,
 }
@@ -74,6 +72,7 @@ impl SimDriver {
             buffers,
             receive_buffers,
             waker: Arc::default(),
+            busy_until: Time::ZERO,
             next_room: 0,
             stats: DriverStats::default(),
         }
@@ -86,6 +85,41 @@ impl SimDriver {
     pub fn limit_sockets(&mut self, count: usize) {
         assert!(self.sockets.is_empty(), "a new driver");
         self.sockets = Slab::with_capacity(count);
+    }
+
+    /// From now on the driver's connections share the fate of that other one's: both are in the
+    /// same host.
+    pub fn belongs_to(&mut self, host: &Self) {
+        self.number = host.number;
+    }
+
+    /// Until when the core is busy with what it sent, or held up.
+    pub(crate) fn busy_until(&self) -> Time {
+        self.busy_until
+    }
+
+    /// The core is held up until then.
+    pub(crate) fn hold(&mut self, until: Time) {
+        self.busy_until = self.busy_until.max(until);
+    }
+
+    /// Whether a core that sleeps would wake up now: somebody woke it, or an operation is over.
+    pub(crate) fn is_woken(&self) -> bool {
+        let world = self.world.borrow();
+        let now = world.now;
+        let accepted = |(address, accept): &(SocketAddr, Option<OpKey>)| {
+            accept.is_some() && world.network.has_connection(*address, now)
+        };
+        let moved = |socket: &Socket| {
+            let sent = socket.sending.as_ref().is_some_and(|send| send.0 <= now);
+            let receives = socket.receiving.is_some();
+            sent || receives && world.network.has_arrival(socket.end, now)
+        };
+        self.waker.0.load(Ordering::Acquire)
+            || !self.ready.is_empty()
+            || self.connecting.iter().any(|(at, ..)| *at <= now)
+            || self.listeners.iter().flatten().any(accepted)
+            || self.sockets.iter().any(|(_, socket)| moved(socket))
     }
 
     /// Where the driver's thread runs: its number, which whoever moves the thread changes.
@@ -123,12 +157,16 @@ impl SimDriver {
         assert!(socket.sending.is_none(), "one send at a time per socket");
         let world = &mut *self.world.borrow_mut();
         let bytes = list.to_bytes(0);
+        let cost = Nanos(world.pace.send_per_kib.0 * bytes.len() as u64 / 1024);
+        // What a core sends in one turn it sends in order, one after the other.
+        self.busy_until = self.busy_until.max(world.now) + cost;
         self.stats.sends += 1;
         self.stats.sent_bytes += bytes.len() as u64;
         let sent = world
             .network
-            .send(socket.end, &bytes, world.now, &mut world.prng);
-        let at = world.now + Nanos(world.prng.below(SEND_STALL_MAX.0));
+            .send(socket.end, &bytes, self.busy_until, &mut world.prng);
+        let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
+        let at = self.busy_until + stall;
         world.schedule(at);
         socket.sending = Some((at, key, list, sent));
     }

@@ -18,4 +18,4 @@ pub use client::{Client, Report, Workload};
 pub use driver::SimDriver;
 pub use host_core::HostCore;
 pub use network::NetworkFaults;
-pub use world::{Actor, Outcome, World};
+pub use world::{Actor, Outcome, Pace, World};

@@ -21,7 +21,12 @@ pub struct NetworkFaults {
     pub partition_one_in: u64,
     /// A connect in this many is refused; 0 for never.
     pub refuse_one_in: u64,
+    /// How long, at most, a send stays with its driver before the kernel has taken it.
+    pub send_stall_max: Nanos,
 }
+
+/// What a kernel whose buffers are full now and then may take.
+const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
 
 impl NetworkFaults {
     /// A network that only delays a little.
@@ -32,6 +37,7 @@ impl NetworkFaults {
         linger_max: Nanos::ZERO,
         partition_one_in: 0,
         refuse_one_in: 0,
+        send_stall_max: SEND_STALL_MAX,
     };
     /// A network that splits and delays, but keeps its connections.
     pub const ROUGH: Self = Self {
@@ -41,6 +47,7 @@ impl NetworkFaults {
         linger_max: Nanos::ZERO,
         partition_one_in: 0,
         refuse_one_in: 0,
+        send_stall_max: SEND_STALL_MAX,
     };
     /// A network that also cuts.
     pub const HOSTILE: Self = Self {
@@ -50,6 +57,7 @@ impl NetworkFaults {
         linger_max: Nanos::from_millis(400),
         partition_one_in: 2,
         refuse_one_in: 5,
+        send_stall_max: SEND_STALL_MAX,
     };
 }
 
@@ -161,6 +169,23 @@ impl Network {
             return None;
         }
         waiting.pop_front().map(|(_, end)| end)
+    }
+
+    pub(crate) const fn send_stall_max(&self) -> Nanos {
+        self.faults.send_stall_max
+    }
+
+    /// Whether a connection has arrived at a listener.
+    pub(crate) fn has_connection(&self, address: SocketAddr, now: Time) -> bool {
+        let waiting = self.listening.get(&address).and_then(VecDeque::front);
+        waiting.is_some_and(|(at, _)| *at <= now)
+    }
+
+    /// Whether [`receive`](Self::receive) would say anything.
+    pub(crate) fn has_arrival(&self, end: u64, now: Time) -> bool {
+        let end = &self.ends[usize::try_from(end).expect("ends are in a vector")];
+        let next = end.arriving.front().map(|(at, _)| *at).or(end.ended);
+        [next, end.broken].into_iter().flatten().any(|at| at <= now)
     }
 
     fn end(&mut self, number: u64) -> &mut End {

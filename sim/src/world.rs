@@ -2,8 +2,8 @@
 
 use crate::driver::SimDriver;
 use crate::network::{Network, NetworkFaults};
-use base::{Prng, Time};
-use reactor::{Core, Driver, Service, Wait};
+use base::{Nanos, Prng, Time};
+use reactor::{Core, Service, Wait};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -14,6 +14,7 @@ pub(crate) struct Shared {
     pub(crate) now: Time,
     pub(crate) prng: Prng,
     pub(crate) network: Network,
+    pub(crate) pace: Pace,
     /// Times at which some driver has something to do.
     scheduled: BTreeSet<Time>,
     drivers: u64,
@@ -31,21 +32,58 @@ impl Shared {
     }
 }
 
-/// Somebody who lives in the world: a core with its service.
-pub trait Actor {
-    /// Does what there is to do now. Returns whether there was anything.
-    fn turn(&mut self) -> bool;
-    /// When there will be something to do without anything from outside.
-    fn deadline(&self) -> Time;
+/// How fast cores are. Whatever a core does takes no time, unless this says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// A core that has something to do in this many is held up, as by another thread; 0 for never.
+    pub stall_one_in: u64,
+    /// How long at most.
+    pub stall_max: Nanos,
+    /// What sending takes, for each KiB. The core does nothing else meanwhile.
+    pub send_per_kib: Nanos,
 }
 
-impl<D: Driver, S: Service> Actor for Core<D, S> {
-    fn turn(&mut self) -> bool {
-        Core::turn(self, Wait::No).expect("a simulated driver does not break")
+/// Somebody who lives in the world: a core with its service.
+///
+/// It sleeps as a core does: it takes turns until its deadline lies ahead, and from then on until
+/// that comes or something wakes it, and never otherwise. So whoever brings work to a sleeping
+/// core without waking it leaves the work lying.
+pub trait Actor {
+    /// Does what there is to do now.
+    fn turn(&mut self);
+    /// When there will be something to do without anything from outside. Asked before every sleep.
+    fn deadline(&self) -> Time;
+    /// Whether something woke it, or will find it awake.
+    fn is_woken(&self) -> bool {
+        false
+    }
+    /// Until when it is busy, and can take no turn.
+    fn busy_until(&self) -> Time {
+        Time::ZERO
+    }
+    /// It is held up until then.
+    fn hold(&mut self, _until: Time) {}
+}
+
+impl<S: Service> Actor for Core<SimDriver, S> {
+    fn turn(&mut self) {
+        Core::turn(self, Wait::No).expect("a simulated driver does not break");
     }
 
     fn deadline(&self) -> Time {
         self.service.deadline()
+    }
+
+    fn is_woken(&self) -> bool {
+        self.driver.is_woken()
+    }
+
+    fn busy_until(&self) -> Time {
+        self.driver.busy_until()
+    }
+
+    fn hold(&mut self, until: Time) {
+        self.driver.hold(until);
     }
 }
 
@@ -77,6 +115,7 @@ impl World {
             now: Time(1_000_000),
             prng: Prng::from_seed(seed),
             network: Network::new(faults),
+            pace: Pace::default(),
             scheduled: BTreeSet::new(),
             drivers: 0,
         };
@@ -102,6 +141,11 @@ impl World {
         self.shared.borrow_mut().network.set_faults(faults);
     }
 
+    /// From now on cores are this fast.
+    pub fn set_pace(&self, pace: Pace) {
+        self.shared.borrow_mut().pace = pace;
+    }
+
     /// (bytes that the network carried, connections that it cut).
     #[must_use]
     pub fn network_totals(&self) -> (u64, u64) {
@@ -120,30 +164,45 @@ impl World {
         mut done: impl FnMut() -> bool,
     ) -> Outcome {
         let mut turns = 0;
+        // Everybody looks around first.
+        let mut rests = vec![Time::ZERO; actors.len()];
         loop {
             if done() {
                 return Outcome::Done;
             }
-            let count = actors.len() as u64;
-            let first = self.shared.borrow_mut().prng.below(count);
-            let mut busy = false;
-            for i in 0..count {
-                let index = usize::try_from((first + i) % count).expect("an index");
-                busy |= actors[index].turn();
+            let now = self.now();
+            let mut acted = false;
+            let first = self.random(actors.len());
+            for i in 0..actors.len() {
+                let index = (first + i) % actors.len();
+                let (actor, rest) = (&mut actors[index], &mut rests[index]);
+                let due = *rest <= now || actor.is_woken();
+                if !due || actor.busy_until() > now {
+                    continue;
+                }
+                if let Some(until) = self.stall(now) {
+                    // What wakes it meanwhile finds it awake, and waits as well.
+                    actor.hold(until);
+                    continue;
+                }
+                actor.turn();
+                *rest = actor.deadline();
+                acted = true;
             }
             turns += 1;
             assert!(
                 turns < TURNS_WITHOUT_TIME_MAX,
-                "somebody acts without end at {:?}",
-                self.now()
+                "somebody acts without end at {now:?}"
             );
-            // What was done without any operation may be what was waited for.
-            if busy || done() {
+            if acted {
                 continue;
             }
-            let now = self.now();
-            let deadline = actors.iter().map(|actor| actor.deadline()).min();
-            let Some(next) = self.next_event(now, deadline) else {
+            // Whoever is due and did not act is busy.
+            let wishes = actors.iter().zip(&rests).map(|(actor, rest)| {
+                let rest = if actor.is_woken() { now } else { *rest };
+                rest.max(actor.busy_until())
+            });
+            let Some(next) = self.next_event(now, wishes.min()) else {
                 return Outcome::Stuck;
             };
             if next > until {
@@ -154,6 +213,18 @@ impl World {
             }
             self.shared.borrow_mut().now = next.max(now);
         }
+    }
+
+    fn random(&self, below: usize) -> usize {
+        let number = self.shared.borrow_mut().prng.below(below as u64);
+        usize::try_from(number).expect("below a usize")
+    }
+
+    /// Whether somebody who would act now is held up, and until when.
+    fn stall(&self, now: Time) -> Option<Time> {
+        let Shared { prng, pace, .. } = &mut *self.shared.borrow_mut();
+        let stalls = pace.stall_one_in > 0 && prng.chance(1, pace.stall_one_in);
+        stalls.then(|| now + Nanos(1 + prng.below(pace.stall_max.0)))
     }
 
     /// When something will happen next. A deadline that has passed is due at once.
