@@ -537,10 +537,9 @@ impl Qpair {
         if self.table.len() == 0 {
             return self.step_deadline;
         }
-        let held = self
-            .departure
-            .as_ref()
-            .map_or(Time::NEVER, |d| d.deadline());
+        // While a send is under way its end is what everything else waits for.
+        let departure = self.departure.as_ref().filter(|_| self.tx.may_send());
+        let held = departure.map_or(Time::NEVER, |departure| departure.deadline());
         self.step_deadline.min(self.scan_at).min(held)
     }
 }

@@ -64,6 +64,11 @@ impl Transmission {
         self.filling.is_empty()
     }
 
+    /// Whether there is something to send, and no send is under way.
+    pub(super) fn may_send(&self) -> bool {
+        !self.filling.is_empty() && self.spare.is_some()
+    }
+
     /// The list to send now, if there is something in it and no send is under way.
     pub(super) fn next_send(&mut self) -> Option<Box<SendList>> {
         if self.filling.is_empty() {
