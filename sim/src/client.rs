@@ -1,5 +1,6 @@
 //! An application in the simulated world: random requests to a device, every answer checked.
 
+use crate::cache::Medium;
 use crate::oracle::{Allowed, Oracle, Version};
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
@@ -30,12 +31,17 @@ pub struct Report {
     pub answered: u64,
     /// Of these, with an error.
     pub failed: u64,
+    /// Requests with data that were answered, in bytes.
+    pub bytes: u64,
+    /// The longest that a request took.
+    pub slowest: Nanos,
     /// A fingerprint of all answers in order: equal runs have equal ones.
     pub fingerprint: u64,
 }
 
 #[derive(Debug)]
 struct InFlight {
+    since: Time,
     range: Range<usize>,
     kind: Kind,
 }
@@ -43,9 +49,16 @@ struct InFlight {
 #[derive(Debug)]
 enum Kind {
     Read(Vec<Allowed>),
-    Write(Version),
-    Flush,
+    Write {
+        version: Version,
+        durable: bool,
+    },
+    /// By then settled writes are on the medium when it is answered, block by block.
+    Flush(Vec<Version>),
 }
+
+/// How soon an application with nothing under way looks again for blocks that nobody writes.
+const RETRY: Nanos = Nanos::from_micros(20);
 
 /// The application, as the service of a core.
 #[derive(Debug)]
@@ -53,13 +66,16 @@ pub struct Client {
     channel: Box<dyn Channel>,
     geometry: Geometry,
     workload: Workload,
-    oracle: Oracle,
+    oracle: Rc<RefCell<Oracle>>,
+    /// What the device would keep without power, if it has a cache.
+    medium: Option<Medium>,
     prng: Prng,
     in_flight: Slab<InFlight>,
     /// Requests that the channel had no room for.
     refused: VecDeque<Request>,
     issued: u64,
     report: Rc<RefCell<Report>>,
+    now: Time,
     closing: bool,
 }
 
@@ -79,14 +95,30 @@ impl Client {
             channel,
             geometry,
             workload,
-            oracle: Oracle::new(blocks),
+            oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
+            medium: None,
             prng: Prng::from_seed(seed),
             in_flight: Slab::with_capacity(workload.depth),
             refused: VecDeque::new(),
             issued: 0,
             report,
+            now: Time::ZERO,
             closing: false,
         }
+    }
+
+    /// The same application, which shares its device with others: so they share what they know.
+    #[must_use]
+    pub fn beside(mut self, oracle: Rc<RefCell<Oracle>>) -> Self {
+        self.oracle = oracle;
+        self
+    }
+
+    /// The same application on a device with a cache.
+    #[must_use]
+    pub fn over(mut self, medium: Option<Medium>) -> Self {
+        self.medium = medium;
+        self
     }
 
     /// A random range that is not being written, or nothing.
@@ -101,8 +133,19 @@ impl Client {
         let start = self.prng.below(self.geometry.blocks - count + 1);
         let index = |n: u64| usize::try_from(n).expect("a small device");
         let range = index(start)..index(start + count);
-        let free = !write || !range.clone().any(|block| self.oracle.is_writing(block));
+        let oracle = self.oracle.borrow();
+        let free = !write || !range.clone().any(|block| oracle.is_writing(block));
         free.then_some(range)
+    }
+
+    /// Memory for a request: the channel's own, or a buffer of the core.
+    fn memory(&mut self, bytes: usize, cx: &Context<'_>) -> Option<IoSlice> {
+        let channels = self.prng.chance(1, 2);
+        let own = channels.then(|| self.channel.memory(bytes)).flatten();
+        own.or_else(|| {
+            let buffer = cx.driver.buffers().take(bytes)?;
+            Some(IoSlice::from_buffer(buffer, bytes))
+        })
     }
 
     fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
@@ -113,27 +156,29 @@ impl Client {
         let data = if range.is_empty() {
             None
         } else {
-            Some(IoSlice::from_buffer(
-                cx.driver.buffers().take(bytes)?,
-                bytes,
-            ))
+            Some(self.memory(bytes, cx)?)
         };
         let durable = self.prng.chance(1, 8);
+        let mut oracle = self.oracle.borrow_mut();
         let (operation, kind) = match roll {
             0..50 => {
                 let allowed = range
                     .clone()
-                    .map(|block| self.oracle.begin_read(block))
+                    .map(|block| oracle.begin_read(block))
                     .collect();
                 (Operation::Read, Kind::Read(allowed))
             }
             50..97 => {
-                let version = self.oracle.begin_write(range.clone());
-                (Operation::Write { durable }, Kind::Write(version))
+                let version = oracle.begin_write(range.clone());
+                (
+                    Operation::Write { durable },
+                    Kind::Write { version, durable },
+                )
             }
-            _ => (Operation::Flush, Kind::Flush),
+            _ => (Operation::Flush, Kind::Flush(oracle.settled())),
         };
-        let version = if let Kind::Write(version) = &kind {
+        drop(oracle);
+        let version = if let Kind::Write { version, .. } = &kind {
             Some(*version)
         } else {
             None
@@ -143,7 +188,11 @@ impl Client {
         let data = data.map(|data| self.fill(data, range.clone(), version));
         let key = self
             .in_flight
-            .insert(InFlight { range, kind })
+            .insert(InFlight {
+                since: cx.now,
+                range,
+                kind,
+            })
             .expect("the depth was checked");
         Some(Request {
             tag: tag(key),
@@ -157,12 +206,12 @@ impl Client {
     /// A write's content: its version and its address, all over each block.
     fn fill(&self, mut data: IoSlice, range: Range<usize>, version: Option<Version>) -> IoSlice {
         let size = self.geometry.block_bytes as usize;
-        let bytes = data.bytes_mut().expect("a buffer of ours");
-        for (block, chunk) in range.zip(bytes.chunks_mut(size)) {
-            match version {
-                Some(version) => chunk.copy_from_slice(&content(block, version, size)),
-                None => chunk.fill(0xEE),
-            }
+        for (index, block) in range.enumerate() {
+            let content = match version {
+                Some(version) => content(block, version, size),
+                None => vec![0xEE; size],
+            };
+            data.copy_in(index * size, &content);
         }
         data
     }
@@ -176,24 +225,42 @@ impl Client {
         let mut report = self.report.borrow_mut();
         report.answered += 1;
         report.failed += u64::from(completion.result.is_err());
+        report.bytes += completion.data.as_ref().map_or(0, IoSlice::len) as u64;
+        report.slowest = report.slowest.max(self.now.since(request.since));
         let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
         report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
         drop(report);
         match request.kind {
-            Kind::Flush => {}
-            Kind::Write(version) if completion.result.is_ok() => {
-                self.oracle.acknowledge(request.range, version);
+            Kind::Flush(settled) if completion.result.is_ok() => {
+                self.check_medium(settled.into_iter().enumerate());
             }
-            Kind::Write(version) => self.oracle.fail(request.range, version),
+            Kind::Write { version, durable } if completion.result.is_ok() => {
+                if durable {
+                    self.check_medium(request.range.clone().map(|block| (block, version)));
+                }
+                self.oracle.borrow_mut().acknowledge(request.range, version);
+            }
+            Kind::Write { version, .. } => self.oracle.borrow_mut().fail(request.range, version),
             Kind::Read(began) if completion.result.is_ok() => {
                 let data = completion.data.expect("a read's data comes back");
-                self.check(
-                    &request.range,
-                    &began,
-                    data.bytes().expect("a buffer of ours"),
-                );
+                let mut bytes = vec![0; data.len()];
+                data.copy_out(0, &mut bytes);
+                self.check(&request.range, &began, &bytes);
             }
-            Kind::Read(_) => {}
+            Kind::Read(_) | Kind::Flush(_) => {}
+        }
+    }
+
+    /// What was acknowledged before a Flush, or written with FUA, is on the medium.
+    fn check_medium(&self, promised: impl Iterator<Item = (usize, Version)>) {
+        let Some(medium) = &self.medium else { return };
+        for (block, promised) in promised {
+            let durable = medium.durable(block);
+            assert!(
+                durable >= promised,
+                "block {block} was promised to be on the medium as version {promised}; there is \
+                 {durable}"
+            );
         }
     }
 
@@ -210,7 +277,7 @@ impl Client {
                 );
             }
             assert!(
-                self.oracle.allows(block, began, version),
+                self.oracle.borrow().allows(block, began, version),
                 "block {block} holds version {version}; allowed were {began:?}"
             );
             let mut report = self.report.borrow_mut();
@@ -287,6 +354,7 @@ impl Service for Client {
     fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.now = cx.now;
         self.channel.tick(cx);
         while let Some(completion) = self.channel.reap() {
             self.answered(completion);
@@ -303,7 +371,7 @@ impl Service for Client {
         let idle = self.in_flight.is_empty() && !self.closing;
         // With nothing in flight, a range that was refused for being written is tried again.
         if idle {
-            Time::ZERO + Nanos(1)
+            self.now + RETRY
         } else {
             self.channel.deadline()
         }

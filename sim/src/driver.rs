@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
+/// Connections of a core, unless it is told otherwise. Every one of them is looked at in every turn.
+const SOCKETS: usize = 128;
+
 #[derive(Debug)]
 struct Socket {
     end: u64,
@@ -65,7 +68,7 @@ impl SimDriver {
             number,
             core: Arc::default(),
             world,
-            sockets: Slab::with_capacity(4096),
+            sockets: Slab::with_capacity(SOCKETS),
             listeners: Vec::new(),
             connecting: Vec::new(),
             ready: Vec::new(),

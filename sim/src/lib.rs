@@ -5,17 +5,25 @@
 //! [`reactor::Core`] over the same services, on a [`SimDriver`] instead of io_uring. One seed is
 //! one run: the same seed gives the same events in the same order.
 
+mod app;
+mod cache;
 mod client;
+mod controlling;
 mod driver;
 mod host_core;
 pub mod model;
 mod network;
 pub mod oracle;
 pub mod storage;
+pub mod switched;
+mod turner;
 mod world;
 
+pub use app::{App, Job};
+pub use cache::{Cache, Medium};
 pub use client::{Client, Report, Workload};
 pub use driver::SimDriver;
 pub use host_core::HostCore;
 pub use network::NetworkFaults;
+pub use turner::{Turner, Turns, random_position};
 pub use world::{Actor, Outcome, Pace, World};

@@ -44,6 +44,12 @@ impl Oracle {
         self.blocks[block].writing.is_some()
     }
 
+    /// The last acknowledged write of every block.
+    #[must_use]
+    pub fn settled(&self) -> Vec<Version> {
+        self.blocks.iter().map(|block| block.settled).collect()
+    }
+
     /// A write of some blocks begins; its version.
     ///
     /// # Panics

@@ -52,7 +52,8 @@ pub struct Ending {
 /// Longest that a simulation may take in its own time: far more than the slowest recovery.
 const TIME_MAX: Nanos = Nanos::from_secs(3_600);
 
-type TargetCore = Core<SimDriver, PollGroup>;
+/// A core of the target.
+pub(crate) type TargetCore = Core<SimDriver, PollGroup>;
 
 /// Runs a scenario to its end, on RAM devices that `device` makes.
 ///
@@ -114,7 +115,7 @@ fn all_answered(reports: &[Rc<RefCell<Report>>], wanted: u64) -> bool {
         .all(|report| report.borrow().answered == wanted)
 }
 
-fn target_cores(
+pub(crate) fn target_cores(
     world: &World,
     shared: &Arc<Target>,
     count: usize,
@@ -138,7 +139,7 @@ fn target_cores(
 }
 
 /// Lets the target's cores work until something is done.
-fn settle(world: &World, cores: &mut [TargetCore], done: impl FnMut() -> bool) {
+pub(crate) fn settle(world: &World, cores: &mut [TargetCore], done: impl FnMut() -> bool) {
     let mut actors: Vec<&mut dyn Actor> = cores
         .iter_mut()
         .map(|core| core as &mut dyn Actor)
@@ -152,10 +153,16 @@ fn configure(shared: &Target, name: &str, device: Arc<dyn Device>) {
     shared
         .add_subsystem(SubsystemOptions::open_to_all(name))
         .expect("a new subsystem");
+    add_namespace(shared, name, 1, device);
+}
+
+/// Adds a namespace to a subsystem, before there are cores that must be told.
+pub(crate) fn add_namespace(shared: &Target, name: &str, nsid: u32, device: Arc<dyn Device>) {
     let mut uuid = [0; 16];
-    Prng::from_seed(u64::from(name.as_bytes()[name.len() - 1])).fill(&mut uuid);
+    let seed = u64::from(name.as_bytes()[name.len() - 1]) | u64::from(nsid) << 8;
+    Prng::from_seed(seed).fill(&mut uuid);
     let options = NamespaceOptions {
-        nsid: 1,
+        nsid,
         device,
         uuid,
         nguid: [0; 16],

@@ -101,8 +101,8 @@ pub enum Outcome {
 /// Turns in a row, without time moving, after which somebody is said to spin.
 const TURNS_WITHOUT_TIME_MAX: u32 = 1_000_000;
 
-/// A world with its own time and network.
-#[derive(Debug)]
+/// A world with its own time and network; each clone is the same world.
+#[derive(Clone, Debug)]
 pub struct World {
     shared: Rc<RefCell<Shared>>,
 }
@@ -190,10 +190,14 @@ impl World {
                 acted = true;
             }
             turns += 1;
-            assert!(
-                turns < TURNS_WITHOUT_TIME_MAX,
-                "somebody acts without end at {now:?}"
-            );
+            if turns == TURNS_WITHOUT_TIME_MAX {
+                let due = |actor: &dyn Actor, rest: Time| rest <= now || actor.is_woken();
+                let who: Vec<_> = (0..actors.len())
+                    .filter(|&index| due(&*actors[index], rests[index]))
+                    .map(|index| (index, rests[index], actors[index].is_woken()))
+                    .collect();
+                panic!("somebody acts without end at {now:?}: (number, deadline, woken) {who:?}");
+            }
             if acted {
                 continue;
             }

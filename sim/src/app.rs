@@ -1,0 +1,142 @@
+//! An application thread of a simulated host: it submits through the host's switchboard, and moves
+//! from core to core.
+
+use crate::cache::Medium;
+use crate::client::{Client, Report, Workload};
+use crate::oracle::Oracle;
+use base::{Nanos, Prng, Time};
+use block::Device;
+use host::{Association, Phase, RemoteNamespace, Switchboard};
+use reactor::{Completion, Context, Service};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use switch::Class;
+
+/// How soon a thread looks again whether its controller is there.
+const PATIENCE: Nanos = Nanos::from_millis(1);
+
+/// What an application thread works on, and how.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The controller.
+    pub association: Arc<Association>,
+    /// The namespace.
+    pub nsid: u32,
+    /// What is known of the namespace's content, by all who write to it.
+    pub oracle: Rc<RefCell<Oracle>>,
+    /// What the namespace would keep without power, if it has a cache.
+    pub medium: Option<Medium>,
+    /// Of its requests.
+    pub class: Class,
+    /// What it does.
+    pub workload: Workload,
+    /// The thread changes its core in one turn in this many; 0 for never.
+    pub move_one_in: u64,
+    /// Cores that it moves among.
+    pub cores: u32,
+}
+
+/// An application thread.
+#[derive(Debug)]
+pub struct App {
+    job: Job,
+    /// Until the thread has what it wants from it.
+    board: Option<Switchboard>,
+    whereabouts: Arc<AtomicU32>,
+    prng: Prng,
+    client: Option<Client>,
+    report: Rc<RefCell<Report>>,
+    now: Time,
+    over: bool,
+}
+
+impl App {
+    /// A thread that runs where `whereabouts` says.
+    #[must_use]
+    pub fn new(job: Job, board: Switchboard, whereabouts: Arc<AtomicU32>, seed: u64) -> Self {
+        Self {
+            job,
+            board: Some(board),
+            whereabouts,
+            prng: Prng::from_seed(seed),
+            client: None,
+            report: Rc::default(),
+            now: Time::ZERO,
+            over: false,
+        }
+    }
+
+    /// What came of its work so far; shared with the running thread.
+    #[must_use]
+    pub fn report(&self) -> Rc<RefCell<Report>> {
+        Rc::clone(&self.report)
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>) {
+        let job = &self.job;
+        if job.association.phase() != Phase::Live {
+            return;
+        }
+        let Ok(remote) = RemoteNamespace::new(&job.association, job.nsid) else {
+            return;
+        };
+        let Some(board) = self.board.take() else {
+            return;
+        };
+        let depth = u32::try_from(job.workload.depth).expect("a few");
+        let device = board
+            .namespace(&remote)
+            .expect("a few namespaces")
+            .with_class(job.class)
+            .with_requests(depth, remote.capabilities().max_transfer_bytes);
+        let channel = device.open(cx.driver).expect("a few submitters");
+        let (report, seed) = (Rc::clone(&self.report), self.prng.next_u64());
+        let client = Client::new(channel, device.geometry(), job.workload, seed, report);
+        let client = client.beside(Rc::clone(&job.oracle));
+        self.client = Some(client.over(job.medium.clone()));
+    }
+}
+
+impl Service for App {
+    type Message = ();
+
+    fn apply(&mut self, _completion: Completion, _cx: &mut Context<'_>) {
+        unreachable!("a submitter has no operations of its own");
+    }
+
+    fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.now = cx.now;
+        if self.job.move_one_in > 0 && self.prng.chance(1, self.job.move_one_in) {
+            let core = self.prng.below(u64::from(self.job.cores));
+            let core = u32::try_from(core).expect("a few cores");
+            self.whereabouts.store(core, Ordering::Relaxed);
+        }
+        match &mut self.client {
+            None if self.over => {}
+            None => self.start(cx),
+            Some(client) => {
+                client.maintain(cx);
+                if client.finished() {
+                    self.over = true;
+                    self.client = None;
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        match &self.client {
+            Some(client) => client.deadline(),
+            None if self.over => Time::NEVER,
+            None => self.now + PATIENCE,
+        }
+    }
+
+    fn finished(&self) -> bool {
+        self.over
+    }
+}

@@ -1,0 +1,51 @@
+//! A core of a simulated host that runs a controller, and nothing else: its namespaces are used
+//! elsewhere.
+
+use base::Time;
+use host::{Association, ConnectOptions, Controller};
+use reactor::{Completion, Context, Driver, Service};
+use std::sync::Arc;
+
+/// The production controller of one target.
+#[derive(Debug)]
+pub(crate) struct Controlling {
+    controller: Controller,
+}
+
+impl Controlling {
+    /// Connects as `options` say.
+    #[must_use]
+    pub(crate) fn new(options: ConnectOptions, driver: &mut dyn Driver) -> Self {
+        Self {
+            controller: Controller::new(Controller::associate(options), driver),
+        }
+    }
+
+    /// What others reach the target's namespaces by.
+    #[must_use]
+    pub(crate) fn association(&self) -> &Arc<Association> {
+        self.controller.association()
+    }
+}
+
+impl Service for Controlling {
+    type Message = ();
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        self.controller.complete(completion, cx);
+    }
+
+    fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.controller.tick(cx);
+    }
+
+    fn deadline(&self) -> Time {
+        self.controller.deadline()
+    }
+
+    fn finished(&self) -> bool {
+        self.controller.closed()
+    }
+}

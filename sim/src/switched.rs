@@ -1,0 +1,393 @@
+//! A host with a switchboard, its application threads and its targets in one world.
+//!
+//! Everything that happens on the way of a request is production code: ingress, request steering,
+//! egress, lanes with their doorbells, the target with its queues that move. What is simulated is
+//! below the drivers; besides, application threads move from core to core, cores are held up, the
+//! network cuts, and somebody turns the knobs of both sides.
+
+use crate::app::{App, Job};
+use crate::cache::{Cache, Medium};
+use crate::client::{Report, Workload};
+use crate::controlling::Controlling;
+use crate::driver::SimDriver;
+use crate::network::NetworkFaults;
+use crate::oracle::Oracle;
+use crate::storage::{TargetCore, add_namespace, settle, target_cores};
+use crate::turner::{Turner, Turns};
+use crate::world::{Actor, Outcome, Pace, World};
+use base::Nanos;
+use base::units::CoreId;
+use block::Device;
+use block::device::Ram;
+use block::layer::delay::{Delay, DelayOptions};
+use host::switchboard::EgressService;
+use host::{ConnectOptions, HostIdentity, Switchboard, SwitchboardOptions};
+use reactor::{Core, PollPolicy, Service};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use switch::{Class, Knobs, PerClass};
+use target::{Limits, SubsystemOptions, Target};
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Targets, each with a subsystem of two namespaces.
+    pub targets: usize,
+    /// Cores of each target.
+    pub target_cores: usize,
+    /// Cores of the host.
+    pub cores: usize,
+    /// Each class has a dataplane core of its own, as where priorities may be raised.
+    pub apart: bool,
+    /// Application threads of each class. They take turns with targets and namespaces.
+    pub apps: PerClass<usize>,
+    /// What each of them does.
+    pub workload: PerClass<Workload>,
+    /// A thread changes its core in one turn in this many; 0 for never.
+    pub move_one_in: u64,
+    /// Knobs of the host at the beginning; they decide how many lanes there are.
+    pub host: Knobs,
+    /// Knobs of the targets at the beginning.
+    pub target: Knobs,
+    /// Knobs are turned so often; zero for never.
+    pub turn_every: Nanos,
+    /// Namespaces have a volatile cache, and take their time.
+    pub cached: bool,
+    /// Blocks of each namespace, of 512 bytes.
+    pub blocks: u64,
+    /// What the network does.
+    pub faults: NetworkFaults,
+    /// How fast cores are.
+    pub pace: Pace,
+    /// The work ends when these classes have done theirs, whatever the others still have.
+    pub until: PerClass<bool>,
+}
+
+/// The end of a simulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// What each application thread saw, by class.
+    pub reports: PerClass<Vec<Report>>,
+    /// Requests that left by another core than the one that they were submitted on.
+    pub steered: u64,
+    /// Queues of targets that moved from one core to another.
+    pub moved: u64,
+    /// How often knobs were turned.
+    pub turns: Turns,
+    /// Connections that the network cut.
+    pub cuts: u64,
+    /// How long it took, in the world's time.
+    pub took: Nanos,
+}
+
+/// Longest that a simulation may take in its own time: far more than the slowest recovery.
+const TIME_MAX: Nanos = Nanos::from_secs(3_600);
+
+/// Longest that everybody may take to end.
+const ENDING_MAX: Nanos = Nanos::from_secs(60);
+
+/// Namespaces of each target.
+const NAMESPACES: usize = 2;
+
+/// A namespace, and what is known of it.
+#[derive(Debug)]
+struct Store {
+    oracle: Rc<RefCell<Oracle>>,
+    medium: Option<Medium>,
+}
+
+#[derive(Debug)]
+struct Remote {
+    target: Arc<Target>,
+    cores: Vec<TargetCore>,
+    controlling: Core<SimDriver, Controlling>,
+    stores: Vec<Store>,
+}
+
+/// Everybody, in the order in which they were made.
+#[derive(Debug)]
+struct Cast {
+    remotes: Vec<Remote>,
+    dataplane: Vec<Core<SimDriver, EgressService>>,
+    apps: PerClass<Vec<Core<SimDriver, App>>>,
+    turner: Option<Turner>,
+}
+
+impl Cast {
+    fn actors(&mut self) -> Vec<&mut dyn Actor> {
+        let mut actors: Vec<&mut dyn Actor> = Vec::new();
+        for remote in &mut self.remotes {
+            actors.extend(remote.cores.iter_mut().map(|core| core as &mut dyn Actor));
+            actors.push(&mut remote.controlling);
+        }
+        actors.extend(self.dataplane.iter_mut().map(|c| c as &mut dyn Actor));
+        for (_, apps) in self.apps.iter_mut() {
+            actors.extend(apps.iter_mut().map(|core| core as &mut dyn Actor));
+        }
+        actors.extend(
+            self.turner
+                .iter_mut()
+                .map(|turner| turner as &mut dyn Actor),
+        );
+        actors
+    }
+
+    /// Whoever has not ended although everything is over.
+    fn left(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        for (class, apps) in self.apps.iter() {
+            let busy = apps.iter().filter(|core| !core.service.finished()).count();
+            if busy > 0 {
+                left.push(format!("{busy} application threads of {class}"));
+            }
+        }
+        let dataplane = self.dataplane.iter();
+        let open = dataplane.filter(|core| !core.service.finished()).count();
+        if open > 0 {
+            left.push(format!("{open} dataplane cores"));
+        }
+        for (number, remote) in self.remotes.iter().enumerate() {
+            if !remote.controlling.service.finished() {
+                left.push(format!("the host's controller of target {number}"));
+            }
+            let controllers = remote.target.snapshot().controllers.len();
+            if controllers > 0 {
+                left.push(format!("{controllers} controllers of target {number}"));
+            }
+        }
+        left
+    }
+}
+
+/// Runs a scenario to its end.
+///
+/// # Panics
+/// If any answer is wrong or missing, if anybody hangs, spins, or does not end: with the seed in
+/// the message.
+#[must_use]
+pub fn run(seed: u64, scenario: &Scenario) -> Ending {
+    let world = World::new(seed, NetworkFaults::CALM);
+    let remotes: Vec<_> = (0..scenario.targets)
+        .map(|number| remote(&world, scenario, seed, number))
+        .collect();
+    let (board, dataplane) = switchboard(&world, scenario, &remotes);
+    let turns = Rc::new(Cell::new(Turns::default()));
+    let over = Rc::new(Cell::new(false));
+    let turner = (scenario.turn_every > Nanos::ZERO).then(|| {
+        let targets: Vec<_> = remotes.iter().map(|r| Arc::clone(&r.target)).collect();
+        let (turns, over) = (Rc::clone(&turns), Rc::clone(&over));
+        let (board, every) = (board.clone(), scenario.turn_every);
+        Turner::new(&world, board, &targets, every, seed ^ 0x7E57, turns, over)
+    });
+    let apps = apps(&world, scenario, seed, &board, &remotes);
+    let mut cast = Cast {
+        remotes,
+        dataplane,
+        apps,
+        turner,
+    };
+    let reports = PerClass::from_fn(|class| {
+        let apps = cast.apps[class].iter();
+        apps.map(|core| core.service.report()).collect::<Vec<_>>()
+    });
+    world.set_faults(scenario.faults);
+    world.set_pace(scenario.pace);
+    let begun = world.now();
+    let done = || {
+        scenario.until.iter().all(|(class, &waits)| {
+            let wanted = scenario.workload[class].requests;
+            let mut reports = reports[class].iter();
+            !waits || reports.all(|report| report.borrow().answered == wanted)
+        })
+    };
+    let outcome = world.run(&mut cast.actors(), begun + TIME_MAX, done);
+    assert_eq!(outcome, Outcome::Done, "seed {seed}: {reports:?}");
+    let took = world.now().since(begun);
+    over.set(true);
+    let (steered, moved) = counts(&board, &cast);
+    drop(board);
+    if scenario.until.iter().all(|(_, &waits)| waits) {
+        end(seed, &world, &mut cast);
+    }
+    let (_, cuts) = world.network_totals();
+    let reports = PerClass::from_fn(|class| reports[class].iter().map(|r| *r.borrow()).collect());
+    Ending {
+        reports,
+        steered,
+        moved,
+        turns: turns.get(),
+        cuts,
+        took,
+    }
+}
+
+/// Ends everything in order: submitters, the switchboard, the controllers.
+fn end(seed: u64, world: &World, cast: &mut Cast) {
+    // What was answered may not be answered again, so let everybody say what they still have.
+    world.set_faults(NetworkFaults::CALM);
+    for ends in 0..2 {
+        if ends == 1 {
+            cast.turner = None;
+            for (_, apps) in cast.apps.iter_mut() {
+                apps.retain(|app| !app.service.finished());
+            }
+        }
+        let _ = world.run(
+            &mut cast.actors(),
+            world.now() + Nanos::from_secs(1),
+            || false,
+        );
+    }
+    for remote in &cast.remotes {
+        remote.controlling.service.association().close();
+    }
+    let _ = world.run(&mut cast.actors(), world.now() + ENDING_MAX, || false);
+    assert_eq!(cast.left(), Vec::<String>::new(), "seed {seed}: never ends");
+}
+
+fn counts(board: &Switchboard, cast: &Cast) -> (u64, u64) {
+    let steered = board
+        .counters()
+        .iter()
+        .map(|core| core.steering.steered)
+        .sum();
+    let moved = cast.remotes.iter().flat_map(|remote| {
+        let cores = remote.target.snapshot().switch;
+        cores.into_iter().map(|core| {
+            let moved = core.classes.iter().map(|(_, class)| class.moved_in);
+            moved.sum::<u64>()
+        })
+    });
+    (steered, moved.sum())
+}
+
+/// A target with its namespaces, and the host's controller of it.
+fn remote(world: &World, scenario: &Scenario, seed: u64, number: usize) -> Remote {
+    let name = format!("nqn.2026-11.io.switchyard:sim{number}");
+    let target = Target::new(Limits::default(), scenario.target_cores).expect("valid limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(&name))
+        .expect("a new subsystem");
+    let stores = (1..=NAMESPACES)
+        .map(|nsid| {
+            let ram = Ram::new(scenario.blocks * 512, 512).expect("a small device");
+            let (device, medium) = device(ram, scenario.cached);
+            let blocks = usize::try_from(scenario.blocks).expect("a small device");
+            let nsid = u32::try_from(nsid).expect("a few");
+            add_namespace(&target, &name, nsid, device);
+            Store {
+                oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
+                medium,
+            }
+        })
+        .collect();
+    let (mut cores, address) = target_cores(world, &target, scenario.target_cores);
+    let attached = target.attach(cores.iter().map(TargetCore::sender).collect());
+    settle(world, &mut cores, || attached.poll().is_some());
+    let turned = target.begin_knobs(scenario.target).expect("valid knobs");
+    settle(world, &mut cores, || turned.poll().is_some());
+    let nqn = host::parse_nqn(&name).expect("a valid name");
+    let identity = HostIdentity { nqn, id: [7; 16] };
+    let options = ConnectOptions {
+        persistent: true,
+        loss_timeout: None,
+        seed: seed.wrapping_mul(31) ^ number as u64,
+        knobs: scenario.host,
+        ..ConnectOptions::new(address, nqn, identity)
+    };
+    let mut driver = world.driver();
+    let controlling = Controlling::new(options, &mut driver);
+    Remote {
+        target,
+        cores,
+        controlling: Core::new(driver, controlling, PollPolicy::Never),
+        stores,
+    }
+}
+
+fn device(ram: Ram, cached: bool) -> (Arc<dyn Device>, Option<Medium>) {
+    if !cached {
+        return (Arc::new(ram), None);
+    }
+    let cache = Cache::new(ram);
+    let medium = cache.medium();
+    let options = DelayOptions {
+        read: Nanos::from_micros(80),
+        write: Nanos::from_micros(20),
+        flush: Nanos::from_micros(300),
+        ..DelayOptions::default()
+    };
+    (Arc::new(Delay::new(Arc::new(cache), options)), Some(medium))
+}
+
+fn switchboard(
+    world: &World,
+    scenario: &Scenario,
+    remotes: &[Remote],
+) -> (Switchboard, Vec<Core<SimDriver, EgressService>>) {
+    let cores = 0..u32::try_from(scenario.cores).expect("a few cores");
+    let options = SwitchboardOptions {
+        cores: cores.map(CoreId).collect(),
+        knobs: scenario.host,
+    };
+    let mut dataplane = Vec::new();
+    let board = Switchboard::run_by(&options, scenario.apart, |place| {
+        let mut driver = world.driver();
+        // All are in one host; a partition takes all lanes to all targets with it.
+        driver.belongs_to(&remotes[0].controlling.driver);
+        let service = place.service(&driver);
+        let core = Core::new(driver, service, PollPolicy::Never);
+        let sender = core.sender();
+        dataplane.push(core);
+        Ok(sender)
+    });
+    (board.expect("valid knobs"), dataplane)
+}
+
+fn apps(
+    world: &World,
+    scenario: &Scenario,
+    seed: u64,
+    board: &Switchboard,
+    remotes: &[Remote],
+) -> PerClass<Vec<Core<SimDriver, App>>> {
+    PerClass::from_fn(|class| {
+        let apps = 0..scenario.apps[class];
+        apps.map(|number| {
+            let remote = &remotes[number % remotes.len()];
+            let namespace = number / remotes.len() % NAMESPACES;
+            let store = &remote.stores[namespace];
+            let cores = u32::try_from(scenario.cores).expect("a few cores");
+            let job = Job {
+                association: Arc::clone(remote.controlling.service.association()),
+                nsid: u32::try_from(namespace + 1).expect("a few"),
+                oracle: Rc::clone(&store.oracle),
+                medium: store.medium.clone(),
+                class,
+                workload: scenario.workload[class],
+                move_one_in: scenario.move_one_in,
+                cores,
+            };
+            let driver = world.driver();
+            let whereabouts = driver.whereabouts();
+            let here = u32::try_from(number).expect("a few") % cores;
+            whereabouts.store(here, std::sync::atomic::Ordering::Relaxed);
+            let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
+            let app = App::new(job, board.clone(), whereabouts, own);
+            Core::new(driver, app, PollPolicy::Never)
+        })
+        .collect()
+    })
+}
+
+/// Threads of one class that do nothing.
+pub const NO_WORK: Workload = Workload {
+    requests: 0,
+    depth: 1,
+    blocks_max: 1,
+    blocks_large: 1,
+};
+
+/// Both classes count.
+pub const ALL_CLASSES: PerClass<bool> = PerClass::of([true; Class::COUNT]);
