@@ -132,6 +132,7 @@ mod tests {
             prefill: true,
             knobs: switch::Knobs::default(),
             switched: false,
+            moments: Vec::new(),
         };
         let report = run(&[load], &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
         assert_eq!(report.errors(), 0, "{:?}", report.notes());

@@ -32,4 +32,4 @@ pub use by_priority::ByPriority;
 pub use machine::Machine;
 pub use report::{AppReport, Latency, LoadReport};
 pub use run::{Led, Load, LoadOptions, LoadProgress, Stage, monotonic, run, run_led};
-pub use switch_report::{ClassSwitchReport, CoreSwitchReport, SwitchReport};
+pub use switch_report::{ClassSwitchReport, CoreSwitchReport, SwitchReport, Turned};

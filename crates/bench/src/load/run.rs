@@ -42,6 +42,9 @@ pub struct LoadOptions {
     /// The devices are behind a switchboard, whose threads share the apps' processors: no app may
     /// poll.
     pub switched: bool,
+    /// Moments of the measured time, counted from its start, at which whoever is shown progress is
+    /// told besides, within a millisecond or so.
+    pub moments: Vec<Duration>,
 }
 
 impl LoadOptions {
@@ -361,6 +364,7 @@ struct Conductor<'a> {
     counters: &'a [Arc<Progress>],
     warmup: Duration,
     measured: Duration,
+    moments: &'a [Duration],
     mailboxes: Vec<Option<MailboxSender<Message>>>,
     results: Vec<Option<Result<Measured>>>,
     ready: usize,
@@ -376,7 +380,7 @@ impl<'a> Conductor<'a> {
     fn new(
         threads: usize,
         inbox: Receiver<Event>,
-        options: &LoadOptions,
+        options: &'a LoadOptions,
         counters: &'a [Arc<Progress>],
     ) -> Self {
         Self {
@@ -384,6 +388,7 @@ impl<'a> Conductor<'a> {
             counters,
             warmup: options.warmup,
             measured: options.measured,
+            moments: &options.moments,
             mailboxes: (0..threads).map(|_| None).collect(),
             results: (0..threads).map(|_| None).collect(),
             ready: 0,
@@ -406,7 +411,7 @@ impl<'a> Conductor<'a> {
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Vec<Measured>> {
         while self.ended < self.results.len() {
-            match self.inbox.recv_timeout(LOOK) {
+            match self.inbox.recv_timeout(self.next_look()) {
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("a thread of the load panicked"),
@@ -421,6 +426,19 @@ impl<'a> Conductor<'a> {
         results
             .map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread never ended"))))
             .collect()
+    }
+
+    /// How long nobody needs to be told anything.
+    fn next_look(&self) -> Duration {
+        let Some(started) = self.started else {
+            return LOOK;
+        };
+        let elapsed = started.elapsed();
+        let ahead = |moment: &Duration| (self.warmup + *moment).checked_sub(elapsed);
+        let moments = self.moments.iter().filter_map(ahead);
+        moments
+            .filter(|left| !left.is_zero())
+            .fold(LOOK, Duration::min)
     }
 
     fn take(&mut self, event: Event) {
@@ -460,7 +478,8 @@ impl<'a> Conductor<'a> {
     }
 
     fn begin(&mut self, start: Time) {
-        self.started = Some(Instant::now());
+        // The start of those who are led lies ahead.
+        self.started = Some(Instant::now() + start.since(monotonic()).into());
         self.tell(Message::Start(start));
     }
 

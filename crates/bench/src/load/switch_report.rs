@@ -7,7 +7,7 @@ use std::fmt;
 use switch::doorbell::Reason;
 
 /// What the switchboard of one process did since its start, warm-up included.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwitchReport {
     /// By core.
     pub cores: Vec<CoreSwitchReport>,
@@ -15,6 +15,20 @@ pub struct SwitchReport {
     pub moved_threads: BTreeMap<String, u64>,
     /// By what the threads that serve a class go before others.
     pub privileges: BTreeMap<String, String>,
+    /// Knobs that were turned while the load was measured, in that order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub turned: Vec<Turned>,
+}
+
+/// A knob that was turned during a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turned {
+    /// When it was turned, in seconds of the measured time.
+    pub at_seconds: f64,
+    /// The knob's name.
+    pub knob: String,
+    /// Its value from then on.
+    pub value: String,
 }
 
 /// What the switchboard did on one core.
@@ -95,6 +109,7 @@ impl SwitchReport {
                 .iter()
                 .map(|(class, privilege)| (class.to_string(), privilege.name().to_owned()))
                 .collect(),
+            turned: Vec::new(),
         }
     }
 }
@@ -118,6 +133,17 @@ impl fmt::Display for SwitchReport {
             writeln!(
                 f,
                 "switchboard, {class}: served {privilege}, {moved} moves of threads"
+            )?;
+        }
+        for Turned {
+            at_seconds,
+            knob,
+            value,
+        } in &self.turned
+        {
+            writeln!(
+                f,
+                "switchboard: {knob}={value} turned after {at_seconds:.3} s"
             )?;
         }
         Ok(())

@@ -23,6 +23,7 @@ fn options() -> LoadOptions {
         prefill: false,
         knobs: Knobs::default(),
         switched: false,
+        moments: Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `switchyard bench` and `switchyard bench limit`.
 
 use super::host::HostArgs;
-use super::{SwitchArgs, block_size, seconds};
+use super::{KnobTurn, SwitchArgs, block_size, seconds};
 use bench::load::App;
 use clap::{Args, Subcommand, ValueEnum};
 use control::Size;
@@ -37,6 +37,8 @@ use switch::knobs::Preset;
       --app 'b:rw=randread,bs=64k,depth=32,class=T,cpu=1'
   switchyard bench --target 127.0.0.1:4420 --processes \\
       --app 'l:rw=randread,class=L' --app 't:rw=randread,bs=64k,depth=16,class=T'
+  switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,depth=64' \\
+      --knob-at 5:doorbell=immediate --knob-at 8:doorbell=adaptive
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench limit
   switchyard bench goals
@@ -116,6 +118,12 @@ pub struct LoadArgs {
     pub follower: Option<usize>,
     #[command(flatten)]
     pub switch: SwitchArgs,
+    /// Turn a knob of the switchboard after so many seconds of the measured time (repeatable)
+    ///
+    /// Those of the same time are turned together. Needs switched lanes, whose knobs they are; the
+    /// target's are turned by `switchyard switch set`. The report says what was turned, and when.
+    #[arg(long = "knob-at", value_name = "SECONDS:KEY=VALUE")]
+    pub knob_turns: Vec<KnobTurn>,
     #[command(flatten)]
     pub host: HostArgs,
 }

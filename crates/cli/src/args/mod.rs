@@ -12,7 +12,7 @@ pub use figure::{FigureArgs, GoalsArgs};
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
-pub use switch::{KnobChange, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 

@@ -1,10 +1,11 @@
 //! The knobs of the switch on the command line.
 
-use super::Poll;
+use super::{Poll, seconds};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use control::model::ApiAddress;
 use std::str::FromStr;
+use std::time::Duration;
 use switch::Knobs;
 use switch::knobs::{Knob, KnobError, Preset};
 
@@ -76,6 +77,37 @@ impl FromStr for KnobChange {
         }
     }
 }
+
+/// A knob that is turned during a load: `SECONDS:KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobTurn {
+    /// Of the measured time.
+    pub at: Duration,
+    pub change: KnobChange,
+}
+
+impl FromStr for KnobTurn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || "write SECONDS:KEY=VALUE, such as 2.5:doorbell=immediate".to_owned();
+        let (at, change) = text.split_once(':').ok_or_else(form)?;
+        let turn = Self {
+            at: seconds(at).map_err(|_| form())?,
+            change: known(change)?,
+        };
+        let key = &turn.change.key;
+        if FIXED.contains(&key.as_str()) {
+            return Err(format!(
+                "{key} stays as it was when the switchboard started; set it with --knob"
+            ));
+        }
+        Ok(turn)
+    }
+}
+
+/// Knobs by which a switchboard is made, and which count no more once it is there.
+const FIXED: [&str; 3] = ["lanes", "latency_threads", "polling"];
 
 /// A change whose key and value the switch of this program knows.
 ///

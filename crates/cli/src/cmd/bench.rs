@@ -1,6 +1,7 @@
 //! `switchyard bench`: loads on a target or a local device.
 
 use super::connect::builder;
+use super::knob_turns::KnobTurns;
 use super::{bench_processes, signals};
 use crate::args::{LoadArgs, LocalDevice};
 use crate::devices;
@@ -29,6 +30,8 @@ pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
     if let Some(index) = args.follower {
         return bench_processes::follow(args, index);
     }
+    // What makes no sense is said before anything starts.
+    KnobTurns::of(args, args.switch.knobs()?)?;
     if args.processes {
         return bench_processes::lead(args, output);
     }
@@ -50,14 +53,17 @@ pub(super) fn measure(
         !args.seconds.is_zero(),
         "--seconds 0 measures nothing; choose at least 0.1"
     );
+    let knobs = args.switch.knobs()?;
+    let mut turns = KnobTurns::of(args, knobs)?;
     let options = LoadOptions {
         warmup: args.warmup,
         measured: args.seconds,
         seed: args.seed,
         verify: args.verify,
         prefill: args.prefill,
-        knobs: args.switch.knobs()?,
+        knobs,
         switched: args.is_switched(),
+        moments: turns.moments(),
     };
     ensure!(
         !options.switched || args.target.is_some(),
@@ -86,11 +92,22 @@ pub(super) fn measure(
         }
         (None, None) => unreachable!("the command line demands one of them"),
     };
+    let mut turning = Ok(());
+    let progress = &mut |now| {
+        if let (Some(board), Ok(())) = (&board, &turning) {
+            turning = turns.look(board, options.warmup, now);
+        }
+        progress(now);
+    };
     let mut report = match led {
         Some(led) => bench::load::run_led(&loads, &options, led, stop, progress)?,
         None => bench::load::run(&loads, &options, stop, progress)?,
     };
+    turning?;
     report.switch = board.iter().map(SwitchReport::of).collect();
+    if let Some(switch) = report.switch.first_mut() {
+        switch.turned = turns.turned();
+    }
     Ok(report)
 }
 

@@ -9,6 +9,7 @@ mod connect;
 pub mod discover;
 pub mod figure;
 pub mod identify;
+mod knob_turns;
 pub mod read;
 pub mod serve;
 mod signals;

@@ -136,6 +136,7 @@ impl Case {
             verify: false,
             prefill: false,
             switched: false,
+            moments: Vec::new(),
             knobs: Knobs {
                 polling: self.polling,
                 ..Knobs::default()
