@@ -3,71 +3,29 @@
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
-use base::units::{CoreId, MIB};
+mod setup;
+
+use base::units::CoreId;
 use block::conformance::{Bench, Suite, run};
-use block::device::Ram;
 use block::{Device, Operation};
-use host::{Host, RemoteNamespace, Subsystem, Switchboard, SwitchboardOptions, SwitchedNamespace};
-use reactor::BufferClass;
+use host::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 use reactor::placement::allowed_cores;
-use reactor::uring::{Options, UringDriver};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use setup::{NQN, connect, driver, namespace, switched};
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{Class, Knobs};
-use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions};
+use target::RunningTarget;
 
-const NQN: &str = "nqn.2026-11.io.switchyard:default";
-
+/// A target with two namespaces.
 fn start() -> RunningTarget {
-    let target = Target::new(Limits::default(), 2).unwrap();
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .unwrap();
-    for nsid in 1..=2 {
-        let namespace = NamespaceOptions {
-            nsid,
-            device: Arc::new(Ram::new(16 * MIB as u64, 4096).unwrap()),
-            uuid: [u8::try_from(nsid).unwrap(); 16],
-            nguid: [0; 16],
-            read_only: false,
-        };
-        target.add_namespace(NQN, namespace).unwrap();
-    }
-    let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-        cores: (0..2).map(CoreId).collect(),
-        pin: false,
-        ..TargetOptions::default()
-    };
-    RunningTarget::start(target, &options).unwrap()
-}
-
-fn driver() -> UringDriver {
-    let class = |bytes, count| BufferClass { bytes, count };
-    UringDriver::new(&Options {
-        buffers: vec![class(4096, 2048), class(128 * 1024, 256), class(MIB, 32)],
-        sockets: 8,
-        file_operations: 64,
-    })
-    .unwrap()
+    let running = setup::start(2);
+    let second = namespace(2, 4096);
+    running.handle.add_namespace(NQN, second).unwrap();
+    running
 }
 
 fn board(knobs: Knobs) -> Switchboard {
     let cores = allowed_cores().unwrap();
     Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap()
-}
-
-fn connect(running: &RunningTarget) -> (Host, Subsystem) {
-    let host = Host::builder().build().unwrap();
-    let address = running.addresses[0].to_string();
-    let subsystem = host.connect(&address, NQN).unwrap();
-    (host, subsystem)
-}
-
-fn switched(board: &Switchboard, subsystem: &Subsystem, nsid: u32) -> SwitchedNamespace {
-    let remote = RemoteNamespace::new(subsystem.association(), nsid).unwrap();
-    board.namespace(&remote).unwrap()
 }
 
 fn conforms(knobs: Knobs, class: Class) {

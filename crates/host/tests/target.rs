@@ -3,55 +3,14 @@
 #![allow(clippy::tests_outside_test_module)] // The whole file is one.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
-use base::units::{CoreId, MIB};
+mod setup;
+
+use base::units::MIB;
 use block::Device;
 use block::conformance::{Suite, run};
-use block::device::Ram;
 use host::{Host, RemoteNamespace, SubsystemKind};
-use reactor::BufferClass;
-use reactor::uring::{Options, UringDriver};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use setup::{NQN, driver, namespace, start};
 use std::time::Duration;
-use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions};
-
-const NQN: &str = "nqn.2026-11.io.switchyard:default";
-
-fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
-    let ram = Ram::new(16 * MIB as u64, block_bytes).unwrap();
-    NamespaceOptions {
-        nsid,
-        device: Arc::new(ram),
-        uuid: [u8::try_from(nsid).unwrap(); 16],
-        nguid: [0; 16],
-        read_only: false,
-    }
-}
-
-fn start(cores: u32) -> RunningTarget {
-    let target = Target::new(Limits::default(), cores as usize).unwrap();
-    target
-        .add_subsystem(SubsystemOptions::open_to_all(NQN))
-        .unwrap();
-    target.add_namespace(NQN, namespace(1, 4096)).unwrap();
-    let options = TargetOptions {
-        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-        cores: (0..cores).map(CoreId).collect(),
-        pin: false,
-        ..TargetOptions::default()
-    };
-    RunningTarget::start(target, &options).unwrap()
-}
-
-fn driver() -> UringDriver {
-    let class = |bytes, count| BufferClass { bytes, count };
-    UringDriver::new(&Options {
-        buffers: vec![class(4096, 2048), class(128 * 1024, 256), class(MIB, 32)],
-        sockets: 64,
-        file_operations: 64,
-    })
-    .unwrap()
-}
 
 fn conforms(block_bytes: u32, digests: bool, queues: u16) {
     let running = start(2);

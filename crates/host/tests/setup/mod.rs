@@ -1,0 +1,66 @@
+//! A target in this process, and what a test needs to use it.
+
+// Every file of tests has this as a module of its own, and uses some of it.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use base::units::{CoreId, MIB};
+use block::device::Ram;
+use host::{Host, RemoteNamespace, Subsystem, Switchboard, SwitchedNamespace};
+use reactor::BufferClass;
+use reactor::uring::{Options, UringDriver};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use target::{Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions};
+
+pub const NQN: &str = "nqn.2026-11.io.switchyard:default";
+
+/// 16 MiB of memory.
+pub fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
+    let ram = Ram::new(16 * MIB as u64, block_bytes).unwrap();
+    NamespaceOptions {
+        nsid,
+        device: Arc::new(ram),
+        uuid: [u8::try_from(nsid).unwrap(); 16],
+        nguid: [0; 16],
+        read_only: false,
+    }
+}
+
+/// A target with namespace 1, on so many cores of its own.
+pub fn start(cores: u32) -> RunningTarget {
+    let target = Target::new(Limits::default(), cores as usize).unwrap();
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .unwrap();
+    target.add_namespace(NQN, namespace(1, 4096)).unwrap();
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: (0..cores).map(CoreId).collect(),
+        pin: false,
+        ..TargetOptions::default()
+    };
+    RunningTarget::start(target, &options).unwrap()
+}
+
+pub fn driver() -> UringDriver {
+    let class = |bytes, count| BufferClass { bytes, count };
+    UringDriver::new(&Options {
+        buffers: vec![class(4096, 2048), class(128 * 1024, 256), class(MIB, 32)],
+        sockets: 64,
+        file_operations: 64,
+    })
+    .unwrap()
+}
+
+/// The host must live as long as what is done with the subsystem.
+pub fn connect(running: &RunningTarget) -> (Host, Subsystem) {
+    let host = Host::builder().build().unwrap();
+    let address = running.addresses[0].to_string();
+    let subsystem = host.connect(&address, NQN).unwrap();
+    (host, subsystem)
+}
+
+pub fn switched(board: &Switchboard, subsystem: &Subsystem, nsid: u32) -> SwitchedNamespace {
+    let remote = RemoteNamespace::new(subsystem.association(), nsid).unwrap();
+    board.namespace(&remote).unwrap()
+}
