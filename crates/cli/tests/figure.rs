@@ -130,6 +130,33 @@ fn processes_niceness_and_flash_can_be_measured() {
 }
 
 #[test]
+fn both_ends_count_what_they_send() {
+    let folder = Folder::new();
+    let files = folder.path("figures");
+    let args = ["figure", "i10-11", "--quick", "--output", &files];
+    let (reports, code) = measured(&[&args[..], &SHORT].concat());
+    check_verdicts(reports[0]["claims"].as_array().unwrap().iter(), code);
+    let points = reports[0]["points"].as_array().unwrap();
+    assert_eq!(points.len(), 6);
+    for point in points {
+        let number = |metric: &str| {
+            let mut values = point["values"].as_array().unwrap().iter();
+            let value = values.find(|value| value["metric"] == metric).unwrap();
+            value["median"].as_f64().unwrap()
+        };
+        // A read is a capsule of 72 bytes, and one without batching travels alone.
+        let bytes = number("host_send_bytes");
+        assert!(bytes >= 72.0, "{point}");
+        if point["series"] == "nvme-tcp" {
+            assert_eq!(bytes, 72.0, "{point}");
+            assert_eq!(number("host_single_sends_percent"), 100.0, "{point}");
+        }
+        // Nearly all answers have a block; few have nothing, such as that of Connect.
+        assert!(number("target_send_bytes") > 2048.0, "{point}");
+    }
+}
+
+#[test]
 fn what_is_no_figure_is_said() {
     for (args, says) in [
         (&["figure", "blk-switch-99"][..], "figure list"),
