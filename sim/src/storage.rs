@@ -166,6 +166,7 @@ pub(crate) fn add_namespace(shared: &Target, name: &str, nsid: u32, device: Arc<
         device,
         uuid,
         nguid: [0; 16],
+        eui64: [0; 8],
         read_only: false,
     };
     shared

@@ -110,11 +110,11 @@ impl Plane {
             device: Arc::new(view),
             uuid: namespace.uuid_or_derived(owner).bytes,
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
+            eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
         };
-        let eui64 = namespace.eui64.map_or([0; 8], |eui64| eui64.bytes);
         self.target
-            .add_namespace_with_eui64(&owner.nqn, options, eui64)
+            .add_namespace(&owner.nqn, options)
             .map_err(refused)?;
         let user = (owner.nqn.clone(), namespace.nsid);
         self.opened().users.insert(user, namespace.device.clone());

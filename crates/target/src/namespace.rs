@@ -25,6 +25,8 @@ pub struct NamespaceOptions {
     pub uuid: [u8; 16],
     /// NGUID, or zeroes for none.
     pub nguid: [u8; 16],
+    /// EUI64, or zeroes for none.
+    pub eui64: [u8; 8],
     /// Whether writes are refused, whatever the device allows.
     pub read_only: bool,
 }
@@ -33,17 +35,14 @@ pub struct NamespaceOptions {
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) options: NamespaceOptions,
-    /// EUI64, or zeroes for none.
-    pub(crate) eui64: [u8; 8],
     pub(crate) stats: PerCore<SharedNamespaceStats>,
     pub(crate) latency: PerCore<SharedNamespaceLatency>,
 }
 
 impl Namespace {
-    pub(crate) fn new(options: NamespaceOptions, eui64: [u8; 8], cores: usize) -> Self {
+    pub(crate) fn new(options: NamespaceOptions, cores: usize) -> Self {
         Self {
             options,
-            eui64,
             stats: PerCore::new(cores),
             latency: PerCore::new(cores),
         }

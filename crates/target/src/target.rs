@@ -287,19 +287,6 @@ impl Target {
     /// # Errors
     /// An identifier that is out of range or taken, or a device that a core cannot open.
     pub fn add_namespace(&self, nqn: &str, options: NamespaceOptions) -> Result<(), TargetError> {
-        self.add_namespace_with_eui64(nqn, options, [0; 8])
-    }
-
-    /// Adds a namespace that hosts also know by an EUI64; zeroes are none.
-    ///
-    /// # Errors
-    /// As [`add_namespace`](Self::add_namespace).
-    pub fn add_namespace_with_eui64(
-        &self,
-        nqn: &str,
-        options: NamespaceOptions,
-        eui64: [u8; 8],
-    ) -> Result<(), TargetError> {
         let _order = self.change();
         let subsystem = self.subsystem(nqn)?;
         let nsid = options.nsid;
@@ -310,7 +297,7 @@ impl Target {
         if subsystem.namespace(nsid).is_some() {
             return Err(TargetError::Exists(format!("namespace {nsid} of {nqn}")));
         }
-        let namespace = Arc::new(Namespace::new(options, eui64, self.cores));
+        let namespace = Arc::new(Namespace::new(options, self.cores));
         let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
         if let Err(error) = added {
             // Some cores may have opened it.

@@ -493,10 +493,11 @@ fn every_identifier_of_a_namespace_is_shown() {
     let named = NamespaceOptions {
         uuid,
         nguid,
+        eui64,
         ..common::namespace(2, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
     };
     bed.handle()
-        .add_namespace_with_eui64(NQN, named, eui64)
+        .add_namespace(NQN, named)
         .expect("a new namespace");
     let mut admin = bed.admin();
     let shown = IdentifyNamespace::parse(&page(&mut admin, Cns::NAMESPACE, 2));

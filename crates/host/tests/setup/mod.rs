@@ -22,6 +22,7 @@ pub fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
         device: Arc::new(ram),
         uuid: [u8::try_from(nsid).unwrap(); 16],
         nguid: [0; 16],
+        eui64: [0; 8],
         read_only: false,
     }
 }

@@ -109,7 +109,7 @@ fn descriptors(
     };
     let found = found.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     let options = &found.options;
-    let eui64 = (found.eui64 != [0; 8]).then_some(NamespaceId::Eui64(found.eui64));
+    let eui64 = (options.eui64 != [0; 8]).then_some(NamespaceId::Eui64(options.eui64));
     let nguid = (options.nguid != [0; 16]).then_some(NamespaceId::Nguid(options.nguid));
     let uuid = (options.uuid != [0; 16]).then_some(NamespaceId::Uuid(options.uuid));
     let ids = eui64
@@ -243,7 +243,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
         dlfeat: IdentifyNamespace::DLFEAT_READS_ZERO
             | IdentifyNamespace::DLFEAT_WRITE_ZEROES_DEALLOCATES,
         nguid: namespace.options.nguid,
-        eui64: namespace.eui64,
+        eui64: namespace.options.eui64,
         nvmcap: u128::from(geometry.bytes()),
         ..IdentifyNamespace::default()
     };

@@ -97,6 +97,7 @@ pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions 
         device,
         uuid: [nsid as u8; 16],
         nguid: [0; 16],
+        eui64: [0; 8],
         read_only: false,
     }
 }
