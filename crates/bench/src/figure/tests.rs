@@ -148,6 +148,15 @@ fn every_definition_is_consistent_in_both_extents() {
 }
 
 #[test]
+fn the_reference_has_a_line_for_every_figure() {
+    let reference = include_str!("../../../../docs/figures.md");
+    let named = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let documented: Vec<_> = reference.lines().filter_map(named).collect();
+    let names: Vec<_> = FIGURES.iter().map(|figure| figure.name).collect();
+    assert_eq!(documented, names, "in the order of the list");
+}
+
+#[test]
 fn every_goal_can_be_run_and_judged() {
     let goals = goals::all();
     let plan = goals::plan(&goals);
