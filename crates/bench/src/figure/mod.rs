@@ -25,7 +25,7 @@ mod tests;
 
 pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
-pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, Style};
+pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
 pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{

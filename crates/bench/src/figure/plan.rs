@@ -2,7 +2,8 @@
 
 use super::claim::{Bound, Claim, Comparison, Quantifier};
 use super::sample::Metric;
-use super::scenario::Scenario;
+use super::scenario::{Scenario, System};
+use std::fmt;
 
 /// How much of a figure is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +150,24 @@ pub struct Point {
     pub scenario: Scenario,
 }
 
+/// That one series is so many times another; at which ticks, whoever adds it says, so that figures
+/// with other ticks can share it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeriesClaim {
+    /// Its name within the figure.
+    pub name: &'static str,
+    /// What the paper says, with the paper's numbers.
+    pub says: &'static str,
+    /// The number that is compared.
+    pub metric: Metric,
+    /// The series that is divided.
+    pub of: &'static str,
+    /// By which one.
+    pub to: &'static str,
+    /// What a quotient must keep to.
+    pub bound: Bound,
+}
+
 /// All that a figure runs, shows and claims.
 ///
 /// Points are run in the order in which they are here, again in each repetition: those that are
@@ -178,6 +197,24 @@ impl Plan {
             panels: Vec::new(),
             claims: Vec::new(),
         }
+    }
+
+    /// Every system at each value, in turns: the scenarios that are compared follow each other.
+    #[must_use]
+    pub fn sweep<T: fmt::Display + Copy>(
+        label: &'static str,
+        unit: &'static str,
+        values: &[T],
+        systems: &[System],
+        scenario: impl Fn(System, T) -> Scenario,
+    ) -> Self {
+        let mut plan = Self::over(Axis::new(label, unit, values));
+        for &value in values {
+            for &system in systems {
+                plan.run(system.name, value, scenario(system, value));
+            }
+        }
+        plan
     }
 
     /// Adds a point, and its series where that is new.
@@ -215,6 +252,21 @@ impl Plan {
             quantifier: Quantifier::Every,
             bound,
         });
+    }
+
+    /// Adds claims about two series each, at all of `ticks`.
+    pub fn claim_all<T: fmt::Display>(&mut self, ticks: &[T], claims: &[SeriesClaim]) {
+        for &SeriesClaim {
+            name,
+            says,
+            metric,
+            of,
+            to,
+            bound,
+        } in claims
+        {
+            self.claim_at_each(name, says, metric, (of, to), ticks, bound);
+        }
     }
 
     /// Adds the claim that series `of` is, at each of `ticks`, so many times series `to`.

@@ -21,32 +21,16 @@ const L_ALONE: &str = "L alone";
 const T_ALONE: &str = "T alone";
 
 fn plan(extent: Extent) -> Plan {
-    let systems = [System::LINUX, System::POLL, System::POLL_PRIORITY];
     let sweep = extent.sweep(&[1, 2, 4], &[1, 4]);
-    let names = sweep.iter().map(|l| format!("{l} L + 1 T"));
-    let ticks = [L_ALONE, T_ALONE]
-        .map(str::to_owned)
-        .into_iter()
-        .chain(names);
+    let alone = [(L_ALONE.to_owned(), 1, 0), (T_ALONE.to_owned(), 0, 1)];
+    let mixed = sweep.iter().map(|&l| (format!("{l} L + 1 T"), l, 1));
+    let mixes: Vec<_> = alone.into_iter().chain(mixed).collect();
+    let ticks = mixes.iter().map(|(tick, ..)| tick);
     let mut plan = Plan::over(Axis::new("Applications", "", ticks));
-    for system in systems {
-        plan.run(
-            system.name,
-            L_ALONE,
-            Scenario::mix(system, Layout::Split, 1, 0),
-        );
-    }
-    for system in systems {
-        plan.run(
-            system.name,
-            T_ALONE,
-            Scenario::mix(system, Layout::Split, 0, 1),
-        );
-    }
-    for l in sweep {
-        for system in systems {
-            let scenario = Scenario::mix(system, Layout::Split, l, 1);
-            plan.run(system.name, format!("{l} L + 1 T"), scenario);
+    for (tick, l, t) in &mixes {
+        for system in [System::LINUX, System::POLL, System::POLL_PRIORITY] {
+            let scenario = Scenario::mix(system, Layout::Split, *l, *t);
+            plan.run(system.name, tick, scenario);
         }
     }
     claims(&mut plan);

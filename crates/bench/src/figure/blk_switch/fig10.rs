@@ -1,8 +1,9 @@
 //! Fig. 10: more and more load of the T-apps.
 
-use super::fig07::{AVERAGE, P99, SYSTEMS, T_APPS, TOTAL};
+use super::fig07::{SYSTEMS, T_APPS};
+use super::{AVERAGE, LOAD, P99, TOTAL};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan};
+use crate::figure::plan::{Extent, Panel, Plan};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
 use crate::figure::{Figure, Work};
@@ -22,36 +23,23 @@ const L_APPS: u32 = T_APPS;
 
 fn plan(extent: Extent) -> Plan {
     let sweep = extent.sweep(&[1, 2, 4, 8, 16, 32], &[4, 32]);
-    let mut plan = Plan::over(Axis::new("Depth of each T-app", "requests", &sweep));
-    for &t_depth in &sweep {
-        for system in SYSTEMS {
+    let mut plan = Plan::sweep(
+        "Depth of each T-app",
+        "requests",
+        &sweep,
+        &SYSTEMS,
+        |system, t_depth| {
             let system = System {
                 t_bytes: 64 << 10,
                 t_depth,
                 ..system
             };
-            let scenario = Scenario::mix(system, Layout::Shared, L_APPS, T_APPS);
-            plan.run(system.name, t_depth, scenario);
-        }
-    }
+            Scenario::mix(system, Layout::Shared, L_APPS, T_APPS)
+        },
+    );
     let deep: Vec<_> = sweep.iter().copied().filter(|&depth| depth >= 4).collect();
     let deepest = deep.last().copied();
-    plan.claim_at_each(
-        "average-linux",
-        "5 to 33× lower average latency than Linux",
-        AVERAGE,
-        ("linux", "switchyard"),
-        &deep,
-        Bound::AtLeast(5.0),
-    );
-    plan.claim_at_each(
-        "p99-linux",
-        "2 to 8× lower p99 than Linux",
-        P99,
-        ("linux", "switchyard"),
-        &deep,
-        Bound::AtLeast(2.0),
-    );
+    plan.claim_all(&deep, &LOAD);
     plan.claim_at_each(
         "p99-poll",
         "1.3 to 6× lower p99 than polling",

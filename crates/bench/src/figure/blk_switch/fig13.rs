@@ -1,8 +1,9 @@
 //! Fig. 13: L-apps on flash, whose own latency hides most of the stack's.
 
-use super::fig07::{AVERAGE, P99, SYSTEMS, T_APPS, TOTAL};
+use super::fig07::{SYSTEMS, T_APPS};
+use super::{AVERAGE, P99, TOTAL};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{FLASH_READ_US, Layout, LoadProcess, Scenario, Storage, System};
 use crate::figure::{Figure, Work};
@@ -22,12 +23,9 @@ const _: () = assert!(FLASH_READ_US == 80, "the figure's text says so");
 
 fn plan(extent: Extent) -> Plan {
     let sweep = extent.sweep(&[1, 2, 4, 8], &[1, 4]);
-    let mut plan = Plan::over(Axis::new("L-apps", "", &sweep));
-    for &l in &sweep {
-        for system in SYSTEMS {
-            plan.run(system.name, l, on_flash(system, l, T_APPS));
-        }
-    }
+    let mut plan = Plan::sweep("L-apps", "", &sweep, &SYSTEMS, |system, l| {
+        on_flash(system, l, T_APPS)
+    });
     // What the switch adds to flash is what remains of its latency without T-apps.
     let alone = "switchyard, no T-apps";
     for &l in &sweep {

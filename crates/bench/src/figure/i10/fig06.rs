@@ -1,10 +1,9 @@
 //! Fig. 6: one core, more and more load: batching pays at high load and waits at low load.
 
-use super::{AVERAGE, I10, P99, small};
+use super::{AVERAGE, P99, SYSTEMS, small};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
-use crate::figure::scenario::System;
 use crate::figure::{Figure, Work};
 
 /// The figure.
@@ -20,12 +19,9 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
 fn plan(extent: Extent) -> Plan {
     let sweep = extent.sweep(&[1, 4, 16, 32, 64, 128], &[1, 32, 128]);
     let deepest = sweep[sweep.len() - 1];
-    let mut plan = Plan::over(Axis::new("Depth", "requests", &sweep));
-    for &depth in &sweep {
-        for system in [System::NVME_TCP, I10, System::SWITCHYARD] {
-            plan.run(system.name, depth, small(system, depth, 100));
-        }
-    }
+    let mut plan = Plan::sweep("Depth", "requests", &sweep, &SYSTEMS, |system, depth| {
+        small(system, depth, 100)
+    });
     plan.claim(
         "throughput",
         "at high load much more throughput per core than NVMe-TCP",

@@ -1,10 +1,9 @@
 //! Fig. 8: any mix of reads and writes.
 
-use super::{AVERAGE, I10, small};
+use super::{AVERAGE, SYSTEMS, small};
 use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, cell};
 use crate::figure::sample::Metric;
-use crate::figure::scenario::System;
 use crate::figure::{Figure, Work};
 
 /// The figure.
@@ -24,12 +23,9 @@ fn plan(extent: Extent) -> Plan {
         Extent::Full => &[0, 25, 50, 75, 100],
         Extent::Quick => &[0, 50, 100],
     };
-    let mut plan = Plan::over(Axis::new("Reads", "%", sweep));
-    for &reads in sweep {
-        for system in [System::NVME_TCP, I10, System::SWITCHYARD] {
-            plan.run(system.name, reads, small(system, DEPTH, reads));
-        }
-    }
+    let mut plan = Plan::sweep("Reads", "%", sweep, &SYSTEMS, |system, reads| {
+        small(system, DEPTH, reads)
+    });
     plan.claim_at_each(
         "i10",
         "more than NVMe-TCP with every mix",

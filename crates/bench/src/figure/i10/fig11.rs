@@ -1,10 +1,9 @@
 //! Fig. 11: how large the pieces are that the two ends hand to TCP.
 
-use super::{I10, small};
+use super::{SYSTEMS, small};
 use crate::figure::claim::Bound;
-use crate::figure::plan::{Axis, Extent, Panel, Plan, cell};
+use crate::figure::plan::{Extent, Panel, Plan, cell};
 use crate::figure::sample::{End, Metric};
-use crate::figure::scenario::System;
 use crate::figure::{Figure, Work};
 
 /// The figure.
@@ -24,12 +23,9 @@ const TARGET: Metric = Metric::SendBytes(End::Target);
 fn plan(extent: Extent) -> Plan {
     let sweep = extent.sweep(&[1, 4, 16, 32, 64, 128], &[1, 128]);
     let deepest = sweep[sweep.len() - 1];
-    let mut plan = Plan::over(Axis::new("Depth", "requests", &sweep));
-    for &depth in &sweep {
-        for system in [System::NVME_TCP, I10, System::SWITCHYARD] {
-            plan.run(system.name, depth, small(system, depth, 100));
-        }
-    }
+    let mut plan = Plan::sweep("Depth", "requests", &sweep, &SYSTEMS, |system, depth| {
+        small(system, depth, 100)
+    });
     plan.claim(
         "no-batching",
         "80 % of NVMe-TCP's packets at the host are one request's 72 bytes, however many there are",

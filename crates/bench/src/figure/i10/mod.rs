@@ -13,6 +13,9 @@ use switch::knobs::Preset;
 /// i10 itself: its lanes, caravans and doorbell.
 const I10: System = System::of("i10", Preset::Linux);
 
+/// What Figs. 6, 8 and 11 compare.
+const SYSTEMS: [System; 3] = [System::NVME_TCP, I10, System::SWITCHYARD];
+
 const AVERAGE: Metric = Metric::Latency(Class::Throughput, Statistic::Average);
 const P99: Metric = Metric::Latency(Class::Throughput, Statistic::P99);
 

@@ -1,17 +1,15 @@
 //! blk-switch on 1 to 16 cores. `[blk-switch §5.2]`
 
 use super::Simulation;
+use crate::figure::Figure;
+use crate::figure::blk_switch::{AVERAGE, LOAD, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Panel, Plan, cell};
 use crate::figure::sample::{Metric, Statistic};
-use crate::figure::{Figure, Work};
 use sim::model::figures;
 use switch::Class;
 
-const AVERAGE: Metric = Metric::Latency(Class::Latency, Statistic::Average);
-const P99: Metric = Metric::Latency(Class::Latency, Statistic::P99);
 const P999: Metric = Metric::Latency(Class::Latency, Statistic::P999);
-const TOTAL: Metric = Metric::Throughput(None);
 
 const LINES: &[Panel] = &[
     Panel::lines(AVERAGE),
@@ -34,25 +32,13 @@ pub(in crate::figure) const FIG07: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 7",
     workload: "simulated: 6 cores on each side, 100 Gbit/s, 6 T-apps at each system's knee, L-apps \
                4 KiB at depth 1",
-    work: Work::Simulated(Simulation {
-        simulate: figures::blk_switch_7,
-        only: "",
-        panels: LINES,
-        claims: many,
-    }),
+    work: Simulation::of(figures::blk_switch_7, LINES, many),
 };
 
 fn many(plan: &mut Plan) {
-    against_linux(plan, 10.0, 8.0);
-    plan.claim_at_each(
-        "average-poll",
-        "2 to 12× lower average latency than polling",
-        AVERAGE,
-        ("poll", "switchyard"),
-        // As many L-apps as cores, and more.
-        at_least(plan, 6.0),
-        Bound::AtLeast(2.0),
-    );
+    threads(plan);
+    // As many L-apps as cores, and more.
+    plan.claim_all(&at_least(plan, 6.0), &[MANY_POLL_AVERAGE]);
 }
 
 /// Fig. 9: threads of one L-app beside those of one T-app.
@@ -62,16 +48,11 @@ pub(in crate::figure) const FIG09: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 9",
     workload: "simulated: as Fig. 7, with threads of one L-app and of one T-app; a polling load has \
                at most one thread per core",
-    work: Work::Simulated(Simulation {
-        simulate: figures::blk_switch_9,
-        only: "",
-        panels: LINES,
-        claims: threads,
-    }),
+    work: Simulation::of(figures::blk_switch_9, LINES, threads),
 };
 
 fn threads(plan: &mut Plan) {
-    against_linux(plan, 10.0, 8.0);
+    plan.claim_all(&plan.x.ticks.clone(), &MANY);
 }
 
 /// Fig. 10: the T-apps' depth.
@@ -81,32 +62,12 @@ pub(in crate::figure) const FIG10: Figure = Figure {
     paper: "blk-switch §5.2, Fig. 10",
     workload: "simulated: 6 cores on each side, 100 Gbit/s, 6 L-apps and 6 T-apps of 64 KiB of each \
                depth",
-    work: Work::Simulated(Simulation {
-        simulate: figures::blk_switch_10,
-        only: "",
-        panels: LINES,
-        claims: load,
-    }),
+    work: Simulation::of(figures::blk_switch_10, LINES, load),
 };
 
 fn load(plan: &mut Plan) {
     let deep = at_least(plan, 8.0);
-    plan.claim_at_each(
-        "average-linux",
-        "5 to 33× lower average latency than Linux",
-        AVERAGE,
-        ("linux", "switchyard"),
-        &deep,
-        Bound::AtLeast(5.0),
-    );
-    plan.claim_at_each(
-        "p99-linux",
-        "2 to 8× lower p99 than Linux",
-        P99,
-        ("linux", "switchyard"),
-        &deep,
-        Bound::AtLeast(2.0),
-    );
+    plan.claim_all(&deep, &LOAD);
     plan.claim_at_each(
         "throughput-linux",
         "at most 10 % less throughput than Linux at high load",
@@ -123,12 +84,7 @@ pub(in crate::figure) const FIG11: Figure = Figure {
     title: "From 1 to 10 cores",
     paper: "blk-switch §5.2, Fig. 11",
     workload: "simulated: as many L-apps and as many T-apps as cores on each side, 100 Gbit/s",
-    work: Work::Simulated(Simulation {
-        simulate: figures::blk_switch_11,
-        only: "",
-        panels: LINES,
-        claims: cores,
-    }),
+    work: Simulation::of(figures::blk_switch_11, LINES, cores),
 };
 
 fn cores(plan: &mut Plan) {
@@ -165,12 +121,7 @@ pub(in crate::figure) const FIG12: Figure = Figure {
     title: "16 cores and 200 Gbit/s",
     paper: "blk-switch §5.2, Fig. 12",
     workload: "simulated: 16 cores on each side, 200 Gbit/s, 16 L-apps and 16 T-apps",
-    work: Work::Simulated(Simulation {
-        simulate: figures::blk_switch_12,
-        only: "",
-        panels: BARS,
-        claims: fast,
-    }),
+    work: Simulation::of(figures::blk_switch_12, BARS, fast),
 };
 
 fn fast(plan: &mut Plan) {
@@ -200,34 +151,6 @@ fn fast(plan: &mut Plan) {
             Bound::AtLeast(0.95),
         );
     }
-}
-
-fn against_linux(plan: &mut Plan, average: f64, p99: f64) {
-    let all = plan.x.ticks.clone();
-    plan.claim_at_each(
-        "average-linux",
-        "28 to 110× lower average latency than Linux",
-        AVERAGE,
-        ("linux", "switchyard"),
-        &all,
-        Bound::AtLeast(average),
-    );
-    plan.claim_at_each(
-        "p99-linux",
-        "10 to 25× lower p99 than Linux",
-        P99,
-        ("linux", "switchyard"),
-        &all,
-        Bound::AtLeast(p99),
-    );
-    plan.claim_at_each(
-        "throughput-linux",
-        "for 5 to 10 % of its throughput",
-        TOTAL,
-        ("switchyard", "linux"),
-        &all,
-        Bound::AtLeast(0.9),
-    );
 }
 
 /// The ticks from `least` on.

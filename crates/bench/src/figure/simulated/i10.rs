@@ -1,20 +1,13 @@
 //! i10 on up to 24 cores and to up to 48 targets. `[i10 §4.2]`
 
 use super::Simulation;
+use crate::figure::Figure;
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Panel, Plan, cell};
 use crate::figure::sample::Metric;
-use crate::figure::{Figure, Work};
 use sim::model::figures;
 
 const PANELS: &[Panel] = &[Panel::lines(Metric::Requests)];
-
-const READS: Simulation = Simulation {
-    simulate: figures::i10_7,
-    only: "random read",
-    panels: PANELS,
-    claims: cores,
-};
 
 /// Fig. 7(c): cores, reads.
 pub(in crate::figure) const FIG07C: Figure = Figure {
@@ -22,7 +15,7 @@ pub(in crate::figure) const FIG07C: Figure = Figure {
     title: "From 1 to 24 cores, 4 KiB random reads",
     paper: "i10 §4.2, Fig. 7(c)",
     workload: "simulated: an application of 4 KiB at depth 128 on each core, 100 Gbit/s, memory",
-    work: Work::Simulated(READS),
+    work: Simulation::panel("random read", figures::i10_7, PANELS, cores),
 };
 
 /// Fig. 7(d): cores, writes.
@@ -31,10 +24,7 @@ pub(in crate::figure) const FIG07D: Figure = Figure {
     title: "From 1 to 24 cores, 4 KiB random writes",
     paper: "i10 §4.2, Fig. 7(d)",
     workload: "simulated: an application of 4 KiB at depth 128 on each core, 100 Gbit/s, memory",
-    work: Work::Simulated(Simulation {
-        only: "random write",
-        ..READS
-    }),
+    work: Simulation::panel("random write", figures::i10_7, PANELS, cores),
 };
 
 fn cores(plan: &mut Plan) {
@@ -67,12 +57,7 @@ pub(in crate::figure) const FIG09: Figure = Figure {
     paper: "i10 §4.2, Fig. 9",
     workload: "simulated: an application of 4 KiB random reads at depth 128 for each target, on 24 \
                cores in turn, 100 Gbit/s, memory",
-    work: Work::Simulated(Simulation {
-        simulate: figures::i10_9,
-        only: "",
-        panels: PANELS,
-        claims: targets,
-    }),
+    work: Simulation::of(figures::i10_9, PANELS, targets),
 };
 
 fn targets(plan: &mut Plan) {

@@ -35,6 +35,32 @@ pub struct Simulation {
     pub claims: fn(&mut Plan),
 }
 
+impl Simulation {
+    /// All panels that are simulated.
+    const fn of(
+        simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+        panels: &'static [Panel],
+        claims: fn(&mut Plan),
+    ) -> Work {
+        Self::panel("", simulate, panels, claims)
+    }
+
+    /// One of the panels that are simulated.
+    const fn panel(
+        only: &'static str,
+        simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+        panels: &'static [Panel],
+        claims: fn(&mut Plan),
+    ) -> Work {
+        Work::Simulated(Self {
+            simulate,
+            only,
+            panels,
+            claims,
+        })
+    }
+}
+
 /// Simulates a figure once for each repetition, and judges it.
 ///
 /// # Errors
