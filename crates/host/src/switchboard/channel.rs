@@ -143,6 +143,7 @@ impl SwitchedChannel {
         let region = Region::new(2 * depth * bytes)
             .map_err(|error| DeviceError::Invalid(error.to_string()))?;
         let submitter = Arc::new(Submitter::new(depth, region.clone(), driver.waker()));
+        device.board.inner.health.watch(&submitter);
         let number = device
             .board
             .inner
@@ -212,6 +213,11 @@ impl SwitchedChannel {
         Ok((narrow(offset), Some(place)))
     }
 
+    /// A dataplane thread broke: whatever is outstanding ends without an answer.
+    fn is_broken(&self) -> bool {
+        self.device.board.inner.health.is_broken()
+    }
+
     fn complete_one(&mut self, slot: u32, result: Result<(), BlockError>) -> Completion {
         let pending = self.slots[slot as usize]
             .take()
@@ -251,6 +257,9 @@ impl Channel for SwitchedChannel {
         };
         if self.closing {
             return refused(BlockError::Aborted, request.data);
+        }
+        if self.is_broken() {
+            return refused(BlockError::Gone, request.data);
         }
         let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
         if let Err(error) = block::check(&request, geometry, capabilities) {
@@ -314,6 +323,10 @@ impl Channel for SwitchedChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
+        if self.is_broken() {
+            let slot = self.slots.iter().position(Option::is_some)?;
+            return Some(self.complete_one(narrow(slot), Err(BlockError::Gone)));
+        }
         let done = self.submitter.take()?;
         Some(self.complete_one(done.slot, done.result))
     }
@@ -334,7 +347,11 @@ impl Channel for SwitchedChannel {
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         // The other half is for requests that come with memory of their own.
-        if bytes > self.device.bytes as usize || self.places.len() <= self.slots.len() {
+        if bytes > self.device.bytes as usize
+            || self.places.len() <= self.slots.len()
+            // A thread that still serves may write into what it was lent.
+            || self.is_broken()
+        {
             return None;
         }
         let place = self.places.pop()?;

@@ -151,6 +151,11 @@ impl Submitter {
         self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
 
+    /// Wakes the submitter, whatever it does.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
     /// Wakes the submitter, where that is needed: after a run of [`finish`](Self::finish).
     #[inline]
     pub(super) fn ring(&self) {

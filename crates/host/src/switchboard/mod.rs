@@ -16,6 +16,7 @@ mod channel;
 mod cost;
 mod counters;
 mod egress;
+mod health;
 mod ingress;
 pub mod limits;
 mod loads;
@@ -31,6 +32,7 @@ use crate::namespace::RemoteNamespace;
 use base::units::{CoreId, KIB};
 use counters::Shown;
 use egress::Note;
+use health::Health;
 use ingress::{Ingress, Submitter};
 use loads::LoadBoard;
 use reactor::priority::{self, Privilege};
@@ -64,6 +66,7 @@ struct Inner {
     cores: Vec<CoreId>,
     ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
     loads: Arc<LoadBoard>,
+    health: Arc<Health>,
     threads: Vec<Dataplane>,
     steersman: Steersman,
     registry: Mutex<Registry>,
@@ -106,7 +109,9 @@ impl Switchboard {
         placement::check_allowed(&options.cores)
             .map_err(|error| HostError::Option(error.to_string()))?;
         let apart = wants_threads_apart(&options.knobs) && may_raise();
-        Self::assemble(options, apart, &options.cores, Dataplane::start)
+        let health = Arc::new(Health::default());
+        let run = |place| Dataplane::start(place, Arc::clone(&health));
+        Self::assemble(options, apart, &options.cores, Arc::clone(&health), run)
     }
 
     /// A switchboard without threads: `run` is given each [`Place`] and returns the mailbox of the
@@ -136,7 +141,7 @@ impl Switchboard {
                 thread: None,
             })
         };
-        Self::assemble(options, apart, &[], run)
+        Self::assemble(options, apart, &[], Arc::default(), run)
     }
 
     /// Puts a switchboard together; `steered` are the cores among which its steersman moves
@@ -145,6 +150,7 @@ impl Switchboard {
         options: &SwitchboardOptions,
         apart: bool,
         steered: &[CoreId],
+        health: Arc<Health>,
         mut run: impl FnMut(Place) -> Result<Dataplane, HostError>,
     ) -> Result<Self, HostError> {
         let knobs = options.knobs;
@@ -172,6 +178,7 @@ impl Switchboard {
             cores: options.cores.clone(),
             ingresses,
             loads,
+            health,
             threads: Vec::new(),
             registry: Mutex::new(Registry::default()),
         };
@@ -295,14 +302,14 @@ type Started = Result<(MailboxSender<Message>, Privilege), HostError>;
 
 impl Dataplane {
     /// Starts its thread. The driver must be made on the thread that uses it.
-    fn start(place: Place) -> Result<Self, HostError> {
+    fn start(place: Place, health: Arc<Health>) -> Result<Self, HostError> {
         let id = place.id;
         let (core, classes, shown) = place.known_by();
         let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
         let (started, starting) = mpsc::channel::<Started>();
         let thread = std::thread::Builder::new()
             .name(format!("switch-{}/{}", names.concat(), id.0))
-            .spawn(move || run(place, &started))
+            .spawn(move || run(place, &health, &started))
             .map_err(|source| HostError::Io {
                 what: "cannot start a thread",
                 source,
@@ -320,7 +327,7 @@ impl Dataplane {
 }
 
 /// A dataplane thread from start to end.
-fn run(place: Place, started: &mpsc::Sender<Started>) {
+fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
     let id = place.id;
     let first = place.classes.len() < Class::COUNT
         && place
@@ -351,10 +358,11 @@ fn run(place: Place, started: &mpsc::Sender<Started>) {
         Polling::Always if privilege == Privilege::Unprivileged => PollPolicy::Always,
         _ => PollPolicy::Never,
     };
+    // Outlives the ring: submitters hear of its end when it is closed.
+    let serving = health.serve();
     let mut core = Core::new(driver, service, poll).with_keeper(keeper);
-    if started.send(Ok((core.sender(), privilege))).is_ok() {
-        // A broken ring ends the thread; submitters then wait for ever, as on a dead device.
-        let _ = core.run();
+    if started.send(Ok((core.sender(), privilege))).is_err() || core.run().is_ok() {
+        serving.end();
     }
 }
 
@@ -376,13 +384,21 @@ impl Inner {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells every thread; waits while a mailbox is full.
+    /// Tells every thread; waits while a mailbox is full. One that has ended keeps nobody from
+    /// being told.
     fn tell(&self, note: impl Fn() -> Note) -> Result<(), HostError> {
+        // A thread that broke may take a moment to end.
+        let mut told = if self.health.is_broken() {
+            Err(HostError::Closed)
+        } else {
+            Ok(())
+        };
         for thread in &self.threads {
             let mut next = Message(note());
             loop {
                 if thread.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-                    return Err(HostError::Closed);
+                    told = Err(HostError::Closed);
+                    break;
                 }
                 match thread.sender.send(next) {
                     Ok(()) => break,
@@ -396,7 +412,7 @@ impl Inner {
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }
         }
-        Ok(())
+        told
     }
 
     /// The numbers of a namespace and its controller, which every thread knows from now on.

@@ -1,0 +1,90 @@
+//! A switchboard one of whose rings breaks under load: nobody waits for ever.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+#![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
+
+mod setup;
+
+use block::conformance::Bench;
+use block::{BlockError, Device as _, Operation, Submit};
+use host::{Switchboard, SwitchboardOptions};
+use reactor::placement::allowed_cores;
+use reactor::uring::UringDriver;
+use setup::{connect, driver, start, switched};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
+use switch::{Class, Knobs};
+
+/// The descriptors of the process that are rings.
+fn rings() -> BTreeSet<RawFd> {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let rings = open.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let link = std::fs::read_link(entry.path()).ok()?;
+        let is_ring = link.to_str()?.contains("io_uring");
+        is_ring.then(|| entry.file_name().to_str()?.parse().ok())?
+    });
+    rings.collect()
+}
+
+/// Puts something that is no ring in the place of one: every call on it fails from now on.
+fn break_ring(ring: RawFd) {
+    let nothing = File::open("/dev/null").unwrap();
+    // SAFETY: the descriptor is open; its owner closes it, so that this one must not.
+    let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring) });
+    rustix::io::dup2(nothing.as_fd(), &mut place).unwrap();
+}
+
+/// Reads 32 times at once, and counts those that the switchboard did not answer any more.
+fn round(bench: &mut Bench<UringDriver>) -> usize {
+    let mut ends = Vec::new();
+    let mut queued = 0;
+    for n in 0..32 {
+        let request = bench.request(Operation::Read, n * 16, 16);
+        match bench.submit(request) {
+            Submit::Queued => queued += 1,
+            Submit::Done(done) => ends.push(done.result),
+            Submit::Busy(_) => panic!("there is room for 32"),
+        }
+    }
+    ends.extend((0..queued).map(|_| bench.wait().result));
+    let failed: Vec<_> = ends.into_iter().filter_map(Result::err).collect();
+    assert!(
+        failed.iter().all(|error| *error == BlockError::Gone),
+        "{failed:?}"
+    );
+    failed.len()
+}
+
+/// The only test of this program: another one's rings would be taken for the switchboard's.
+#[test]
+fn what_is_outstanding_and_what_comes_later_fails_when_a_ring_breaks() {
+    let running = start(2);
+    let (_host, subsystem) = connect(&running);
+    let own = driver();
+    let before = rings();
+    let cores = allowed_cores().unwrap();
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let of_board: Vec<_> = rings().difference(&before).copied().collect();
+    assert!(!of_board.is_empty());
+
+    let device = switched(&board, &subsystem, 1)
+        .with_class(Class::Throughput)
+        .with_requests(32, 65_536);
+    let mut bench = Bench::open(own, &device).unwrap();
+    bench.read(0, 1).unwrap();
+    for ring in of_board {
+        break_ring(ring);
+    }
+    // Those that are answered before the threads notice are good; the rest ends all the same.
+    while round(&mut bench) == 0 {}
+    assert_eq!(bench.read(0, 1).unwrap_err(), BlockError::Gone);
+    bench.shut();
+
+    // Neither can anybody join, nor does the end wait for those who are dead.
+    board.set_knobs(&Knobs::linux()).unwrap_err();
+    device.open(&mut driver()).unwrap_err();
+    drop((device, board));
+}
