@@ -1,0 +1,246 @@
+//! What all threads share of one tenant: its contract, and a latency-critical one's tokens.
+//!
+//! Made by the [registry](crate::tenants) and held, by reference counting, by everybody who means
+//! the tenant: nothing numbers accounts, so none is given to another tenant while somebody still
+//! refers to it. Threads look at the contract in every round; a change is in force from then on.
+//! A latency-critical tenant has one balance, whichever threads its connections land on. What it
+//! earns, the thread that looks first collects for all of them. Must never: earn twice for the
+//! same nanosecond.
+
+use crate::slo::{TenantId, Weight};
+use crate::tokens::{TokenRate, Tokens};
+use base::{Nanos, Time};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// What a tenant has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contract {
+    /// Tokens of its own, at a rate.
+    LatencyCritical(TokenRate),
+    /// A share of what is left.
+    BestEffort(Weight),
+    /// Nothing any more: it was removed.
+    Closed,
+}
+
+/// In the two upper bits of a word; the rate or weight is below.
+const KIND_SHIFT: u32 = 62;
+const LATENCY_CRITICAL: u64 = 1;
+const BEST_EFFORT: u64 = 2;
+
+impl Contract {
+    fn pack(self) -> u64 {
+        match self {
+            Self::LatencyCritical(rate) => LATENCY_CRITICAL << KIND_SHIFT | rate.0 & VALUE,
+            Self::BestEffort(weight) => BEST_EFFORT << KIND_SHIFT | u64::from(weight.get()),
+            Self::Closed => 0,
+        }
+    }
+
+    fn unpack(word: u64) -> Self {
+        let value = word & VALUE;
+        match word >> KIND_SHIFT {
+            LATENCY_CRITICAL => Self::LatencyCritical(TokenRate(value)),
+            BEST_EFFORT => {
+                let weight = u32::try_from(value)
+                    .ok()
+                    .and_then(|value| Weight::new(value).ok());
+                Self::BestEffort(weight.unwrap_or_default())
+            }
+            _ => Self::Closed,
+        }
+    }
+}
+
+const VALUE: u64 = (1 << KIND_SHIFT) - 1;
+
+/// A tenant, as the threads see it.
+#[derive(Debug)]
+pub struct Account {
+    id: TenantId,
+    contract: AtomicU64,
+    /// Tokens of a latency-critical tenant; negative for a debt.
+    balance: AtomicI64,
+    /// Up to when it has earned, in nanoseconds.
+    earned_to: AtomicU64,
+    /// Threads on which it is active: looked at in every round.
+    threads: AtomicU32,
+    /// Rounds in which it was stopped at its limit with requests waiting.
+    limited: AtomicU64,
+}
+
+impl Account {
+    pub(crate) fn new(id: TenantId, contract: Contract) -> Self {
+        Self {
+            id,
+            contract: AtomicU64::new(contract.pack()),
+            balance: AtomicI64::new(0),
+            earned_to: AtomicU64::new(0),
+            threads: AtomicU32::new(0),
+            limited: AtomicU64::new(0),
+        }
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub const fn id(&self) -> TenantId {
+        self.id
+    }
+
+    /// What the tenant has now.
+    #[inline]
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        Contract::unpack(self.contract.load(Ordering::Relaxed))
+    }
+
+    /// The tokens of a latency-critical tenant.
+    #[must_use]
+    pub fn balance(&self) -> Tokens {
+        Tokens(self.balance.load(Ordering::Relaxed))
+    }
+
+    /// Rounds so far in which a latency-critical tenant was stopped at NEG_LIMIT with requests
+    /// waiting: its SLO says too little. `[ReFlex §3.2.2, Algorithm 1 line 7]`
+    #[must_use]
+    pub fn limited_rounds(&self) -> u64 {
+        self.limited.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, contract: Contract) {
+        self.contract.store(contract.pack(), Ordering::Relaxed);
+    }
+
+    /// Takes everything out: of a tenant that is latency-critical no more.
+    pub(crate) fn empty(&self) -> Tokens {
+        Tokens(self.balance.swap(0, Ordering::Relaxed))
+    }
+
+    /// One more thread looks at it every round. The first one starts the clock: what it did not
+    /// ask for before went to others.
+    pub(crate) fn enter(&self, now: Time) -> u32 {
+        let before = self.threads.fetch_add(1, Ordering::AcqRel);
+        if before == 0 {
+            self.earned_to.fetch_max(now.0, Ordering::AcqRel);
+        }
+        before + 1
+    }
+
+    /// One thread less.
+    pub(crate) fn leave(&self) {
+        self.threads.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// On how many threads it is active, this one at least.
+    #[inline]
+    pub(crate) fn threads(&self) -> u32 {
+        self.threads.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Collects what it earned since somebody did so last, as far as it may have `most`.
+    #[inline]
+    pub(crate) fn earn(&self, rate: TokenRate, now: Time, most: Tokens) -> Tokens {
+        let mut from = self.earned_to.load(Ordering::Relaxed);
+        loop {
+            if now.0 <= from {
+                return Tokens::ZERO;
+            }
+            let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+            match self
+                .earned_to
+                .compare_exchange_weak(from, now.0, success, failure)
+            {
+                Ok(_) => break,
+                Err(other) => from = other,
+            }
+        }
+        let room = (most - self.balance()).or_zero();
+        let earned = rate.over(Nanos(now.0 - from)).min(room);
+        self.put(earned);
+        earned
+    }
+
+    #[inline]
+    pub(crate) fn put(&self, amount: Tokens) {
+        self.balance.fetch_add(amount.0, Ordering::Relaxed);
+    }
+
+    /// Takes `amount` out of a balance that is still `seen`.
+    #[inline]
+    pub(crate) fn spend(&self, seen: Tokens, amount: Tokens) -> Result<(), Tokens> {
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let after = (seen - amount).0;
+        match self
+            .balance
+            .compare_exchange(seen.0, after, success, failure)
+        {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Tokens(now)),
+        }
+    }
+
+    /// Gives away `permille` of a balance above `limit`.
+    pub(crate) fn donate(&self, limit: Tokens, permille: i64) -> Tokens {
+        let mut balance = self.balance();
+        while balance > limit {
+            let part = Tokens(balance.0 / 1000 * permille + balance.0 % 1000 * permille / 1000);
+            match self.spend(balance, part) {
+                Ok(()) => return part,
+                Err(now) => balance = now,
+            }
+        }
+        Tokens::ZERO
+    }
+
+    #[cold]
+    pub(crate) fn note_limited(&self) {
+        self.limited.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contracts_pass_through_a_word() {
+        for contract in [
+            Contract::LatencyCritical(TokenRate(0)),
+            Contract::LatencyCritical(TokenRate(1_000_000_000)),
+            Contract::BestEffort(Weight::new(1).unwrap()),
+            Contract::BestEffort(Weight::new(10_000).unwrap()),
+            Contract::Closed,
+        ] {
+            assert_eq!(Contract::unpack(contract.pack()), contract);
+        }
+    }
+
+    #[test]
+    fn time_is_earned_once_and_not_while_nobody_asks() {
+        let account = Account::new(TenantId(1), Contract::Closed);
+        let rate = TokenRate(1_000);
+        let most = Tokens::whole(100);
+        account.enter(Time(1_000_000_000));
+        assert_eq!(account.earn(rate, Time(1_000_000_000), most), Tokens::ZERO);
+        let later = Time(1_001_000_000);
+        assert_eq!(account.earn(rate, later, most), Tokens::whole(1));
+        assert_eq!(account.earn(rate, later, most), Tokens::ZERO);
+        assert_eq!(
+            account.earn(rate, Time(5), most),
+            Tokens::ZERO,
+            "time goes on"
+        );
+        assert_eq!(
+            account.earn(rate, Time(9_000_000_000), most),
+            Tokens::whole(99)
+        );
+        assert_eq!(account.balance(), most);
+        assert_eq!(
+            account.donate(most, 900),
+            Tokens::ZERO,
+            "not above the limit"
+        );
+        assert_eq!(account.donate(Tokens::whole(99), 900), Tokens::whole(90));
+        assert_eq!(account.balance(), Tokens::whole(10));
+    }
+}

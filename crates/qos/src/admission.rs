@@ -1,0 +1,262 @@
+//! Whether a tenant's SLO can be kept beside all others', and what that leaves. `[ReFlex §4.3]`
+//!
+//! The strictest latency of all tenants says, by the device's [`Curve`], at which rate tokens may
+//! be generated; what latency-critical tenants reserve must not be more. A refusal says why, and
+//! what would be admitted instead. Must never: admit what breaks a promise that was made, or count
+//! a tenant that was refused.
+
+use crate::cost::CostModel;
+use crate::curve::{Curve, Unattainable};
+use crate::limits::TENANTS_MAX;
+use crate::pool::round_for;
+use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
+use crate::tokens::TokenRate;
+use base::Nanos;
+use std::collections::BTreeMap;
+
+#[cfg(test)]
+#[cfg(not(loom))]
+pub(crate) mod tests;
+
+/// How a device is run for its tenants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The rate at which tokens are generated.
+    pub rate: TokenRate,
+    /// Of which latency-critical tenants have reserved so much.
+    pub reserved: TokenRate,
+    /// The longest time between two rounds of the scheduler.
+    pub round: Nanos,
+    /// The promise that sets the rate.
+    pub strictest: Option<(Percentile, Nanos)>,
+}
+
+impl Plan {
+    /// What best-effort tenants share.
+    #[must_use]
+    pub fn unreserved(&self) -> TokenRate {
+        self.rate - self.reserved
+    }
+
+    /// Whether more was promised than there is, which only a worse device can lead to.
+    #[must_use]
+    pub fn is_overcommitted(&self) -> bool {
+        self.reserved > self.rate
+    }
+}
+
+/// What would be admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// So many requests a second of the same kind, at the latency asked for.
+    pub iops: Option<u64>,
+    /// The requests asked for, at this latency.
+    pub latency: Option<Nanos>,
+}
+
+impl std::fmt::Display for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.iops, self.latency) {
+            (Some(iops), Some(latency)) => {
+                write!(
+                    f,
+                    "{iops} requests a second, or a latency of {latency}, would be admitted"
+                )
+            }
+            (Some(iops), None) => write!(f, "{iops} requests a second would be admitted"),
+            (None, Some(latency)) => write!(f, "a latency of {latency} would be admitted"),
+            (None, None) => f.write_str("no SLO would be admitted; use best effort"),
+        }
+    }
+}
+
+/// Why a tenant was not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The SLO means nothing.
+    #[error(transparent)]
+    Slo(#[from] SloError),
+    /// The device is never so fast.
+    #[error("the device cannot keep this latency at any load: {cause}; {offer}")]
+    TooStrict {
+        /// What it does at best.
+        cause: Unattainable,
+        /// What would be admitted.
+        offer: Offer,
+    },
+    /// There are not enough tokens.
+    #[error(
+        "{needed} are needed, and of the {rate} at which the device keeps {percentile} within \
+         {latency}, {reserved} are reserved by others; {offer}"
+    )]
+    NotEnough {
+        /// For the tenant.
+        needed: TokenRate,
+        /// What the device may be given with the tenant admitted.
+        rate: TokenRate,
+        /// What other tenants have reserved.
+        reserved: TokenRate,
+        /// The percentile of the promise that sets the rate.
+        percentile: Percentile,
+        /// Its latency.
+        latency: Nanos,
+        /// What would be admitted.
+        offer: Offer,
+    },
+    /// There are too many tenants.
+    #[error("{TENANTS_MAX} tenants are registered, and there cannot be more; remove one")]
+    TooMany,
+}
+
+/// The tenants of a device, and what was promised to them.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    model: CostModel,
+    curve: Curve,
+    tenants: BTreeMap<TenantId, Declaration>,
+}
+
+impl Admission {
+    /// A device without tenants.
+    #[must_use]
+    pub fn new(model: CostModel, curve: Curve) -> Self {
+        Self {
+            model,
+            curve,
+            tenants: BTreeMap::new(),
+        }
+    }
+
+    /// Those admitted.
+    #[must_use]
+    pub const fn tenants(&self) -> &BTreeMap<TenantId, Declaration> {
+        &self.tenants
+    }
+
+    /// What requests cost.
+    #[must_use]
+    pub const fn model(&self) -> &CostModel {
+        &self.model
+    }
+
+    /// How the device is run now.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.plan_for(self.slos(None))
+    }
+
+    /// What a tenant has reserved; nothing for a best-effort one.
+    #[must_use]
+    pub fn reservation(&self, declaration: &Declaration) -> TokenRate {
+        match declaration {
+            Declaration::LatencyCritical(slo) => slo.reservation(&self.model).unwrap_or_default(),
+            Declaration::BestEffort(_) => TokenRate::default(),
+        }
+    }
+
+    /// Whether a tenant would be admitted, and the plan with it; one that is admitted already, as
+    /// its new declaration. Changes nothing.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn judge(&self, id: TenantId, declaration: &Declaration) -> Result<Plan, Refusal> {
+        if !self.tenants.contains_key(&id) && self.tenants.len() >= TENANTS_MAX {
+            return Err(Refusal::TooMany);
+        }
+        let Declaration::LatencyCritical(slo) = declaration else {
+            return Ok(self.plan_for(self.slos(Some(id))));
+        };
+        let needed = slo.reservation(&self.model)?;
+        let others = self.plan_for(self.slos(Some(id)));
+        let latency = self.latency_for(slo, needed, &others);
+        if let Err(cause) = self.curve.rate_for(slo.percentile, slo.latency) {
+            let offer = Offer {
+                iops: None,
+                latency,
+            };
+            return Err(Refusal::TooStrict { cause, offer });
+        }
+        let plan = self.plan_for(self.slos(Some(id)).chain([slo]));
+        if !plan.is_overcommitted() {
+            return Ok(plan);
+        }
+        let left = plan.rate - others.reserved;
+        let iops = Some(slo.iops_at(left, &self.model)).filter(|&iops| iops > 0);
+        let (percentile, strictest) = plan.strictest.unwrap_or((slo.percentile, slo.latency));
+        Err(Refusal::NotEnough {
+            needed,
+            rate: plan.rate,
+            reserved: others.reserved,
+            percentile,
+            latency: strictest,
+            offer: Offer { iops, latency },
+        })
+    }
+
+    /// Admits a tenant, or changes what it was promised; a refused one is as it was before.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(&mut self, id: TenantId, declaration: Declaration) -> Result<Plan, Refusal> {
+        let plan = self.judge(id, &declaration)?;
+        self.tenants.insert(id, declaration);
+        Ok(plan)
+    }
+
+    /// Removes a tenant: what it reserved is given back. Whether there was one.
+    pub fn remove(&mut self, id: TenantId) -> bool {
+        self.tenants.remove(&id).is_some()
+    }
+
+    /// The device was measured again. Promises stay; the plan says whether they can be kept.
+    pub fn recalibrate(&mut self, model: CostModel, curve: Curve) -> Plan {
+        self.model = model;
+        self.curve = curve;
+        self.plan()
+    }
+
+    /// The SLOs of all tenants but one.
+    fn slos(&self, but: Option<TenantId>) -> impl Iterator<Item = &Slo> {
+        let others = self.tenants.iter().filter(move |&(&id, _)| Some(id) != but);
+        others.filter_map(|(_, declaration)| match declaration {
+            Declaration::LatencyCritical(slo) => Some(slo),
+            Declaration::BestEffort(_) => None,
+        })
+    }
+
+    fn plan_for<'a>(&self, slos: impl Iterator<Item = &'a Slo>) -> Plan {
+        let mut plan = Plan {
+            rate: self.curve.capacity(),
+            reserved: TokenRate::default(),
+            round: round_for(None),
+            strictest: None,
+        };
+        let mut least: Option<Nanos> = None;
+        for slo in slos {
+            // One that was admitted and became unattainable gets what the best load measured is.
+            let rate = self.curve.rate_for(slo.percentile, slo.latency);
+            let rate = rate.unwrap_or_else(|nothing| nothing.rate);
+            let promise = (slo.percentile, slo.latency);
+            if plan
+                .strictest
+                .is_none_or(|strictest| (rate, promise) < (plan.rate, strictest))
+            {
+                plan.rate = rate;
+                plan.strictest = Some(promise);
+            }
+            least = Some(least.map_or(slo.latency, |least| least.min(slo.latency)));
+            plan.reserved = plan.reserved + slo.reservation(&self.model).unwrap_or_default();
+        }
+        plan.round = round_for(least);
+        plan
+    }
+
+    /// The latency at which an SLO's requests would be admitted beside the others'.
+    fn latency_for(&self, slo: &Slo, needed: TokenRate, others: &Plan) -> Option<Nanos> {
+        let total = others.reserved + needed;
+        if total > others.rate {
+            return None;
+        }
+        self.curve.latency_at(slo.percentile, total)
+    }
+}

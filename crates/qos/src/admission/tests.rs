@@ -1,0 +1,201 @@
+//! The paper's scenario, and what is refused.
+
+use super::*;
+use crate::cost::Price;
+use crate::curve::Point;
+use crate::slo::Weight;
+use proptest::prelude::*;
+
+/// Device A: 420 K tokens a second keep a p95 of 500 µs, 570 K one of 2 ms.
+pub(crate) fn device_a_parts() -> (CostModel, Curve) {
+    let point = |rate, p95: u64| {
+        let of = |tenths: u64| Nanos::from_micros(p95 * tenths / 10);
+        let latency = [of(5), of(10), of(15), of(30)];
+        Point {
+            rate: TokenRate(rate),
+            latency,
+        }
+    };
+    let points = vec![
+        point(50_000, 100),
+        point(300_000, 300),
+        point(420_000, 500),
+        point(500_000, 1_000),
+        point(570_000, 2_000),
+    ];
+    let model = CostModel::new(Price::milli(10_000).unwrap(), Price::milli(500).unwrap());
+    (model, Curve::new(points).unwrap())
+}
+
+fn device_a() -> Admission {
+    let (model, curve) = device_a_parts();
+    Admission::new(model, curve)
+}
+
+fn slo(iops: u64, read_permille: u16, micros: u64) -> Slo {
+    Slo {
+        percentile: Percentile::P95,
+        latency: Nanos::from_micros(micros),
+        iops,
+        read_permille,
+        request_bytes: 4096,
+    }
+}
+
+fn critical(iops: u64, read_permille: u16, micros: u64) -> Declaration {
+    Declaration::LatencyCritical(slo(iops, read_permille, micros))
+}
+
+/// The paper's scenario 1: A and B reserve 316 K of 420 K tokens.
+#[test]
+fn scenario_one_is_admitted_and_leaves_a_quarter() {
+    let mut admission = device_a();
+    assert_eq!(admission.plan().rate, TokenRate(570_000));
+    admission
+        .admit(TenantId(1), critical(120_000, 1000, 500))
+        .unwrap();
+    let plan = admission
+        .admit(TenantId(2), critical(70_000, 800, 500))
+        .unwrap();
+    assert_eq!(plan.rate, TokenRate(420_000));
+    assert_eq!(plan.reserved, TokenRate(316_000));
+    assert_eq!(plan.unreserved(), TokenRate(104_000));
+    assert_eq!(plan.round, Nanos::from_micros(25));
+    let best_effort = Declaration::BestEffort(Weight::default());
+    assert_eq!(admission.admit(TenantId(3), best_effort), Ok(plan));
+}
+
+#[test]
+fn a_refusal_says_what_would_be_admitted() {
+    let mut admission = device_a();
+    admission
+        .admit(TenantId(1), critical(300_000, 1000, 500))
+        .unwrap();
+    let refusal = admission
+        .admit(TenantId(2), critical(200_000, 1000, 1_000))
+        .unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "200000 tokens/s are needed, and of the 420000 tokens/s at which the device keeps p95 \
+         within 500µs, 300000 tokens/s are reserved by others; 120000 requests a second would be \
+         admitted"
+    );
+    let refusal = admission
+        .admit(TenantId(2), critical(100_000, 1000, 200))
+        .unwrap_err();
+    let Refusal::NotEnough { offer, rate, .. } = refusal else {
+        panic!("{refusal}");
+    };
+    assert_eq!(
+        rate,
+        TokenRate(175_000),
+        "a stricter promise costs the others"
+    );
+    assert_eq!(
+        offer,
+        Offer {
+            iops: None,
+            latency: Some(Nanos(466_667))
+        }
+    );
+    admission
+        .admit(TenantId(2), critical(100_000, 1000, 467))
+        .unwrap();
+    let refusal = admission
+        .admit(TenantId(3), critical(1_000, 1000, 99))
+        .unwrap_err();
+    assert!(matches!(refusal, Refusal::TooStrict { .. }), "{refusal}");
+    let refusal = admission
+        .admit(TenantId(3), critical(0, 1000, 500))
+        .unwrap_err();
+    assert_eq!(refusal, Refusal::Slo(SloError::NoRate));
+    assert_eq!(admission.tenants().len(), 2);
+}
+
+#[test]
+fn removal_gives_back_and_a_change_is_judged_without_itself() {
+    let mut admission = device_a();
+    admission
+        .admit(TenantId(1), critical(400_000, 1000, 500))
+        .unwrap();
+    let too_much = critical(100_000, 1000, 2_000);
+    admission.admit(TenantId(2), too_much).unwrap_err();
+    admission
+        .admit(TenantId(1), critical(410_000, 1000, 500))
+        .unwrap();
+    admission
+        .admit(TenantId(1), critical(100_000, 1000, 500))
+        .unwrap();
+    admission
+        .admit(TenantId(2), critical(100_000, 1000, 2_000))
+        .unwrap();
+    assert!(admission.remove(TenantId(1)));
+    assert!(!admission.remove(TenantId(1)));
+    assert_eq!(
+        admission.plan().rate,
+        TokenRate(570_000),
+        "the strictest is gone"
+    );
+    assert_eq!(admission.plan().reserved, TokenRate(100_000));
+}
+
+/// A worse device: promises stay, and the plan says that they cannot be kept.
+#[test]
+fn a_worse_device_is_overcommitted_and_leaves_nothing() {
+    let mut admission = device_a();
+    admission
+        .admit(TenantId(1), critical(400_000, 1000, 500))
+        .unwrap();
+    let latency = [Nanos::from_micros(600); Percentile::COUNT];
+    let curve = Curve::new(vec![Point {
+        rate: TokenRate(100_000),
+        latency,
+    }])
+    .unwrap();
+    let plan = admission.recalibrate(*admission.model(), curve);
+    assert!(plan.is_overcommitted());
+    assert_eq!(plan.unreserved(), TokenRate(0), "not a huge number");
+}
+
+proptest! {
+    /// Whatever comes and goes, no promise is broken by a later one, and every offer is good.
+    #[test]
+    fn promises_are_kept_and_offers_are_good(
+        events in prop::collection::vec(
+            (0u32..6, 1u64..300_000, 0u16..=1000, 50u64..3_000, prop::bool::weighted(0.2)),
+            1..40,
+        ),
+    ) {
+        let mut admission = device_a();
+        for (id, iops, reads, micros, remove) in events {
+            let id = TenantId(id);
+            if remove {
+                admission.remove(id);
+                continue;
+            }
+            let asked = slo(iops, reads, micros);
+            let before = admission.plan();
+            match admission.admit(id, Declaration::LatencyCritical(asked)) {
+                Ok(plan) => prop_assert_eq!(plan, admission.plan()),
+                Err(Refusal::TooStrict { offer, .. } | Refusal::NotEnough { offer, .. }) => {
+                    prop_assert_eq!(before, admission.plan());
+                    if let Some(iops) = offer.iops {
+                        let less = Declaration::LatencyCritical(Slo { iops, ..asked });
+                        prop_assert!(admission.judge(id, &less).is_ok(), "{:?}", less);
+                    }
+                    if let Some(latency) = offer.latency {
+                        let later = Declaration::LatencyCritical(Slo { latency, ..asked });
+                        prop_assert!(admission.judge(id, &later).is_ok(), "{:?}", later);
+                    }
+                }
+                Err(other) => prop_assert!(false, "{}", other),
+            }
+            let plan = admission.plan();
+            prop_assert!(!plan.is_overcommitted());
+            for slo in admission.slos(None) {
+                let kept = admission.curve.latency_at(slo.percentile, plan.rate).unwrap();
+                prop_assert!(kept <= slo.latency);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What a request costs. `[ReFlex §3.2.1]`
+//!
+//! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Every command has a price, also those without
+//! data: none escapes. C differs between a mixed load and one that only reads, as in the paper;
+//! which of the two it is, [`share`](crate::share) says. A [`CostModel`] comes from calibration;
+//! the scheduler multiplies. Must never: price a request at nothing.
+
+use crate::limits::{DEALLOCATE_UNITS, PRICE_MILLI_MAX, UNIT_BYTES, UNITS_MAX};
+use crate::tokens::Tokens;
+
+/// What a request does, as far as its cost goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Operation {
+    /// Reads data.
+    Read,
+    /// Writes data.
+    Write,
+    /// Empties the write cache.
+    Flush,
+    /// Makes a range read as zeroes.
+    WriteZeroes,
+    /// Gives a range back (Dataset Management).
+    Deallocate,
+    /// Reads, and compares with data.
+    Compare,
+    /// Reads, and returns nothing.
+    Verify,
+}
+
+impl Operation {
+    /// Every one.
+    pub const ALL: [Self; 7] = [
+        Self::Read,
+        Self::Write,
+        Self::Flush,
+        Self::WriteZeroes,
+        Self::Deallocate,
+        Self::Compare,
+        Self::Verify,
+    ];
+    /// How many there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Whether the device only reads for it.
+    #[must_use]
+    pub const fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Compare | Self::Verify)
+    }
+}
+
+/// Units of a request that names so many bytes: at least one, at most [`UNITS_MAX`].
+#[inline]
+#[must_use]
+pub fn units(bytes: u64) -> u32 {
+    let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(UNITS_MAX);
+    units.clamp(1, UNITS_MAX)
+}
+
+/// The price of a unit in thousandths of a token: 1 to [`PRICE_MILLI_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Price(u32);
+
+impl Price {
+    /// The price of a 4 KiB read under a mixed load: one token, by definition.
+    pub const READ: Self = Self(1000);
+
+    /// `milli` thousandths of a token.
+    ///
+    /// # Errors
+    /// When that is nothing, or beyond the limit.
+    pub const fn milli(milli: u32) -> Result<Self, PriceError> {
+        if milli == 0 || milli > PRICE_MILLI_MAX {
+            return Err(PriceError { milli });
+        }
+        Ok(Self(milli))
+    }
+
+    /// Thousandths of a token.
+    #[must_use]
+    pub const fn as_milli(self) -> u32 {
+        self.0
+    }
+}
+
+/// A price that cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a price of {milli} thousandths of a token is out of range; use 1 to {PRICE_MILLI_MAX}")]
+pub struct PriceError {
+    milli: u32,
+}
+
+/// What the load of a device is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Load {
+    /// Anything.
+    #[default]
+    Mixed,
+    /// Nothing but reads, for a while now.
+    ReadOnly,
+}
+
+/// The prices under one kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prices {
+    /// For each unit.
+    pub(crate) unit: [Price; Operation::COUNT],
+    /// For the whole request at least.
+    pub(crate) least: [Price; Operation::COUNT],
+}
+
+impl Prices {
+    /// Reads (Compare, Verify) at one price, whatever changes the device at another; Deallocate by
+    /// [`DEALLOCATE_UNITS`] at a time, but as much as a written unit at least.
+    #[must_use]
+    pub fn new(read: Price, write: Price) -> Self {
+        let least = Operation::ALL.map(|operation| if operation.is_read() { read } else { write });
+        let mut unit = least;
+        unit[Operation::Deallocate as usize] = Price((write.0 / DEALLOCATE_UNITS).max(1));
+        Self { unit, least }
+    }
+
+    /// Another price for one operation, for each of its units and for the least.
+    #[must_use]
+    pub fn with(mut self, operation: Operation, price: Price) -> Self {
+        self.unit[operation as usize] = price;
+        self.least[operation as usize] = price;
+        self
+    }
+
+    /// What a request of so many units costs: never nothing.
+    #[inline]
+    #[must_use]
+    pub fn cost(&self, operation: Operation, units: u32) -> Tokens {
+        let at = operation as usize;
+        let milli = i64::from(units.min(UNITS_MAX)) * i64::from(self.unit[at].0);
+        Tokens::milli(milli.max(i64::from(self.least[at].0)))
+    }
+}
+
+/// What requests cost on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// Under a mixed load.
+    pub mixed: Prices,
+    /// While the load only reads. What is no read ends that state, and is priced as mixed.
+    pub read_only: Prices,
+}
+
+impl CostModel {
+    /// A model of three weights: a written unit, and a read one while the load only reads; a read
+    /// one under a mixed load is one token.
+    #[must_use]
+    pub fn new(write: Price, read_only_read: Price) -> Self {
+        Self {
+            mixed: Prices::new(Price::READ, write),
+            read_only: Prices::new(read_only_read, write),
+        }
+    }
+
+    /// The prices under a load.
+    #[must_use]
+    pub const fn prices(&self, load: Load) -> &Prices {
+        match load {
+            Load::Mixed => &self.mixed,
+            Load::ReadOnly => &self.read_only,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device_a() -> CostModel {
+        CostModel::new(Price::milli(10_000).unwrap(), Price::milli(500).unwrap())
+    }
+
+    /// The paper's device A: a write costs ten reads, a read among nothing but reads one half.
+    #[test]
+    fn prices_are_the_papers() {
+        let model = device_a();
+        let cost = |load, operation, bytes| model.prices(load).cost(operation, units(bytes));
+        assert_eq!(cost(Load::Mixed, Operation::Read, 4096), Tokens::whole(1));
+        assert_eq!(cost(Load::Mixed, Operation::Read, 1024), Tokens::whole(1));
+        assert_eq!(
+            cost(Load::Mixed, Operation::Read, 32 << 10),
+            Tokens::whole(8)
+        );
+        assert_eq!(cost(Load::Mixed, Operation::Read, 4097), Tokens::whole(2));
+        assert_eq!(cost(Load::Mixed, Operation::Write, 4096), Tokens::whole(10));
+        assert_eq!(
+            cost(Load::ReadOnly, Operation::Read, 4096),
+            Tokens::milli(500)
+        );
+        assert_eq!(
+            cost(Load::ReadOnly, Operation::Write, 4096),
+            Tokens::whole(10)
+        );
+    }
+
+    /// Peers count only reads and writes, so that unmap, write zeroes and compare pass by their
+    /// limits.
+    #[test]
+    fn no_command_escapes() {
+        let model = device_a();
+        for load in [Load::Mixed, Load::ReadOnly] {
+            let prices = model.prices(load);
+            let read = prices.cost(Operation::Read, 1);
+            for operation in Operation::ALL {
+                for bytes in [0, 1, 4096, 1 << 20, 1 << 40, u64::MAX] {
+                    let cost = prices.cost(operation, units(bytes));
+                    assert!(cost >= read, "{operation:?} of {bytes} bytes costs {cost}");
+                }
+                let small = prices.cost(operation, units(4096));
+                let large = prices.cost(operation, units(1 << 30));
+                assert!(large > small, "{operation:?} costs the same at any size");
+            }
+        }
+        let mixed = model.mixed;
+        assert_eq!(
+            mixed.cost(Operation::WriteZeroes, 256),
+            Tokens::whole(2_560)
+        );
+        assert_eq!(mixed.cost(Operation::Compare, 256), Tokens::whole(256));
+        assert_eq!(mixed.cost(Operation::Flush, units(0)), Tokens::whole(10));
+    }
+
+    #[test]
+    fn units_round_up_and_end_somewhere() {
+        assert_eq!(units(0), 1);
+        assert_eq!(units(4096), 1);
+        assert_eq!(units(4097), 2);
+        assert_eq!(units(u64::MAX), UNITS_MAX);
+        Price::milli(0).unwrap_err();
+        Price::milli(PRICE_MILLI_MAX + 1).unwrap_err();
+        let dear = Prices::new(Price(PRICE_MILLI_MAX), Price(PRICE_MILLI_MAX));
+        let most = dear.cost(Operation::Write, u32::MAX);
+        assert_eq!(most, Tokens::whole(i64::from(UNITS_MAX) * 1000));
+    }
+}

@@ -1,0 +1,44 @@
+//! Tenants and what they are promised: costs, admission, tokens, access. Decisions, without I/O.
+//!
+//! An operator declares tenants; the device's measured curve says which promises can be kept; the
+//! threads of a target spend tokens for every request, and hold back what is not paid for. One file
+//! per noun:
+//!
+//! - [`tokens`]: the currency. [`cost`]: what a request costs; [`share`]: whether the load only
+//!   reads.
+//! - [`slo`]: what a tenant asks for. [`curve`]: what the device can do. [`admission`]: whether the
+//!   one fits the other; [`tenants`]: the registry that puts it into force.
+//! - [`pool`] and [`account`]: what threads share of a device and of a tenant.
+//!   [`scheduler`]: what each thread does with it, once a turn.
+//! - [`access`]: who a connection is, and which blocks it may touch. [`limits`]: how far all goes.
+//!
+//! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock, does
+//! no I/O, logs nothing, spawns nothing; the request path allocates nothing. A [`Scheduler`] is
+//! owned by one thread; what threads share is atomics, without a lock. All arithmetic is in
+//! integers, and no fraction of a token is lost.
+//!
+//! Citations name the paper's section: `[ReFlex §3.2]` (Klimovic et al., ASPLOS 2017).
+
+pub mod access;
+pub mod account;
+pub mod admission;
+pub mod cost;
+pub mod curve;
+pub mod limits;
+pub mod pool;
+pub mod scheduler;
+pub mod share;
+pub mod slo;
+pub mod tenants;
+pub mod tokens;
+
+pub use access::{Assignments, Permissions};
+pub use account::{Account, Contract};
+pub use admission::{Admission, Plan, Refusal};
+pub use cost::{CostModel, Operation, Prices, units};
+pub use curve::Curve;
+pub use pool::{Pool, Rules};
+pub use scheduler::{Scheduler, TenantKey};
+pub use slo::{Declaration, Percentile, Slo, TenantId, Weight};
+pub use tenants::Tenants;
+pub use tokens::{TokenRate, Tokens};

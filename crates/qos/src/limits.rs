@@ -1,0 +1,106 @@
+//! Every limit and default of this crate, with its unit in the name and its reason beside it.
+
+use base::Nanos;
+use base::units::KIB;
+
+// Costs.
+
+/// What a request is counted in: flash works at this granularity, so less costs as much.
+/// `[ReFlex §3.2.1]`
+pub const UNIT_BYTES: u64 = 4 * KIB as u64;
+
+/// Units of the largest request: 4 GiB. A Deallocate may name more, and costs no more, so that it
+/// can be paid for at all.
+pub const UNITS_MAX: u32 = 1 << 20;
+
+/// The highest price of a unit, in thousandths of a token: 1000 reads. With the largest request
+/// this is 10⁹ tokens, and far below what an amount can hold.
+pub const PRICE_MILLI_MAX: u32 = 1_000_000;
+
+/// Deallocate moves no data: so many units cost as much as one written one, and the first as much
+/// in any case.
+pub const DEALLOCATE_UNITS: u32 = 64;
+
+// Rates.
+
+/// The highest rate of a device, in tokens a second: a thousand fast devices of today.
+pub const RATE_MAX: u64 = 1_000_000_000;
+
+/// A round at least every 5 % of the strictest SLO. `[ReFlex §3.2.2]`
+pub const ROUND_PERMILLE: u64 = 50;
+
+/// The longest time between two rounds where no SLO says so; also where an SLO would allow more.
+pub const ROUND_MAX: Nanos = Nanos::from_millis(1);
+
+/// The shortest: below this, looking again costs more than waiting.
+pub const ROUND_MIN: Nanos = Nanos::from_micros(5);
+
+/// Longest rounds whose tokens a device earns at once, however long nobody looked: five are a
+/// quarter of the strictest SLO, and what a burst of them adds to a request's wait.
+pub const SPAN_ROUNDS: u64 = 5;
+
+/// How far a latency-critical tenant may overdraw, in tokens. `[ReFlex §3.2.2]`
+pub const NEG_LIMIT_TOKENS: i64 = 50;
+
+/// Rounds whose tokens a latency-critical tenant may save. `[ReFlex §3.2.2]`
+pub const POS_LIMIT_ROUNDS: u64 = 3;
+
+/// What it gives away of its tokens beyond that, in thousandths. `[ReFlex §3.2.2]`
+pub const DONATION_PERMILLE: i64 = 900;
+
+// Tenants.
+
+/// Tenants of a device: four times what the paper served. `[ReFlex §5.5]`
+pub const TENANTS_MAX: usize = 65_536;
+
+/// The largest weight of a best-effort tenant, as of a control group's.
+pub const WEIGHT_MAX: u32 = 10_000;
+
+/// The weight of a best-effort tenant that names none.
+pub const WEIGHT_DEFAULT: u32 = 100;
+
+/// Parts of a weight, so that a tenant on several threads divides it: exactly up to six threads.
+pub const WEIGHT_PARTS: u64 = 60;
+
+/// The strictest latency that an SLO can ask for; a network's round trip is longer.
+pub const SLO_LATENCY_MIN: Nanos = Nanos::from_micros(10);
+
+/// The laxest; beyond it, best effort says the same.
+pub const SLO_LATENCY_MAX: Nanos = Nanos::from_secs(10);
+
+/// The largest request that an SLO can be stated for: the largest transfer of a target.
+pub const SLO_REQUEST_BYTES_MAX: u32 = 1024 * 1024;
+
+/// Points of a calibration curve: one every 1 % of a device's rate, and spare.
+pub const CURVE_POINTS_MAX: usize = 256;
+
+/// Rules that give tenants to connections.
+pub const ASSIGNMENTS_MAX: usize = 65_536;
+
+/// Ranges that a tenant may be granted in all.
+pub const GRANTS_MAX: usize = 4_096;
+
+// Threads.
+
+/// Threads that schedule for one device: a bit each in one word.
+pub const THREADS_MAX: u32 = 64;
+
+/// A device is read-only once nothing else was asked of it for so long; a garbage collection that
+/// writes started has ended by then.
+pub const READ_ONLY_AFTER: Nanos = Nanos::from_millis(100);
+
+/// Over which the read share is counted.
+pub const SHARE_WINDOW: Nanos = Nanos::from_millis(10);
+
+/// Requests that are priced at most to see what a tenant could use of a loan: what a thread takes
+/// in one turn. `[ReFlex §3.1]`
+pub const LOAN_REQUESTS: usize = 64;
+
+const _: () = assert!(
+    UNITS_MAX as i128 * PRICE_MILLI_MAX as i128 * 1_000_000 < i64::MAX as i128,
+    "the dearest request has a price"
+);
+const _: () = assert!(
+    RATE_MAX as i128 * ROUND_MAX.0 as i128 * SPAN_ROUNDS as i128 * 64 < i64::MAX as i128,
+    "what a device earns at once fits, many times"
+);

@@ -1,0 +1,143 @@
+//! The read share of a device's load, over all threads, with hysteresis. `[ReFlex §3.2.1]`
+//!
+//! Some devices serve a load of nothing but reads at twice the rate, and one write in a hundred
+//! requests ends that. So a load counts as read-only only after [`READ_ONLY_AFTER`] without
+//! anything else, and as mixed from the first request on that is no read. Shared by the threads of
+//! a device, which add once a round; a stale look costs one round at the other price. Must never:
+//! price a read cheaply because of a lull between two writes.
+
+use crate::cost::Load;
+use crate::limits::{READ_ONLY_AFTER, SHARE_WINDOW};
+use base::Time;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Thousandths.
+const ALL_READS: u64 = 1000;
+
+/// What a device's load is made of.
+#[derive(Debug)]
+pub struct ReadShare {
+    /// When something that is no read was last released, in nanoseconds.
+    changed_at: AtomicU64,
+    /// When the window ends in which units are counted.
+    window_end: AtomicU64,
+    reads: AtomicU64,
+    others: AtomicU64,
+    /// The share in the window before.
+    permille: AtomicU64,
+}
+
+impl Default for ReadShare {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ReadShare {
+    /// A load of which nothing is known: it counts as mixed until it proves otherwise.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            changed_at: AtomicU64::new(0),
+            window_end: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            permille: AtomicU64::new(ALL_READS),
+        }
+    }
+
+    /// The kind of load as of `now`.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, now: Time) -> Load {
+        let changed_at = Time(self.changed_at.load(Ordering::Relaxed));
+        if changed_at != Time::ZERO && now.since(changed_at) >= READ_ONLY_AFTER {
+            Load::ReadOnly
+        } else {
+            Load::Mixed
+        }
+    }
+
+    /// Adds the units of a round. `others` are those of everything that is no read.
+    #[inline]
+    pub fn add(&self, now: Time, reads: u64, others: u64) {
+        if others > 0 || self.changed_at.load(Ordering::Relaxed) == 0 {
+            self.changed_at.fetch_max(now.0.max(1), Ordering::Relaxed);
+            self.others.fetch_add(others, Ordering::Relaxed);
+        }
+        if reads > 0 {
+            self.reads.fetch_add(reads, Ordering::Relaxed);
+        }
+        let end = self.window_end.load(Ordering::Relaxed);
+        if now.0 >= end {
+            self.turn(now, end);
+        }
+    }
+
+    /// The share of reads among the units of the last full window, in thousandths, rounded down:
+    /// for people; prices go by [`load`](Self::load).
+    #[must_use]
+    pub fn permille(&self) -> u64 {
+        self.permille.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn turn(&self, now: Time, end: u64) {
+        let next = (now + SHARE_WINDOW).0;
+        let order = Ordering::Relaxed;
+        if self
+            .window_end
+            .compare_exchange(end, next, order, order)
+            .is_err()
+        {
+            return;
+        }
+        let reads = self.reads.swap(0, order);
+        let all = reads.saturating_add(self.others.swap(0, order));
+        if let Some(share) = reads.saturating_mul(ALL_READS).checked_div(all) {
+            self.permille.store(share, order);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+
+    #[test]
+    fn reads_are_cheap_only_after_a_while_and_dear_at_once() {
+        let share = ReadShare::new();
+        let start = Time(5);
+        assert_eq!(
+            share.load(start + Nanos::from_secs(9)),
+            Load::Mixed,
+            "nothing is known"
+        );
+        share.add(start, 1, 0);
+        assert_eq!(share.load(start), Load::Mixed);
+        let quiet = start + READ_ONLY_AFTER;
+        assert_eq!(share.load(quiet), Load::ReadOnly);
+        share.add(quiet, 99, 1);
+        assert_eq!(share.load(quiet), Load::Mixed);
+        share.add(quiet + Nanos(1), 99, 0);
+        assert_eq!(share.load(quiet + READ_ONLY_AFTER - Nanos(1)), Load::Mixed);
+        assert_eq!(share.load(quiet + READ_ONLY_AFTER), Load::ReadOnly);
+    }
+
+    #[test]
+    fn the_share_is_that_of_the_last_window() {
+        let share = ReadShare::new();
+        let mut now = Time(1);
+        for _ in 0..100 {
+            share.add(now, 9, 1);
+            now = now + Nanos::from_millis(1);
+        }
+        assert_eq!(share.permille(), 900);
+        now = now + SHARE_WINDOW;
+        share.add(now, 0, 0);
+        share.add(now, 0, 10);
+        share.add(now + SHARE_WINDOW, 0, 0);
+        assert_eq!(share.permille(), 0);
+    }
+}

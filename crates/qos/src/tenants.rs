@@ -1,0 +1,124 @@
+//! The registry of a device's tenants: admission put into force. `[ReFlex §4.3]`
+//!
+//! Owned by the control plane, one for each device. A tenant that is admitted gets an [`Account`],
+//! which its connections attach to the schedulers of their threads; every change writes the new
+//! rates into the accounts and the [`Pool`], where threads see them in their next round. Must
+//! never: hand out an account of a tenant that was refused, however often it comes back.
+
+use crate::account::{Account, Contract};
+use crate::admission::{Admission, Plan, Refusal};
+use crate::cost::CostModel;
+use crate::curve::Curve;
+use crate::pool::{Pool, Rules};
+use crate::slo::{Declaration, TenantId};
+use crate::tokens::Tokens;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+
+/// A device's tenants.
+#[derive(Debug)]
+pub struct Tenants {
+    admission: Admission,
+    pool: Arc<Pool>,
+    accounts: BTreeMap<TenantId, Arc<Account>>,
+}
+
+impl Tenants {
+    /// A device without tenants.
+    #[must_use]
+    pub fn new(rules: Rules, model: CostModel, curve: Curve) -> Self {
+        let admission = Admission::new(model, curve);
+        let plan = admission.plan();
+        let pool = Arc::new(Pool::new(rules, plan.rate, plan.round, &model));
+        Self {
+            admission,
+            pool,
+            accounts: BTreeMap::new(),
+        }
+    }
+
+    /// What the threads share of the device.
+    #[must_use]
+    pub const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// What was promised.
+    #[must_use]
+    pub const fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    /// The account of a tenant that is registered: asked for every connection.
+    #[must_use]
+    pub fn account(&self, id: TenantId) -> Option<&Arc<Account>> {
+        self.accounts.get(&id)
+    }
+
+    /// Registers a tenant, or changes one that is; from the next round on, it has what is returned
+    /// here. One that is refused is as it was before: not registered, or with its old promise.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn set(&mut self, id: TenantId, declaration: Declaration) -> Result<Plan, Refusal> {
+        let plan = self.admission.admit(id, declaration)?;
+        let contract = self.contract(&declaration);
+        let account = self.accounts.entry(id);
+        let account = account.or_insert_with(|| Arc::new(Account::new(id, contract)));
+        account.set(contract);
+        if !matches!(contract, Contract::LatencyCritical(_)) {
+            self.pool.give(account.empty());
+        }
+        self.pool.set_rate(plan.rate, plan.round);
+        Ok(plan)
+    }
+
+    /// Removes a tenant. Its account is closed: nothing more is released for it, and what waits is
+    /// to be [drained](crate::Scheduler::drain). Whether there was one.
+    pub fn remove(&mut self, id: TenantId) -> bool {
+        self.admission.remove(id);
+        let Some(account) = self.accounts.remove(&id) else {
+            return false;
+        };
+        account.set(Contract::Closed);
+        self.pool.give(account.empty());
+        let plan = self.admission.plan();
+        self.pool.set_rate(plan.rate, plan.round);
+        true
+    }
+
+    /// The device was measured again: prices, rates and reservations follow.
+    pub fn recalibrate(&mut self, model: CostModel, curve: Curve) -> Plan {
+        let plan = self.admission.recalibrate(model, curve);
+        self.pool.set_prices(&model);
+        for (id, declaration) in self.admission.tenants() {
+            if let Some(account) = self.accounts.get(id) {
+                account.set(self.contract(declaration));
+            }
+        }
+        self.pool.set_rate(plan.rate, plan.round);
+        plan
+    }
+
+    /// The tokens that all tenants have in their accounts, less their debts.
+    #[must_use]
+    pub fn balances(&self) -> Tokens {
+        self.accounts
+            .values()
+            .map(|account| account.balance())
+            .sum()
+    }
+
+    fn contract(&self, declaration: &Declaration) -> Contract {
+        match declaration {
+            Declaration::LatencyCritical(_) => {
+                Contract::LatencyCritical(self.admission.reservation(declaration))
+            }
+            Declaration::BestEffort(weight) => Contract::BestEffort(*weight),
+        }
+    }
+}
