@@ -93,6 +93,10 @@ pub const REFERRALS_MAX: usize = 32;
 /// Controllers that one [`Host`](crate::Host) keeps at once.
 pub const CONTROLLERS_MAX: usize = 256;
 
+/// Step in which data that a controller asked for is cut where a caravan ends, in bytes: its
+/// offsets must be multiples of 4, and less than a page is not worth a header.
+pub const H2C_DATA_STEP: u32 = 4096;
+
 /// Blocking requests of one [`Host`](crate::Host) in flight; further callers wait their turn.
 pub const BLOCKING_REQUESTS_MAX: usize = 256;
 

@@ -148,7 +148,7 @@ impl RemoteChannel {
         if all {
             self.state = ChannelState::Live;
             self.drain_waiting(cx.now);
-            self.pump(cx);
+            self.follow_up(cx);
         }
     }
 

@@ -401,9 +401,17 @@ impl RemoteChannel {
             .sum()
     }
 
-    fn pump(&mut self, cx: &mut Context<'_>) {
-        for lane in &mut self.lanes {
-            lane.qpair.pump(cx);
+    /// Sends what may leave; how many bytes of data did, where there is a rule for it.
+    pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
+        let lanes = self.lanes.iter_mut();
+        lanes.map(|lane| lane.qpair.pump(cx)).sum()
+    }
+
+    /// What an event made ready leaves at once, unless the lanes are shared: then their owner
+    /// pumps them at the end of its turn, in an order of its own.
+    fn follow_up(&mut self, cx: &mut Context<'_>) {
+        if !self.shared {
+            self.pump(cx);
         }
     }
 }
@@ -491,7 +499,7 @@ impl Channel for RemoteChannel {
         self.check_lane(index, cx);
         if !self.waiting.is_empty() || !self.replay.is_empty() {
             self.drain_waiting(cx.now);
-            self.pump(cx);
+            self.follow_up(cx);
         }
     }
 
@@ -524,7 +532,7 @@ impl Channel for RemoteChannel {
         }
         if !self.waiting.is_empty() || !self.replay.is_empty() {
             self.drain_waiting(cx.now);
-            self.pump(cx);
+            self.follow_up(cx);
         }
     }
 

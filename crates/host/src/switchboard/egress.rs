@@ -18,6 +18,7 @@ use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Servic
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
+use switch::limits::LOAD_RESET;
 use switch::load::CoreLoad;
 use switch::{Class, Knobs, PerClass, RequestSteering};
 
@@ -121,8 +122,13 @@ pub struct EgressService {
     load: CoreLoad,
     counters: CoreCounters,
     show_at: Time,
-    /// The last turn left requests in the ingress.
+    /// The last turn left something to do.
     more: bool,
+    /// Until when `Latency` work counts as near, and whether it did in the last turn.
+    near_until: Time,
+    near: bool,
+    /// The egress whose class may wait that is first to send in the next turn.
+    first: usize,
     /// Submitters that were answered in this turn.
     answered: Vec<u32>,
     closing: bool,
@@ -143,6 +149,9 @@ impl EgressService {
             counters: CoreCounters::default(),
             show_at: Time::ZERO,
             more: false,
+            near_until: Time::ZERO,
+            near: false,
+            first: 0,
             answered: Vec::with_capacity(64),
             closing: false,
             place,
@@ -161,7 +170,7 @@ impl EgressService {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.place.knobs;
-            channel.set_departure(knobs.doorbell, knobs.caravan.limits(true));
+            channel.set_departure(knobs.doorbell, knobs.caravan.limits(self.near));
             self.egresses.push(Egress {
                 target,
                 class,
@@ -169,6 +178,8 @@ impl EgressService {
                 backlog: VecDeque::new(),
             });
         }
+        // In the order in which they are served.
+        self.egresses.sort_by_key(|egress| egress.class.index());
     }
 
     fn turn_knobs(&mut self, knobs: Knobs) {
@@ -183,11 +194,57 @@ impl EgressService {
 
     fn set_departures(&mut self) {
         let knobs = &self.place.knobs;
-        let loads = self.place.loads.outstanding(self.place.core);
-        let near = knobs.prioritisation && loads[Class::Latency] > 0;
+        let limits = knobs.caravan.limits(self.near);
         for egress in &mut self.egresses {
-            let limits = knobs.caravan.limits(near);
             egress.channel.set_departure(knobs.doorbell, limits);
+        }
+    }
+
+    /// Looks whether `Latency` work is near: whether the core had any within the last second.
+    fn look_around(&mut self, now: Time) {
+        let outstanding = self.place.loads.outstanding(self.place.core);
+        if outstanding[Class::Latency] > 0 {
+            self.near_until = now + LOAD_RESET;
+        }
+        let near = self.place.knobs.prioritisation && now < self.near_until;
+        if near != self.near {
+            self.near = near;
+            self.set_departures();
+        }
+    }
+
+    /// Lets the egresses send: all that must not wait, and of the others, in turn, one quantum
+    /// between two looks at the ingress while `Latency` work is near.
+    fn depart(&mut self, cx: &mut Context<'_>) {
+        let may_wait = |egress: &Egress| egress.class.properties().may_wait;
+        for egress in self.egresses.iter_mut().filter(|egress| !may_wait(egress)) {
+            egress.channel.pump(cx);
+        }
+        let count = self.egresses.len();
+        let mut left = if self.near {
+            self.place.knobs.quantum_bytes
+        } else {
+            u64::MAX
+        };
+        for index in (self.first..count).chain(0..self.first.min(count)) {
+            let egress = &mut self.egresses[index];
+            if !may_wait(egress) {
+                continue;
+            }
+            if left == 0 {
+                self.first = index;
+                self.more = true;
+                break;
+            }
+            left = left.saturating_sub(egress.channel.pump(cx));
+        }
+        for egress in &mut self.egresses {
+            if egress.class.properties().steered {
+                let waiting = egress.channel.waiting_to_leave();
+                let target = usize::from(egress.target);
+                let core = self.place.core;
+                self.place.loads.note_waiting(core, target, waiting);
+            }
         }
     }
 
@@ -355,7 +412,6 @@ impl EgressService {
         for &class in &self.place.classes {
             self.load.sample(now, class, outstanding[class]);
         }
-        self.set_departures();
         let mut counters = self.counters.clone();
         counters.steering = *self.steering.counters();
         counters.load_bytes = self.load.all(now);
@@ -482,16 +538,8 @@ impl Service for EgressService {
         self.bring_back();
         self.drain_backlogs(cx);
         self.take_in(cx);
-        for egress in &mut self.egresses {
-            egress.channel.kick(cx);
-            if egress.class.properties().steered {
-                let waiting = egress.channel.waiting_to_leave();
-                let target = usize::from(egress.target);
-                self.place
-                    .loads
-                    .note_waiting(self.place.core, target, waiting);
-            }
-        }
+        self.look_around(cx.now);
+        self.depart(cx);
         self.bring_back();
         self.show(cx.now);
     }

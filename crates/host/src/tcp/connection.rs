@@ -292,23 +292,33 @@ impl Qpair {
         }
     }
 
-    /// Sends what was gathered.
-    pub(crate) fn pump(&mut self, cx: &mut Context<'_>) {
-        let Some(socket) = self.socket else { return };
+    /// Sends what was gathered. Returns how many bytes of data left, where commands leave by a
+    /// [`Departure`].
+    pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
+        let Some(socket) = self.socket else { return 0 };
         if self.tx.has_nothing_to_send() {
-            return;
+            return 0;
         }
         if self.state == ConnectionState::Live
             && let Some(departure) = &mut self.departure
             && !departure.rings(cx.now, self.table.len())
         {
-            return;
+            return 0;
         }
-        if let Some(list) = self.tx.next_send() {
-            if let Some(departure) = &mut self.departure {
-                departure.left();
-            }
-            cx.submit(self.key(SEND), Op::Send { socket, list });
+        let Some(list) = self.tx.next_send() else {
+            return 0;
+        };
+        cx.submit(self.key(SEND), Op::Send { socket, list });
+        self.departure
+            .as_mut()
+            .map_or(0, |departure| departure.left())
+    }
+
+    /// What an event made ready leaves at once; but where commands leave by a rule it does when
+    /// the owner pumps at the end of its turn, because other lanes may come first.
+    pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
+        if self.state != ConnectionState::Live || self.departure.is_none() {
+            self.pump(cx);
         }
     }
 
@@ -485,9 +495,11 @@ impl Qpair {
             ConnectionState::Terminating if self.tx.is_idle() => self.close_now(cx),
             ConnectionState::Live => {
                 self.encode_backlog();
+                self.follow_up(cx);
+            }
+            _ => {
                 self.pump(cx);
             }
-            _ => self.pump(cx),
         }
     }
 
@@ -515,7 +527,7 @@ impl Qpair {
                 _ => self.step_timed_out("Connect", cx),
             }
         }
-        self.pump(cx);
+        self.follow_up(cx);
         if self.scan_at > cx.now {
             return false;
         }

@@ -5,6 +5,7 @@
 //! follow them. A connection without it sends what it has whenever it can.
 
 use crate::inflight::Exchange;
+use crate::limits::H2C_DATA_STEP;
 use base::Time;
 use block::Operation;
 use switch::doorbell::{Counters, Decision, Mode, Urgency};
@@ -21,6 +22,8 @@ pub(crate) struct Departure {
     loaded: Caravan,
     /// Something is in the list that is nobody's request, and may not wait.
     rush: bool,
+    /// Bytes of data in the list that the controller asked for.
+    asked_bytes: u64,
     /// When what waits must leave at the latest.
     until: Time,
 }
@@ -34,6 +37,7 @@ impl Departure {
             class,
             loaded: Caravan::EMPTY,
             rush: false,
+            asked_bytes: 0,
             until: Time::NEVER,
         }
     }
@@ -73,9 +77,23 @@ impl Departure {
         self.loaded.add(bytes, iovecs);
     }
 
-    /// Something else was put into the list: data that the controller asked for.
-    pub(super) fn rush(&mut self) {
+    /// Bytes of data that the controller asked for which the list still takes: whole steps of
+    /// [`H2C_DATA_STEP`], and one of them in any case where the list is empty.
+    pub(super) fn room_for_data(&self) -> u32 {
+        let carried = self.loaded.bytes.saturating_add(self.asked_bytes);
+        let room = self.limits.bytes.saturating_sub(carried);
+        let room = u32::try_from(room).unwrap_or(u32::MAX) / H2C_DATA_STEP * H2C_DATA_STEP;
+        if carried == 0 {
+            room.max(H2C_DATA_STEP)
+        } else {
+            room
+        }
+    }
+
+    /// Data that the controller asked for was put into the list. It may not wait.
+    pub(super) fn carries(&mut self, bytes: u32) {
         self.rush = true;
+        self.asked_bytes += u64::from(bytes);
     }
 
     /// Whether what is in the list leaves now; `occupied` is how many commands the lane has.
@@ -91,12 +109,14 @@ impl Departure {
         matches!(decision, Decision::Ring(_))
     }
 
-    /// The list left.
+    /// The list left; how many bytes of data it carried.
     #[inline]
-    pub(super) fn left(&mut self) {
-        self.doorbell.took(std::mem::take(&mut self.loaded));
+    pub(super) fn left(&mut self) -> u64 {
+        let loaded = std::mem::take(&mut self.loaded);
+        self.doorbell.took(loaded);
         self.rush = false;
         self.until = Time::NEVER;
+        loaded.bytes + std::mem::take(&mut self.asked_bytes)
     }
 
     /// The connection is gone, and with it what waited.
@@ -104,6 +124,7 @@ impl Departure {
         self.doorbell.clear();
         self.loaded = Caravan::EMPTY;
         self.rush = false;
+        self.asked_bytes = 0;
         self.until = Time::NEVER;
     }
 
@@ -247,8 +268,26 @@ mod tests {
         }
         let mut lane = fixed();
         lane.joins(&request(Operation::Read), Time(1), 9);
-        lane.rush();
+        lane.carries(4096);
         assert!(lane.rings(Time(1), 9), "data that was asked for");
+    }
+
+    /// It would keep everybody else's requests waiting for as long as a send of megabytes takes.
+    #[test]
+    fn data_that_was_asked_for_leaves_in_caravans_as_well() {
+        let mut lane = fixed();
+        assert_eq!(lane.room_for_data(), 65_536);
+        lane.carries(61_440);
+        assert_eq!(lane.room_for_data(), 4_096);
+        lane.carries(4_096);
+        assert_eq!(lane.room_for_data(), 0);
+        assert_eq!(lane.left(), 65_536);
+        let mut knobs = switch::Knobs::linux();
+        knobs.caravan.alone.bytes = 1;
+        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(false));
+        assert_eq!(lane.room_for_data(), 4_096, "something must leave");
+        lane.carries(4_096);
+        assert_eq!(lane.room_for_data(), 0);
     }
 
     #[test]

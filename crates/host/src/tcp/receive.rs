@@ -79,7 +79,7 @@ impl Qpair {
                 if self.is_live() {
                     self.encode_backlog();
                 }
-                self.pump(cx);
+                self.follow_up(cx);
                 let into = self.next_direct();
                 self.receive_more(into, cx);
             }

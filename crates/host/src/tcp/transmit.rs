@@ -231,16 +231,19 @@ impl Qpair {
     }
 
     /// Puts the data that R2Ts of a slot asked for into the filling list, at most MAXH2CDATA in a
-    /// PDU; false when not all of it fits. `[NVMe-TCP 1.0 §3.3.2.2]`
+    /// PDU and no more than a caravan in the list; false when not all of it fits.
+    /// `[NVMe-TCP 1.0 §3.3.2.2]`
     pub(super) fn encode_transfers(&mut self, index: u16) -> bool {
         let cid = self.table.cid(index);
         loop {
             let fits = self.tx.fits();
-            let max = self.max_h2c_data;
+            let departure = self.departure.as_ref();
+            let room = departure.map_or(u32::MAX, |departure| departure.room_for_data());
+            let max = self.max_h2c_data.min(room);
             let Some(transfer) = self.table.transfer(index) else {
                 return true;
             };
-            if !fits {
+            if !fits || room == 0 {
                 return false;
             }
             let length = transfer.left.min(max);
@@ -271,7 +274,7 @@ impl Qpair {
             self.tx.filling.push_header(&out[..bytes]);
             self.push_data(data);
             if let Some(departure) = &mut self.departure {
-                departure.rush();
+                departure.carries(length);
             }
         }
     }
