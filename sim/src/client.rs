@@ -33,7 +33,7 @@ pub struct Report {
     pub failed: u64,
     /// Requests with data that were answered, in bytes.
     pub bytes: u64,
-    /// The longest that a request took.
+    /// The longest that a request took, after [`WARM_UP`] others.
     pub slowest: Nanos,
     /// A fingerprint of all answers in order: equal runs have equal ones.
     pub fingerprint: u64,
@@ -56,6 +56,9 @@ enum Kind {
     /// By then settled writes are on the medium when it is answered, block by block.
     Flush(Vec<Version>),
 }
+
+/// Answers of an application after which those it shares its way with have noticed it.
+pub const WARM_UP: u64 = 16;
 
 /// How soon an application with nothing under way looks again for blocks that nobody writes.
 const RETRY: Nanos = Nanos::from_micros(20);
@@ -226,7 +229,9 @@ impl Client {
         report.answered += 1;
         report.failed += u64::from(completion.result.is_err());
         report.bytes += completion.data.as_ref().map_or(0, IoSlice::len) as u64;
-        report.slowest = report.slowest.max(self.now.since(request.since));
+        if report.answered > WARM_UP {
+            report.slowest = report.slowest.max(self.now.since(request.since));
+        }
         let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
         report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
         drop(report);

@@ -21,7 +21,7 @@ mod world;
 
 pub use app::{App, Job};
 pub use cache::{Cache, Medium};
-pub use client::{Client, Report, Workload};
+pub use client::{Client, Report, WARM_UP, Workload};
 pub use driver::SimDriver;
 pub use host_core::HostCore;
 pub use network::NetworkFaults;
