@@ -1,5 +1,4 @@
-//! An application thread of a simulated host: it submits through the host's switchboard, and moves
-//! from core to core.
+//! An application thread of a simulated host: it submits through the host's switchboard.
 
 use crate::cache::Medium;
 use crate::client::{Client, Report, Workload};
@@ -11,7 +10,6 @@ use reactor::{Completion, Context, Service};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use switch::Class;
 
 /// How soon a thread looks again whether its controller is there.
@@ -32,10 +30,6 @@ pub struct Job {
     pub class: Class,
     /// What it does.
     pub workload: Workload,
-    /// The thread changes its core in one turn in this many; 0 for never.
-    pub move_one_in: u64,
-    /// Cores that it moves among.
-    pub cores: u32,
 }
 
 /// An application thread.
@@ -44,7 +38,6 @@ pub struct App {
     job: Job,
     /// Until the thread has what it wants from it.
     board: Option<Switchboard>,
-    whereabouts: Arc<AtomicU32>,
     prng: Prng,
     client: Option<Client>,
     report: Rc<RefCell<Report>>,
@@ -53,13 +46,12 @@ pub struct App {
 }
 
 impl App {
-    /// A thread that runs where `whereabouts` says.
+    /// A thread that does `job` through `board`.
     #[must_use]
-    pub fn new(job: Job, board: Switchboard, whereabouts: Arc<AtomicU32>, seed: u64) -> Self {
+    pub fn new(job: Job, board: Switchboard, seed: u64) -> Self {
         Self {
             job,
             board: Some(board),
-            whereabouts,
             prng: Prng::from_seed(seed),
             client: None,
             report: Rc::default(),
@@ -110,11 +102,6 @@ impl Service for App {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
-        if self.job.move_one_in > 0 && self.prng.chance(1, self.job.move_one_in) {
-            let core = self.prng.below(u64::from(self.job.cores));
-            let core = u32::try_from(core).expect("a few cores");
-            self.whereabouts.store(core, Ordering::Relaxed);
-        }
         match &mut self.client {
             None if self.over => {}
             None => self.start(cx),

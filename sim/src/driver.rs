@@ -8,13 +8,13 @@ use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
     OpKey, Outcome, Received, Room, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -32,8 +32,9 @@ struct Socket {
 /// Runs the operations of one simulated core.
 pub struct SimDriver {
     number: u64,
-    /// Where its thread runs, as whoever moves it says.
-    core: Arc<AtomicU32>,
+    core: Cell<CoreId>,
+    /// Asked where it runs, the thread has moved one time in so many, to one of so many cores.
+    wanders: Option<(u64, u32)>,
     world: Rc<RefCell<Shared>>,
     sockets: Slab<Socket>,
     listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
@@ -66,7 +67,8 @@ impl SimDriver {
         let number = world.borrow_mut().next_driver();
         Self {
             number,
-            core: Arc::default(),
+            core: Cell::new(CoreId(0)),
+            wanders: None,
             world,
             sockets: Slab::with_capacity(SOCKETS),
             listeners: Vec::new(),
@@ -125,10 +127,15 @@ impl SimDriver {
             || self.sockets.iter().any(|(_, socket)| moved(socket))
     }
 
-    /// Where the driver's thread runs: its number, which whoever moves the thread changes.
-    #[must_use]
-    pub fn whereabouts(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.core)
+    /// The driver's thread begins on this core.
+    pub fn begin_on(&mut self, core: CoreId) {
+        self.core.set(core);
+    }
+
+    /// The driver's thread moves among the first `cores` cores: before it is asked where it runs,
+    /// one time in `one_in`; never for 0.
+    pub fn wander(&mut self, one_in: u64, cores: u32) {
+        self.wanders = (one_in > 0).then_some((one_in, cores));
     }
 
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
@@ -461,7 +468,14 @@ impl Driver for SimDriver {
     fn close_file(&mut self, _file: FileId) {}
 
     fn core(&self) -> CoreId {
-        CoreId(self.core.load(Ordering::Relaxed))
+        if let Some((one_in, cores)) = self.wanders {
+            let prng = &mut self.world.borrow_mut().prng;
+            if prng.chance(1, one_in) {
+                let core = u32::try_from(prng.below(u64::from(cores))).expect("a few cores");
+                self.core.set(CoreId(core));
+            }
+        }
+        self.core.get()
     }
 
     fn waker(&self) -> Arc<dyn Wake> {

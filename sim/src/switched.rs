@@ -44,7 +44,7 @@ pub struct Scenario {
     pub apps: PerClass<usize>,
     /// What each of them does.
     pub workload: PerClass<Workload>,
-    /// A thread changes its core in one turn in this many; 0 for never.
+    /// A thread has moved one time in this many that it is asked where it runs; 0 for never.
     pub move_one_in: u64,
     /// Knobs of the host at the beginning; they decide how many lanes there are.
     pub host: Knobs,
@@ -366,15 +366,13 @@ fn apps(
                 medium: store.medium.clone(),
                 class,
                 workload: scenario.workload[class],
-                move_one_in: scenario.move_one_in,
-                cores,
             };
-            let driver = world.driver();
-            let whereabouts = driver.whereabouts();
+            let mut driver = world.driver();
             let here = u32::try_from(number).expect("a few") % cores;
-            whereabouts.store(here, std::sync::atomic::Ordering::Relaxed);
+            driver.begin_on(CoreId(here));
+            driver.wander(scenario.move_one_in, cores);
             let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
-            let app = App::new(job, board.clone(), whereabouts, own);
+            let app = App::new(job, board.clone(), own);
             Core::new(driver, app, PollPolicy::Never)
         })
         .collect()

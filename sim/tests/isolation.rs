@@ -140,3 +140,29 @@ fn throughput_goes_on_beside_latency_work_that_never_ends() {
         );
     }
 }
+
+/// Nobody else comes by and rings its doorbell.
+#[test]
+fn a_lone_request_leaves_when_its_doorbell_says() {
+    let alone = Workload {
+        requests: 100,
+        depth: 1,
+        ..LATENCY
+    };
+    let wires = Nanos(2 * DELAY_MAX.0 + 20_000);
+    for (knobs, held) in [
+        (Knobs::linux(), Nanos::from_micros(50)),
+        (Knobs::nvme_tcp(), Nanos::ZERO),
+        (Knobs::switchyard(), Nanos::ZERO),
+    ] {
+        let scenario = Scenario {
+            apps: PerClass::of([0, 1]),
+            workload: PerClass::of([LATENCY, alone]),
+            until: sim::switched::ALL_CLASSES,
+            ..scenario(knobs, 1)
+        };
+        let ending = run(1, &scenario);
+        let slowest = ending.reports[Class::Throughput][0].slowest;
+        assert!(slowest <= Nanos(wires.0 + held.0), "{knobs:?}: {ending:?}");
+    }
+}

@@ -92,7 +92,7 @@ fn requests_that_are_steered_are_answered_once_and_right() {
 }
 
 #[test]
-fn threads_that_move_between_requests_get_their_answers() {
+fn threads_that_move_get_their_answers() {
     let endings = check(1_100..1_108, |seed| Scenario {
         targets: 1 + usize::try_from(seed % 3).expect("small"),
         apart: seed % 2 == 0,
