@@ -3,6 +3,7 @@
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod device;
+mod held;
 pub mod layer;
 pub mod limits;
 pub mod request;

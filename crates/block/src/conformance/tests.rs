@@ -1,7 +1,7 @@
 //! Our own devices and layers pass the suite, on the kernel's driver.
 
 use super::{Suite, run};
-use crate::device::{Null, Ram};
+use crate::device::{Flash, Null, Ram};
 use crate::layer::{Delay, DelayOptions, Fault, FaultOptions, Stats, Verify};
 use crate::test_driver::driver;
 use crate::{BlockError, Device, Geometry};
@@ -57,6 +57,15 @@ fn null_devices_pass() {
                 ..Suite::default()
             },
         );
+    }
+}
+
+#[test]
+fn emulated_flash_passes() {
+    for (profile, block_bytes) in [("A", 512), ("A/8", 4096), ("dram-ssd", 512)] {
+        let profile = profile.parse().expect("a profile");
+        let flash = Flash::new(profile, SIZE, block_bytes).expect("a small device");
+        run(driver, &flash, Suite::default());
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod copy;
 pub mod file;
+pub mod flash;
 mod null;
 mod ram;
 
 pub use file::{FileDevice, FileOptions};
+pub use flash::Flash;
 pub use null::Null;
 pub use ram::Ram;
 

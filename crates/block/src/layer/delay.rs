@@ -5,11 +5,11 @@
 
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::held::Held;
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::{Nanos, Slab, SlabKey, Time, TimerQueue};
+use base::{Nanos, Time};
 use reactor::{Context, Driver, Room};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How long requests are held back. Nothing, unless said otherwise.
@@ -81,65 +81,6 @@ impl Device for Delay {
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.inner.resize(blocks)
-    }
-}
-
-/// Completions that wait for their time.
-#[derive(Debug)]
-pub(super) struct Held {
-    waiting: Slab<Completion>,
-    /// By the number of the slot, the oldest first among equals.
-    timers: TimerQueue<(u64, u32, u8)>,
-    order: u64,
-    due: VecDeque<Completion>,
-}
-
-impl Held {
-    pub(super) fn new() -> Self {
-        Self {
-            waiting: Slab::with_capacity(LAYER_QUEUE_DEPTH),
-            timers: TimerQueue::with_capacity(LAYER_QUEUE_DEPTH),
-            order: 0,
-            due: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
-        }
-    }
-
-    /// Completions that are here, due or not.
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len() + self.due.len()
-    }
-
-    /// Holds a completion until `until`; one without a place is not held.
-    pub(super) fn hold(&mut self, completion: Completion, until: Time) {
-        match self.waiting.insert(completion) {
-            Ok(key) => {
-                self.timers
-                    .set(until, (self.order, key.index, key.generation));
-                self.order += 1;
-            }
-            Err(completion) => self.due.push_back(completion),
-        }
-    }
-
-    /// Adds a completion that waits for nothing.
-    pub(super) fn pass(&mut self, completion: Completion) {
-        self.due.push_back(completion);
-    }
-
-    /// Makes everything due whose time has come.
-    pub(super) fn fire(&mut self, now: Time) {
-        while let Some((_, index, generation)) = self.timers.pop_due(now) {
-            self.due
-                .extend(self.waiting.remove(SlabKey { index, generation }));
-        }
-    }
-
-    pub(super) fn next(&self) -> Time {
-        self.timers.next().unwrap_or(Time::NEVER)
-    }
-
-    pub(super) fn pop(&mut self) -> Option<Completion> {
-        self.due.pop_front()
     }
 }
 

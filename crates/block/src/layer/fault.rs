@@ -5,9 +5,9 @@
 //! seed, the rule and n alone. So one stream of requests always meets the same faults; where
 //! several cores share the device, it is their order that decides which of them meets one.
 
-use super::delay::Held;
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::held::Held;
 use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;

@@ -1,0 +1,162 @@
+//! A flash device, emulated: memory that takes as long as flash would, and in which requests get
+//! in each other's way. `[ReFlex §2.2, Fig. 1, Fig. 3]`
+//!
+//! Isolation needs a device that interferes; this one does, on any machine, and is the same in the
+//! simulator. The [`Profile`] says what it is made of, [`Timing`] when a request ends, a [`Ram`]
+//! device holds the data. A request takes effect when it is submitted and its completion is held
+//! back. Threads share the device as they would a real one. It is always in the state after long
+//! random writes, the worst, which is what a cost model is made for.
+
+mod profile;
+#[cfg(test)]
+mod tests;
+mod timing;
+
+pub use profile::{Parts, Profile, ProfileError};
+pub use timing::{Access, Timing};
+
+use super::{Capabilities, Channel, Device, DeviceError, Geometry, Ram, Submit};
+use crate::held::Held;
+use crate::limits::LAYER_QUEUE_DEPTH;
+use crate::request::{BlockError, Completion, Operation, Request};
+use base::Time;
+use reactor::{Context, Driver, Room};
+use std::sync::Arc;
+
+/// Bytes of a page: what flash reads and writes at once.
+const PAGE_BYTES: u64 = 4096;
+
+/// A flash device of memory.
+#[derive(Debug)]
+pub struct Flash {
+    ram: Ram,
+    profile: Profile,
+    timing: Arc<Timing>,
+}
+
+impl Flash {
+    /// A zeroed device of `bytes` bytes, in blocks of 512 or 4096 bytes.
+    ///
+    /// # Errors
+    /// As of [`Ram::new`].
+    pub fn new(profile: Profile, bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
+        Ok(Self {
+            ram: Ram::new(bytes, block_bytes)?,
+            profile,
+            timing: Arc::new(Timing::new(profile.parts())),
+        })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub const fn profile(&self) -> Profile {
+        self.profile
+    }
+}
+
+impl Device for Flash {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let preferred_bytes = u32::try_from(PAGE_BYTES).expect("a small number");
+        Capabilities {
+            preferred_bytes,
+            ..self.ram.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(FlashChannel {
+            ram: self.ram.open(driver)?,
+            timing: self.timing.clone(),
+            block_bytes: self.geometry().block_bytes.into(),
+            held: Held::new(),
+            closing: false,
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.ram.resize(blocks)
+    }
+}
+
+/// One core's way in.
+#[derive(Debug)]
+struct FlashChannel {
+    ram: Box<dyn Channel>,
+    timing: Arc<Timing>,
+    block_bytes: u64,
+    held: Held,
+    closing: bool,
+}
+
+impl FlashChannel {
+    /// The pages that a request touches.
+    fn access(&self, request: &Request) -> Access {
+        let first = request.lba.0.saturating_mul(self.block_bytes);
+        let end = first.saturating_add(u64::from(request.blocks) * self.block_bytes);
+        let page = first / PAGE_BYTES;
+        let pages = end.div_ceil(PAGE_BYTES) - page;
+        match request.operation {
+            Operation::Read | Operation::Compare | Operation::Verify => {
+                Access::Read { page, pages }
+            }
+            Operation::Write { .. } => Access::Write { pages },
+            Operation::WriteZeroes { .. } | Operation::Deallocate => Access::Map { pages },
+            Operation::Flush => Access::Flush,
+        }
+    }
+}
+
+impl Channel for FlashChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.held.len() >= LAYER_QUEUE_DEPTH {
+            return Submit::Busy(request);
+        }
+        if self.closing {
+            let Request { tag, data, .. } = request;
+            let result = Err(BlockError::Aborted);
+            return Submit::Done(Completion { tag, result, data });
+        }
+        let access = self.access(&request);
+        match self.ram.submit(request, cx) {
+            // A comparison that failed has read; anything else that was refused took no time.
+            Submit::Done(completion)
+                if matches!(completion.result, Ok(()) | Err(BlockError::CompareFailure)) =>
+            {
+                let end = self.timing.finish(cx.now, access);
+                if end <= cx.now {
+                    return Submit::Done(completion);
+                }
+                self.held.hold(completion, end);
+                Submit::Queued
+            }
+            other => other,
+        }
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        self.ram.owns(room)
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.held.pop()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.held.fire(cx.now);
+    }
+
+    fn deadline(&self) -> Time {
+        self.held.next()
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        // What was done is done; nobody waits for its time any more.
+        self.closing = true;
+        self.ram.close(cx);
+        self.held.fire(Time::NEVER);
+    }
+}
