@@ -1,7 +1,7 @@
 //! From what a configuration or a flag says to a device.
 
 use base::Nanos;
-use block::device::{FileDevice, FileOptions, Null, Ram};
+use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Device, DeviceError};
@@ -42,6 +42,9 @@ fn open_kind(kind: &DeviceKind) -> Result<Arc<dyn Device>, DeviceError> {
     Ok(match kind {
         DeviceKind::Ram { size, .. } => Arc::new(Ram::new(size.bytes, block_bytes)?),
         DeviceKind::Null { size, .. } => Arc::new(Null::new(size.bytes, block_bytes)?),
+        DeviceKind::Flash { profile, size, .. } => {
+            Arc::new(Flash::new(profile.0, size.bytes, block_bytes)?)
+        }
         DeviceKind::File {
             path,
             size,

@@ -20,6 +20,8 @@ fn says_what_it_serves_and_drains_on_sigterm_and_sigint() {
             "1G",
             "--ram",
             "8M",
+            "--flash",
+            "A/8:8M",
             "--block-size",
             "512",
         ]);
@@ -31,6 +33,7 @@ fn says_what_it_serves_and_drains_on_sigterm_and_sigint() {
                 .contains("namespace 1: null1, 1.00 GiB in 512-byte blocks")
         );
         assert!(serving.line().contains("namespace 2: ram2"));
+        assert!(serving.line().contains("namespace 3: flash3, 8.00 MiB"));
         serving.signal(signal);
         let (code, errors) = serving.end();
         assert_eq!(code, Some(0), "{errors}");

@@ -7,6 +7,7 @@
 
 mod api_address;
 mod device;
+mod flash_profile;
 mod identifier;
 mod keyword;
 mod size;
@@ -21,6 +22,7 @@ pub use api_address::{ApiAddress, ApiAddressError};
 pub use device::{
     BlockSize, Delay, Device, DeviceKind, Fault, FaultEffect, FaultError, FaultOperation, FaultRule,
 };
+pub use flash_profile::FlashProfile;
 pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
 };

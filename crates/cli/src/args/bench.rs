@@ -1,7 +1,7 @@
 //! `switchyard bench` and `switchyard bench limit`.
 
 use super::host::HostArgs;
-use super::{KnobTurn, SwitchArgs, block_size, seconds};
+use super::{FlashSpec, KnobTurn, SwitchArgs, block_size, seconds};
 use bench::load::App;
 use clap::{Args, Subcommand, ValueEnum};
 use control::Size;
@@ -72,7 +72,7 @@ pub struct LoadArgs {
     /// The namespace's identifier
     #[arg(long, value_name = "NSID", default_value_t = 1)]
     pub nsid: u32,
-    /// A local device instead of a target: ram:SIZE, null:SIZE or file:PATH
+    /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<LocalDevice>,
     /// Logical block of the local device: 512 or 4096 bytes
@@ -155,6 +155,8 @@ pub enum LocalDevice {
     Ram(Size),
     /// Nothing.
     Null(Size),
+    /// Memory that is as slow as flash.
+    Flash(FlashSpec),
     /// A file or block device.
     File(PathBuf),
 }
@@ -163,11 +165,12 @@ impl FromStr for LocalDevice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write ram:1G, null:1G or file:PATH".to_owned();
+        let form = || "write ram:1G, null:1G, flash:A/8:1G or file:PATH".to_owned();
         let size = |text: &str| text.parse::<Size>().map_err(|error| error.to_string());
         match text.split_once(':').ok_or_else(form)? {
             ("ram", rest) => Ok(Self::Ram(size(rest)?)),
             ("null", rest) => Ok(Self::Null(size(rest)?)),
+            ("flash", rest) => Ok(Self::Flash(rest.parse()?)),
             ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
             _ => Err(form()),
         }
@@ -221,7 +224,16 @@ mod tests {
         let ram = LocalDevice::Ram(Size::from_bytes(1 << 30));
         assert_eq!("ram:1G".parse(), Ok(ram));
         assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
-        for bad in ["", "ram", "ram:x", "disk:1G", "file:"] {
+        for bad in [
+            "",
+            "ram",
+            "ram:x",
+            "disk:1G",
+            "file:",
+            "flash:A",
+            "flash:D:1G",
+            "flash:A/8:x",
+        ] {
             assert!(bad.parse::<LocalDevice>().is_err(), "{bad}");
         }
     }

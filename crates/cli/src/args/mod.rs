@@ -2,6 +2,7 @@
 
 mod bench;
 mod figure;
+mod flash;
 mod host;
 mod serve;
 mod sim;
@@ -9,6 +10,7 @@ mod switch;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use figure::{FigureArgs, GoalsArgs};
+pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};

@@ -1,6 +1,6 @@
 //! `switchyard serve`.
 
-use super::{Cores, SwitchArgs, block_size, cores};
+use super::{Cores, FlashSpec, SwitchArgs, block_size, cores};
 use clap::{ArgMatches, Args};
 use control::Size;
 use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
@@ -27,7 +27,7 @@ Exit codes: 0 drained and ended, 2 an error")]
 pub struct ServeArgs {
     /// Take everything from this TOML file; the only way to serve other machines
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "listen", "ram", "file", "null", "block_size", "cores", "poll", "baseline",
+        "listen", "ram", "file", "null", "flash", "block_size", "cores", "poll", "baseline",
         "knobs", "api",
     ])]
     pub config: Option<PathBuf>,
@@ -43,6 +43,12 @@ pub struct ServeArgs {
     /// Share a device of this size that forgets writes and reads as zeroes (repeatable)
     #[arg(long, value_name = "SIZE")]
     pub null: Vec<Size>,
+    /// Share memory that is as slow as a flash device, such as A/8:1G (repeatable)
+    ///
+    /// A, B and C are whole devices, in which writes make reads late; A/8 has an eighth of A's
+    /// dies. dram-ssd takes 7 µs.
+    #[arg(long, value_name = "PROFILE:SIZE")]
+    pub flash: Vec<FlashSpec>,
     /// Logical block of the shared devices: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -75,6 +81,7 @@ impl ServeArgs {
             .null
             .iter()
             .map(|&size| DeviceKind::Null { size, block_size });
+        let flash = self.flash.iter().map(|spec| spec.kind(block_size));
         let file = self.file.iter().map(|path| DeviceKind::File {
             path: path.clone(),
             size: None,
@@ -85,6 +92,7 @@ impl ServeArgs {
         let places = |name: &str| matches.indices_of(name).into_iter().flatten();
         let mut all: Vec<(usize, DeviceKind)> = places("ram").zip(ram).collect();
         all.extend(places("null").zip(null));
+        all.extend(places("flash").zip(flash));
         all.extend(places("file").zip(file));
         all.sort_by_key(|(place, _)| *place);
         self.devices = all.into_iter().map(|(_, kind)| Device::new(kind)).collect();

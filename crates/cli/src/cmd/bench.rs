@@ -193,6 +193,7 @@ fn local(args: &LoadArgs, device: &LocalDevice) -> Result<Arc<dyn Device>> {
     let kind = match device.clone() {
         LocalDevice::Ram(size) => DeviceKind::Ram { size, block_size },
         LocalDevice::Null(size) => DeviceKind::Null { size, block_size },
+        LocalDevice::Flash(spec) => spec.kind(block_size),
         LocalDevice::File(path) => DeviceKind::File {
             path,
             size: None,

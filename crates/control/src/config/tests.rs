@@ -34,7 +34,7 @@ fn the_example_is_read_whole() {
     assert_eq!(configuration.limits, defaults.limits, "shown as defaults");
     assert_eq!(configuration.digests, defaults.digests, "shown as defaults");
     assert_eq!(configuration.switch, defaults.switch, "shown as defaults");
-    assert_eq!(configuration.devices.len(), 4);
+    assert_eq!(configuration.devices.len(), 5);
     assert_eq!(configuration.subsystems.len(), 2);
     let disks = configuration
         .subsystem("nqn.2026-11.com.example:disks")
@@ -149,7 +149,11 @@ fn wrong_types_and_words_say_what_to_write() {
         ),
         (
             "[devices.x]\nsize = \"1M\"",
-            "switchyard.toml:1: devices.x.type: is missing; write type = \"ram\", \"file\" or \"null\"",
+            "switchyard.toml:1: devices.x.type: is missing; write type = \"ram\", \"file\", \"null\" or \"flash\"",
+        ),
+        (
+            "[devices.x]\ntype = \"flash\"\nprofile = \"A/3\"\nsize = \"1M\"",
+            "switchyard.toml:3: devices.x.profile: the text \"A/3\" cannot stand here; write a profile: A, B, C, a whole part of one such as \"A/8\", or \"dram-ssd\"",
         ),
         (
             "devices = 3",

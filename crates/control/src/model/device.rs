@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Size, keyword};
+use super::{FlashProfile, Size, keyword};
 
 /// A device and the layers over it.
 ///
@@ -43,6 +43,15 @@ pub enum DeviceKind {
     /// Forgets what is written, and reads as zeroes.
     Null {
         /// How large it claims to be.
+        size: Size,
+        /// The logical block.
+        block_size: BlockSize,
+    },
+    /// Memory that takes as long as a flash device, and in which requests disturb each other.
+    Flash {
+        /// Which device it is like.
+        profile: FlashProfile,
+        /// How much.
         size: Size,
         /// The logical block.
         block_size: BlockSize,
@@ -268,6 +277,7 @@ impl DeviceKind {
         match self {
             Self::Ram { .. } => "ram",
             Self::Null { .. } => "null",
+            Self::Flash { .. } => "flash",
             Self::File { .. } => "file",
         }
     }
@@ -276,7 +286,9 @@ impl DeviceKind {
     #[must_use]
     pub fn size(&self) -> Option<Size> {
         match self {
-            Self::Ram { size, .. } | Self::Null { size, .. } => Some(*size),
+            Self::Ram { size, .. } | Self::Null { size, .. } | Self::Flash { size, .. } => {
+                Some(*size)
+            }
             Self::File { size, .. } => *size,
         }
     }
@@ -287,6 +299,7 @@ impl DeviceKind {
         match self {
             Self::Ram { block_size, .. }
             | Self::Null { block_size, .. }
+            | Self::Flash { block_size, .. }
             | Self::File { block_size, .. } => *block_size,
         }
     }
@@ -294,6 +307,6 @@ impl DeviceKind {
     /// Whether closing the device loses what is on it.
     #[must_use]
     pub fn is_volatile(&self) -> bool {
-        matches!(self, Self::Ram { .. })
+        matches!(self, Self::Ram { .. } | Self::Flash { .. })
     }
 }

@@ -1,10 +1,11 @@
 //! Devices and their layers.
 
-use super::{Decoder, FromNode, Table, named};
+use super::{Decoder, FromNode, Table, named, parsed};
 use crate::config::node::{Node, Value};
 use crate::config::problem::Place;
 use crate::model::{
-    BlockSize, Delay, Device, DeviceKind, Fault, FaultOperation, FaultRule, Keyword, keyword,
+    BlockSize, Delay, Device, DeviceKind, Fault, FaultOperation, FaultRule, FlashProfile, Keyword,
+    keyword,
 };
 use std::collections::BTreeMap;
 
@@ -17,6 +18,8 @@ keyword! {
         File = "file",
         /// [`DeviceKind::Null`].
         Null = "null",
+        /// [`DeviceKind::Flash`].
+        Flash = "flash",
     }
 }
 
@@ -35,7 +38,10 @@ impl FromNode for BTreeMap<String, Device> {
 impl FromNode for Device {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let table = Table::open(node, place, decoder)?;
-        let device_type = table.required("type", "write type = \"ram\", \"file\" or \"null\"");
+        let device_type = table.required(
+            "type",
+            "write type = \"ram\", \"file\", \"null\" or \"flash\"",
+        );
         let shared = table.or_default("shared");
         let delay = table.optional("delay");
         let fault = table.optional("fault");
@@ -66,6 +72,16 @@ fn kind(device_type: DeviceType, table: &Table<'_>) -> Option<DeviceKind> {
                 DeviceKind::Null { size, block_size }
             })
         }
+        DeviceType::Flash => {
+            let profile = table.required("profile", "write which one, like profile = \"A/8\"");
+            let size = table.required("size", size_hint);
+            let block_size = table.or("block_size", BlockSize::B4096);
+            Some(DeviceKind::Flash {
+                profile: profile?,
+                size: size?,
+                block_size: block_size?,
+            })
+        }
         DeviceType::File => {
             let path = table.required("path", "write where it is, like path = \"/srv/disk.img\"");
             let size = table.optional("size");
@@ -80,6 +96,13 @@ fn kind(device_type: DeviceType, table: &Table<'_>) -> Option<DeviceKind> {
                 read_only: read_only?,
             })
         }
+    }
+}
+
+impl FromNode for FlashProfile {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let expected = "a profile: A, B, C, a whole part of one such as \"A/8\", or \"dram-ssd\"";
+        parsed(node, place, decoder, expected, |text| text.parse().ok())
     }
 }
 
@@ -157,6 +180,6 @@ impl FromNode for FaultRule {
 }
 
 const _: () = assert!(
-    DeviceType::WORDS.len() == 3,
+    DeviceType::WORDS.len() == 4,
     "one word for each kind of device"
 );
