@@ -50,6 +50,12 @@ pub trait Service {
     /// was gathered, fire deadlines. Must be cheap when nothing happened.
     fn maintain(&mut self, cx: &mut Context<'_>);
 
+    /// Whether the last [`maintain`](Self::maintain) found work that came neither through the
+    /// driver nor through the mailbox, such as from a queue that other threads fill.
+    fn took_work(&self) -> bool {
+        false
+    }
+
     /// When [`maintain`](Self::maintain) must run again at the latest; [`Time::NEVER`] for never,
     /// a time that has passed for "at once".
     fn deadline(&self) -> Time;
@@ -117,7 +123,10 @@ impl<D: Driver, S: Service> Core<D, S> {
             if let (Wait::Until(_), Some(keeper)) = (wait, &self.keeper) {
                 keeper.expect();
             }
-            self.turn(wait)?;
+            let busy = self.turn(wait)?;
+            if !busy && self.idle.gives_way() {
+                give_way(&mut self.idle, &self.driver);
+            }
         }
         Ok(())
     }
@@ -148,10 +157,16 @@ impl<D: Driver, S: Service> Core<D, S> {
         }
         self.service.maintain(&mut cx);
         crate::memory::publish();
-        let now = cx.now;
-        let driver = &self.driver;
-        self.idle
-            .observe(now, wait, rewarded, || driver.preemptions());
-        Ok(busy)
+        let took = self.service.took_work();
+        self.idle.observe(cx.now, wait, rewarded || took);
+        Ok(busy || took)
     }
+}
+
+/// Lets whoever else wants this processor have it, in the middle of a poll that has found nothing
+/// yet, and tells the policy how long that took.
+pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver) {
+    let before = driver.now();
+    std::thread::yield_now();
+    idle.gave_way(driver.now().since(before));
 }

@@ -115,12 +115,6 @@ pub trait Driver {
     /// thread may be elsewhere a moment later.
     fn core(&self) -> CoreId;
 
-    /// How often the scheduler has taken the processor away from this core's thread for somebody
-    /// else; it costs a system call to ask.
-    fn preemptions(&self) -> u64 {
-        0
-    }
-
     /// Counters since the start.
     fn stats(&self) -> DriverStats;
 }

@@ -1,11 +1,12 @@
 //! When to poll and when to sleep.
 //!
 //! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a
-//! little; a core that shares its processor with the very thread it waits for must not, because
-//! that thread cannot run meanwhile. Nobody tells a core which of the two it is. It learns: a poll
-//! that was soon rewarded makes the next one more likely, a poll in vain less, one that the
-//! scheduler interrupted for somebody else much less, and now and then one is tried again. Pure:
-//! it is told the time.
+//! little, and gives way between two looks: where it shares its processor with the very thread it
+//! waits for, that thread runs at once. Polling is wrong where nothing comes, and where whoever
+//! else wants the processor keeps it: a sleeper is let in before them when its work arrives, one
+//! that gave way is not. Nobody tells a core which of these it is in. It learns: a poll that was
+//! soon rewarded makes the next one more likely, a poll in vain less, one that others interrupted
+//! for long much less, and now and then one is tried again. Pure: it is told the time.
 
 use crate::driver::Wait;
 use base::{Nanos, Time};
@@ -17,7 +18,7 @@ pub enum PollPolicy {
     Always,
     /// Always sleep at once: least CPU, every request pays for a wake-up.
     Never,
-    /// Poll while that pays, then sleep.
+    /// Poll while that pays, giving way to others, then sleep.
     #[default]
     Auto,
 }
@@ -35,9 +36,12 @@ const SOON: Nanos = Nanos::from_micros(30);
 /// What one soon rewarded poll is worth in polls in vain.
 const REWARD: u32 = 2;
 
-/// After so many polls, the scheduler's count of preemptions is looked at: where somebody else got
-/// the processor during most of them, whatever rewarded them would have come sooner to a sleeper.
-const POLLS_PER_CHECK: u32 = 16;
+/// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
+/// its work came.
+const KEPT: Nanos = Nanos::from_micros(120);
+
+/// What a poll that was interrupted for so long is worth in polls in vain.
+const KEPT_COST: u32 = 4;
 
 /// A core that gave up tries one poll again after this many sleeps that were shorter than a poll
 /// would have been: where polling never pays, both ends together lose less than 0.5 % of their
@@ -50,9 +54,6 @@ pub struct IdlePolicy {
     policy: PollPolicy,
     confidence: u32,
     short_sleeps: u32,
-    /// Polls since the last check, and what the scheduler's count was then.
-    polls: u32,
-    preemptions: Option<u64>,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
 }
@@ -72,8 +73,6 @@ impl IdlePolicy {
             policy,
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
-            polls: 0,
-            preemptions: None,
             stretch: None,
         }
     }
@@ -85,8 +84,15 @@ impl IdlePolicy {
 
     /// How the next turn shall wait, given the service's deadline.
     pub fn decide(&mut self, now: Time, deadline: Time) -> Wait {
+        if deadline <= now {
+            // What is due ends the idleness; what follows from it is waited for anew.
+            let stretch = self.stretch.take();
+            if stretch.is_some_and(|s| s.polls && now.since(s.since) >= POLL_WINDOW) {
+                self.confidence = self.confidence.saturating_sub(1);
+            }
+            return Wait::No;
+        }
         match self.policy {
-            _ if deadline <= now => Wait::No,
             PollPolicy::Always => Wait::No,
             PollPolicy::Never => Wait::Until(deadline),
             PollPolicy::Auto => {
@@ -102,15 +108,23 @@ impl IdlePolicy {
         }
     }
 
-    /// What the turn brought that [`decide`](Self::decide) was asked about. `preemptions` counts
-    /// how often the scheduler took the processor away; it is asked only now and then.
-    pub fn observe(
-        &mut self,
-        now: Time,
-        wait: Wait,
-        busy: bool,
-        preemptions: impl FnOnce() -> u64,
-    ) {
+    /// After a turn that brought nothing: whether the core is in the middle of a poll, so that it
+    /// should let others have the processor before it looks again.
+    #[must_use]
+    pub const fn gives_way(&self) -> bool {
+        matches!(self.policy, PollPolicy::Auto)
+            && matches!(self.stretch, Some(Stretch { polls: true, .. }))
+    }
+
+    /// Others had the processor for so long, as [`gives_way`](Self::gives_way) proposed.
+    pub fn gave_way(&mut self, length: Nanos) {
+        if length > KEPT {
+            self.confidence = self.confidence.saturating_sub(KEPT_COST);
+        }
+    }
+
+    /// What the turn brought that [`decide`](Self::decide) was asked about.
+    pub fn observe(&mut self, now: Time, wait: Wait, busy: bool) {
         if !busy {
             return;
         }
@@ -120,7 +134,6 @@ impl IdlePolicy {
         let length = now.since(stretch.since);
         if stretch.polls {
             self.polled(wait, length);
-            self.check(preemptions);
         } else if length < POLL_WINDOW {
             self.short_sleeps += 1;
             if self.short_sleeps >= TRY_AFTER_SLEEPS {
@@ -138,24 +151,6 @@ impl IdlePolicy {
         }
         // A reward that came late, from a peer that had to be woken, proves nothing: once both
         // ends poll, it will come soon.
-    }
-
-    fn check(&mut self, preemptions: impl FnOnce() -> u64) {
-        self.polls += 1;
-        let Some(before) = self.preemptions else {
-            // What happened to this thread before its first poll says nothing about polling.
-            self.preemptions = Some(preemptions());
-            return;
-        };
-        if self.polls < POLLS_PER_CHECK {
-            return;
-        }
-        self.polls = 0;
-        let now = preemptions();
-        self.preemptions = Some(now);
-        if now.saturating_sub(before) >= u64::from(POLLS_PER_CHECK / 2) {
-            self.confidence = 0;
-        }
     }
 }
 
@@ -177,7 +172,7 @@ mod tests {
                     Wait::No => {
                         now = now + Nanos(US);
                         let busy = now.since(start).0 >= gap;
-                        policy.observe(now, Wait::No, busy, || 0);
+                        policy.observe(now, Wait::No, busy);
                         if busy {
                             rewarded += 1;
                             break;
@@ -185,7 +180,7 @@ mod tests {
                     }
                     wait @ Wait::Until(_) => {
                         now = now + Nanos(woken);
-                        policy.observe(now, wait, true, || 0);
+                        policy.observe(now, wait, true);
                         break;
                     }
                 }
@@ -209,7 +204,7 @@ mod tests {
             if policy.decide(Time(0), Time::NEVER) == Wait::No {
                 tries += 1;
             }
-            policy.observe(Time(15 * US), Wait::Until(Time::NEVER), true, || 0);
+            policy.observe(Time(15 * US), Wait::Until(Time::NEVER), true);
         }
         assert!(tries <= 10_000 / 512 + 1, "{tries} polls in vain of 10,000");
     }
@@ -223,40 +218,55 @@ mod tests {
     }
 
     #[test]
-    fn a_reward_that_came_because_the_peer_got_this_processor_counts_against_polling() {
+    fn gives_way_only_in_the_middle_of_a_poll() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        for i in 0..u64::from(POLLS_PER_CHECK) {
-            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
-            policy.observe(Time(20 * US), Wait::No, true, || i);
-        }
-        assert_eq!(
-            policy.decide(Time(0), Time::NEVER),
-            Wait::Until(Time::NEVER)
-        );
-    }
-
-    /// A thread that had worked for somebody else before was taken for one whose polls starve its
-    /// peer.
-    #[test]
-    fn preemptions_before_the_first_poll_do_not_count() {
-        let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        for _ in 0..u64::from(2 * POLLS_PER_CHECK) {
-            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
-            policy.observe(Time(20 * US), Wait::No, true, || 1_000);
-        }
-        // Where the count cannot be had any more, nothing is concluded, nor does it overflow.
-        for _ in 0..u64::from(2 * POLLS_PER_CHECK) {
-            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
-            policy.observe(Time(20 * US), Wait::No, true, || 0);
+        assert!(!policy.gives_way(), "it has not begun");
+        assert_eq!(policy.decide(Time(0), Time(0)), Wait::No);
+        assert!(!policy.gives_way(), "there is something to do");
+        assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+        policy.observe(Time(US), Wait::No, false);
+        assert!(policy.gives_way());
+        policy.observe(Time(2 * US), Wait::No, true);
+        assert!(!policy.gives_way(), "it was rewarded");
+        for policy in [PollPolicy::Always, PollPolicy::Never] {
+            let mut policy = IdlePolicy::new(policy);
+            policy.decide(Time(0), Time::NEVER);
+            assert!(!policy.gives_way());
         }
     }
 
+    /// Polls `count` times; each time somebody else has the processor for `kept` before the reward
+    /// is there. Returns how many stretches were polled.
+    fn beside(policy: &mut IdlePolicy, kept: u64, count: u64) -> u64 {
+        let mut polled = 0;
+        for _ in 0..count {
+            let wait = policy.decide(Time(0), Time::NEVER);
+            if wait == Wait::No {
+                polled += 1;
+                policy.observe(Time(US), wait, false);
+                assert!(policy.gives_way());
+                policy.gave_way(Nanos(kept));
+            }
+            policy.observe(Time(US + kept), wait, true);
+        }
+        polled
+    }
+
     #[test]
-    fn an_occasional_preemption_does_not() {
+    fn goes_on_where_others_need_the_processor_for_moments() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        for i in 0..1_000 {
-            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
-            policy.observe(Time(20 * US), Wait::No, true, || i / 8);
+        assert_eq!(beside(&mut policy, 20 * US, 1_000), 1_000);
+    }
+
+    #[test]
+    fn gives_up_where_somebody_keeps_the_processor() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        assert!(beside(&mut policy, 3_000 * US, 1_000) <= 4);
+        // An occasional one does not matter.
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        for _ in 0..1_000 {
+            assert_eq!(beside(&mut policy, 3_000 * US, 1), 1);
+            assert_eq!(beside(&mut policy, 20 * US, 9), 9);
         }
     }
 
@@ -279,6 +289,35 @@ mod tests {
         assert_eq!(policy.decide(deadline, deadline), Wait::No);
     }
 
+    /// A thread that asks at a rate slept through its own requests: the poll that began when the
+    /// one before was answered was long over.
+    #[test]
+    fn what_follows_a_deadline_is_polled_for_anew() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        for request in 0..1_000 {
+            let (begins, next) = (Time(request * 200 * US), Time((request + 1) * 200 * US));
+            assert_eq!(policy.decide(begins, begins), Wait::No);
+            assert_eq!(policy.decide(begins, next), Wait::No, "request {request}");
+            let answered = begins + Nanos(15 * US);
+            policy.observe(answered, Wait::No, true);
+            assert_eq!(policy.decide(answered, next), Wait::No);
+            let late = answered + POLL_WINDOW;
+            assert_eq!(policy.decide(late, next), Wait::Until(next));
+        }
+    }
+
+    #[test]
+    fn deadlines_alone_are_no_reason_to_poll() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        let mut polled = 0;
+        for tick in 0..1_000 {
+            let (now, next) = (Time(tick * 1_000 * US), Time((tick + 1) * 1_000 * US));
+            assert_eq!(policy.decide(now, now), Wait::No);
+            polled += u32::from(policy.decide(now, next) == Wait::No);
+        }
+        assert!(polled <= CONFIDENCE_MAX, "{polled}");
+    }
+
     #[test]
     fn the_other_policies_do_not_learn() {
         let mut always = IdlePolicy::new(PollPolicy::Always);
@@ -286,8 +325,8 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(always.decide(Time(0), Time::NEVER), Wait::No);
             assert_eq!(never.decide(Time(0), Time::NEVER), Wait::Until(Time::NEVER));
-            always.observe(Time(9), Wait::No, false, || 0);
-            never.observe(Time(9), Wait::Until(Time::NEVER), true, || 0);
+            always.observe(Time(9), Wait::No, false);
+            never.observe(Time(9), Wait::Until(Time::NEVER), true);
         }
     }
 
@@ -308,18 +347,19 @@ mod tests {
         fn sleeps_end_at_the_deadline_and_polls_end(
             policy in policies(),
             turns in prop::collection::vec(
-                (0u64..200_000, any::<bool>(), prop_oneof![Just(Some(0)), Just(None), (0u64..300_000).prop_map(Some)], 0u64..64), 1..600),
+                (0u64..200_000, any::<bool>(), prop_oneof![Just(Some(0)), Just(None), (0u64..300_000).prop_map(Some)], 0u64..300_000), 1..600),
         ) {
             let mut idle = IdlePolicy::new(policy);
-            let (mut now, mut preempted) = (Time(1_000_000_000), 0);
+            let mut now = Time(1_000_000_000);
             let mut idle_since = None;
             let mut slept = false;
-            for (span, busy, deadline, preemptions) in turns {
+            for (span, busy, deadline, kept) in turns {
                 let deadline = deadline.map_or(Time::NEVER, |span| now + Nanos(span));
                 let wait = idle.decide(now, deadline);
-                prop_assert_eq!(wait, idle.clone().decide(now, deadline), "asking changes nothing");
                 if deadline > now {
                     idle_since.get_or_insert(now);
+                } else {
+                    (idle_since, slept) = (None, false);
                 }
                 match wait {
                     Wait::Until(until) => {
@@ -335,8 +375,10 @@ mod tests {
                     Wait::No => prop_assert!(policy == PollPolicy::Always || deadline <= now),
                 }
                 now = now + Nanos(span);
-                preempted += preemptions;
-                idle.observe(now, wait, busy, || preempted);
+                idle.observe(now, wait, busy);
+                if idle.gives_way() {
+                    idle.gave_way(Nanos(kept));
+                }
                 if busy {
                     (idle_since, slept) = (None, false);
                 }

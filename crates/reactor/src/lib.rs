@@ -18,7 +18,7 @@ mod room;
 mod send_list;
 pub mod uring;
 
-pub use crate::core::{Context, Core, Service};
+pub use crate::core::{Context, Core, Service, give_way};
 pub use driver::{Driver, DriverStats, Wait, Wake};
 pub use idle::{IdlePolicy, PollPolicy};
 pub use keeper::Keeper;

@@ -10,7 +10,9 @@ use base::Nanos;
 use base::units::{KIB, Lba, MIB};
 use block::{Channel, Completion, Device, Operation, Request, Submit};
 use reactor::uring::UringDriver;
-use reactor::{BufferClass, Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait};
+use reactor::{
+    BufferClass, Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait, give_way,
+};
 use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
@@ -217,6 +219,9 @@ impl Queue {
             };
             self.turn(wait)?;
             first = false;
+            if self.done.len() < min && self.idle.gives_way() {
+                give_way(&mut self.idle, &self.driver);
+            }
         }
         Ok(Completions { queue: self })
     }
@@ -236,10 +241,7 @@ impl Queue {
             self.channel.complete(event, &mut cx);
         }
         self.channel.tick(&mut cx);
-        let now = cx.now;
-        let driver = &self.driver;
-        self.idle
-            .observe(now, wait, rewarded, || driver.preemptions());
+        self.idle.observe(cx.now, wait, rewarded);
         while let Some(done) = self.channel.reap() {
             self.done.push_back(done);
         }

@@ -483,10 +483,6 @@ impl Driver for UringDriver {
         CoreId(u32::try_from(rustix::thread::sched_getcpu()).unwrap_or(0))
     }
 
-    fn preemptions(&self) -> u64 {
-        ring::preemptions()
-    }
-
     fn stats(&self) -> DriverStats {
         DriverStats {
             ring_submissions: self.ring.submissions,

@@ -289,7 +289,8 @@ impl UringDriver {
     /// An operation of the ring brought something, and goes on.
     fn ring_event(&mut self, key: SlabKey, result: i32) {
         match self.operations.get(key).map(|operation| &operation.kind) {
-            Some(RingOp::Wake) => self.waker.reset(),
+            // Every write to the counter is an event of its own, whatever it stands at.
+            Some(RingOp::Wake) => {}
             Some(&RingOp::Accept(listener, key)) => self.accepted(listener, key, result),
             _ => debug_assert!(false, "only multishot operations go on"),
         }

@@ -255,15 +255,6 @@ fn is_transient(error: &io::Error) -> bool {
     )
 }
 
-/// How often the scheduler has taken the processor away from the calling thread.
-pub(super) fn preemptions() -> u64 {
-    // SAFETY: the structure consists of numbers, for which zeroes are valid.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel fills the structure that it is given.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    u64::try_from(usage.ru_nivcsw).unwrap_or(0)
-}
-
 fn setup_error(error: io::Error) -> SetupError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => SetupError::Forbidden(error),

@@ -17,7 +17,7 @@ impl EventWaker {
         Ok(Self { fd })
     }
 
-    /// Resets the counter, so that the next wake is seen.
+    /// Resets the counter, before it is watched anew: that would find an old wake otherwise.
     pub(super) fn reset(&self) {
         let mut count = [0u8; 8];
         // Nothing to read means that somebody reset it before us.
