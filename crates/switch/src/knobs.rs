@@ -46,6 +46,15 @@ pub enum Polling {
     Never,
 }
 
+/// Which threads a core's dataplane has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Threads {
+    /// One, which serves the classes in order, and polls while that pays.
+    PerCore,
+    /// One for each class, of which that of `Latency` goes first by its priority; none polls.
+    PerClass,
+}
+
 /// The priority that threads which do `Latency` work ask the kernel for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadPriority {
@@ -94,6 +103,8 @@ pub struct Knobs {
     pub prioritisation: bool,
     /// The priority of threads that do `Latency` work.
     pub latency_threads: ThreadPriority,
+    /// The threads of a host core's dataplane, for switchboards started from then on.
+    pub threads: Threads,
     /// What an idle core does.
     pub polling: Polling,
     /// By which core a request leaves. `[blk-switch §3.2]`
@@ -121,7 +132,8 @@ impl Knobs {
         Self {
             lanes: Lanes::PerClass,
             prioritisation: true,
-            latency_threads: ThreadPriority::Best,
+            latency_threads: ThreadPriority::Nice,
+            threads: Threads::PerCore,
             polling: Polling::Adaptive,
             request_steering: request_steering::Rules {
                 enabled: true,

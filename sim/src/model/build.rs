@@ -12,7 +12,7 @@ use super::world::{Event, World};
 use hdrhistogram::Histogram;
 use std::collections::VecDeque;
 use std::ops::Range;
-use switch::knobs::{Lanes, Polling, ThreadPriority};
+use switch::knobs::{Lanes, Polling, ThreadPriority, Threads};
 use switch::load::CoreLoad;
 use switch::{ApplicationSteering, Class, Doorbell, Knobs, PerClass, RequestSteering, Scheduler};
 
@@ -119,9 +119,7 @@ fn raise(thread: &mut Thread, knobs: &Knobs) {
 /// Whether each class has a dataplane thread of its own on every host core, as behind the
 /// production switchboard.
 fn apart(knobs: &Knobs) -> bool {
-    knobs.lanes == Lanes::PerClass
-        && knobs.prioritisation
-        && knobs.latency_threads != ThreadPriority::Default
+    knobs.lanes == Lanes::PerClass && knobs.prioritisation && knobs.threads == Threads::PerClass
 }
 
 impl World<'_> {

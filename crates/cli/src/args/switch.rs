@@ -107,7 +107,7 @@ impl FromStr for KnobTurn {
 }
 
 /// Knobs by which a switchboard is made, and which count no more once it is there.
-const FIXED: [&str; 3] = ["lanes", "latency_threads", "polling"];
+const FIXED: [&str; 4] = ["lanes", "latency_threads", "threads", "polling"];
 
 /// A change whose key and value the switch of this program knows.
 ///

@@ -129,6 +129,8 @@ pub struct EgressService {
     near: bool,
     /// The egress whose class may wait that is first to send in the next turn.
     first: usize,
+    /// The last turn took requests from the ingress.
+    took: bool,
     /// Submitters that were answered in this turn.
     answered: Vec<u32>,
     closing: bool,
@@ -152,6 +154,7 @@ impl EgressService {
             near_until: Time::ZERO,
             near: false,
             first: 0,
+            took: false,
             answered: Vec::with_capacity(64),
             closing: false,
             place,
@@ -252,6 +255,7 @@ impl EgressService {
     /// next turn can wait for: what a lane then sends is cut by its caravans.
     fn take_in(&mut self, cx: &mut Context<'_>) {
         self.more = false;
+        self.took = false;
         if let Some(entry) = self.early.take()
             && !self.route(entry, cx)
         {
@@ -267,6 +271,7 @@ impl EgressService {
                 let Some(entry) = self.ingress.take(class) else {
                     break;
                 };
+                self.took = true;
                 if !self.route(entry, cx) {
                     return;
                 }
@@ -528,6 +533,10 @@ impl Service for EgressService {
                 }
             }
         }
+    }
+
+    fn took_work(&self) -> bool {
+        self.took
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {

@@ -7,10 +7,10 @@
 //! core that it runs on, a dataplane thread of that core steers it and sends it by an egress, and
 //! the completion comes back to the submitter, wherever it runs by then.
 //!
-//! Each core has a dataplane thread for each class, of which the first runs at the best priority
-//! that the process may have, so that the kernel itself lets `Latency` work go first; where it may
-//! have none, or nobody wants it, one thread serves all classes in strict order
-//! (docs/decisions/0010-switchboard.md).
+//! Each core has a dataplane thread that serves the classes in strict order. It shares the core
+//! with the applications that it serves, so it polls only as long as that pays, and gives way to
+//! them between two looks (docs/decisions/0010-switchboard.md). A thread for each class instead, of
+//! which the kernel lets that of `Latency` go first, can be had by a knob.
 
 mod channel;
 mod cost;
@@ -41,7 +41,7 @@ use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use steersman::Steersman;
-use switch::knobs::{Lanes, Polling, ThreadPriority};
+use switch::knobs::{Lanes, Polling, ThreadPriority, Threads};
 use switch::{Class, Knobs, PerClass};
 
 /// What a switchboard is made of.
@@ -278,9 +278,7 @@ impl SwitchboardOptions {
 
 /// Whether each class is to have a thread, where priorities may be raised.
 fn wants_threads_apart(knobs: &Knobs) -> bool {
-    knobs.lanes == Lanes::PerClass
-        && knobs.prioritisation
-        && knobs.latency_threads != ThreadPriority::Default
+    knobs.threads == Threads::PerClass && knobs.lanes == Lanes::PerClass && knobs.prioritisation
 }
 
 /// Which classes share a thread.
@@ -329,12 +327,8 @@ impl Dataplane {
 /// A dataplane thread from start to end.
 fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
     let id = place.id;
-    let first = place.classes.len() < Class::COUNT
-        && place
-            .classes
-            .iter()
-            .any(|class| !class.properties().may_wait);
-    let polling = place.knobs.polling;
+    let knobs = place.knobs;
+    let alone = place.classes.len() == Class::COUNT;
     let made = placement::pin_to(id)
         .map_err(|error| HostError::Option(error.to_string()))
         .and_then(|()| UringDriver::new(&driver_options()).map_err(HostError::from));
@@ -345,17 +339,23 @@ fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
             return;
         }
     };
-    let privilege = if first {
-        priority::raise()
-    } else {
+    let urgent = place.classes.iter().any(|c| !c.properties().may_wait);
+    let privilege = if !urgent || !knobs.prioritisation {
         Privilege::Unprivileged
+    } else if !alone {
+        priority::raise()
+    } else if knobs.latency_threads == ThreadPriority::Default {
+        Privilege::Unprivileged
+    } else {
+        // It polls: in real time, nobody else would run.
+        priority::raise_nice()
     };
     let service = place.service(&driver);
-    // Whoever shares a core with its applications must not poll while they want to run; the keeper
-    // polls in its place, and gives way to everybody.
+    // While it sleeps, the keeper polls in its place, and gives way to everybody.
     let keeper = Keeper::start(id).ok();
-    let poll = match polling {
-        Polling::Always if privilege == Privilege::Unprivileged => PollPolicy::Always,
+    let poll = match knobs.polling {
+        Polling::Always if privilege != Privilege::RealTime => PollPolicy::Always,
+        Polling::Adaptive if alone => PollPolicy::Auto,
         _ => PollPolicy::Never,
     };
     // Outlives the ring: submitters hear of its end when it is closed.

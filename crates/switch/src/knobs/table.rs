@@ -5,7 +5,7 @@
 //! unit last; in files and over HTTP a value has the type that it has there (`true`, `"fixed"`, 64),
 //! and on the command line it is text.
 
-use super::{KnobError, Knobs, Lanes, Polling, Preset, ThreadPriority};
+use super::{KnobError, Knobs, Lanes, Polling, Preset, ThreadPriority, Threads};
 use crate::application_steering::Hysteresis;
 use crate::caravan::CaravanLimits;
 use crate::class::Class;
@@ -415,6 +415,8 @@ const KNOBS: &[Knob] = &[
     always!("latency_threads", "the priority that threads with latency work ask the kernel for",
         words ["default" = ThreadPriority::Default, "nice" = ThreadPriority::Nice,
             "best" = ThreadPriority::Best], latency_threads),
+    always!("threads", "dataplane threads of a host's core, for switchboards started from then on",
+        words ["per-core" = Threads::PerCore, "per-class" = Threads::PerClass], threads),
     always!("polling", "what a core without work does: polls while that pays, for ever, or never",
         words ["adaptive" = Polling::Adaptive, "always" = Polling::Always,
             "never" = Polling::Never], polling),
