@@ -7,7 +7,8 @@
 //! - [`tokens`]: the currency. [`cost`]: what a request costs; [`share`]: whether the load only
 //!   reads.
 //! - [`slo`]: what a tenant asks for. [`curve`]: what the device can do. [`admission`]: whether the
-//!   one fits the other; [`tenants`]: the registry that puts it into force.
+//!   one fits the other; [`tenants`]: the registry that puts it into force. [`overrun`]: who asks
+//!   for more than its promise says.
 //! - [`pool`] and [`account`]: what threads share of a device and of a tenant.
 //!   [`scheduler`]: what each thread does with it, once a turn.
 //! - [`access`]: who a connection is, and which blocks it may touch. [`limits`]: how far all goes.
@@ -25,6 +26,7 @@ pub mod admission;
 pub mod cost;
 pub mod curve;
 pub mod limits;
+pub mod overrun;
 pub mod pool;
 pub mod scheduler;
 pub mod share;

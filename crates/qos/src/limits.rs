@@ -48,6 +48,15 @@ pub const POS_LIMIT_ROUNDS: u64 = 3;
 /// What it gives away of its tokens beyond that, in thousandths. `[ReFlex §3.2.2]`
 pub const DONATION_PERMILLE: i64 = 900;
 
+/// How often the control plane looks at who is stopped at its limit: bursts are much shorter.
+pub const OVERRUN_WINDOW: Nanos = Nanos::from_millis(100);
+
+/// Windows that are remembered: a second, which is long for a burst.
+pub const OVERRUN_WINDOWS: u32 = 10;
+
+/// In so many of them a tenant is stopped before it is told that its SLO says too little.
+pub const OVERRUN_WINDOWS_LIMITED: u32 = 8;
+
 // Tenants.
 
 /// Tenants of a device: four times what the paper served. `[ReFlex §5.5]`

@@ -1,0 +1,94 @@
+//! Who keeps asking for more than its promise says, and is to be told so. `[ReFlex §4.3]`
+//!
+//! A burst is what NEG_LIMIT is for, and no news. A latency-critical tenant that is stopped there
+//! window after window has an SLO that says too little: its operator should renegotiate. One
+//! [`Overrun`] for each such tenant, owned by the control plane, which looks once a window at the
+//! account's [counter](crate::Account::limited_rounds). Must never: tell twice of the same overrun.
+
+use crate::limits::{OVERRUN_WINDOWS, OVERRUN_WINDOWS_LIMITED};
+
+/// What changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// The tenant keeps asking for more than it was promised.
+    Began,
+    /// It has not done so for a while.
+    Ended,
+}
+
+/// What is known of one tenant.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overrun {
+    /// The counter at the last look.
+    limited_rounds: u64,
+    /// The last windows, the newest in the lowest bit: whether the tenant was stopped.
+    windows: u32,
+    told: bool,
+}
+
+impl Overrun {
+    /// A tenant whose counter stands at `limited_rounds`.
+    #[must_use]
+    pub const fn new(limited_rounds: u64) -> Self {
+        Self {
+            limited_rounds,
+            windows: 0,
+            told: false,
+        }
+    }
+
+    /// Looks at the counter at the end of a window; says what there is to tell.
+    pub fn look(&mut self, limited_rounds: u64) -> Option<Notice> {
+        let stopped = limited_rounds != self.limited_rounds;
+        self.limited_rounds = limited_rounds;
+        let all = (1 << OVERRUN_WINDOWS) - 1;
+        self.windows = (self.windows << 1 | u32::from(stopped)) & all;
+        if !self.told && self.windows.count_ones() >= OVERRUN_WINDOWS_LIMITED {
+            self.told = true;
+            return Some(Notice::Began);
+        }
+        if self.told && self.windows == 0 {
+            self.told = false;
+            return Some(Notice::Ended);
+        }
+        None
+    }
+
+    /// Whether the tenant overruns its promise, as far as was told.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts_are_no_news_and_an_overrun_is_told_once() {
+        let mut overrun = Overrun::new(7);
+        assert_eq!(overrun.look(7), None);
+        let mut counter = 7;
+        for window in 0..100 {
+            counter += u64::from(window % 2 == 0);
+            assert_eq!(overrun.look(counter), None, "stopped in every other window");
+        }
+        let mut told = Vec::new();
+        for window in 0..100 {
+            counter += 1;
+            told.extend(overrun.look(counter).map(|notice| (window, notice)));
+        }
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].1, Notice::Began);
+        assert!(told[0].0 < OVERRUN_WINDOWS && overrun.is_on());
+        // One window in between does not end it.
+        assert_eq!(overrun.look(counter), None);
+        counter += 1;
+        let notices: Vec<_> = (0..=OVERRUN_WINDOWS)
+            .filter_map(|_| overrun.look(counter))
+            .collect();
+        assert_eq!(notices, [Notice::Ended]);
+        assert!(!overrun.is_on());
+    }
+}
