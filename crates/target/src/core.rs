@@ -8,6 +8,7 @@ use crate::core_switch::CoreSwitch;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
 use crate::namespace::{CoreNamespace, Gate};
 use crate::pause::Pausing;
+use crate::poll_group::Note;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
@@ -134,6 +135,25 @@ impl CoreState {
             if namespace.in_flight == 0 && matches!(namespace.gate, Gate::Pausing { .. }) {
                 namespace.gate = Gate::Paused;
             }
+        }
+    }
+
+    /// Nothing of a connection of a controller can change anything any more; who waits for the
+    /// last one is told.
+    pub(crate) fn disarm(&self, controller: &SharedController) {
+        for (core, asker) in controller.disarm() {
+            // To this core, too: the answer must not come before this turn's other work.
+            if self.shared.send(core, Note::Ended { asker }).is_err() {
+                tracing::error!(core, "a core's mailbox is full: a host waits in vain");
+            }
+        }
+    }
+
+    /// Nothing is left of a connection of a controller; after the last one, another controller may
+    /// have its identifier.
+    pub(crate) fn detach(&self, controller: &SharedController) {
+        if controller.detach() {
+            self.shared.controllers().remove(controller.id);
         }
     }
 

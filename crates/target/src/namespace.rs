@@ -106,6 +106,22 @@ impl Backlog {
         self.0[class].push_front(request);
     }
 
+    /// Takes out every request that is `wanted`.
+    pub(crate) fn take_all(&mut self, wanted: impl Fn(&Request) -> bool, taken: &mut Vec<Request>) {
+        for (_, requests) in self.0.iter_mut() {
+            for _ in 0..requests.len() {
+                let Some(request) = requests.pop_front() else {
+                    break;
+                };
+                if wanted(&request) {
+                    taken.push(request);
+                } else {
+                    requests.push_back(request);
+                }
+            }
+        }
+    }
+
     /// Takes out the first request that is `wanted`. Returns whether there was one.
     pub(crate) fn remove(&mut self, wanted: impl Fn(&Request) -> bool) -> bool {
         self.0.iter_mut().any(|(_, requests)| {

@@ -3,8 +3,9 @@
 //! The table grows with use up to the size agreed on at Connect, so a connection that never had
 //! two commands at a time never pays for more. Nothing is allocated once it has grown.
 
-use crate::request::{Phase, Slot};
+use crate::request::{Kind, Phase, Slot};
 use wire::fabrics::Connect;
+use wire::nvme::opcode::AdminOpcode;
 
 /// Commands that a connection may have before Connect says how many: Connect itself.
 const ENTRIES_BEFORE_CONNECT: u32 = 2;
@@ -177,6 +178,18 @@ impl Qpair {
         self.slots
             .get_mut(usize::from(slot))
             .filter(|slot| slot.phase != Phase::Free)
+    }
+
+    /// Whether an admin command with this opcode is under way.
+    pub(crate) fn awaits(&self, opcode: AdminOpcode) -> bool {
+        let mut taken = self.slots.iter().filter(|slot| slot.phase != Phase::Free);
+        taken.any(|slot| slot.kind == Kind::Admin && slot.opcode == opcode.0)
+    }
+
+    /// Whether a command is under way that changes what a device holds.
+    pub(crate) fn changes_data(&self) -> bool {
+        let mut taken = self.slots.iter().filter(|slot| slot.phase != Phase::Free);
+        taken.any(|slot| slot.kind.changes_data())
     }
 
     /// The slots of every outstanding command.

@@ -236,7 +236,9 @@ pub(crate) struct SharedController {
 struct Attached {
     /// Connections that were its own, until nothing of them is in a device any more.
     connections: usize,
-    /// End Controller commands that wait for the last one, and their cores.
+    /// Of them, those of which something may still change what a device holds.
+    harmful: usize,
+    /// End Controller commands that wait for the last harmful one, and their cores.
     waiting: Vec<(usize, Ticket)>,
 }
 
@@ -293,24 +295,49 @@ impl SharedController {
 
     /// A connection became one of its queues.
     pub(crate) fn attach(&self) {
-        lock(&self.attached).connections += 1;
+        let mut attached = lock(&self.attached);
+        attached.connections += 1;
+        attached.harmful += 1;
     }
 
-    /// Nothing of one of its connections is left. After the last one, whoever waits for that.
-    pub(crate) fn detach(&self) -> Option<Vec<(usize, Ticket)>> {
+    /// Nothing of one of its connections can change anything any more. After the last one,
+    /// whoever waits for that.
+    pub(crate) fn disarm(&self) -> Vec<(usize, Ticket)> {
+        let mut attached = lock(&self.attached);
+        attached.harmful -= 1;
+        if attached.harmful > 0 {
+            return Vec::new();
+        }
+        std::mem::take(&mut attached.waiting)
+    }
+
+    /// Nothing of one of its connections is left; it was disarmed before. True for the last one.
+    pub(crate) fn detach(&self) -> bool {
         let mut attached = lock(&self.attached);
         attached.connections -= 1;
-        (attached.connections == 0).then(|| std::mem::take(&mut attached.waiting))
+        debug_assert!(attached.harmful <= attached.connections, "disarmed first");
+        attached.connections == 0
     }
 
-    /// Lets a command wait until nothing of the controller is left; false where nothing is.
+    /// Lets a command wait until nothing of the controller can change anything any more; false
+    /// where nothing can.
     pub(crate) fn wait_for_end(&self, core: usize, asker: Ticket) -> bool {
         let mut attached = lock(&self.attached);
-        let lives = attached.connections > 0;
-        if lives {
+        let waits = attached.harmful > 0;
+        if waits {
             attached.waiting.push((core, asker));
         }
-        lives
+        waits
+    }
+
+    /// The commands of this connection wait no more: it is closed.
+    pub(crate) fn forget_waiting(&self, place: Place) {
+        let mut attached = lock(&self.attached);
+        let theirs =
+            |core: usize, asker: Ticket| (core, asker.connection) == (place.core, place.connection);
+        attached
+            .waiting
+            .retain(|&(core, asker)| !theirs(core, asker));
     }
 
     /// Appends to the error log; the oldest entry gives way.
@@ -377,6 +404,32 @@ mod tests {
         assert!(shared.take_seat().is_none());
         drop(first);
         assert!(shared.take_seat().is_some());
+    }
+
+    #[test]
+    fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_harm() {
+        let controller = controller(1);
+        let asker = |index| Ticket {
+            connection: SlabKey {
+                index,
+                generation: 0,
+            },
+            slot: 0,
+        };
+        controller.attach();
+        controller.attach();
+        assert!(controller.disarm().is_empty());
+        assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
+        assert!(controller.wait_for_end(3, asker(2)));
+        // One of them closed meanwhile: nobody waits there any more.
+        controller.forget_waiting(Place {
+            core: 3,
+            connection: asker(1).connection,
+        });
+        assert!(!controller.detach(), "another connection is left");
+        assert_eq!(controller.disarm(), [(0, asker(1)), (3, asker(2))]);
+        assert!(!controller.wait_for_end(0, asker(1)), "it is over");
+        assert!(controller.detach(), "the identifier is free");
     }
 
     #[test]

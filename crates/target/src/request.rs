@@ -81,6 +81,12 @@ impl Kind {
     pub(crate) const fn takes_data(self) -> bool {
         matches!(self, Self::Write | Self::Compare | Self::Dataset)
     }
+
+    /// Whether it changes what a device holds: then nothing may be done again that was lost with
+    /// its connection before it is through (docs/decisions/0004-replay.md).
+    pub(crate) const fn changes_data(self) -> bool {
+        matches!(self, Self::Write | Self::WriteZeroes | Self::Dataset)
+    }
 }
 
 /// One command.

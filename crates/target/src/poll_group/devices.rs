@@ -5,7 +5,8 @@ use crate::namespace::CoreNamespace;
 use crate::poll_group::PollGroup;
 use crate::request::Ticket;
 use crate::tcp::connection::State;
-use block::{Completion as BlockCompletion, Submit};
+use base::SlabKey;
+use block::{BlockError, Completion as BlockCompletion, Request, Submit};
 use reactor::{Completion, Context};
 use std::collections::VecDeque;
 
@@ -98,6 +99,20 @@ impl PollGroup {
         };
         if finished > 0 || namespace.in_channel == 0 {
             resubmit(namespace, &mut self.done, cx);
+        }
+    }
+
+    /// Takes back what of a closed connection its devices had no room for: it need not be done any
+    /// more, and a device that hangs would never take it.
+    pub(super) fn withdraw(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let mut withdrawn = Vec::new();
+        for namespace in self.core.namespaces_mut() {
+            let theirs = |request: &Request| Ticket::from_tag(request.tag).connection == key;
+            namespace.busy.take_all(theirs, &mut withdrawn);
+        }
+        for Request { tag, data, .. } in withdrawn {
+            let result = Err(BlockError::Aborted);
+            self.complete(BlockCompletion { tag, result, data }, cx);
         }
     }
 

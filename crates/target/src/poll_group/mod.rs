@@ -29,6 +29,7 @@ use std::sync::Arc;
 use steering::{RELEASE, Steering};
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
+use wire::nvme::opcode::AdminOpcode;
 
 /// From the end of the time to drain, when connections are closed, until what is still in a device
 /// is given up: sockets close in microseconds, and a device had the whole drain time already.
@@ -129,20 +130,25 @@ impl PollGroup {
         self.listeners.push(listener);
     }
 
-    /// Forgets a connection of which nothing is left.
+    /// Forgets a connection of which nothing is left. What a device has not answered keeps its
+    /// memory until then; who only waits that nothing is changed any more is told before.
     fn reclaim(&mut self, key: SlabKey) {
-        let gone = self
-            .connections
-            .get(key)
-            .is_some_and(|connection| connection.is_gone());
-        if !gone {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.disarm()
+            && let Some(controller) = connection.controller()
+        {
+            self.core.disarm(controller);
+        }
+        if !connection.is_gone() {
             return;
         }
         let Some(connection) = self.connections.remove(key) else {
             return;
         };
         if let Some(controller) = connection.controller() {
-            self.detach(controller);
+            self.core.detach(controller);
         }
         self.core.touch();
         let subsystem = connection.subsystem;
@@ -431,11 +437,22 @@ impl PollGroup {
         self.gave_up = true;
     }
 
-    fn stream_closed(&mut self, key: SlabKey) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.closed(&mut self.core);
-            self.reclaim(key);
+    fn stream_closed(&mut self, key: SlabKey, cx: &mut Context<'_>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.qpair.awaits(AdminOpcode::END_CONTROLLER) {
+            let place = Place {
+                core: self.core.index,
+                connection: key,
+            };
+            for controller in self.core.shared.controllers().iter() {
+                controller.forget_waiting(place);
+            }
         }
+        connection.closed(&mut self.core);
+        self.withdraw(key, cx);
+        self.reclaim(key);
     }
 }
 
@@ -468,7 +485,7 @@ impl Service for PollGroup {
             }
             Outcome::Closed => {
                 debug_assert_eq!(completion.key.kind, CLOSE);
-                self.stream_closed(key);
+                self.stream_closed(key, cx);
             }
             Outcome::Released(stream) => {
                 debug_assert_eq!(completion.key.kind, RELEASE);

@@ -9,7 +9,6 @@
 
 use crate::limits::MOVE_PATIENCE;
 use crate::poll_group::{Message, Note, PollGroup};
-use crate::registry::SharedController;
 use crate::tcp::connection::{Connection, State};
 use crate::tcp::luggage::Luggage;
 use base::units::CoreId;
@@ -219,21 +218,8 @@ impl PollGroup {
         }
         drop(queues);
         drop(luggage);
-        self.detach(&controller);
-    }
-
-    /// Nothing is left of a connection of a controller; who waits for the last one is told.
-    pub(super) fn detach(&self, controller: &SharedController) {
-        let Some(waiting) = controller.detach() else {
-            return;
-        };
-        self.core.shared.controllers().remove(controller.id);
-        for (core, asker) in waiting {
-            // To this core, too: the answer must not come before this turn's other work.
-            if self.core.shared.send(core, Note::Ended { asker }).is_err() {
-                tracing::error!(core, "a core's mailbox is full: a host waits in vain");
-            }
-        }
+        self.core.disarm(&controller);
+        self.core.detach(&controller);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::core::{Action, CoreState};
 use crate::demand::Demand;
 use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
-use crate::request::Phase;
+use crate::request::{Kind, Phase};
 use crate::tcp::input::{Incoming, Receiving, Stalled};
 use crate::tcp::output::Output;
 use crate::tcp::transfer;
@@ -81,6 +81,8 @@ pub(crate) struct Connection {
     pub(super) named: bool,
     /// Counted among the core's fresh connections.
     fresh: bool,
+    /// Counted no more among those of its controller that may change something.
+    disarmed: bool,
     pub(super) receiving: Receiving,
     pub(super) stash: Vec<u8>,
     pub(super) stalled: Option<Box<Stalled>>,
@@ -127,6 +129,7 @@ impl Connection {
             transferring: 0,
             named: false,
             fresh: true,
+            disarmed: false,
             receiving: Receiving::Nothing,
             stash: Vec::new(),
             stalled: None,
@@ -276,6 +279,8 @@ impl Connection {
         match &self.owner {
             Owner::Nobody => {}
             Owner::Admin(controller) => {
+                // At once, so that no queue joins after the admin queue is gone.
+                controller.shared.queues().dead = true;
                 core.actions
                     .push(Action::EndController(Arc::clone(&controller.shared)));
             }
@@ -307,10 +312,19 @@ impl Connection {
         }
         for slot in self.qpair.occupied() {
             let entry = self.qpair.slot(slot);
-            if entry.phase != Phase::Executing {
+            // An admin command is never in a device: it waits for another core, or for the end of
+            // another controller, which may be far.
+            if entry.phase != Phase::Executing || entry.kind == Kind::Admin {
                 transfer::forget(self, slot, core);
             }
         }
+    }
+
+    /// Whether nothing of the connection can change what a device holds any more. True only once,
+    /// so that its controller counts right.
+    pub(crate) fn disarm(&mut self) -> bool {
+        let harmless = self.state == State::Closed && !self.qpair.changes_data();
+        harmless && !std::mem::replace(&mut self.disarmed, true)
     }
 
     /// Whether nothing of the connection is left.

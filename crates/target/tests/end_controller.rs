@@ -1,0 +1,324 @@
+//! What End Controller waits for: for what may still change a device, and for nothing else.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    reason = "sizes in tests are small, and the whole file is a test"
+)]
+
+mod common;
+
+use base::Time;
+use base::units::MIB;
+use block::device::Ram;
+use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
+use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, namespace, pattern};
+use reactor::{Context, Driver};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use switchyard_target::{Limits, SubsystemOptions, Target};
+use wire::nvme::vendor::EndController;
+use wire::nvme::{Completion as Answer, IoOpcode, SglDescriptor};
+
+/// Blocks from here on answer at once.
+const QUICK: u64 = 1000;
+
+/// RAM that begins requests for its first blocks only when it is told to: then it reads into, and
+/// writes from, whatever memory they came with. It has room for a few of them.
+#[derive(Debug)]
+struct Late {
+    ram: Arc<Ram>,
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    room: usize,
+    open: AtomicBool,
+    held: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct LateChannel {
+    ram: Box<dyn Channel>,
+    state: Arc<State>,
+    held: Vec<Request>,
+    done: VecDeque<Completion>,
+}
+
+impl Device for Late {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            volatile_cache: true,
+            ..self.ram.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(LateChannel {
+            ram: self.ram.open(driver)?,
+            state: Arc::clone(&self.state),
+            held: Vec::new(),
+            done: VecDeque::new(),
+        }))
+    }
+}
+
+impl Channel for LateChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        let late = request.lba.0 < QUICK && !self.state.open.load(Ordering::SeqCst);
+        if !late {
+            return self.ram.submit(request, cx);
+        }
+        if self.held.len() == self.state.room {
+            return Submit::Busy(request);
+        }
+        self.held.push(request);
+        self.state.held.fetch_add(1, Ordering::SeqCst);
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if !self.state.open.load(Ordering::SeqCst) {
+            return;
+        }
+        for request in self.held.drain(..) {
+            if let Submit::Done(completion) = self.ram.submit(request, cx) {
+                self.done.push_back(completion);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        if self.held.is_empty() {
+            Time::NEVER
+        } else {
+            Time::ZERO
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// A target on two cores whose device has room for so many late requests.
+fn bed(room: usize) -> (Bed, Arc<State>) {
+    let target = Target::new(Limits::default(), 2).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let state = Arc::new(State {
+        room,
+        open: AtomicBool::new(false),
+        held: AtomicUsize::new(0),
+    });
+    let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
+    let late = Late {
+        ram: Arc::clone(&ram),
+        state: Arc::clone(&state),
+    };
+    target
+        .add_namespace(NQN, namespace(1, Arc::new(late)))
+        .expect("a new namespace");
+    let target = common::run(target, 2);
+    (Bed { target, ram }, state)
+}
+
+/// A host's admin queue, its controller, and its I/O queue.
+struct Host {
+    admin: Client,
+    cntlid: u16,
+    io: Client,
+}
+
+impl Host {
+    fn new(bed: &Bed) -> Self {
+        let mut admin = Client::dial(bed.address(), Dialect::default());
+        let cntlid = admin.connect_admin(NQN, 0);
+        admin.enable();
+        let mut io = Client::dial(bed.address(), Dialect::default());
+        io.connect_io(NQN, cntlid, 1, 127);
+        Self { admin, cntlid, io }
+    }
+
+    /// Sends a command on the first block, and does not wait for its answer.
+    fn begin(&mut self, opcode: IoOpcode, data: &[u8]) {
+        let mut command = io(opcode, 0, 1);
+        command.set_cid(self.io.cid());
+        match opcode {
+            IoOpcode::READ => command.set_sgl(SglDescriptor::transport(BLOCK as u32)),
+            _ if !data.is_empty() => {
+                command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+            }
+            _ => {}
+        }
+        self.io.capsule(&command, data);
+    }
+
+    /// Asks for the end of another controller.
+    fn ask_to_end(&mut self, cntlid: u16) -> u16 {
+        let end = EndController {
+            controller_id: cntlid,
+        };
+        let cid = self.admin.cid();
+        self.admin.capsule(&end.encode(cid), &[]);
+        cid
+    }
+
+    /// The next answer on the admin queue is this command's, and good.
+    fn ended(&mut self, cid: u16) {
+        let Answer {
+            cid: found, status, ..
+        } = self.admin.completion();
+        assert_eq!(found, cid);
+        assert!(status.is_success(), "{status}");
+    }
+}
+
+fn device_has(state: &State, requests: usize) {
+    eventually("the device has the requests", || {
+        state.held.load(Ordering::SeqCst) == requests
+    });
+}
+
+/// Controllers and connections that the target has.
+fn left(bed: &Bed) -> (usize, u64) {
+    let snapshot = bed.handle().snapshot();
+    let connections = snapshot.cores.iter().map(|core| core.connections).sum();
+    (snapshot.controllers.len(), connections)
+}
+
+#[test]
+fn what_changes_nothing_is_not_waited_for_and_keeps_its_memory() {
+    let (bed, state) = bed(64);
+    let mut old = Host::new(&bed);
+    for _ in 0..8 {
+        old.begin(IoOpcode::READ, &[]);
+    }
+    old.begin(IoOpcode::COMPARE, &pattern(1, BLOCK));
+    old.begin(IoOpcode::VERIFY, &[]);
+    old.begin(IoOpcode::FLUSH, &[]);
+    device_has(&state, 11);
+
+    let mut new = Host::new(&bed);
+    let cid = new.ask_to_end(old.cntlid);
+    new.ended(cid);
+    assert!(old.admin.try_receive().is_none() && old.io.try_receive().is_none());
+    // Its identifier stays taken, and what the device has stays where it is, while others take
+    // all buffers that there are for blocks of this size, and more.
+    assert_eq!(left(&bed).0, 2);
+    let data = pattern(2, BLOCK);
+    assert!(new.io.write(QUICK, &data).status.is_success());
+    for _ in 0..100 {
+        new.begin(IoOpcode::READ, &[]);
+    }
+    // Of the new host's requests the device has room for so many only; the old ones are in there.
+    device_has(&state, 64);
+    state.open.store(true, Ordering::SeqCst);
+    for _ in 0..100 {
+        assert_eq!(common::any_read(&mut new.io).1, [0; BLOCK]);
+    }
+    eventually("nothing is left of the old controller", || {
+        left(&bed) == (1, 2)
+    });
+    let (read, found) = new.io.read(QUICK, 1);
+    assert!(read.status.is_success() && found == data);
+}
+
+#[test]
+fn a_write_is_waited_for_while_everything_else_goes_on() {
+    for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES] {
+        let (bed, state) = bed(64);
+        let mut old = Host::new(&bed);
+        let data = match opcode {
+            IoOpcode::WRITE => pattern(3, BLOCK),
+            _ => Vec::new(),
+        };
+        old.begin(opcode, &data);
+        old.begin(IoOpcode::READ, &[]);
+        device_has(&state, 2);
+
+        let mut new = Host::new(&bed);
+        let cid = new.ask_to_end(old.cntlid);
+        assert!(old.io.try_receive().is_none(), "it is closed all the same");
+        for block in 0..20 {
+            // Answers on an admin queue come in any order: this one's is not the first asked for.
+            assert_ne!(new.admin.property(wire::fabrics::Property::CAP), 0);
+            assert!(new.io.read(QUICK + block, 1).0.status.is_success());
+        }
+        state.open.store(true, Ordering::SeqCst);
+        new.ended(cid);
+        let (read, found) = new.io.read(0, 1);
+        assert!(read.status.is_success());
+        let wanted = if data.is_empty() {
+            vec![0; BLOCK]
+        } else {
+            data
+        };
+        assert!(found == wanted, "it was done before");
+        eventually("nothing is left of the old controller", || {
+            left(&bed) == (1, 2)
+        });
+    }
+}
+
+#[test]
+fn what_the_device_had_no_room_for_is_taken_back() {
+    let (bed, state) = bed(4);
+    let mut old = Host::new(&bed);
+    for _ in 0..4 {
+        old.begin(IoOpcode::READ, &[]);
+    }
+    device_has(&state, 4);
+    old.begin(IoOpcode::WRITE, &pattern(4, BLOCK));
+    old.begin(IoOpcode::FLUSH, &[]);
+    eventually("they wait for the device", || {
+        let cores = bed.handle().snapshot().cores;
+        cores.iter().map(|core| core.device_waits).sum::<u64>() == 2
+    });
+
+    let mut new = Host::new(&bed);
+    let cid = new.ask_to_end(old.cntlid);
+    new.ended(cid);
+    state.open.store(true, Ordering::SeqCst);
+    eventually("nothing is left of the old controller", || {
+        left(&bed) == (1, 2)
+    });
+    let (read, found) = new.io.read(0, 1);
+    assert!(read.status.is_success());
+    assert!(found == [0; BLOCK], "the write never came to the device");
+    assert_eq!(state.held.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn hosts_that_gave_up_waiting_leave_nothing_behind() {
+    let (bed, state) = bed(64);
+    let mut old = Host::new(&bed);
+    old.begin(IoOpcode::WRITE, &pattern(5, BLOCK));
+    device_has(&state, 1);
+    let cntlid = old.cntlid;
+    drop(old);
+    for _ in 0..10 {
+        let mut impatient = Host::new(&bed);
+        impatient.ask_to_end(cntlid);
+        assert_ne!(impatient.admin.property(wire::fabrics::Property::CAP), 0);
+    }
+    // The queue whose write is in the device.
+    eventually("the others are gone", || left(&bed) == (1, 1));
+    let mut patient = Host::new(&bed);
+    let cid = patient.ask_to_end(cntlid);
+    state.open.store(true, Ordering::SeqCst);
+    patient.ended(cid);
+    let again = patient.ask_to_end(cntlid);
+    patient.ended(again);
+    eventually("nothing is left", || left(&bed) == (1, 2));
+}
