@@ -4,7 +4,7 @@ use crate::cache::Medium;
 use crate::oracle::{Allowed, Oracle, Version};
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
-use block::{Channel, Completion, Geometry, Operation, Request, Submit};
+use block::{BlockError, Channel, Completion, Geometry, Operation, Request, Submit};
 use reactor::{Context, IoSlice, Service};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,6 +31,8 @@ pub struct Report {
     pub answered: u64,
     /// Of these, with an error.
     pub failed: u64,
+    /// Of these, because they took too long.
+    pub timed_out: u64,
     /// Requests with data that were answered, in bytes.
     pub bytes: u64,
     /// The longest that a request took, after [`WARM_UP`] others.
@@ -228,6 +230,7 @@ impl Client {
         let mut report = self.report.borrow_mut();
         report.answered += 1;
         report.failed += u64::from(completion.result.is_err());
+        report.timed_out += u64::from(completion.result == Err(BlockError::TimedOut));
         report.bytes += completion.data.as_ref().map_or(0, IoSlice::len) as u64;
         if report.answered > WARM_UP {
             report.slowest = report.slowest.max(self.now.since(request.since));

@@ -184,6 +184,13 @@ impl SimDriver {
     fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
         let world = &mut *self.world.borrow_mut();
         let now = world.now;
+        if world.network.is_unreachable() {
+            let at = now + timeout;
+            world.schedule(at);
+            let silence = Err(io::Error::from(io::ErrorKind::TimedOut));
+            self.connecting.push((at, key, silence));
+            return;
+        }
         let end = world
             .network
             .connect(address, self.number, now, &mut world.prng);

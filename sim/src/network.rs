@@ -21,6 +21,8 @@ pub struct NetworkFaults {
     pub partition_one_in: u64,
     /// A connect in this many is refused; 0 for never.
     pub refuse_one_in: u64,
+    /// Nobody answers those who connect.
+    pub unreachable: bool,
     /// How long, at most, a send stays with its driver before the kernel has taken it.
     pub send_stall_max: Nanos,
 }
@@ -37,6 +39,7 @@ impl NetworkFaults {
         linger_max: Nanos::ZERO,
         partition_one_in: 0,
         refuse_one_in: 0,
+        unreachable: false,
         send_stall_max: SEND_STALL_MAX,
     };
     /// A network that splits and delays, but keeps its connections.
@@ -47,6 +50,7 @@ impl NetworkFaults {
         linger_max: Nanos::ZERO,
         partition_one_in: 0,
         refuse_one_in: 0,
+        unreachable: false,
         send_stall_max: SEND_STALL_MAX,
     };
     /// A network that also cuts.
@@ -57,6 +61,7 @@ impl NetworkFaults {
         linger_max: Nanos::from_millis(400),
         partition_one_in: 2,
         refuse_one_in: 5,
+        unreachable: false,
         send_stall_max: SEND_STALL_MAX,
     };
 }
@@ -169,6 +174,10 @@ impl Network {
             return None;
         }
         waiting.pop_front().map(|(_, end)| end)
+    }
+
+    pub(crate) const fn is_unreachable(&self) -> bool {
+        self.faults.unreachable
     }
 
     pub(crate) const fn send_stall_max(&self) -> Nanos {

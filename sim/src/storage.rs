@@ -30,6 +30,10 @@ pub struct Scenario {
     pub replay: ReplayPolicy,
     /// Whether the target announces End Controller; others' targets do not.
     pub end_controller: bool,
+    /// How long a host waits for a command before it aborts it.
+    pub command_timeout: Nanos,
+    /// How long a host tries to come back.
+    pub loss_timeout: Option<Nanos>,
     /// What the network does while the work is done.
     pub faults: NetworkFaults,
     /// What each host does.
@@ -194,7 +198,8 @@ fn host_core(
         header_digest: scenario.digests,
         data_digest: scenario.digests,
         persistent: true,
-        loss_timeout: None,
+        command_timeout: scenario.command_timeout,
+        loss_timeout: scenario.loss_timeout,
         replay: scenario.replay,
         seed,
         ..ConnectOptions::new(address, subsystem, identity)

@@ -27,6 +27,8 @@ fn scenario(replay: ReplayPolicy) -> Scenario {
         digests: false,
         replay,
         end_controller: false,
+        command_timeout: Nanos::from_secs(30),
+        loss_timeout: None,
         faults: NetworkFaults {
             linger_max: Nanos::from_secs(4),
             cut_one_in: 400,

@@ -31,6 +31,8 @@ fn scenario(faults: NetworkFaults, digests: bool) -> Scenario {
         digests,
         replay: ReplayPolicy::WhenSafe,
         end_controller: true,
+        command_timeout: Nanos::from_secs(30),
+        loss_timeout: None,
         faults,
         workload,
     }

@@ -48,15 +48,16 @@ pub const TERMINATION_TIME: Nanos = Nanos::from_millis(500);
 /// How long one step of the connection's set-up (TCP, ICResp, Connect, an admin command) may take.
 pub const SETUP_STEP_TIME: Nanos = Nanos::from_secs(10);
 
-/// How long an aborted command may still take before its connection is reset.
+/// How long an aborted command may still take before its connection is reset, or as long as any
+/// command may take if that is shorter.
 pub const ABORT_TIME: Nanos = Nanos::from_secs(5);
 
 /// How often the outstanding commands are looked over for time-outs: coarse, because the shortest
 /// useful time-out is seconds long, and a look touches every slot.
 pub const TIMEOUT_SCAN: Nanos = Nanos::from_millis(250);
 
-/// How often a command may time out before it fails. Each time its connection is reset, so a
-/// command that always times out would hold everybody up for ever.
+/// How often a command that timed out is sent again before it fails. Each time its connection is
+/// reset, so a command that always times out would hold everybody up for ever.
 pub const TIMEOUTS_PER_REQUEST_MAX: u8 = 2;
 
 /// What is added to the keep-alive time-out before lost writes are sent again to a target that does

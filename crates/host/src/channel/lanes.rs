@@ -111,7 +111,8 @@ impl RemoteChannel {
                 0
             },
         };
-        lane.qpair.open(join, cx);
+        let patience = options.connect_timeout;
+        lane.qpair.open(join, patience, cx);
         true
     }
 
@@ -154,6 +155,8 @@ impl RemoteChannel {
 
     /// Commands that take too long are aborted; if that does not help, the association is reset.
     pub(super) fn look_for_timeouts(&mut self, index: usize, cx: &mut Context<'_>) {
+        // Whoever is impatient with commands is as impatient with their Aborts.
+        let abort_time = ABORT_TIME.min(self.association.options().command_timeout);
         let lane = &mut self.lanes[index];
         let table = lane.qpair.table();
         let mut start = 0;
@@ -161,12 +164,14 @@ impl RemoteChannel {
         while let Some(slot) = table.overdue(start, cx.now) {
             let cid = table.cid(slot);
             let entry = table.slot(slot);
-            if let Some(exchange) = &mut entry.exchange {
+            if entry.aborting {
+                reset = true;
+            } else if let Some(exchange) = &mut entry.exchange {
+                // Once for each time that it is sent.
                 exchange.timeouts = exchange.timeouts.saturating_add(1);
             }
-            reset |= entry.aborting;
             entry.aborting = true;
-            entry.deadline = cx.now + ABORT_TIME;
+            entry.deadline = cx.now + abort_time;
             self.association.request_abort(AbortRequest {
                 generation: self.epoch.generation,
                 queue_id: lane.queue_id,

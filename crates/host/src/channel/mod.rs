@@ -247,6 +247,10 @@ impl RemoteChannel {
                 self.replay.push_back(exchange);
                 continue;
             }
+            if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
+                self.finish(exchange, Err(BlockError::TimedOut));
+                continue;
+            }
             let Some(lane) = self.free_lane() else {
                 self.replay.push_front(exchange);
                 return;
@@ -350,16 +354,18 @@ impl RemoteChannel {
         if self.closing {
             return self.finish(exchange, Err(BlockError::Aborted));
         }
-        if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
-            return self.finish(exchange, Err(BlockError::TimedOut));
-        }
         if let Some(request) = exchange.request()
             && request.operation.is_write()
-            && !exchange.replayed
         {
-            self.locks.lock(request);
-            exchange.replayed = true;
+            if !exchange.replayed {
+                self.locks.lock(request);
+                exchange.replayed = true;
+            }
+        } else if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
+            return self.finish(exchange, Err(BlockError::TimedOut));
         }
+        // A write that is not sent again waits all the same: once it is reported, nothing of it
+        // may take effect any more.
         self.replay.push_back(exchange);
     }
 

@@ -45,6 +45,13 @@ pub enum ControllerState {
     Closed,
 }
 
+impl ControllerState {
+    /// Whether an association is being made, or about to be.
+    const fn is_making(self) -> bool {
+        matches!(self, Self::Connecting | Self::SettingUp | Self::Waiting)
+    }
+}
+
 /// What an admin command was for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -210,6 +217,9 @@ impl Controller {
         if self.association.is_closing() {
             self.begin_shut_down(cx);
         }
+        if self.give_up_at() <= cx.now && self.state.is_making() {
+            self.give_up(cx);
+        }
         match self.state {
             ControllerState::Waiting if self.deadline <= cx.now => self.connect(cx),
             ControllerState::SettingUp if self.deadline <= cx.now => self.poll_ready(cx),
@@ -229,7 +239,14 @@ impl Controller {
             ControllerState::Closed => return Time::NEVER,
             _ => self.deadline,
         };
-        own.min(self.limit).min(self.qpair.deadline())
+        let give_up_at = if self.state.is_making() {
+            self.give_up_at()
+        } else {
+            Time::NEVER
+        };
+        own.min(self.limit)
+            .min(self.qpair.deadline())
+            .min(give_up_at)
     }
 
     fn connect(&mut self, cx: &mut Context<'_>) {
@@ -249,8 +266,45 @@ impl Controller {
             in_capsule_bytes: 0,
             priority: 0,
         };
+        let left = self.give_up_at().since(cx.now);
+        let patience = options.connect_timeout.min(left);
         self.enter(ControllerState::Connecting, Time::NEVER);
-        self.qpair.open(join, cx);
+        self.qpair.open(join, patience, cx);
+    }
+
+    /// When a loss is final, whatever is under way then.
+    fn give_up_at(&self) -> Time {
+        let lost = self.lost_at.zip(self.options().loss_timeout);
+        match lost {
+            Some((lost_at, limit)) if self.association.phase() == Phase::Recovering => {
+                lost_at + limit
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// The time for a new association is over.
+    fn give_up(&mut self, cx: &mut Context<'_>) {
+        if self.state == ControllerState::Waiting {
+            return self.end();
+        }
+        let options = self.options();
+        let limit = options.loss_timeout.unwrap_or(Nanos::ZERO);
+        let error = ConnectionError::TimedOut {
+            address: options.address,
+            what: self.awaited(),
+            seconds: limit.0 / 1_000_000_000,
+        };
+        self.lose(Some(error), cx);
+    }
+
+    /// What the controller owes us while an association is made.
+    fn awaited(&self) -> &'static str {
+        match self.state {
+            ControllerState::Connecting => "Connect",
+            ControllerState::SettingUp => self.setup.awaited(),
+            _ => "an admin command",
+        }
     }
 
     fn enter(&mut self, state: ControllerState, deadline: Time) {
@@ -359,7 +413,7 @@ impl Controller {
             let options = self.options();
             let error = ConnectionError::TimedOut {
                 address: options.address,
-                what: "an admin command",
+                what: self.awaited(),
                 seconds: options.connect_timeout.0 / 1_000_000_000,
             };
             self.qpair.fail(error, cx);

@@ -56,6 +56,19 @@ pub(super) struct Setup {
     pub(super) shutdown_asked: bool,
 }
 
+impl Setup {
+    /// Which answer is due.
+    pub(super) fn awaited(&self) -> &'static str {
+        match self.step {
+            Step::Fence => {
+                "End Controller (writes that were lost with the last connection may still be in \
+                 the target's device)"
+            }
+            _ => "an admin command",
+        }
+    }
+}
+
 impl Controller {
     /// The admin queue is live: start to talk.
     pub(super) fn begin_setup(&mut self, cx: &mut Context<'_>) {

@@ -193,8 +193,8 @@ impl Qpair {
         OpKey::new(self.room, kind, slot)
     }
 
-    /// Opens the connection.
-    pub(crate) fn open(&mut self, join: Join, cx: &mut Context<'_>) {
+    /// Opens the connection; TCP may take so long.
+    pub(crate) fn open(&mut self, join: Join, patience: Nanos, cx: &mut Context<'_>) {
         assert!(self.is_closed(), "a connection is opened when it is closed");
         self.generation = self.generation.wrapping_add(1);
         self.framer = new_framer();
@@ -209,7 +209,7 @@ impl Qpair {
         let op = Op::Connect {
             address: self.config.address,
             options: self.config.socket.clone(),
-            timeout: self.config.step_timeout,
+            timeout: patience,
         };
         cx.submit(self.key(OPEN), op);
     }

@@ -1,0 +1,122 @@
+//! A target that is away for good: its host gives up after the loss time-out, neither before it nor
+//! when the step of connecting that is under way then would have ended.
+
+#![cfg(test)]
+
+use base::{Nanos, Time};
+use block::Device;
+use block::device::Ram;
+use host::{ConnectOptions, HostIdentity, Phase};
+use reactor::{Core, Driver, PollPolicy, SocketOptions};
+use sim::{Actor, HostCore, NetworkFaults, Outcome, SimDriver, Workload, World};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+
+const NQN: &str = "nqn.2026-11.io.switchyard:sim";
+
+/// Far less than a step of connecting may take.
+const LOSS_TIMEOUT: Nanos = Nanos::from_secs(3);
+
+fn serving(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
+    let target = Target::new(Limits::default(), 1).expect("valid limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let device: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
+    let options = NamespaceOptions {
+        nsid: 1,
+        device,
+        uuid: [1; 16],
+        nguid: [0; 16],
+        eui64: [0; 8],
+        read_only: false,
+    };
+    target.add_namespace(NQN, options).expect("a new namespace");
+    let mut driver = world.driver();
+    let mut service = target.poll_group(0, driver.room());
+    let any = SocketAddr::from(([10, 0, 0, 1], 0));
+    let bound = driver.listen(any, &SocketOptions::default());
+    let (listener, address) = bound.expect("a free address");
+    service.add_listener(listener);
+    let mut core = Core::new(driver, service, PollPolicy::Never);
+    let attached = target.attach(vec![core.sender()]);
+    let until = world.now() + Nanos::from_secs(1);
+    let outcome = world.run(&mut [&mut core], until, || attached.poll().is_some());
+    assert_eq!(outcome, Outcome::Done);
+    (core, address)
+}
+
+fn host(world: &World, address: SocketAddr) -> Core<SimDriver, HostCore> {
+    let identity = HostIdentity {
+        nqn: host::parse_nqn(NQN).expect("a valid name"),
+        id: [7; 16],
+    };
+    let subsystem = host::parse_nqn(NQN).expect("a valid name");
+    let options = ConnectOptions {
+        keep_alive: Nanos::from_secs(2),
+        loss_timeout: Some(LOSS_TIMEOUT),
+        ..ConnectOptions::new(address, subsystem, identity)
+    };
+    assert!(options.connect_timeout > LOSS_TIMEOUT);
+    let workload = Workload {
+        requests: 2_000,
+        depth: 4,
+        blocks_max: 8,
+        blocks_large: 8,
+    };
+    let mut driver = world.driver();
+    let service = HostCore::new(options, workload, 1, &mut driver);
+    Core::new(driver, service, PollPolicy::Never)
+}
+
+/// Runs until the association is in this phase; when that was.
+fn reaches(
+    world: &World,
+    actors: &mut [&mut dyn Actor],
+    host: &host::Association,
+    phase: Phase,
+) -> Time {
+    let until = world.now() + Nanos::from_secs(100);
+    let outcome = world.run(actors, until, || host.phase() == phase);
+    assert_eq!(outcome, Outcome::Done, "{phase:?}");
+    world.now()
+}
+
+fn check(seed: u64, dark: NetworkFaults) {
+    let world = World::new(seed, NetworkFaults::CALM);
+    let (mut target, address) = serving(&world);
+    let mut host = host(&world, address);
+    let association = Arc::clone(host.service.association());
+    let mut both: [&mut dyn Actor; 2] = [&mut target, &mut host];
+    reaches(&world, &mut both, &association, Phase::Live);
+    // From here on the target does nothing; what the host sends arrives nowhere.
+    world.set_faults(dark);
+    let mut alone: [&mut dyn Actor; 1] = [&mut host];
+    let lost = reaches(&world, &mut alone, &association, Phase::Recovering);
+    let gone = reaches(&world, &mut alone, &association, Phase::Gone);
+    assert_eq!(gone.since(lost), LOSS_TIMEOUT, "seed {seed}");
+    let report = host.service.report();
+    let until = world.now() + Nanos::from_secs(1);
+    let mut alone: [&mut dyn Actor; 1] = [&mut host];
+    let all = || report.borrow().answered == 2_000;
+    assert_eq!(world.run(&mut alone, until, all), Outcome::Done);
+}
+
+#[test]
+fn a_target_that_lets_everybody_in_and_says_nothing() {
+    for seed in 0..8 {
+        check(seed, NetworkFaults::CALM);
+    }
+}
+
+#[test]
+fn a_target_that_nobody_reaches() {
+    for seed in 0..8 {
+        let unreachable = NetworkFaults {
+            unreachable: true,
+            ..NetworkFaults::CALM
+        };
+        check(seed, unreachable);
+    }
+}
