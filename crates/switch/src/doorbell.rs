@@ -223,7 +223,7 @@ pub struct Counters {
     pub sizes: SizeHistogram,
     /// Requests that left.
     pub requests: u64,
-    /// Bytes that left.
+    /// Bytes that left: as many as the egress says that it sent, headers included.
     pub bytes: u64,
 }
 
@@ -327,6 +327,12 @@ impl Doorbell {
     /// be sent: the next decision says so again.
     #[inline]
     pub fn took(&mut self, caravan: Caravan) {
+        self.took_as(caravan, caravan.bytes);
+    }
+
+    /// The same, for an egress that knows how many bytes that made on the wire.
+    #[inline]
+    pub fn took_as(&mut self, caravan: Caravan, sent_bytes: u64) {
         if caravan.is_empty() {
             return;
         }
@@ -334,7 +340,7 @@ impl Doorbell {
         self.counters.rings[reason.index()] += 1;
         self.counters.sizes.record(caravan.requests);
         self.counters.requests += u64::from(caravan.requests);
-        self.counters.bytes += caravan.bytes;
+        self.counters.bytes += sent_bytes;
         self.waiting = self.waiting.without(caravan);
         if self.waiting.is_empty() {
             self.waiting = Caravan::EMPTY;

@@ -11,9 +11,7 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::{self, Mode, Reason};
 use switch::limits::LOAD_RESET;
-use switch::{
-    ApplicationSteering, Caravan, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler,
-};
+use switch::{ApplicationSteering, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler};
 
 /// A core's part of the switch.
 #[derive(Debug)]
@@ -137,14 +135,21 @@ impl CoreSwitch {
         self.ready.iter().any(|(_, queue)| !queue.is_empty())
     }
 
-    /// A caravan of a queue of this class is complete.
+    /// A caravan of a queue of this class is complete: so many answers and R2Ts, in so many bytes
+    /// for TCP.
     #[inline]
-    pub(crate) fn count_caravan(&mut self, class: Class, reason: Reason, caravan: Caravan) {
+    pub(crate) fn count_caravan(
+        &mut self,
+        class: Class,
+        reason: Reason,
+        requests: u32,
+        bytes: usize,
+    ) {
         let counters = &mut self.caravans[class];
         counters.rings[reason.index()] += 1;
-        counters.sizes.record(caravan.requests);
-        counters.requests += u64::from(caravan.requests);
-        counters.bytes += caravan.bytes;
+        counters.sizes.record(requests);
+        counters.requests += u64::from(requests);
+        counters.bytes += bytes as u64;
     }
 
     /// Everything for people to see.

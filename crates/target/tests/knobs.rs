@@ -199,6 +199,8 @@ fn answers_wait_for_a_caravan_and_for_no_longer_than_they_may() {
         let stats = bed.handle().snapshot().switch[0].classes[Class::Throughput];
         stats.outstanding_bytes == 0 && stats.caravans.requests == 1 + 32
     });
+    // What TCP was handed: a completion for Connect, and a header before the data of each read.
+    assert_eq!(caravans(&bed).bytes, 24 + 32 * (24 + BLOCK as u64));
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub struct Sends {
     pub sends: u64,
     /// Those of a single request or answer.
     pub single: u64,
-    /// Their bytes: of the host, capsules and the data in them; of the target, data alone.
+    /// Their bytes as they were handed to TCP: headers, data and digests.
     pub bytes: u64,
 }
 

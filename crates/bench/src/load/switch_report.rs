@@ -61,7 +61,7 @@ pub struct ClassSwitchReport {
     pub sizes: Vec<u64>,
     /// Requests in all caravans.
     pub sent_requests: u64,
-    /// Their bytes: command capsules, and the data in them.
+    /// The bytes that were handed to TCP with them: capsules, data and digests.
     pub sent_bytes: u64,
 }
 

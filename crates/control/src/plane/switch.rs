@@ -49,7 +49,7 @@ pub struct CaravanSnapshot {
     pub sizes: Vec<SizeBucket>,
     /// Answers and R2Ts that they carried.
     pub requests: u64,
-    /// Bytes that they carried.
+    /// Bytes that were handed to TCP with them: data, headers and digests.
     pub bytes: u64,
 }
 

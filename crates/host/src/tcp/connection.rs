@@ -308,10 +308,11 @@ impl Qpair {
         let Some(list) = self.tx.next_send() else {
             return 0;
         };
+        let bytes = list.bytes();
         cx.submit(self.key(SEND), Op::Send { socket, list });
         self.departure
             .as_mut()
-            .map_or(0, |departure| departure.left())
+            .map_or(0, |departure| departure.left(bytes))
     }
 
     /// What an event made ready leaves at once; but where commands leave by a rule it does when

@@ -109,11 +109,11 @@ impl Departure {
         matches!(decision, Decision::Ring(_))
     }
 
-    /// The list left; how many bytes of data it carried.
+    /// The list left, with so many bytes for TCP; how many of them count against its quantum.
     #[inline]
-    pub(super) fn left(&mut self) -> u64 {
+    pub(super) fn left(&mut self, sent_bytes: usize) -> u64 {
         let loaded = std::mem::take(&mut self.loaded);
-        self.doorbell.took(loaded);
+        self.doorbell.took_as(loaded, sent_bytes as u64);
         self.rush = false;
         self.until = Time::NEVER;
         loaded.bytes + std::mem::take(&mut self.asked_bytes)
@@ -234,14 +234,19 @@ mod tests {
         lane.loaded(&read);
         assert!(!lane.takes(&read), "a caravan is sixteen");
         assert!(lane.rings(Time(2_000), 40));
-        lane.left();
+        lane.left(16 * 76);
         assert_eq!(lane.deadline(), Time::NEVER);
         lane.joins(&read, Time(3_000), 40);
         lane.loaded(&read);
         assert!(!lane.rings(Time(3_000), 40));
         assert!(lane.rings(lane.deadline(), 40), "the timer");
-        lane.left();
+        lane.left(76);
         assert_eq!(lane.counters().requests, 17);
+        assert_eq!(
+            lane.counters().bytes,
+            17 * 76,
+            "what TCP got, digests and all"
+        );
     }
 
     #[test]
@@ -263,7 +268,7 @@ mod tests {
             lane.joins(&urgent, Time(2), 10);
             lane.loaded(&urgent);
             assert!(lane.rings(Time(2), 10));
-            lane.left();
+            lane.left(144);
             assert_eq!(lane.counters().requests, 2);
         }
         let mut lane = fixed();
@@ -281,7 +286,7 @@ mod tests {
         assert_eq!(lane.room_for_data(), 4_096);
         lane.carries(4_096);
         assert_eq!(lane.room_for_data(), 0);
-        assert_eq!(lane.left(), 65_536);
+        assert_eq!(lane.left(65_536 + 24), 65_536);
         let mut knobs = switch::Knobs::linux();
         knobs.caravan.alone.bytes = 1;
         lane.reconfigure(knobs.doorbell, knobs.caravan.limits(false));
@@ -301,7 +306,7 @@ mod tests {
         lane.reconfigure(knobs.doorbell, knobs.caravan.limits(false));
         assert!(lane.deadline() <= Time(1));
         assert!(lane.rings(Time(2), 9));
-        lane.left();
+        lane.left(72);
         lane.joins(&read, Time(3), 9);
         lane.loaded(&read);
         assert!(!lane.takes(&read), "one request a send");

@@ -212,8 +212,9 @@ impl Output {
         };
         if let Some(class) = self.class {
             let reason = self.doorbell.due().unwrap_or(Reason::Asked);
+            let requests = self.doorbell.waiting().requests;
             core.switch
-                .count_caravan(class, reason, self.doorbell.waiting());
+                .count_caravan(class, reason, requests, list.bytes());
         }
         self.doorbell.rang();
         let answers = std::mem::take(&mut self.filling_answers);

@@ -12,8 +12,8 @@ pub(in crate::figure) const FIGURE: Figure = Figure {
     title: "Bytes that each end hands to TCP at once",
     paper: "i10 §4.3, Fig. 11",
     workload: "1 application of 4 KiB random reads of each depth on one core, the target, in \
-               memory, on the other; counted by the lanes, the host's with headers, the \
-               target's without",
+               memory, on the other; counted by the lanes and by the target's queues, headers \
+               included",
     work: Work::Machine(plan),
 };
 
