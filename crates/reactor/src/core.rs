@@ -124,9 +124,7 @@ impl<D: Driver, S: Service> Core<D, S> {
                 keeper.expect();
             }
             let busy = self.turn(wait)?;
-            if !busy && self.idle.gives_way() {
-                give_way(&mut self.idle, &self.driver);
-            }
+            give_way(&mut self.idle, &self.driver, busy);
         }
         Ok(())
     }
@@ -163,10 +161,12 @@ impl<D: Driver, S: Service> Core<D, S> {
     }
 }
 
-/// Lets whoever else wants this processor have it, in the middle of a poll that has found nothing
-/// yet, and tells the policy how long that took.
-pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver) {
+/// After a turn that was `busy` or brought nothing: lets whoever else wants this processor have
+/// it, if the policy says so, and tells it how long that took.
+pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
     let before = driver.now();
-    std::thread::yield_now();
-    idle.gave_way(driver.now().since(before));
+    if idle.gives_way(before, busy) {
+        std::thread::yield_now();
+        idle.gave_way(before, driver.now());
+    }
 }

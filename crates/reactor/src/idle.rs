@@ -37,8 +37,16 @@ const SOON: Nanos = Nanos::from_micros(30);
 const REWARD: u32 = 2;
 
 /// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
-/// its work came.
-const KEPT: Nanos = Nanos::from_micros(120);
+/// its work came. A turn of another core's thread is shorter, a time slice longer.
+const KEPT: Nanos = Nanos::from_micros(500);
+
+/// A core with work gives way as often as this: two that share a processor would take turns of a
+/// time slice otherwise.
+const GIVE_WAY_EVERY: Nanos = Nanos::from_micros(50);
+
+/// How long a core with work does not give way after somebody kept the processor: it is entitled
+/// to its share.
+const STAY_FOR: Nanos = Nanos::from_millis(50);
 
 /// What a poll that was interrupted for so long is worth in polls in vain.
 const KEPT_COST: u32 = 4;
@@ -56,6 +64,8 @@ pub struct IdlePolicy {
     short_sleeps: u32,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
+    /// When a core with work gives way next.
+    give_way_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +84,7 @@ impl IdlePolicy {
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
             stretch: None,
+            give_way_at: Time::ZERO,
         }
     }
 
@@ -108,19 +119,26 @@ impl IdlePolicy {
         }
     }
 
-    /// After a turn that brought nothing: whether the core is in the middle of a poll, so that it
-    /// should let others have the processor before it looks again.
+    /// After a turn: whether the core should let others have the processor before the next one.
+    /// It should in the middle of a poll, when the turn brought nothing, and every 50 µs when it
+    /// was `busy`.
     #[must_use]
-    pub const fn gives_way(&self) -> bool {
-        matches!(self.policy, PollPolicy::Auto)
-            && matches!(self.stretch, Some(Stretch { polls: true, .. }))
+    pub fn gives_way(&self, now: Time, busy: bool) -> bool {
+        self.policy == PollPolicy::Auto
+            && if busy {
+                now >= self.give_way_at
+            } else {
+                self.stretch.is_some_and(|stretch| stretch.polls)
+            }
     }
 
-    /// Others had the processor for so long, as [`gives_way`](Self::gives_way) proposed.
-    pub fn gave_way(&mut self, length: Nanos) {
-        if length > KEPT {
+    /// Others had the processor from `since` to `now`, as [`gives_way`](Self::gives_way) proposed.
+    pub fn gave_way(&mut self, since: Time, now: Time) {
+        let kept = now.since(since) > KEPT;
+        if kept && self.stretch.is_some() {
             self.confidence = self.confidence.saturating_sub(KEPT_COST);
         }
+        self.give_way_at = now + if kept { STAY_FOR } else { GIVE_WAY_EVERY };
     }
 
     /// What the turn brought that [`decide`](Self::decide) was asked about.
@@ -218,21 +236,46 @@ mod tests {
     }
 
     #[test]
-    fn gives_way_only_in_the_middle_of_a_poll() {
+    fn an_idle_core_gives_way_only_in_the_middle_of_a_poll() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        assert!(!policy.gives_way(), "it has not begun");
+        assert!(!policy.gives_way(Time(0), false), "it has not begun");
         assert_eq!(policy.decide(Time(0), Time(0)), Wait::No);
-        assert!(!policy.gives_way(), "there is something to do");
+        assert!(!policy.gives_way(Time(0), false), "it was due");
         assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
         policy.observe(Time(US), Wait::No, false);
-        assert!(policy.gives_way());
+        assert!(policy.gives_way(Time(US), false));
         policy.observe(Time(2 * US), Wait::No, true);
-        assert!(!policy.gives_way(), "it was rewarded");
+        assert!(!policy.gives_way(Time(2 * US), false), "it was rewarded");
         for policy in [PollPolicy::Always, PollPolicy::Never] {
             let mut policy = IdlePolicy::new(policy);
             policy.decide(Time(0), Time::NEVER);
-            assert!(!policy.gives_way());
+            assert!(!policy.gives_way(Time(US), false));
+            assert!(!policy.gives_way(Time(US), true));
         }
+    }
+
+    #[test]
+    fn a_busy_core_gives_way_now_and_then_and_less_to_who_keeps_the_processor() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        let mut now = Time(0);
+        let mut ways = |kept: u64, until: u64| {
+            let mut ways = 0;
+            while now < Time(until) {
+                now = now + Nanos(5 * US);
+                policy.observe(now, Wait::No, true);
+                if policy.gives_way(now, true) {
+                    ways += 1;
+                    let since = now;
+                    now = now + Nanos(kept);
+                    policy.gave_way(since, now);
+                }
+            }
+            ways
+        };
+        // 50 us of work, then as much for the others.
+        assert_eq!(ways(50 * US, 100_000 * US), 1_000);
+        // 50 ms of work, then 3 ms for whoever keeps the processor.
+        assert!(ways(3_000 * US, 1_000_000 * US) <= 18);
     }
 
     /// Polls `count` times; each time somebody else has the processor for `kept` before the reward
@@ -244,8 +287,8 @@ mod tests {
             if wait == Wait::No {
                 polled += 1;
                 policy.observe(Time(US), wait, false);
-                assert!(policy.gives_way());
-                policy.gave_way(Nanos(kept));
+                assert!(policy.gives_way(Time(US), false));
+                policy.gave_way(Time(US), Time(US + kept));
             }
             policy.observe(Time(US + kept), wait, true);
         }
@@ -376,8 +419,8 @@ mod tests {
                 }
                 now = now + Nanos(span);
                 idle.observe(now, wait, busy);
-                if idle.gives_way() {
-                    idle.gave_way(Nanos(kept));
+                if idle.gives_way(now, busy) {
+                    idle.gave_way(now, now + Nanos(kept));
                 }
                 if busy {
                     (idle_since, slept) = (None, false);

@@ -8,12 +8,15 @@ use crate::poll_group::{Message, PollGroup};
 use crate::target::{Target, TargetError};
 use base::units::CoreId;
 use reactor::uring::{Options as DriverOptions, UringDriver};
-use reactor::{BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions, placement};
+use reactor::{
+    BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions, placement, priority,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use switch::Knobs;
+use switch::knobs::ThreadPriority;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// How a target runs on this machine.
@@ -201,6 +204,13 @@ fn set_up(
         if let Err(error) = placement::pin_to(core) {
             tracing::warn!("core {core} is not pinned: {error}");
         }
+    }
+    let knobs = target.knobs();
+    if knobs.prioritisation && knobs.latency_threads != ThreadPriority::Default {
+        // A host's threads with `Latency` work that share the core are raised as well; it polls, so
+        // in real time nobody else would run.
+        let privilege = priority::raise_nice();
+        tracing::info!("core {core} is served with priority: {}", privilege.name());
     }
     let limits = target.limits();
     let driver = DriverOptions {

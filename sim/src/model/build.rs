@@ -157,6 +157,12 @@ impl World<'_> {
         if latency {
             raise(&mut thread, &self.knobs);
         }
+        let shared = self.config.hosting == Hosting::Worker && self.teams == 1;
+        if side == Side::Host && shared && thread.rank == RANK {
+            // One thread for all classes polls: it goes no further than nice -20.
+            thread.rank = 0;
+            thread.weight = WEIGHT_NICEST;
+        }
         self.threads.push(thread);
         let scheduler = Scheduler::new(self.knobs.service());
         let number = self.threads.len() - 1;

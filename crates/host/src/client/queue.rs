@@ -219,8 +219,8 @@ impl Queue {
             };
             self.turn(wait)?;
             first = false;
-            if self.done.len() < min && self.idle.gives_way() {
-                give_way(&mut self.idle, &self.driver);
+            if self.done.len() < min {
+                give_way(&mut self.idle, &self.driver, false);
             }
         }
         Ok(Completions { queue: self })
