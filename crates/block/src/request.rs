@@ -88,6 +88,9 @@ pub enum BlockError {
     /// The device may not be written.
     #[error("device is read-only")]
     ReadOnly,
+    /// Who asks may not do this to one of the blocks.
+    #[error("access denied: the target does not permit this for one of the blocks")]
+    Denied,
     /// There is no space left behind a thinly provisioned device.
     #[error("no space left behind the device")]
     NoSpace,

@@ -67,7 +67,8 @@ pub(crate) fn judge(status: Status) -> Verdict {
         0x080 => BlockError::OutOfRange,
         0x081 => BlockError::NoSpace,
         0x280 => BlockError::WriteFailure,
-        0x281 | 0x286 | 0x287 => BlockError::ReadFailure,
+        0x286 => BlockError::Denied,
+        0x281 | 0x287 => BlockError::ReadFailure,
         0x282..=0x284 | 0x288 => BlockError::Corrupt,
         0x285 => BlockError::CompareFailure,
         _ => BlockError::Internal,
@@ -192,6 +193,10 @@ mod tests {
         assert_eq!(
             judge(Status::LBA_OUT_OF_RANGE.with_dnr()),
             Verdict::Failed(BlockError::OutOfRange)
+        );
+        assert_eq!(
+            judge(Status::ACCESS_DENIED),
+            Verdict::Failed(BlockError::Denied)
         );
     }
 }

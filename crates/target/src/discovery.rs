@@ -1,7 +1,7 @@
 //! The discovery service: what a host may see, as the discovery log page.
 //!
 //! `[NVMe Base 2.0 §5.16.1.23]`. The page is made when it is asked for: one entry for each
-//! listener and each subsystem that allows the host, one for each referral, and one for the
+//! listener and each subsystem that the host may connect to, one for each referral, and one for the
 //! discovery service itself on each listener. A listener on every address of the machine is named
 //! by the one that the asking host has reached.
 
@@ -13,6 +13,7 @@ use wire::nvme::Nqn;
 /// The whole page for one host, whose connection has reached us at `local`.
 pub(crate) fn log_page(shared: &Shared, host_nqn: &str, local: Option<IpAddr>) -> Vec<u8> {
     let configuration = shared.configuration();
+    let rules = shared.rules();
     let mut entries = Vec::new();
     let numbered = || {
         let ports = (1u16..).zip(configuration.listeners.iter().copied());
@@ -27,7 +28,7 @@ pub(crate) fn log_page(shared: &Shared, host_nqn: &str, local: Option<IpAddr>) -
     for subsystem in configuration
         .subsystems
         .values()
-        .filter(|s| s.allows(host_nqn))
+        .filter(|s| s.allows(host_nqn) && rules.admit(host_nqn, &s.nqn))
     {
         let Ok(name) = Nqn::new(&subsystem.nqn) else {
             continue;

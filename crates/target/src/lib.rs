@@ -25,11 +25,13 @@ mod subsystem;
 mod switch_stats;
 mod target;
 mod tcp;
+mod tenants;
 
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency};
 pub use limits::{Limits, LimitsError};
 pub use namespace::NamespaceOptions;
 pub use poll_group::{Message, PollGroup};
+pub use qos::access::Grant;
 pub use registry::{ControllerKind, Referral};
 pub use running::{RunningTarget, TargetOptions};
 pub use snapshot::{ControllerSnapshot, NamespaceSnapshot, Snapshot, SubsystemSnapshot};
@@ -37,3 +39,4 @@ pub use stats::{CoreStats, NamespaceStats};
 pub use subsystem::{SubsystemOptions, serial_of};
 pub use switch_stats::{ClassStats, ServiceStats, SwitchStats};
 pub use target::{Change, Target, TargetError};
+pub use tenants::{Others, Tenancy, TenantGrant, TenantOptions};

@@ -24,7 +24,9 @@ pub(crate) enum Step {
     Pause(u32, u32),
     /// Let commands pass again.
     Resume(u32, u32, AfterPause),
-    /// Work by other rules.
+    /// Ask again what the hosts of I/O queues may do.
+    AskRules,
+    /// Turn knobs.
     Turn(Arc<Knobs>),
 }
 

@@ -9,6 +9,7 @@ use crate::request::Ticket;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch_stats::{SharedLoad, SharedSwitchStats};
+use crate::tenants::{Pass, Rules};
 use base::SlabKey;
 use reactor::MailboxSender;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     /// How busy each class keeps each core.
     pub(crate) loads: PerCore<SharedLoad>,
     knobs: Mutex<Option<Knobs>>,
+    rules: Mutex<Arc<Rules>>,
     /// Connections of all cores together.
     connections: Arc<AtomicUsize>,
 }
@@ -77,6 +79,7 @@ impl Shared {
             switch_stats: PerCore::new(cores),
             loads: PerCore::new(cores),
             knobs: Mutex::default(),
+            rules: Mutex::default(),
             connections: Arc::default(),
         })
     }
@@ -102,6 +105,16 @@ impl Shared {
     /// How everything is turned, once anybody turned it.
     pub(crate) fn knobs(&self) -> MutexGuard<'_, Option<Knobs>> {
         lock(&self.knobs)
+    }
+
+    /// Who hosts are, and what they may do.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&lock(&self.rules))
+    }
+
+    /// Puts other rules in force for those who ask from now on; returns those before.
+    pub(crate) fn set_rules(&self, rules: Arc<Rules>) -> Arc<Rules> {
+        std::mem::replace(&mut lock(&self.rules), rules)
     }
 
     /// The mailboxes of all cores, in order.
@@ -226,6 +239,8 @@ pub(crate) struct SharedController {
     /// Where its admin queue is.
     pub(crate) admin: Place,
     queues: Mutex<Queues>,
+    /// What the host may do, and by which rules.
+    pass: Mutex<Option<(Arc<Rules>, Pass)>>,
     attached: Mutex<Attached>,
     errors: Mutex<VecDeque<ErrorEntry>>,
     error_count: AtomicU64,
@@ -283,6 +298,7 @@ impl SharedController {
             peer,
             admin,
             queues: Mutex::new(queues),
+            pass: Mutex::default(),
             attached: Mutex::default(),
             errors: Mutex::default(),
             error_count: AtomicU64::new(0),
@@ -291,6 +307,21 @@ impl SharedController {
 
     pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
         lock(&self.queues)
+    }
+
+    /// What its host may do by these rules; they are asked once.
+    pub(crate) fn pass(&self, rules: &Arc<Rules>) -> Pass {
+        let Some(subsystem) = &self.subsystem else {
+            // The discovery service is everybody's.
+            return Pass::Everything;
+        };
+        let mut asked = lock(&self.pass);
+        if let Some((_, pass)) = asked.as_ref().filter(|(by, _)| Arc::ptr_eq(by, rules)) {
+            return pass.clone();
+        }
+        let pass = rules.pass(&self.host_nqn, &subsystem.nqn);
+        *asked = Some((Arc::clone(rules), pass.clone()));
+        pass
     }
 
     /// A connection became one of its queues.

@@ -6,6 +6,7 @@
 
 use base::{SlabKey, Time};
 use block::BlockError;
+use qos::access::Need;
 use reactor::IoSlice;
 use wire::nvme::{Command, Status};
 
@@ -77,6 +78,15 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// What a command on blocks needs to be allowed. One that changes nothing still tells what is
+    /// there.
+    pub(crate) const fn need(self) -> Need {
+        match self {
+            Self::Write | Self::WriteZeroes => Need::Write,
+            _ => Need::Read,
+        }
+    }
+
     /// Whether data travels from the host.
     pub(crate) const fn takes_data(self) -> bool {
         matches!(self, Self::Write | Self::Compare | Self::Dataset)
@@ -148,6 +158,7 @@ pub(crate) fn status_of(error: BlockError, kind: Kind) -> Status {
         BlockError::Malformed => Status::INVALID_FIELD.with_dnr(),
         BlockError::Unsupported => Status::INVALID_OPCODE.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
+        BlockError::Denied => Status::ACCESS_DENIED.with_dnr(),
         BlockError::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
         BlockError::ReadFailure => Status::UNRECOVERED_READ_ERROR,
         BlockError::WriteFailure => Status::WRITE_FAULT,

@@ -11,6 +11,7 @@ use crate::pause::{Ack, AckError, AfterPause, Step};
 use crate::poll_group::{Message, Note, PollGroup};
 use crate::registry::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
+use crate::tenants::{Pass, Rules, Tenancy};
 use base::units::CoreId;
 use reactor::{MailboxSender, Room};
 use std::io;
@@ -417,6 +418,44 @@ impl Target {
     pub fn allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), TargetError> {
         let _order = self.change();
         self.subsystem(nqn)?.lock().allow_any_host = allow;
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Says who hosts are, and what each may do in which blocks. The next command of every queue
+    /// is checked by it, and hosts that are nobody any more lose their controllers.
+    ///
+    /// # Errors
+    /// [`TargetError::Invalid`] or [`TargetError::Name`] where it means nothing, and all is as
+    /// before; [`TargetError::Undone`] where a core did not follow in time, and all is again as
+    /// before.
+    pub fn set_tenants(&self, tenancy: &Tenancy) -> Result<(), TargetError> {
+        let _order = self.change();
+        for host in tenancy.tenants.iter().flat_map(|tenant| &tenant.hosts) {
+            check_name(host)?;
+        }
+        let rules = Arc::new(Rules::new(tenancy)?);
+        let before = self.shared.set_rules(Arc::clone(&rules));
+        let controllers = || -> Vec<_> { self.shared.controllers().iter().cloned().collect() };
+        // Here, so that the cores find the answer ready.
+        for controller in controllers() {
+            controller.pass(&rules);
+        }
+        if let Err(error) = self.apply(&[Step::AskRules]) {
+            self.shared.set_rules(before);
+            self.shared.post(&[Step::AskRules]);
+            return Err(error.into());
+        }
+        for controller in controllers() {
+            if let (Pass::Refused, Some(subsystem)) =
+                (controller.pass(&rules), &controller.subsystem)
+            {
+                self.shared.send_all(|| Note::EndHost {
+                    subsystem: subsystem.index,
+                    host_nqn: controller.host_nqn.clone(),
+                });
+            }
+        }
         self.discovery_changed();
         Ok(())
     }

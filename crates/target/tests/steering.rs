@@ -11,11 +11,11 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::application_steering::Hysteresis;
 use switch::{Class, Knobs};
-use switchyard_target::{Limits, SwitchStats};
+use switchyard_target::{Grant, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions};
 use wire::fabrics::property::Configuration;
 use wire::nvme::feature::FeatureId;
 use wire::nvme::vendor::HostExtensions;
-use wire::nvme::{AdminCommand, IoOpcode, SetFeatures, SglDescriptor};
+use wire::nvme::{AdminCommand, IoOpcode, SetFeatures, SglDescriptor, Status};
 
 /// Blocks that the tests read.
 const BLOCKS: usize = 256;
@@ -183,6 +183,57 @@ fn queues_that_never_rest_lose_nothing() {
         });
     });
     assert_eq!(moved(&bed, Class::Latency), 0);
+}
+
+/// The rules change while queues are between two cores, too.
+#[test]
+fn what_a_host_may_do_goes_along_with_its_queues() {
+    let content = pattern(14, BLOCKS * BLOCK);
+    let (bed, _admin, mut clients) = restless();
+    assert!(clients[0].write_by_r2t(0, &content).status.is_success());
+    let tenancy = |blocks| Tenancy {
+        tenants: vec![TenantOptions {
+            name: "tested".to_owned(),
+            grants: Some(vec![TenantGrant {
+                subsystem: None,
+                grant: Grant {
+                    namespace: None,
+                    range: Some((0, blocks)),
+                    read: true,
+                    write: true,
+                },
+            }]),
+            ..TenantOptions::default()
+        }],
+        others: Others::Refuse,
+    };
+    let set = |blocks| {
+        let set = bed.handle().set_tenants(&tenancy(blocks));
+        set.expect("every core follows");
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtLast(&stop);
+        for (seed, client) in (0u64..).zip(&mut clients) {
+            let (content, stop) = (&content, &stop);
+            let depth = if seed < 2 { 1 } else { 16 };
+            scope.spawn(move || work(client, seed, depth, content, stop));
+        }
+        eventually("bulk moves while the rules change", || {
+            set(2048);
+            set(1024);
+            moved(&bed, Class::Throughput) >= 10
+        });
+        let before = moved(&bed, Class::Throughput);
+        eventually("bulk moves by the same rules", || {
+            moved(&bed, Class::Throughput) >= before + 10
+        });
+    });
+    for client in &mut clients {
+        let refused = client.read(1023, 2).0.status;
+        assert!(refused.is(Status::ACCESS_DENIED), "{refused}");
+        assert!(client.read(1023, 1).0.status.is_success());
+    }
 }
 
 /// Reads without looking at what comes, until the connection ends.

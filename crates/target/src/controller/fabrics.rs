@@ -8,6 +8,7 @@ use crate::registry::{ControllerKind, Place, SharedController};
 use crate::request::Kind;
 use crate::subsystem::Subsystem;
 use crate::tcp::connection::{Connection, Owner, State};
+use crate::tenants::Pass;
 use base::Time;
 use reactor::Context;
 use std::sync::Arc;
@@ -169,7 +170,8 @@ fn connect_admin(
     } else {
         let found = core.shared.subsystem(name.as_str());
         let found = found.ok_or(Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
-        if !found.allows(host.as_str()) {
+        let rules = core.shared.rules();
+        if !found.allows(host.as_str()) || !rules.admit(host.as_str(), name.as_str()) {
             return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
         }
         Some(found)
@@ -275,7 +277,8 @@ fn connect_io(
     if name.as_str() != subsystem.nqn {
         return Err(Refusal::in_data(ConnectData::SUBNQN_OFFSET));
     }
-    if !subsystem.allows(host.as_str()) {
+    let pass = controller.pass(&core.shared.rules());
+    if !subsystem.allows(host.as_str()) || matches!(pass, Pass::Refused) {
         return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
     let index = subsystem_index(Some(&subsystem), core)?;
@@ -304,6 +307,7 @@ fn connect_io(
     let class = means_it.then(|| Class::from_connect_attributes(connect.attributes.0));
     connection.set_class(class, core, cx);
     let id = controller.id;
+    connection.rights = pass.rights();
     connection.owner = Owner::Io(controller);
     connection.subsystem = index;
     settle(connection, connect, core.limits.in_capsule_bytes, core);

@@ -18,6 +18,7 @@ use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
 use base::units::Lba;
 use block::{BlockError, Direct, Operation, Request};
+use qos::access::Need;
 use reactor::{Context, IoSlice, Memory};
 use switch::doorbell::Urgency;
 use wire::nvme::{Command, Completion, DataPointer, IoOpcode, LbaCommand, Status};
@@ -47,12 +48,14 @@ pub(crate) fn command(
     })
 }
 
-/// The run of blocks that a command names, checked against its namespace; and its bytes.
+/// The run of blocks that a command names, checked against its namespace and, all of it, against
+/// what the host may do; and its bytes.
 #[inline]
 fn blocks<'a>(
-    core: &'a mut CoreState,
-    subsystem: u32,
+    connection: &Connection,
     command: &Command,
+    need: Need,
+    core: &'a mut CoreState,
 ) -> Result<(LbaCommand, u32, &'a mut CoreNamespace), Status> {
     let run = LbaCommand::parse(command);
     if command.fuse() != 0 {
@@ -60,8 +63,11 @@ fn blocks<'a>(
     }
     let limit = u64::from(core.limits.transfer_bytes);
     let namespace = core
-        .namespace(subsystem, run.nsid)
+        .namespace(connection.subsystem, run.nsid)
         .ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if let Some(rights) = &connection.rights {
+        rights.check(run.nsid, need, run.slba, u64::from(run.blocks))?;
+    }
     let bytes = u64::from(run.blocks) << namespace.block_shift;
     if bytes > limit {
         return Err(Status::INVALID_FIELD.with_dnr());
@@ -96,7 +102,7 @@ fn read(
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
     let digests = connection.output.format.data_digest;
-    let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
+    let (run, bytes, namespace) = blocks(connection, command, Need::Read, core)?;
     match (command.data_pointer()?, payload) {
         (DataPointer::Transport { length }, Payload::None) if length == bytes => {}
         (DataPointer::Transport { .. }, Payload::None) => {
@@ -145,7 +151,7 @@ fn write(
     let Payload::Whole(capsule, digest_ok) = payload else {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     };
-    let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
+    let (run, bytes, namespace) = blocks(connection, command, Need::Write, core)?;
     if namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
@@ -233,7 +239,7 @@ fn with_data(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let (run, bytes, namespace) = blocks(core, connection.subsystem, command)?;
+    let (run, bytes, namespace) = blocks(connection, command, kind.need(), core)?;
     if kind == Kind::Write && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
@@ -315,7 +321,7 @@ fn without_data(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let (run, _, namespace) = blocks(core, connection.subsystem, command)?;
+    let (run, _, namespace) = blocks(connection, command, kind.need(), core)?;
     if kind == Kind::WriteZeroes && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }

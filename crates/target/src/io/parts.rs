@@ -8,6 +8,7 @@ use crate::tcp::connection::Connection;
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use base::units::Lba;
 use block::{Operation, Request};
+use qos::access::Need;
 use reactor::{Context, IoSlice};
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::io::DatasetRange;
@@ -27,6 +28,10 @@ pub(super) fn dataset(
     }
     let namespace = core.namespace(connection.subsystem, management.nsid);
     let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if let Some(rights) = &connection.rights {
+        // The ranges are checked when they are here.
+        rights.check_any(management.nsid)?;
+    }
     if management.deallocate && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
@@ -95,6 +100,9 @@ pub(super) fn flush(
     if !all && core.namespace(connection.subsystem, nsid).is_none() {
         return Err(Status::INVALID_NAMESPACE.with_dnr());
     }
+    if !all && let Some(rights) = &connection.rights {
+        rights.check_any(nsid)?;
+    }
     let slot = connection
         .qpair
         .take(command.cid())
@@ -140,6 +148,10 @@ pub(super) fn flush_parts(
         }
         entry.next_part += 1;
         let nsid = if all { entry.next_part } else { entry.nsid };
+        let rights = connection.rights.as_deref();
+        if all && rights.is_some_and(|rights| rights.check_any(nsid).is_err()) {
+            continue;
+        }
         let Some(namespace) = core.namespace(subsystem, nsid) else {
             continue;
         };
@@ -197,6 +209,7 @@ pub(super) fn begin_dataset(
 ) {
     let entry = connection.qpair.slot(slot);
     let (nsid, ranges, deallocate) = (entry.nsid, entry.blocks, entry.deallocate);
+    let need = if deallocate { Need::Write } else { Need::Read };
     let inside = match (core.namespace(connection.subsystem, nsid), &entry.data) {
         (Some(namespace), Some(data)) => (0..ranges).all(|index| {
             let range = range(data, index);
@@ -204,14 +217,19 @@ pub(super) fn begin_dataset(
         }),
         _ => false,
     };
-    if !inside {
-        finish(
-            connection,
-            slot,
-            Status::LBA_OUT_OF_RANGE.with_dnr(),
-            core,
-            cx,
-        );
+    let refused = match (&connection.rights, &connection.qpair.slot(slot).data) {
+        _ if !inside => Some(Status::LBA_OUT_OF_RANGE.with_dnr()),
+        (Some(rights), Some(data)) => (0..ranges)
+            .map(|index| range(data, index))
+            .filter(|range| range.blocks > 0)
+            .find_map(|range| {
+                let blocks = u64::from(range.blocks);
+                rights.check(nsid, need, range.slba, blocks).err()
+            }),
+        _ => None,
+    };
+    if let Some(status) = refused {
+        finish(connection, slot, status, core, cx);
     } else if deallocate {
         dataset_parts(connection, slot, core, cx);
     } else {

@@ -5,7 +5,7 @@ use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
 use crate::pause::{Ack, AfterPause, Pausing, Step};
 use crate::poll_group::PollGroup;
-use crate::tcp::connection::State;
+use crate::tcp::connection::{Owner, State};
 use reactor::{Context, PollPolicy};
 use std::sync::Arc;
 use switch::Knobs;
@@ -43,6 +43,10 @@ impl PollGroup {
                     Ok(())
                 }
                 Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
+                Step::AskRules => {
+                    self.ask_rules();
+                    Ok(())
+                }
                 Step::Turn(knobs) => {
                     self.turn(*knobs, cx);
                     Ok(())
@@ -54,7 +58,19 @@ impl PollGroup {
         }
     }
 
-    /// Works by other rules from now on.
+    /// Commands are checked by the rules now in force, from the next one on.
+    fn ask_rules(&mut self) {
+        let rules = self.core.shared.rules();
+        for (_, connection) in self.connections.iter_mut() {
+            let Owner::Io(controller) = &connection.owner else {
+                continue;
+            };
+            let rights = controller.pass(&rules).rights();
+            connection.rights = rights;
+        }
+    }
+
+    /// Works by other knobs from now on.
     fn turn(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
         self.core.switch.turn(knobs);
         cx.driver.set_service(&knobs.service());

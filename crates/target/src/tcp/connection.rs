@@ -12,6 +12,7 @@ use crate::request::{Kind, Phase};
 use crate::tcp::input::{Incoming, Receiving, Stalled};
 use crate::tcp::output::Output;
 use crate::tcp::transfer;
+use crate::tenants::Rights;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, SocketId};
 use std::net::SocketAddr;
@@ -67,6 +68,8 @@ pub(crate) struct Connection {
     pub(crate) owner: Owner,
     /// Where the core keeps the subsystem.
     pub(crate) subsystem: u32,
+    /// What the commands of an I/O queue are checked against; `None` where all may be.
+    pub(crate) rights: Option<Arc<Rights>>,
     pub(crate) qpair: Qpair,
     pub(crate) framer: Framer,
     pub(crate) output: Output,
@@ -120,6 +123,7 @@ impl Connection {
             state: State::Opening,
             owner: Owner::Nobody,
             subsystem: u32::MAX,
+            rights: None,
             qpair: Qpair::new(),
             framer: Framer::new(End::Controller, limits),
             output: Output::new(key, socket),

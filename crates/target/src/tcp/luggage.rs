@@ -93,6 +93,8 @@ impl Connection {
         let mut connection = Self::new(nowhere, socket, luggage.ends, luggage.seat, core, cx.now);
         connection.leave_fresh(core);
         connection.state = State::Live;
+        // Asked here: the rules may have changed on the way.
+        connection.rights = luggage.controller.pass(&core.shared.rules()).rights();
         connection.owner = Owner::Io(luggage.controller);
         connection.subsystem = luggage.subsystem;
         connection.qpair.accept(luggage.terms);

@@ -1,0 +1,400 @@
+//! Whose a host's requests are, and which blocks they may touch. `[ReFlex §3.1, §4.1]`
+//!
+//! A control plane says it as a [`Tenancy`], by names. [`Rules`] are what that comes to: all cores
+//! share them, and they never change; another tenancy makes others. They are asked once for each
+//! controller, and the answer, its host's [`Rights`], stays with every queue of it, so that a
+//! command is checked without a lock and without a name. A queue that may do everything has none,
+//! and its commands pass unchecked.
+//!
+//! Must never: let a command touch one block that is not granted, or tell a host more by a refusal
+//! than that it is one.
+
+use crate::limits::NAMESPACES_MAX;
+use crate::target::TargetError;
+use qos::access::{AccessError, Assignment, Grant, Need};
+use qos::{Assignments, Permissions, TenantId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use wire::nvme::Status;
+
+/// Who hosts are. Without tenants, and with others served, everybody may do everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tenancy {
+    /// The tenants. Where a host is several, the most particular one counts: one that names its
+    /// host before one that names the subsystem, and that before one that names the namespace.
+    pub tenants: Vec<TenantOptions>,
+    /// Those who are none of these.
+    pub others: Others,
+}
+
+/// What becomes of hosts that are no tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Others {
+    /// They may do everything.
+    #[default]
+    Serve,
+    /// They may not connect.
+    Refuse,
+}
+
+/// One tenant. What names nothing matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantOptions {
+    /// What errors call it.
+    pub name: String,
+    /// The NQNs of its hosts.
+    pub hosts: Vec<String>,
+    /// The subsystems in which they are this tenant.
+    pub subsystems: Vec<String>,
+    /// The namespaces in which they are, 1 to 1024.
+    pub namespaces: Vec<u32>,
+    /// What it may do, and nothing else; `None` lets it do everything.
+    pub grants: Option<Vec<TenantGrant>>,
+}
+
+/// Blocks that a tenant may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantGrant {
+    /// The subsystem; `None` for every one.
+    pub subsystem: Option<String>,
+    /// The namespace in it, the blocks, and what may be done with them.
+    pub grant: Grant,
+}
+
+/// Stands for the namespaces that nothing names: no namespace is called so.
+const UNNAMED: u32 = 0;
+
+/// A tenancy that is in force.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    assignments: Assignments,
+    /// By tenant, the others last.
+    grants: Vec<Option<Vec<TenantGrant>>>,
+    /// Namespaces for which a host may be another tenant than for the rest.
+    assigned: BTreeSet<u32>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self::new(&Tenancy::default()).expect("nothing is said that could be wrong")
+    }
+}
+
+impl Rules {
+    /// The rules that a tenancy comes to.
+    ///
+    /// # Errors
+    /// [`TargetError::Invalid`]: a contradiction, a number out of range, or too much of something.
+    pub(crate) fn new(tenancy: &Tenancy) -> Result<Self, TargetError> {
+        let mut assignments = Vec::new();
+        let mut grants = Vec::new();
+        let mut assigned = BTreeSet::new();
+        for (tenant, id) in tenancy.tenants.iter().zip(0..) {
+            let named = |error: AccessError| invalid(&tenant.name, &error.to_string());
+            check(tenant).map_err(named)?;
+            for &namespace in &tenant.namespaces {
+                if !(1..=NAMESPACES_MAX).contains(&namespace) {
+                    let reason = format!("a namespace is 1 to {NAMESPACES_MAX}, not {namespace}");
+                    return Err(invalid(&tenant.name, &reason));
+                }
+            }
+            assignments.extend(patterns(tenant, TenantId(id)));
+            assigned.extend(&tenant.namespaces);
+            grants.push(tenant.grants.clone());
+        }
+        let others = TenantId(u32::try_from(grants.len()).expect("fewer tenants than memory"));
+        grants.push(None);
+        let default = (tenancy.others == Others::Serve).then_some(others);
+        let assignments = Assignments::new(assignments, default)
+            .map_err(|error| TargetError::Invalid(format!("tenants: {error}")))?;
+        Ok(Self {
+            assignments,
+            grants,
+            assigned,
+        })
+    }
+
+    /// Whether a host is anybody in a subsystem.
+    pub(crate) fn admit(&self, host: &str, subsystem: &str) -> bool {
+        !self.tenants(host, subsystem).is_empty()
+    }
+
+    /// What a host may do in a subsystem. Control path: allocates.
+    pub(crate) fn pass(&self, host: &str, subsystem: &str) -> Pass {
+        let tenants = self.tenants(host, subsystem);
+        if tenants.is_empty() {
+            return Pass::Refused;
+        }
+        let mut namespaces = self.assigned.clone();
+        for &tenant in &tenants {
+            let grants = self.grants(tenant).into_iter().flatten();
+            namespaces.extend(grants.filter_map(|granted| granted.grant.namespace));
+        }
+        let unnamed = self.permissions(host, subsystem, UNNAMED);
+        let named: Vec<_> = namespaces
+            .into_iter()
+            .map(|namespace| (namespace, self.permissions(host, subsystem, namespace)))
+            .filter(|(_, permissions)| *permissions != unnamed)
+            .collect();
+        if named.is_empty() && unnamed == Permissions::all() {
+            return Pass::Everything;
+        }
+        Pass::Limited(Arc::new(Rights { named, unnamed }))
+    }
+
+    /// Who a host is in a subsystem, whichever the namespace.
+    fn tenants(&self, host: &str, subsystem: &str) -> BTreeSet<TenantId> {
+        let namespaces = self.assigned.iter().chain([&UNNAMED]);
+        namespaces
+            .filter_map(|&namespace| self.assignments.tenant(host, subsystem, namespace))
+            .collect()
+    }
+
+    fn grants(&self, tenant: TenantId) -> Option<&[TenantGrant]> {
+        self.grants.get(tenant.0 as usize)?.as_deref()
+    }
+
+    fn permissions(&self, host: &str, subsystem: &str, namespace: u32) -> Permissions {
+        let Some(tenant) = self.assignments.tenant(host, subsystem, namespace) else {
+            return Permissions::default();
+        };
+        let Some(grants) = self.grants(tenant) else {
+            return Permissions::all();
+        };
+        let here = |granted: &&TenantGrant| {
+            let other = granted.subsystem.as_deref();
+            other.is_none_or(|name| name == subsystem)
+        };
+        let grants: Vec<_> = grants.iter().filter(here).map(|g| g.grant).collect();
+        Permissions::new(&grants, namespace).expect("checked when the rules were made")
+    }
+}
+
+fn invalid(tenant: &str, reason: &str) -> TargetError {
+    TargetError::Invalid(format!("tenant {tenant:?}: {reason}"))
+}
+
+/// Whether a tenant's grants mean something.
+fn check(tenant: &TenantOptions) -> Result<(), AccessError> {
+    let grants = tenant.grants.iter().flatten();
+    let grants: Vec<_> = grants.map(|granted| granted.grant).collect();
+    Permissions::new(&grants, UNNAMED).map(drop)
+}
+
+/// Whom a tenant matches: each of its hosts in each of its subsystems and namespaces.
+fn patterns(tenant: &TenantOptions, id: TenantId) -> impl Iterator<Item = Assignment> {
+    fn each<T: Clone>(all: &[T]) -> Vec<Option<T>> {
+        if all.is_empty() {
+            return vec![None];
+        }
+        all.iter().cloned().map(Some).collect()
+    }
+    let (subsystems, namespaces) = (each(&tenant.subsystems), each(&tenant.namespaces));
+    each(&tenant.hosts).into_iter().flat_map(move |host| {
+        let namespaces = namespaces.clone();
+        subsystems.clone().into_iter().flat_map(move |subsystem| {
+            let host = host.clone();
+            namespaces
+                .clone()
+                .into_iter()
+                .map(move |namespace| Assignment {
+                    host: host.clone(),
+                    subsystem: subsystem.clone(),
+                    namespace,
+                    tenant: id,
+                })
+        })
+    })
+}
+
+/// What rules come to for one host in one subsystem.
+#[derive(Clone, Debug)]
+pub(crate) enum Pass {
+    /// It may not connect.
+    Refused,
+    /// Nothing needs to be checked.
+    Everything,
+    /// Commands are checked.
+    Limited(Arc<Rights>),
+}
+
+impl Pass {
+    /// What the commands of a queue are checked against, if they are.
+    pub(crate) fn rights(self) -> Option<Arc<Rights>> {
+        match self {
+            Self::Refused => Some(Arc::default()),
+            Self::Everything => None,
+            Self::Limited(rights) => Some(rights),
+        }
+    }
+}
+
+/// What a host may do in a subsystem; by default, nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Rights {
+    /// By namespace, in order: those that differ from the rest.
+    named: Vec<(u32, Permissions)>,
+    unnamed: Permissions,
+}
+
+impl Rights {
+    /// Checks every block that a command names.
+    ///
+    /// # Errors
+    /// Access Denied. `[NVMe Base 2.0 §3.3.3.2.1]`
+    #[inline]
+    pub(crate) fn check(
+        &self,
+        namespace: u32,
+        need: Need,
+        first: u64,
+        blocks: u64,
+    ) -> Result<(), Status> {
+        let permissions = self.of(namespace);
+        permissions
+            .check(need, first, blocks)
+            .map_err(|_| Status::ACCESS_DENIED.with_dnr())
+    }
+
+    /// Whether a command without blocks (Flush) may be, which is where any other may.
+    ///
+    /// # Errors
+    /// Access Denied.
+    pub(crate) fn check_any(&self, namespace: u32) -> Result<(), Status> {
+        if *self.of(namespace) == Permissions::default() {
+            return Err(Status::ACCESS_DENIED.with_dnr());
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn of(&self, namespace: u32) -> &Permissions {
+        let found = self.named.binary_search_by_key(&namespace, |named| named.0);
+        found.map_or(&self.unnamed, |at| &self.named[at].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "nqn.2026-11.io.example:a";
+    const B: &str = "nqn.2026-11.io.example:b";
+    const HOST: &str = "nqn.2026-11.io.example:host";
+    const OTHER: &str = "nqn.2026-11.io.example:other";
+
+    fn tenant(name: &str, hosts: &[&str]) -> TenantOptions {
+        TenantOptions {
+            name: name.to_owned(),
+            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
+            ..TenantOptions::default()
+        }
+    }
+
+    fn grant(subsystem: Option<&str>, namespace: Option<u32>, write: bool) -> TenantGrant {
+        TenantGrant {
+            subsystem: subsystem.map(str::to_owned),
+            grant: Grant {
+                namespace,
+                range: Some((0, 10)),
+                read: true,
+                write,
+            },
+        }
+    }
+
+    fn rules(tenants: Vec<TenantOptions>, others: Others) -> Rules {
+        Rules::new(&Tenancy { tenants, others }).expect("a good tenancy")
+    }
+
+    fn limited(pass: Pass) -> Arc<Rights> {
+        match pass {
+            Pass::Limited(rights) => rights,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn may(rights: &Rights, namespace: u32, need: Need, first: u64, blocks: u64) -> bool {
+        rights.check(namespace, need, first, blocks).is_ok()
+    }
+
+    #[test]
+    fn without_rules_nothing_is_checked() {
+        let rules = Rules::default();
+        assert!(rules.admit(HOST, A));
+        assert!(matches!(rules.pass(HOST, A), Pass::Everything));
+        assert!(rules.pass(HOST, A).rights().is_none());
+    }
+
+    #[test]
+    fn who_is_no_tenant_is_served_or_refused() {
+        let mut only_in_b = tenant("t", &[HOST]);
+        only_in_b.subsystems.push(B.to_owned());
+        let open = rules(vec![only_in_b.clone()], Others::Serve);
+        assert!(matches!(open.pass(OTHER, A), Pass::Everything));
+        let strict = rules(vec![only_in_b], Others::Refuse);
+        assert!(matches!(strict.pass(HOST, B), Pass::Everything));
+        for (host, subsystem) in [(HOST, A), (OTHER, A), (OTHER, B)] {
+            assert!(!strict.admit(host, subsystem));
+            let rights = strict
+                .pass(host, subsystem)
+                .rights()
+                .expect("it is checked");
+            assert!(!may(&rights, 1, Need::Read, 0, 1));
+            assert!(rights.check_any(1).is_err());
+        }
+    }
+
+    #[test]
+    fn grants_hold_where_they_say() {
+        let mut some = tenant("t", &[HOST]);
+        some.grants = Some(vec![
+            grant(Some(A), Some(2), true),
+            grant(None, Some(3), false),
+        ]);
+        let rules = rules(vec![some], Others::Serve);
+        let (a, b) = (limited(rules.pass(HOST, A)), limited(rules.pass(HOST, B)));
+        assert!(may(&a, 2, Need::Write, 0, 10));
+        assert!(!may(&a, 2, Need::Write, 0, 11));
+        assert!(!may(&b, 2, Need::Read, 0, 1));
+        for rights in [a, b] {
+            assert!(may(&rights, 3, Need::Read, 9, 1));
+            assert!(!may(&rights, 3, Need::Write, 9, 1));
+            assert!(!may(&rights, 1, Need::Read, 0, 1));
+            assert!(rights.check_any(3).is_ok() && rights.check_any(1).is_err());
+        }
+    }
+
+    #[test]
+    fn a_host_can_be_another_tenant_in_a_namespace() {
+        let mut reader = tenant("reader", &[HOST]);
+        reader.namespaces.push(5);
+        reader.grants = Some(vec![grant(None, None, false)]);
+        let rules = rules(vec![reader], Others::Refuse);
+        let rights = limited(rules.pass(HOST, A));
+        assert!(may(&rights, 5, Need::Read, 0, 10));
+        assert!(!may(&rights, 5, Need::Write, 0, 10));
+        assert!(!may(&rights, 4, Need::Read, 0, 10));
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused_by_name() {
+        let error = |tenants: Vec<TenantOptions>| {
+            let tenancy = Tenancy {
+                tenants,
+                others: Others::Serve,
+            };
+            Rules::new(&tenancy).expect_err("bad").to_string()
+        };
+        let mut beyond = tenant("beyond", &[]);
+        beyond.namespaces.push(NAMESPACES_MAX + 1);
+        assert!(error(vec![beyond]).starts_with("tenant \"beyond\": a namespace is 1 to 1024"));
+        let mut empty = tenant("empty", &[]);
+        let mut nothing = grant(None, None, true);
+        nothing.grant.range = Some((5, 0));
+        empty.grants = Some(vec![nothing]);
+        assert!(error(vec![empty]).contains("grant 0 has no blocks"));
+        let twice = error(vec![tenant("one", &[HOST]), tenant("two", &[HOST])]);
+        assert!(twice.starts_with("tenants: both"), "{twice}");
+    }
+}
