@@ -15,6 +15,7 @@ mod http;
 mod open_files;
 mod output;
 mod plane;
+mod tenants;
 mod view;
 
 use args::{Cli, Command, Common};

@@ -5,6 +5,7 @@
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
 use crate::devices;
+use crate::tenants::tenancy;
 use crate::view::{View, blocks_of};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
@@ -214,6 +215,12 @@ impl DataPlane for Plane {
             Action::AddReferral { referral } => {
                 target.add_referral(to_referral(referral)?).map_err(refused)
             }
+            Action::SetTenants {
+                tenants,
+                default_tenant,
+            } => target
+                .set_tenants(&tenancy(tenants, *default_tenant))
+                .map_err(refused),
             Action::TurnKnobs { switch } => target.set_knobs(switch.0).map_err(refused),
             Action::RemoveReferral { referral } => target
                 .remove_referral(to_referral(referral)?)

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Folder, NQN, Serving, code, eventually, json, run, stderr, stdout};
+use common::{Folder, NQN, Serving, code, eventually, json, run, run_with_input, stderr, stdout};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -229,6 +229,69 @@ fn only_allowed_hosts_see_and_use_a_subsystem() {
         "{}",
         stderr(&stranger)
     );
+}
+
+/// A tenant that is `host`, with these permissions.
+fn tenant(host: &str, permissions: &str) -> String {
+    format!("[[tenants]]\nname = \"t\"\nhosts = [\"{host}\"]\npermissions = [{permissions}]\n")
+}
+
+#[test]
+fn sighup_changes_what_a_tenant_may_touch_while_others_go_on() {
+    let folder = Folder::new();
+    let (host, nqn) = (
+        "nqn.2026-11.io.example:tenant",
+        "nqn.2026-11.io.example:disks",
+    );
+    let base = configuration(&["8M"], "");
+    let path = folder.write(
+        "s.toml",
+        base.clone() + &tenant(host, "{ access = \"read\" }"),
+    );
+    let serving = Serving::start(&["--config", &path]);
+    let address = serving.address().to_owned();
+    let write = |host: &str, block: u64| {
+        let offset = (block * 4096).to_string();
+        let args = [
+            "write",
+            &address,
+            "--nqn",
+            nqn,
+            "--host-nqn",
+            host,
+            "--offset",
+            &offset,
+        ];
+        run_with_input(&args, &[7; 8192])
+    };
+    let refused = write(host, 0);
+    code(&refused, 2);
+    assert!(
+        stderr(&refused).contains("access denied"),
+        "{}",
+        stderr(&refused)
+    );
+    let other = "nqn.2026-11.io.example:other";
+    code(&write(other, 0), 0);
+    // Blocks 10 to 19, and nothing else.
+    let some = "{ first_block = 10, blocks = 10, access = \"read_write\" }";
+    folder.write("s.toml", base.clone() + &tenant(host, some));
+    serving.signal("-HUP");
+    eventually("the tenant may write", || write(host, 10).status.success());
+    code(&write(host, 18), 0);
+    code(&write(host, 19), 2);
+    code(&write(other, 19), 0);
+    // A second change counts as well, and the host is nobody.
+    let strict = format!("default_tenant = false\n{base}{}", tenant(other, some));
+    folder.write("s.toml", strict);
+    serving.signal("-HUP");
+    eventually("the host may not connect", || {
+        stderr(&write(host, 10)).contains("allow this host NQN")
+    });
+    code(&write(other, 10), 0);
+    serving.signal("-TERM");
+    let (code, errors) = serving.end();
+    assert_eq!(code, Some(0), "{errors}");
 }
 
 fn request(mut stream: impl std::io::Read + std::io::Write, head: &str, body: &str) -> String {

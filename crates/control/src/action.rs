@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Configuration, Device, Namespace, Referral, Size, Subsystem, Switch};
+use crate::model::{Configuration, Device, Namespace, Referral, Size, Subsystem, Switch, Tenant};
 use crate::plane::{ApplyError, ApplyErrorKind};
 
 /// One change of a running target.
@@ -90,6 +90,15 @@ pub enum Action {
         /// The discovery controller.
         referral: Referral,
     },
+    /// Says who hosts are, what they are promised and what they may do; the next command of every
+    /// queue is checked by it, and controllers of hosts that are nobody any more are shut down.
+    /// All tenants at once: no host is nobody in between.
+    SetTenants {
+        /// The tenants.
+        tenants: Vec<Tenant>,
+        /// Hosts that are no tenant are served.
+        default_tenant: bool,
+    },
     /// Turns the knobs of the switch while I/O runs.
     TurnKnobs {
         /// All of them.
@@ -146,6 +155,14 @@ impl Action {
             }
             Self::SetAllowAnyHost { nqn, allow } => {
                 find_subsystem(model, nqn)?.allow_any_host = *allow;
+                Ok(())
+            }
+            Self::SetTenants {
+                tenants,
+                default_tenant,
+            } => {
+                model.tenants.clone_from(tenants);
+                model.default_tenant = *default_tenant;
                 Ok(())
             }
             Self::TurnKnobs { switch } => {
@@ -205,6 +222,10 @@ impl Action {
             }
             Self::AddReferral { referral } => Some(Self::RemoveReferral { referral }),
             Self::RemoveReferral { referral } => Some(Self::AddReferral { referral }),
+            Self::SetTenants { .. } => Some(Self::SetTenants {
+                tenants: before.tenants.clone(),
+                default_tenant: before.default_tenant,
+            }),
             Self::TurnKnobs { .. } => {
                 let switch = before.switch;
                 Some(Self::TurnKnobs { switch })

@@ -10,6 +10,8 @@ mod decode;
 mod node;
 mod problem;
 #[cfg(test)]
+mod tenant_tests;
+#[cfg(test)]
 mod tests;
 
 use std::path::Path;

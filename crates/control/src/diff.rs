@@ -59,6 +59,13 @@ pub fn diff(old: &Configuration, new: &Configuration) -> Result<Vec<Action>, Fix
         actions.push(Action::TurnKnobs { switch });
     }
     actions.extend(removals(old, new));
+    // Between what goes and what comes: nothing is open to more hosts than it was or will be.
+    if (&old.tenants, old.default_tenant) != (&new.tenants, new.default_tenant) {
+        actions.push(Action::SetTenants {
+            tenants: new.tenants.clone(),
+            default_tenant: new.default_tenant,
+        });
+    }
     actions.extend(
         new.devices
             .iter()

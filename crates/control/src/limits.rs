@@ -57,6 +57,12 @@ pub const NSID_MAX: u32 = 0xFFFF_FFFE;
 /// Hosts allowed by name in one subsystem: they are looked through on every connect.
 pub const ALLOWED_HOSTS_MAX: usize = 1024;
 
+/// Bytes of a tenant's name: it becomes a label of a metric, and a part of a URL.
+pub const TENANT_NAME_BYTES_MAX: usize = 64;
+
+/// The highest namespace identifier that a tenant can name: the highest that a target shares.
+pub const TENANT_NSID_MAX: u32 = 1024;
+
 /// Devices of one target.
 pub const DEVICES_MAX: usize = 4096;
 

@@ -2,7 +2,7 @@
 //!
 //! What is this: everything that can be said about a target before and while it runs. It is read
 //! by [`crate::config`] from TOML or JSON, changed by [`crate::action`], and compared by
-//! [`crate::diff()`]. Subsystems, namespaces, hosts and referrals are kept in order of their names,
+//! [`crate::diff()`]. Subsystems, namespaces, hosts, tenants and referrals are kept in order of their names,
 //! so that two configurations that mean the same are equal. Nothing in here does I/O.
 
 mod api_address;
@@ -12,6 +12,7 @@ mod identifier;
 mod keyword;
 mod size;
 mod switch;
+mod tenant;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,6 +31,10 @@ pub(crate) use keyword::{Keyword, keyword};
 pub use size::{Size, SizeError};
 pub(crate) use switch::Plain;
 pub use switch::{BASELINE, Switch, SwitchChange};
+pub use tenant::{
+    Access, BestEffort, DEFAULT_REQUEST_SIZE, DEFAULT_TENANT, DEFAULT_WEIGHT, LatencyCritical,
+    Percentile, Permission, Tenant,
+};
 
 /// The port of NVMe/TCP I/O controllers [NVMe-TCP 1.0 §3.1.1].
 pub const PORT: u16 = 4420;
@@ -56,6 +61,8 @@ pub struct Configuration {
     /// running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cores: Option<Vec<u32>>,
+    /// Hosts that are no tenant are served as the tenant "default"; otherwise they may not connect.
+    pub default_tenant: bool,
     /// How the switch is set.
     pub switch: Switch,
     /// What hosts are promised and granted. Fixed while running.
@@ -68,6 +75,8 @@ pub struct Configuration {
     pub devices: BTreeMap<String, Device>,
     /// The subsystems, in order of their names.
     pub subsystems: Vec<Subsystem>,
+    /// The tenants, in order of their names.
+    pub tenants: Vec<Tenant>,
 }
 
 keyword! {
@@ -213,12 +222,14 @@ impl Default for Configuration {
             listen: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
             api: None,
             cores: None,
+            default_tenant: true,
             switch: Switch::default(),
             limits: Limits::default(),
             digests: Digests::default(),
             discovery: Discovery::default(),
             devices: BTreeMap::new(),
             subsystems: Vec::new(),
+            tenants: Vec::new(),
         }
     }
 }
@@ -247,6 +258,8 @@ impl Configuration {
             discovery: Discovery::default(),
             devices: BTreeMap::new(),
             subsystems: Vec::new(),
+            tenants: Vec::new(),
+            default_tenant: true,
             switch: Switch::default(),
             ..self.clone()
         }
@@ -269,12 +282,13 @@ impl Configuration {
         })
     }
 
-    /// Puts subsystems, namespaces and referrals in order of their names.
+    /// Puts subsystems, namespaces, tenants and referrals in order of their names.
     pub(crate) fn sort(&mut self) {
         self.subsystems.sort_by(|a, b| a.nqn.cmp(&b.nqn));
         for subsystem in &mut self.subsystems {
             subsystem.sort();
         }
+        self.tenants.sort_by(|a, b| a.name.cmp(&b.name));
         self.discovery.referrals.sort();
     }
 

@@ -2,6 +2,7 @@
 
 mod devices;
 mod subsystems;
+mod tenants;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -71,6 +72,7 @@ pub(crate) fn check(configuration: &Configuration) -> Vec<Problem> {
     promises(&configuration.limits, &root.key("limits"), &mut findings);
     devices::check(&configuration.devices, &root.key("devices"), &mut findings);
     subsystems::check(configuration, &root.key("subsystems"), &mut findings);
+    tenants::check(configuration, &root, &mut findings);
     let place = root.key("discovery").key("referrals");
     subsystems::check_referrals(&configuration.discovery.referrals, &place, &mut findings);
     findings.problems

@@ -3,6 +3,7 @@
 mod devices;
 mod switch;
 mod target;
+mod tenants;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -331,5 +332,7 @@ macro_rules! from_word {
 from_word!(
     crate::model::PollPolicy,
     crate::model::FaultOperation,
-    crate::model::FaultError
+    crate::model::FaultError,
+    crate::model::Percentile,
+    crate::model::Access
 );

@@ -36,6 +36,12 @@ fn the_example_is_read_whole() {
     assert_eq!(configuration.switch, defaults.switch, "shown as defaults");
     assert_eq!(configuration.devices.len(), 5);
     assert_eq!(configuration.subsystems.len(), 2);
+    assert_eq!(configuration.default_tenant, defaults.default_tenant);
+    let names = configuration
+        .tenants
+        .iter()
+        .map(|tenant| tenant.name.as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["backup", "database", "default"]);
     let disks = configuration
         .subsystem("nqn.2026-11.com.example:disks")
         .expect("it is there");

@@ -8,7 +8,10 @@ use super::*;
 use crate::config::validate;
 use switch::Knobs;
 
-use crate::model::{BlockSize, Device, DeviceKind, Eui64, Referral, Size, Switch};
+use crate::model::{
+    Access, BestEffort, BlockSize, Device, DeviceKind, Eui64, Permission, Referral, Size, Switch,
+    Tenant,
+};
 
 fn device(shared: bool) -> Device {
     Device {
@@ -45,12 +48,36 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn tenant()(number in 0_u8..4, host in 0_u8..4, weight in proptest::option::of(1_u32..9),
+                blocks in proptest::option::of(1_u64..9)) -> Tenant {
+        let permission = |blocks| Permission {
+            subsystem: None, namespace: Some(1), first_block: 1, blocks: Some(blocks),
+            access: Access::ReadWrite,
+        };
+        Tenant {
+            hosts: [nqn(host)].into(),
+            best_effort: weight.map(|weight| BestEffort { weight }),
+            permissions: blocks.map(|blocks| vec![permission(blocks)]),
+            ..Tenant::new(&format!("t{number}"))
+        }
+    }
+}
+
+prop_compose! {
     /// A good configuration: of what contradicts what came before, nothing is kept. Devices d3
     /// and d4 are shared.
     fn configuration()(subsystems in proptest::collection::vec(subsystem(), 0..4),
                        spare in proptest::collection::btree_set(0_u8..5, 0..5),
+                       tenants in proptest::collection::vec(tenant(), 0..3), default_tenant: bool,
                        referrals in proptest::collection::btree_set(1_u8..4, 0..3)) -> Configuration {
-        let mut result = Configuration::default();
+        let mut result = Configuration { default_tenant, ..Configuration::default() };
+        for tenant in tenants {
+            let mut tried = result.clone();
+            tried.tenants.push(tenant);
+            if validate(&tried).is_ok() {
+                result = tried;
+            }
+        }
         let names: BTreeMap<String, bool> = (0..5).map(|n| (format!("d{n}"), n >= 3)).collect();
         for number in spare {
             let name = format!("d{number}");
@@ -194,6 +221,36 @@ impl DeviceKind {
     fn into_device(self) -> Device {
         Device::new(self)
     }
+}
+
+#[test]
+fn tenants_are_set_after_what_goes_and_before_what_comes() {
+    let old = Configuration::default_with([device(false).kind.into_device()]);
+    let mut new = old.clone();
+    new.subsystems[0].nqn = nqn(1);
+    let mut tenant = Tenant::new("t");
+    tenant.subsystems.insert(nqn(1));
+    new.tenants.push(tenant);
+    new.default_tenant = false;
+    let actions = diff(&old, &new).expect("nothing of it is fixed");
+    let [
+        Action::RemoveSubsystem { .. },
+        Action::SetTenants {
+            tenants,
+            default_tenant: false,
+        },
+        Action::AddSubsystem { .. },
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+    assert_eq!(*tenants, new.tenants);
+    let back = actions[1].inverse(&old).expect("tenants can be set back");
+    let expected = Action::SetTenants {
+        tenants: Vec::new(),
+        default_tenant: true,
+    };
+    assert_eq!(back, expected);
 }
 
 #[test]

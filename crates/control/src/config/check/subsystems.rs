@@ -74,7 +74,7 @@ fn identity(subsystem: &Subsystem, place: &Place, findings: &mut Findings) {
     }
 }
 
-fn name(nqn: &str, place: &Place, findings: &mut Findings) {
+pub(super) fn name(nqn: &str, place: &Place, findings: &mut Findings) {
     if let Err(why) = check_nqn(nqn) {
         let shown: String = nqn.chars().take(limits::NQN_BYTES_MAX).collect();
         findings.report(place, format!("{shown:?} {why}"), NQN_EXPECTED);

@@ -15,6 +15,7 @@ impl FromNode for Configuration {
         let listen = table.or("listen", default.listen);
         let api = table.optional("api");
         let cores = table.optional("cores");
+        let default_tenant = table.or("default_tenant", default.default_tenant);
         let poll = table.optional("poll");
         let switch = table.or_default("switch");
         let limits = table.or_default("limits");
@@ -22,18 +23,21 @@ impl FromNode for Configuration {
         let discovery = table.or_default("discovery");
         let devices = table.or_default("devices");
         let subsystems = table.or_default("subsystems");
+        let tenants = table.or_default("tenants");
         table.finish();
         let switch = switch::knobs(&switch?, poll?, place, decoder);
         Some(Self {
             listen: listen?,
             api: api?,
             cores: cores?,
+            default_tenant: default_tenant?,
             switch: switch?,
             limits: limits?,
             digests: digests?,
             discovery: discovery?,
             devices: devices?,
             subsystems: subsystems?,
+            tenants: tenants?,
         })
     }
 }

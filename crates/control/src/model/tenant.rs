@@ -1,0 +1,142 @@
+//! Tenants: who hosts are, what they are promised, and which blocks they may touch.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Size, keyword};
+
+/// The tenant that hosts are who are no other.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// The weight of a best-effort tenant that names none.
+pub const DEFAULT_WEIGHT: u32 = qos::limits::WEIGHT_DEFAULT;
+
+/// The size of the requests that an SLO is stated for, where it names none.
+pub const DEFAULT_REQUEST_SIZE: Size = Size::from_bytes(qos::limits::UNIT_BYTES);
+
+/// A tenant. Of hosts, subsystems and namespaces, one that names none is the tenant of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// The names of its hosts.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub hosts: BTreeSet<String>,
+    /// The subsystems in which they are this tenant.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub subsystems: BTreeSet<String>,
+    /// The namespaces in which they are.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub namespaces: BTreeSet<u32>,
+    /// What it is promised; not together with `best_effort`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_critical: Option<LatencyCritical>,
+    /// Its share of what is left. This is what a tenant is that says neither.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub best_effort: Option<BestEffort>,
+    /// What it may do, and nothing else; `None` means that it may do everything.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub permissions: Option<Vec<Permission>>,
+}
+
+/// A service-level objective: reads within a latency, at a percentile, for so many requests of one
+/// size and mix. `[ReFlex §3.2]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatencyCritical {
+    /// Of how many reads the latency holds.
+    pub percentile: Percentile,
+    /// The latency of a read in microseconds.
+    pub latency_us: u64,
+    /// Requests a second.
+    pub iops: u64,
+    /// The share of reads among them, in hundredths: 0 to 100.
+    pub read_percent: u64,
+    /// The size of each.
+    pub request_size: Size,
+}
+
+keyword! {
+    /// A percentile.
+    pub enum Percentile {
+        /// 95 of 100.
+        P95 = "p95",
+        /// Half.
+        P50 = "p50",
+        /// 99 of 100.
+        P99 = "p99",
+        /// 999 of 1000.
+        P999 = "p99.9",
+    }
+}
+
+/// A share of what latency-critical tenants leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BestEffort {
+    /// The share, in proportion to the weights of the others.
+    pub weight: u32,
+}
+
+impl Default for BestEffort {
+    fn default() -> Self {
+        Self {
+            weight: DEFAULT_WEIGHT,
+        }
+    }
+}
+
+/// Blocks that a tenant may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permission {
+    /// The subsystem; `None` means every one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub subsystem: Option<String>,
+    /// The namespace; `None` means every one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub namespace: Option<u32>,
+    /// The first block.
+    pub first_block: u64,
+    /// How many; `None` means all that follow.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub blocks: Option<u64>,
+    /// What may be done with them.
+    pub access: Access,
+}
+
+keyword! {
+    /// What may be done with blocks.
+    pub enum Access {
+        /// Everything.
+        ReadWrite = "read_write",
+        /// Read, Compare and Verify.
+        Read = "read",
+        /// Write, Write Zeroes and Deallocate.
+        Write = "write",
+    }
+}
+
+impl Tenant {
+    /// A best-effort tenant that is nobody yet and may do everything.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            hosts: BTreeSet::new(),
+            subsystems: BTreeSet::new(),
+            namespaces: BTreeSet::new(),
+            latency_critical: None,
+            best_effort: None,
+            permissions: None,
+        }
+    }
+
+    /// Whether it names neither hosts nor subsystems nor namespaces.
+    #[must_use]
+    pub fn matches_everybody(&self) -> bool {
+        self.hosts.is_empty() && self.subsystems.is_empty() && self.namespaces.is_empty()
+    }
+}
