@@ -81,10 +81,11 @@ impl Channel for GatedChannel {
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        for _ in 0..self.permits.swap(0, Ordering::Relaxed) {
-            let Some(request) = self.pending.pop_front() else {
-                return;
-            };
+        // A permit that comes before its request waits for it.
+        while self.permits.load(Ordering::Relaxed) > 0
+            && let Some(request) = self.pending.pop_front()
+        {
+            self.permits.fetch_sub(1, Ordering::Relaxed);
             if let Submit::Done(completion) = self.ram.submit(request, cx) {
                 self.done.push_back(completion);
             }
@@ -177,11 +178,11 @@ fn answers_wait_for_a_caravan_and_for_no_longer_than_they_may() {
         asked.outstanding_bytes == 32 * BLOCK as u64
     });
     // Four at once fill the caravan, and nothing but the timer lets one out.
-    permits.store(4, Ordering::Relaxed);
+    permits.fetch_add(4, Ordering::Relaxed);
     for cid in 0..4 {
         assert!(client.fetched(cid).0.status.is_success());
     }
-    permits.store(1, Ordering::Relaxed);
+    permits.fetch_add(1, Ordering::Relaxed);
     assert!(client.fetched(4).0.status.is_success());
     eventually("the caravans are counted", || {
         let seen = caravans(&bed);
@@ -191,7 +192,7 @@ fn answers_wait_for_a_caravan_and_for_no_longer_than_they_may() {
     // Alone left the answer to Connect, and the one that waited in vain.
     assert_eq!((seen.sizes.buckets()[0], seen.sizes.buckets()[2]), (2, 1));
     // The last ones have nothing to wait for.
-    permits.store(27, Ordering::Relaxed);
+    permits.fetch_add(27, Ordering::Relaxed);
     for cid in 5..32 {
         assert!(client.fetched(cid).0.status.is_success());
     }
@@ -209,17 +210,17 @@ fn what_is_held_outlives_neither_the_knob_nor_the_queue() {
     bed.handle().set_knobs(patient()).expect("valid knobs");
     let (_admin, mut client) = bed.host();
     ask(&mut client, 32);
-    permits.store(1, Ordering::Relaxed);
+    permits.fetch_add(1, Ordering::Relaxed);
     bed.handle()
         .set_knobs(Knobs::nvme_tcp())
         .expect("valid knobs");
     assert!(client.fetched(0).0.status.is_success());
     bed.handle().set_knobs(patient()).expect("valid knobs");
-    permits.store(1, Ordering::Relaxed);
+    permits.fetch_add(1, Ordering::Relaxed);
     let handle = Arc::clone(bed.handle());
     handle.shutdown();
     assert!(client.fetched(1).0.status.is_success());
-    permits.store(30, Ordering::Relaxed);
+    permits.fetch_add(30, Ordering::Relaxed);
     for cid in 2..32 {
         assert!(client.fetched(cid).0.status.is_success());
     }
