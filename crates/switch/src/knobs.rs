@@ -244,6 +244,13 @@ impl Knobs {
         }
     }
 
+    /// Whether dataplane threads ask for a better priority. Those that serve all classes poll, so
+    /// they go no further than nice −20: in real time, nobody else would run.
+    #[must_use]
+    pub const fn raises_dataplane(&self) -> bool {
+        self.prioritisation && !matches!(self.latency_threads, ThreadPriority::Default)
+    }
+
     /// Whether every knob is where it may be.
     ///
     /// # Errors

@@ -83,7 +83,9 @@ impl Kind {
     pub(crate) const fn need(self) -> Need {
         match self {
             Self::Write | Self::WriteZeroes => Need::Write,
-            _ => Need::Read,
+            // Dataset Management asks by what it does.
+            Self::Read | Self::Compare | Self::Verify | Self::Flush | Self::Dataset => Need::Read,
+            Self::Admin | Self::Shutdown => Need::Read,
         }
     }
 

@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use switch::Knobs;
-use switch::knobs::ThreadPriority;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// How a target runs on this machine.
@@ -206,9 +205,9 @@ fn set_up(
         }
     }
     let knobs = target.knobs();
-    if knobs.prioritisation && knobs.latency_threads != ThreadPriority::Default {
-        // A host's threads with `Latency` work that share the core are raised as well; it polls, so
-        // in real time nobody else would run.
+    if knobs.raises_dataplane() {
+        // As a host's threads that may share the core are: the lighter of two that wait for each
+        // other would wait for slices of the heavier.
         let privilege = priority::raise_nice();
         tracing::info!("core {core} is served with priority: {}", privilege.name());
     }

@@ -116,6 +116,13 @@ fn raise(thread: &mut Thread, knobs: &Knobs) {
     }
 }
 
+/// The same for a dataplane thread that serves all classes.
+fn raise_shared(thread: &mut Thread, knobs: &Knobs) {
+    if knobs.raises_dataplane() {
+        thread.weight = WEIGHT_NICEST;
+    }
+}
+
 /// Whether each class has a dataplane thread of its own on every host core, as behind the
 /// production switchboard.
 fn apart(knobs: &Knobs) -> bool {
@@ -154,14 +161,11 @@ impl World<'_> {
     fn add_engine(&mut self, side: Side, core: usize, latency: bool) -> usize {
         let engine = self.engines.len();
         let mut thread = Thread::new(Role::Engine(engine), core);
-        if latency {
+        let own = self.config.hosting == Hosting::Inline || self.teams > 1;
+        if side == Side::Target || !own {
+            raise_shared(&mut thread, &self.knobs);
+        } else if latency {
             raise(&mut thread, &self.knobs);
-        }
-        let shared = self.config.hosting == Hosting::Worker && self.teams == 1;
-        if side == Side::Host && shared && thread.rank == RANK {
-            // One thread for all classes polls: it goes no further than nice -20.
-            thread.rank = 0;
-            thread.weight = WEIGHT_NICEST;
         }
         self.threads.push(thread);
         let scheduler = Scheduler::new(self.knobs.service());

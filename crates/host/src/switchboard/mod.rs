@@ -41,7 +41,7 @@ use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use steersman::Steersman;
-use switch::knobs::{Lanes, Polling, ThreadPriority, Threads};
+use switch::knobs::{Lanes, Polling, Threads};
 use switch::{Class, Knobs, PerClass};
 
 /// What a switchboard is made of.
@@ -328,7 +328,7 @@ impl Dataplane {
 fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
     let id = place.id;
     let knobs = place.knobs;
-    let alone = place.classes.len() == Class::COUNT;
+    let serves_all = place.classes.len() == Class::COUNT;
     let made = placement::pin_to(id)
         .map_err(|error| HostError::Option(error.to_string()))
         .and_then(|()| UringDriver::new(&driver_options()).map_err(HostError::from));
@@ -340,22 +340,18 @@ fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
         }
     };
     let urgent = place.classes.iter().any(|c| !c.properties().may_wait);
-    let privilege = if !urgent || !knobs.prioritisation {
-        Privilege::Unprivileged
-    } else if !alone {
-        priority::raise()
-    } else if knobs.latency_threads == ThreadPriority::Default {
-        Privilege::Unprivileged
-    } else {
-        // It polls: in real time, nobody else would run.
-        priority::raise_nice()
+    let privilege = match (urgent, serves_all) {
+        (true, true) if knobs.raises_dataplane() => priority::raise_nice(),
+        // Chosen together with threads apart, whatever applications ask for.
+        (true, false) => priority::raise(),
+        _ => Privilege::Unprivileged,
     };
     let service = place.service(&driver);
     // While it sleeps, the keeper polls in its place, and gives way to everybody.
     let keeper = Keeper::start(id).ok();
     let poll = match knobs.polling {
         Polling::Always if privilege != Privilege::RealTime => PollPolicy::Always,
-        Polling::Adaptive if alone => PollPolicy::Auto,
+        Polling::Adaptive if serves_all => PollPolicy::Auto,
         _ => PollPolicy::Never,
     };
     // Outlives the ring: submitters hear of its end when it is closed.

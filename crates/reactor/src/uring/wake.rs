@@ -31,7 +31,8 @@ impl Wake for EventWaker {
         reason = "the counter is a number of this machine"
     )]
     fn wake(&self) {
-        // The counter can only be full after 2^64−2 wakes that nobody saw: awake it is then too.
+        // The counter can only be full after 2^64−2 wakes: a million each second for half a
+        // million years.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 }
