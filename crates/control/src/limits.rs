@@ -98,6 +98,9 @@ pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// the limits above allow is larger, but nobody writes it, and a body is held in memory.
 pub const CONFIGURATION_BYTES_MAX: usize = 1024 * 1024;
 
+/// Bytes of a device's model: a curve of 256 points takes 32 KiB.
+pub const DEVICE_MODEL_BYTES_MAX: usize = 256 * 1024;
+
 /// Problems listed in one report: more than a screenful is not read.
 pub const PROBLEMS_MAX: usize = 50;
 

@@ -1,0 +1,443 @@
+//! The model of a device: what requests cost on it, and how late reads are at each load.
+//! `[ReFlex §3.2.1]`
+//!
+//! What is this: the file that `switchyard calibrate` writes and a target reads, in TOML for
+//! people. Prices are in thousandths of a token for each 4 KiB, one token being the price of a read
+//! under a mixed load; a curve's points name the latency of reads at a rate of tokens. Must never:
+//! lead to a model that was not in the file.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::Path;
+
+use base::Nanos;
+use qos::cost::{Price, Prices};
+use qos::curve::{CurveError, Point};
+use qos::{CostModel, Curve, Operation, Percentile, TokenRate};
+
+use crate::config::{
+    ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, parse_part,
+};
+use crate::limits::DEVICE_MODEL_BYTES_MAX;
+
+#[cfg(test)]
+mod tests;
+
+/// The version of the file's form.
+const VERSION: u32 = 1;
+
+const REMEDY: &str = "name a file that `switchyard calibrate` wrote";
+
+/// What is known of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceModel {
+    /// Where the numbers come from.
+    pub provenance: Provenance,
+    /// What each operation costs.
+    pub prices: PriceList,
+    /// How late reads of 4 KiB are at each rate.
+    pub curve: Curve,
+}
+
+/// Where numbers come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The device, as the command line named it.
+    pub device: String,
+    /// When it was measured: UTC, as of RFC 3339.
+    pub measured_at: Option<String>,
+    /// The version of the program that measured.
+    pub switchyard: Option<String>,
+    /// The kernel that it ran on.
+    pub kernel: Option<String>,
+    /// How it was started.
+    pub command: Option<String>,
+    /// Whether the price of a write was measured; otherwise somebody said it.
+    pub write_price_measured: bool,
+    /// How far token rates at the same latency lie apart, over the loads that were measured: half of
+    /// the range, in thousandths of the middle.
+    pub spread_permille: Option<u32>,
+}
+
+/// Prices of a unit of 4 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PriceList {
+    /// A write's.
+    pub write: Price,
+    /// A read's while the load only reads; under a mixed load it is [`Price::READ`].
+    pub read_only_read: Price,
+    /// Under a mixed load, of operations that cost something else than [`Prices::new`] says.
+    pub others: BTreeMap<Operation, Price>,
+}
+
+impl PriceList {
+    /// The two that calibration finds.
+    #[must_use]
+    pub const fn new(write: Price, read_only_read: Price) -> Self {
+        Self {
+            write,
+            read_only_read,
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// What the scheduler charges. While the load only reads, an operation that changes the device
+    /// costs what it does under a mixed load.
+    #[must_use]
+    pub fn costs(&self) -> CostModel {
+        let mut mixed = Prices::new(Price::READ, self.write);
+        let mut read_only = Prices::new(self.read_only_read, self.write);
+        for (&operation, &price) in &self.others {
+            mixed = mixed.with(operation, price);
+            if !operation.is_read() {
+                read_only = read_only.with(operation, price);
+            }
+        }
+        CostModel { mixed, read_only }
+    }
+}
+
+impl DeviceModel {
+    /// Reads and checks a model.
+    ///
+    /// # Errors
+    /// Every problem found, with line and key; without a file's name.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let (draft, root): (Draft, Node) = parse_part(text, Format::Toml, &Place::root())?;
+        draft
+            .check()
+            .map_err(|problems| ConfigError::located(problems, &root, text))
+    }
+
+    /// Reads and checks the model in the file at `path`.
+    ///
+    /// # Errors
+    /// Every problem found, with file, line and key; or why the file cannot be read.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let model = match read(path) {
+            Ok(text) => Self::parse(&text),
+            Err(error) => {
+                let problem = Problem::new(&Place::root(), error, REMEDY);
+                Err(ConfigError::unlocated(vec![problem]))
+            }
+        };
+        model.map_err(|error| error.in_file(path))
+    }
+
+    /// The file's text.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write_toml(&mut text);
+        text
+    }
+
+    fn write_toml(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(
+            text,
+            "# What requests cost on a device, and how late its reads are at each load.\n\
+             version = {VERSION}\n\n\
+             [provenance]"
+        )?;
+        let Provenance {
+            device,
+            measured_at,
+            switchyard,
+            kernel,
+            command,
+            write_price_measured,
+            spread_permille,
+        } = &self.provenance;
+        let known = [
+            ("device", Some(device)),
+            ("measured_at", measured_at.as_ref()),
+            ("switchyard", switchyard.as_ref()),
+            ("kernel", kernel.as_ref()),
+            ("command", command.as_ref()),
+        ];
+        for (key, value) in known {
+            if let Some(value) = value {
+                writeln!(text, "{key} = {}", toml::Value::String(value.clone()))?;
+            }
+        }
+        writeln!(text, "write_price_measured = {write_price_measured}")?;
+        if let Some(spread) = spread_permille {
+            writeln!(
+                text,
+                "# How far token rates at the same latency lie apart, over the loads that were measured.\n\
+                 spread_permille = {spread}"
+            )?;
+        }
+        writeln!(
+            text,
+            "\n# Thousandths of a token for each 4 KiB. A read under a mixed load is one token.\n\
+             [prices.mixed]"
+        )?;
+        for operation in Operation::ALL {
+            if let Some(price) = self.mixed(operation) {
+                writeln!(text, "{} = {}", price_key(operation), price.as_milli())?;
+            }
+        }
+        writeln!(
+            text,
+            "\n# While nothing but reads is asked for.\n\
+             [prices.read_only]\n\
+             {} = {}\n\n\
+             # The latency of 4 KiB reads at so many tokens a second.",
+            price_key(Operation::Read),
+            self.prices.read_only_read.as_milli()
+        )?;
+        for Point { rate, latency } in self.curve.points() {
+            writeln!(text, "[[curve]]\n{RATE_KEY} = {}", rate.0)?;
+            for (key, latency) in LATENCY_KEYS.iter().zip(latency) {
+                writeln!(text, "{key} = {}", latency.0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A price that the file names.
+    fn mixed(&self, operation: Operation) -> Option<Price> {
+        match operation {
+            Operation::Read => Some(Price::READ),
+            Operation::Write => Some(self.prices.write),
+            other => self.prices.others.get(&other).copied(),
+        }
+    }
+}
+
+/// What the file says, before it was looked at together.
+#[derive(Debug)]
+struct Draft {
+    provenance: Provenance,
+    mixed: BTreeMap<Operation, u32>,
+    read_only_read: u32,
+    points: Vec<Point>,
+}
+
+impl Draft {
+    fn check(self) -> Result<DeviceModel, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let prices = Place::root().key("prices");
+        let mut price = |place: &Place, operation, milli| {
+            let place = place.key(price_key(operation));
+            let price = Price::milli(milli)
+                .map_err(|error| problems.push(Problem::new(&place, error.to_string(), REMEDY)));
+            if operation == Operation::Read
+                && place == prices.key("mixed").key(price_key(operation))
+                && milli != Price::READ.as_milli()
+            {
+                problems.push(Problem::new(
+                    &place,
+                    format!("is {milli}, but a read under a mixed load is one token by definition"),
+                    "write 1000, and scale the other prices and the curve's rates",
+                ));
+            }
+            price.ok()
+        };
+        let mut others: BTreeMap<_, _> = self
+            .mixed
+            .iter()
+            .filter_map(|(&operation, &milli)| {
+                Some((operation, price(&prices.key("mixed"), operation, milli)?))
+            })
+            .collect();
+        others.remove(&Operation::Read);
+        let write = others.remove(&Operation::Write);
+        let read_only_read = price(
+            &prices.key("read_only"),
+            Operation::Read,
+            self.read_only_read,
+        );
+        let curve = Curve::new(self.points).map_err(|error| problems.push(curve_problem(error)));
+        match (write, read_only_read, curve) {
+            (Some(write), Some(read_only_read), Ok(curve)) if problems.is_empty() => {
+                Ok(DeviceModel {
+                    provenance: self.provenance,
+                    prices: PriceList {
+                        write,
+                        read_only_read,
+                        others,
+                    },
+                    curve,
+                })
+            }
+            _ => Err(problems),
+        }
+    }
+}
+
+fn curve_problem(error: CurveError) -> Problem {
+    let curve = Place::root().key("curve");
+    let place = match error {
+        CurveError::Points(_) => curve,
+        CurveError::Order(at) => curve.index(at).key(RATE_KEY),
+        CurveError::Rate(at) => curve.index(at).key(RATE_KEY),
+        CurveError::Latency(at) => curve.index(at),
+    };
+    Problem::new(
+        &place,
+        error.to_string(),
+        "measure it again, or put it right",
+    )
+}
+
+impl FromNode for Draft {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let version: Option<u32> = table.required("version", "name a file of this version: 1");
+        if let Some(other) = version.filter(|&version| version != VERSION) {
+            decoder.problem(
+                &table.place("version"),
+                format!("is {other}, and this program reads {VERSION}"),
+                "calibrate the device again with this program",
+            );
+        }
+        let provenance = table.required("provenance", "say what was measured in [provenance]");
+        let prices: Option<FilePrices> =
+            table.required("prices", "write [prices.mixed] and [prices.read_only]");
+        let points: Option<Vec<Point>> =
+            table.required("curve", "write the points of the curve, each as [[curve]]");
+        table.finish();
+        let prices = prices?;
+        version.filter(|&version| version == VERSION)?;
+        Some(Self {
+            provenance: provenance?,
+            mixed: prices.mixed.0,
+            read_only_read: prices.read_only.0,
+            points: points?,
+        })
+    }
+}
+
+impl FromNode for Provenance {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let device = table.required("device", "say which device, like device = \"flash:A:1G\"");
+        let measured_at = table.optional("measured_at");
+        let switchyard = table.optional("switchyard");
+        let kernel = table.optional("kernel");
+        let command = table.optional("command");
+        let write_price_measured = table.or_default("write_price_measured");
+        let spread_permille = table.optional("spread_permille");
+        table.finish();
+        Some(Self {
+            device: device?,
+            measured_at: measured_at?,
+            switchyard: switchyard?,
+            kernel: kernel?,
+            command: command?,
+            write_price_measured: write_price_measured?,
+            spread_permille: spread_permille?,
+        })
+    }
+}
+
+struct FilePrices {
+    mixed: MixedPrices,
+    read_only: ReadOnlyPrices,
+}
+
+impl FromNode for FilePrices {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let mixed = table.required("mixed", "write [prices.mixed]");
+        let read_only = table.required("read_only", "write [prices.read_only]");
+        table.finish();
+        Some(Self {
+            mixed: mixed?,
+            read_only: read_only?,
+        })
+    }
+}
+
+struct MixedPrices(BTreeMap<Operation, u32>);
+
+impl FromNode for MixedPrices {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let prices = Operation::ALL.map(|operation| {
+            let key = price_key(operation);
+            let price = match operation {
+                Operation::Read => table.required(key, "write 1000: one token").map(Some),
+                Operation::Write => {
+                    let hint = "write thousandths of a token, like write_millitokens = 10000";
+                    table.required(key, hint).map(Some)
+                }
+                _ => table.optional(key),
+            };
+            price.map(|price| (operation, price))
+        });
+        table.finish();
+        let mut read = BTreeMap::new();
+        for price in prices {
+            if let (operation, Some(price)) = price? {
+                read.insert(operation, price);
+            }
+        }
+        Some(Self(read))
+    }
+}
+
+struct ReadOnlyPrices(u32);
+
+impl FromNode for ReadOnlyPrices {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let read = table.required(
+            price_key(Operation::Read),
+            "write thousandths of a token, like read_millitokens = 500",
+        );
+        table.finish();
+        Some(Self(read?))
+    }
+}
+
+const RATE_KEY: &str = "tokens_per_second";
+
+/// The keys of a point's latencies, in the order of [`Percentile::ALL`].
+const LATENCY_KEYS: [&str; Percentile::COUNT] = ["p50_ns", "p95_ns", "p99_ns", "p999_ns"];
+
+impl FromNode for Point {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let rate = table.required(RATE_KEY, "write the rate that was measured");
+        let latency = LATENCY_KEYS.map(|key| table.required(key, "write nanoseconds"));
+        table.finish();
+        let mut point = Self {
+            rate: TokenRate(rate?),
+            latency: [Nanos::ZERO; Percentile::COUNT],
+        };
+        for (at, latency) in point.latency.iter_mut().zip(latency) {
+            *at = Nanos(latency?);
+        }
+        Some(point)
+    }
+}
+
+const fn price_key(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Read => "read_millitokens",
+        Operation::Write => "write_millitokens",
+        Operation::Flush => "flush_millitokens",
+        Operation::WriteZeroes => "write_zeroes_millitokens",
+        Operation::Deallocate => "deallocate_millitokens",
+        Operation::Compare => "compare_millitokens",
+        Operation::Verify => "verify_millitokens",
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    file.take(DEVICE_MODEL_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() > DEVICE_MODEL_BYTES_MAX {
+        return Err(format!("is larger than {DEVICE_MODEL_BYTES_MAX} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+}
