@@ -9,6 +9,7 @@
 //! - [`slo`]: what a tenant asks for. [`curve`]: what the device can do. [`admission`]: whether the
 //!   one fits the other; [`tenants`]: the registry that puts it into force. [`overrun`]: who asks
 //!   for more than its promise says.
+//! - [`fit`]: from what was measured to costs and curve.
 //! - [`pool`] and [`account`]: what threads share of a device and of a tenant.
 //!   [`scheduler`]: what each thread does with it, once a turn.
 //! - [`access`]: who a connection is, and which blocks it may touch. [`limits`]: how far all goes.
@@ -16,7 +17,7 @@
 //! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock, does
 //! no I/O, logs nothing, spawns nothing; the request path allocates nothing. A [`Scheduler`] is
 //! owned by one thread; what threads share is atomics, without a lock. All arithmetic is in
-//! integers, and no fraction of a token is lost.
+//! integers, and no fraction of a token is lost; but for [`fit`], which no request waits for.
 //!
 //! Citations name the paper's section: `[ReFlex §3.2]` (Klimovic et al., ASPLOS 2017).
 
@@ -25,6 +26,7 @@ pub mod account;
 pub mod admission;
 pub mod cost;
 pub mod curve;
+pub mod fit;
 pub mod limits;
 pub mod overrun;
 pub mod pool;
@@ -39,6 +41,7 @@ pub use account::{Account, Contract};
 pub use admission::{Admission, Plan, Refusal};
 pub use cost::{CostModel, Operation, Prices, units};
 pub use curve::Curve;
+pub use fit::Fit;
 pub use pool::{Pool, Rules};
 pub use scheduler::{Scheduler, TenantKey};
 pub use slo::{Declaration, Percentile, Slo, TenantId, Weight};

@@ -83,6 +83,29 @@ pub const SLO_REQUEST_BYTES_MAX: u32 = 1024 * 1024;
 /// Points of a calibration curve: one every 1 % of a device's rate, and spare.
 pub const CURVE_POINTS_MAX: usize = 256;
 
+/// Read shares with writes among them that a write's price is fitted to: two always agree somewhere,
+/// and only a third can contradict.
+pub const FIT_SHARES_MIN: usize = 3;
+
+/// Latencies at which curves are compared.
+pub const FIT_LATENCIES: usize = 8;
+
+/// The lowest of them, in multiples of the highest p95 without load: below, no queue has formed, and
+/// latency says nothing of the load.
+pub const FIT_LATENCY_FROM: f64 = 2.0;
+
+/// The highest must be so many times the lowest at least, or no load came near the device's limit.
+pub const FIT_KNEE: f64 = 3.0;
+
+/// And is so many times the lowest at most: beyond, every latency is at the same load.
+pub const FIT_LATENCY_SPAN: f64 = 8.0;
+
+/// Beyond so many thousandths, token rates at equal latency contradict each other.
+pub const FIT_SPREAD_PERMILLE_MAX: u32 = 200;
+
+/// A device keeps up when it completes so many thousandths of what is asked for.
+pub const FIT_SUSTAINED_PERMILLE: u64 = 970;
+
 /// Rules that give tenants to connections.
 pub const ASSIGNMENTS_MAX: usize = 65_536;
 

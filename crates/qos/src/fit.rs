@@ -1,0 +1,564 @@
+//! From measured loads to a device's model: calibration without the measuring. `[ReFlex §3.2.1]`
+//!
+//! Loads of several read shares were raised until reads came late. The weight of a write is the one
+//! that makes their curves, p95 against tokens a second, coincide: at each of several latencies the
+//! logarithms of the token rates shall differ least. What is left of the difference says how good
+//! the model is, and where it is large there is none. The curve that admission uses is the upper
+//! envelope of all of them, so that no load of those measured is later than it says.
+//!
+//! Fractions are used here and nowhere else in this crate: nothing of it is on a request's path.
+//! Must never: name a price that the measurements do not say and nobody gave.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "statistics of measured numbers, in range by construction"
+)]
+
+use crate::cost::{CostModel, Price, units};
+use crate::curve::{Curve, CurveError, Point};
+use crate::limits::{
+    CURVE_POINTS_MAX, FIT_KNEE, FIT_LATENCIES, FIT_LATENCY_FROM, FIT_LATENCY_SPAN, FIT_SHARES_MIN,
+    FIT_SPREAD_PERMILLE_MAX, FIT_SUSTAINED_PERMILLE, PRICE_MILLI_MAX, RATE_MAX, UNIT_BYTES,
+};
+use crate::slo::Percentile;
+use crate::tokens::TokenRate;
+use base::Nanos;
+use std::collections::BTreeMap;
+use std::fmt;
+
+#[cfg(test)]
+mod tests;
+
+/// All reads, in thousandths.
+const ALL: u16 = 1000;
+
+/// A load, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measurement {
+    /// The kind of load.
+    pub kind: Kind,
+    /// Requests a second that were asked for.
+    pub offered: u64,
+    /// Requests a second that were completed.
+    pub achieved: u64,
+    /// The latency of reads at each [`Percentile`].
+    pub latency: [Nanos; Percentile::COUNT],
+}
+
+impl Measurement {
+    /// Whether the device kept up with what was asked for.
+    #[must_use]
+    pub const fn sustained(&self) -> bool {
+        self.achieved as u128 * 1000 >= self.offered as u128 * FIT_SUSTAINED_PERMILLE as u128
+    }
+}
+
+/// A kind of load, which is raised step by step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// The size of each request in bytes.
+    pub request_bytes: u32,
+    /// The share of reads in thousandths: 1 to 1000.
+    pub read_permille: u16,
+}
+
+impl Kind {
+    /// Of requests of one unit.
+    #[must_use]
+    pub const fn unit(read_permille: u16) -> Self {
+        Self {
+            request_bytes: UNIT_BYTES as u32,
+            read_permille,
+        }
+    }
+
+    /// Units of each request.
+    #[must_use]
+    pub fn units(self) -> u32 {
+        units(self.request_bytes.into())
+    }
+
+    /// Tokens of a mean request.
+    fn weight(self, write: f64, read_only: f64) -> f64 {
+        let each = if self.read_permille == ALL {
+            read_only
+        } else {
+            let reads = f64::from(self.read_permille) / f64::from(ALL);
+            reads + (1.0 - reads) * write
+        };
+        each * f64::from(self.units())
+    }
+
+    /// Tokens a second of so many requests a second, at the prices of a fit.
+    #[must_use]
+    pub fn tokens_per_second(self, iops: f64, fit: &Fit) -> f64 {
+        iops * self.weight(tokens(fit.write), tokens(fit.read_only_read))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (percent, tenth) = (self.read_permille / 10, self.read_permille % 10);
+        write!(f, "{percent}")?;
+        if tenth > 0 {
+            write!(f, ".{tenth}")?;
+        }
+        write!(f, " % reads of {} bytes", self.request_bytes)
+    }
+}
+
+/// Prices that somebody knows; the others are fitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Of a written unit.
+    pub write: Option<Price>,
+    /// Of a read unit while the load only reads.
+    pub read_only_read: Option<Price>,
+}
+
+/// What the measurements say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The price of a written unit.
+    pub write: Price,
+    /// Between which prices that is when any one read share is left out; `None` where it was given.
+    pub write_range: Option<(Price, Price)>,
+    /// The price of a read unit while the load only reads.
+    pub read_only_read: Price,
+    /// The latency of 4 KiB reads at each rate of tokens, of whatever load is the latest.
+    pub curve: Curve,
+    /// How far the token rates of mixed loads lie apart at equal latency, in thousandths: half of
+    /// the range, of its middle, at the worst latency. Without mixed loads nothing is known of it.
+    pub spread_permille: Option<u32>,
+    /// The same with the load that only reads.
+    pub read_only_spread_permille: Option<u32>,
+    /// What requests of other sizes cost.
+    pub sizes: Vec<SizeFit>,
+    /// The latencies at which curves were compared.
+    pub latencies: Vec<Nanos>,
+}
+
+/// What requests of a size cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeFit {
+    /// Which load.
+    pub kind: Kind,
+    /// What the model says, in units of 4 KiB.
+    pub units: u32,
+    /// What was measured against the same read share of 4 KiB, in thousandths of a unit.
+    pub measured_milli: u32,
+}
+
+impl Fit {
+    /// What requests cost.
+    #[must_use]
+    pub fn costs(&self) -> CostModel {
+        CostModel::new(self.write, self.read_only_read)
+    }
+}
+
+/// Why measurements are no model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FitError {
+    /// No load of 4 KiB requests.
+    #[error("no load of 4 KiB requests was measured")]
+    Nothing,
+    /// Nothing was measured that a write's price follows from.
+    #[error(
+        "the price of a write is unknown: loads with writes were measured at {0} read shares, and \
+         {FIT_SHARES_MIN} are needed; allow writes, or say the price"
+    )]
+    WriteUnknown(usize),
+    /// A load whose reads stayed early.
+    #[error(
+        "{kind}: reads never came late: their p95 went from {first} to {last}, and latencies up to \
+         {needed} are compared; raise the load further"
+    )]
+    NoKnee {
+        /// The load.
+        kind: Kind,
+        /// The p95 at the lowest rate.
+        first: Nanos,
+        /// The p95 at the highest rate.
+        last: Nanos,
+        /// The least that it must get to.
+        needed: Nanos,
+    },
+    /// The curves are apart.
+    #[error(
+        "the measurements are noise: with the best price of a write, {write_milli} thousandths of a \
+         token, the token rates at equal latency are still {spread} thousandths apart, and no more \
+         than {FIT_SPREAD_PERMILLE_MAX} are a model; measure for longer, with nothing else running"
+    )]
+    Noise {
+        /// How far apart, in thousandths.
+        spread: u32,
+        /// The price, in thousandths of a token.
+        write_milli: u32,
+    },
+    /// A load's points are no curve.
+    #[error("{kind}: {error}")]
+    Curve {
+        /// The load.
+        kind: Kind,
+        /// Why.
+        error: CurveError,
+    },
+    /// A price beyond all limits.
+    #[error("{kind}: a price of {milli} thousandths of a token came out; measure for longer")]
+    Price {
+        /// The load.
+        kind: Kind,
+        /// The price, in thousandths of a token.
+        milli: u64,
+    },
+}
+
+/// Finds the prices and the curve.
+///
+/// # Errors
+/// When too little was measured, the load was not raised far enough, or the measurements do not
+/// agree; each says what to do.
+pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
+    let lines = Line::all(measured)?;
+    let unit = |line: &&Line| line.kind.request_bytes == Kind::unit(ALL).request_bytes;
+    let mixed: Vec<&Line> = lines
+        .iter()
+        .filter(unit)
+        .filter(|line| !line.only_reads())
+        .collect();
+    let alone = lines.iter().filter(unit).find(|line| line.only_reads());
+    let compared: Vec<&Line> = mixed.iter().copied().chain(alone).collect();
+    if compared.is_empty() {
+        return Err(FitError::Nothing);
+    }
+    if mixed.len() < FIT_SHARES_MIN && known.write.is_none() {
+        return Err(FitError::WriteUnknown(mixed.len()));
+    }
+    let latencies = latencies(&compared)?;
+    let at_each = |line: &Line| line.rates(&latencies);
+    let loads: Vec<Load> = mixed
+        .iter()
+        .map(|line| (line.kind, at_each(line)))
+        .collect();
+    let write = match known.write {
+        Some(price) => price,
+        None => price(best_write(&loads), Kind::unit(0))?,
+    };
+    let spread_permille = (mixed.len() > 1).then(|| spread(&loads, tokens(write)));
+    if let Some(spread) = spread_permille.filter(|&spread| spread > FIT_SPREAD_PERMILLE_MAX) {
+        let write_milli = write.as_milli();
+        return Err(FitError::Noise {
+            spread,
+            write_milli,
+        });
+    }
+    let alone = alone.map(at_each);
+    let read_only_read = match (known.read_only_read, &alone) {
+        (Some(price), _) => price,
+        (None, Some(rates)) if !loads.is_empty() => {
+            price(read_only(&loads, tokens(write), rates), Kind::unit(ALL))?
+        }
+        (None, _) => Price::READ,
+    };
+    let weigh = |line: &Line| line.weighted(tokens(write), tokens(read_only_read));
+    let weighted = compared
+        .iter()
+        .map(|line| weigh(line))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Fit {
+        write,
+        write_range: known.write.is_none().then(|| range(&loads)).flatten(),
+        read_only_read,
+        curve: envelope(&weighted).map_err(|error| FitError::Curve {
+            kind: compared[0].kind,
+            error,
+        })?,
+        spread_permille,
+        read_only_spread_permille: alone
+            .filter(|_| !loads.is_empty())
+            .map(|rates| read_only_spread(&loads, tokens(write), &rates, tokens(read_only_read))),
+        sizes: sizes(&lines, &latencies),
+        latencies,
+    })
+}
+
+/// Requests a second of a kind of load at each of the latencies that are compared.
+type Load = (Kind, Vec<f64>);
+
+/// The points of one kind of load.
+#[derive(Debug)]
+struct Line {
+    kind: Kind,
+    /// Its rates are requests a second.
+    curve: Curve,
+}
+
+impl Line {
+    /// Those of all kinds, each in the order of its loads.
+    fn all(measured: &[Measurement]) -> Result<Vec<Self>, FitError> {
+        let mut kinds: BTreeMap<Kind, Vec<Measurement>> = BTreeMap::new();
+        for &measurement in measured {
+            kinds.entry(measurement.kind).or_default().push(measurement);
+        }
+        let lines = kinds.into_iter().map(|(kind, mut points)| {
+            points.sort_by_key(|point| point.offered);
+            Self::of(kind, &points)
+        });
+        lines.collect()
+    }
+
+    fn of(kind: Kind, measured: &[Measurement]) -> Result<Self, FitError> {
+        let mut points: Vec<Point> = Vec::with_capacity(measured.len());
+        for &Measurement {
+            achieved, latency, ..
+        } in measured
+        {
+            // Past its limit a device completes no more, and what is asked of it waits for longer.
+            let least = points.last().map_or(1, |point| point.rate.0 + 1);
+            let rate = TokenRate(achieved.max(least));
+            points.push(Point { rate, latency });
+        }
+        let curve = Curve::new(points).map_err(|error| FitError::Curve { kind, error })?;
+        Ok(Self { kind, curve })
+    }
+
+    fn only_reads(&self) -> bool {
+        self.kind.read_permille == ALL
+    }
+
+    /// The p95 at the lowest and at the highest load.
+    fn span(&self) -> (Nanos, Nanos) {
+        let p95 = |point: &Point| point.latency[Percentile::P95 as usize];
+        let points = self.curve.points();
+        (p95(&points[0]), p95(&points[points.len() - 1]))
+    }
+
+    /// Requests a second at which the p95 is so high.
+    fn rates(&self, latencies: &[Nanos]) -> Vec<f64> {
+        let rate = |&latency| self.curve.rate_for(Percentile::P95, latency);
+        let rates = latencies.iter().map(|latency| {
+            let rate = rate(latency).expect("latencies lie between the lowest and the highest");
+            rate.0 as f64
+        });
+        rates.collect()
+    }
+
+    /// The curve over tokens a second.
+    fn weighted(&self, write: f64, read_only: f64) -> Result<Curve, FitError> {
+        let weight = self.kind.weight(write, read_only);
+        let mut points = Vec::with_capacity(self.curve.points().len());
+        for point in self.curve.points() {
+            let least = points.last().map_or(1, |point: &Point| point.rate.0 + 1);
+            let rate = ((point.rate.0 as f64 * weight) as u64).clamp(least, RATE_MAX);
+            points.push(Point {
+                rate: TokenRate(rate),
+                ..*point
+            });
+        }
+        Curve::new(points).map_err(|error| FitError::Curve {
+            kind: self.kind,
+            error,
+        })
+    }
+}
+
+/// The latencies at which curves are compared: evenly on a logarithmic scale, from where load begins
+/// to be felt to the highest one that every load got to.
+fn latencies(lines: &[&Line]) -> Result<Vec<Nanos>, FitError> {
+    let first = lines.iter().map(|line| line.span().0).max();
+    let from = first.expect("there are lines").0 as f64 * FIT_LATENCY_FROM;
+    let needed = Nanos((from * FIT_KNEE) as u64);
+    let mut to = Nanos(u64::MAX);
+    for line in lines {
+        let (first, last) = line.span();
+        if last < needed {
+            let kind = line.kind;
+            return Err(FitError::NoKnee {
+                kind,
+                first,
+                last,
+                needed,
+            });
+        }
+        to = to.min(last);
+    }
+    let to = (to.0 as f64).min(from * FIT_LATENCY_SPAN);
+    let step = (to / from).powf(1.0 / (FIT_LATENCIES - 1) as f64);
+    let latencies = (0..FIT_LATENCIES).map(|number| {
+        let latency = from * step.powi(i32::try_from(number).expect("a few"));
+        Nanos((latency as u64).min(to as u64))
+    });
+    Ok(latencies.collect())
+}
+
+/// The price of a write, in tokens, that makes the token rates differ least. How much they differ
+/// has one minimum, which the golden section closes in on.
+fn best_write(loads: &[Load]) -> f64 {
+    const GOLDEN: f64 = 0.618_033_988_749_895;
+    let differs = |log_write: f64| difference(loads, log_write.exp());
+    let most = f64::from(PRICE_MILLI_MAX) / 1e3;
+    let (mut low, mut high) = ((1.0 / most).ln(), most.ln());
+    while high - low > 1e-6 {
+        let step = (high - low) * GOLDEN;
+        if differs(high - step) < differs(low + step) {
+            high = low + step;
+        } else {
+            low = high - step;
+        }
+    }
+    low.midpoint(high).exp()
+}
+
+/// The squared differences of the token rates' logarithms from their mean, over all latencies.
+fn difference(loads: &[Load], write: f64) -> f64 {
+    at_each_latency(loads, write)
+        .map(|rates| {
+            let logs: Vec<f64> = rates.iter().map(|rate| rate.ln()).collect();
+            let mean = mean(&logs);
+            logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>()
+        })
+        .sum()
+}
+
+/// The token rates of all loads at each latency.
+fn at_each_latency(loads: &[Load], write: f64) -> impl Iterator<Item = Vec<f64>> + '_ {
+    let count = loads.first().map_or(0, |(_, rates)| rates.len());
+    (0..count).map(move |at| {
+        let weighted = |(kind, rates): &Load| rates[at] * kind.weight(write, 1.0);
+        loads.iter().map(weighted).collect()
+    })
+}
+
+/// Half of the range of the token rates, in thousandths of its middle, at the worst latency.
+fn spread(loads: &[Load], write: f64) -> u32 {
+    let worst = at_each_latency(loads, write)
+        .map(|rates| apart(&rates))
+        .fold(0.0, f64::max);
+    (worst * 1e3).round() as u32
+}
+
+fn apart(rates: &[f64]) -> f64 {
+    let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    (most - least) / (most + least)
+}
+
+/// The price of a write with each of the read shares left out.
+fn range(loads: &[Load]) -> Option<(Price, Price)> {
+    let without = |out: usize| {
+        let mut others = loads.to_vec();
+        others.remove(out);
+        best_write(&others)
+    };
+    let prices: Vec<f64> = (0..loads.len()).map(without).collect();
+    let least = prices.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = prices.iter().copied().fold(0.0, f64::max);
+    let price = |tokens| price(tokens, Kind::unit(0)).ok();
+    Some((price(least)?, price(most)?))
+}
+
+/// The price of a read among nothing but reads: what makes its token rates those of mixed loads.
+fn read_only(loads: &[Load], write: f64, alone: &[f64]) -> f64 {
+    let mixed = at_each_latency(loads, write).map(|rates| geometric_mean(&rates));
+    let prices: Vec<f64> = mixed
+        .zip(alone)
+        .map(|(tokens, reads)| tokens / reads)
+        .collect();
+    geometric_mean(&prices)
+}
+
+fn read_only_spread(loads: &[Load], write: f64, alone: &[f64], price: f64) -> u32 {
+    let mixed = at_each_latency(loads, write).map(|rates| geometric_mean(&rates));
+    let apart = mixed
+        .zip(alone)
+        .map(|(tokens, reads)| apart(&[tokens, reads * price]));
+    (apart.fold(0.0, f64::max) * 1e3).round() as u32
+}
+
+/// What requests of other sizes than 4 KiB cost, against the same read share of 4 KiB.
+fn sizes(lines: &[Line], latencies: &[Nanos]) -> Vec<SizeFit> {
+    let fits = lines.iter().filter_map(|line| {
+        let Kind {
+            request_bytes,
+            read_permille,
+        } = line.kind;
+        let unit = lines
+            .iter()
+            .find(|line| line.kind == Kind::unit(read_permille))?;
+        if std::ptr::eq(unit, line) {
+            return None;
+        }
+        let (first, last) = line.span();
+        let common: Vec<Nanos> = latencies
+            .iter()
+            .copied()
+            .filter(|latency| (first..=last).contains(latency))
+            .collect();
+        if common.is_empty() {
+            return None;
+        }
+        let quotients = unit.rates(&common).into_iter().zip(line.rates(&common));
+        let quotients: Vec<f64> = quotients.map(|(unit, line)| unit / line).collect();
+        Some(SizeFit {
+            kind: line.kind,
+            units: units(request_bytes.into()),
+            measured_milli: (geometric_mean(&quotients) * 1e3).round() as u32,
+        })
+    });
+    fits.collect()
+}
+
+/// At each rate, the latency of the load that is the latest; as far as all of them were raised.
+fn envelope(curves: &[Curve]) -> Result<Curve, CurveError> {
+    let end = curves
+        .iter()
+        .map(Curve::capacity)
+        .min()
+        .expect("there are curves");
+    let all = curves.iter().flat_map(Curve::points);
+    let mut rates: Vec<TokenRate> = all
+        .map(|point| point.rate)
+        .filter(|&rate| rate <= end)
+        .collect();
+    rates.push(end);
+    rates.sort_unstable();
+    rates.dedup();
+    // Where there are too many, some are left out; the last one stays.
+    let step = rates.len().div_ceil(CURVE_POINTS_MAX);
+    let kept = rates.iter().rev().step_by(step).rev();
+    let points = kept.map(|&rate| {
+        let latency = Percentile::ALL.map(|percentile| {
+            let at = |curve: &Curve| curve.latency_at(percentile, rate);
+            let latest = curves.iter().filter_map(at).max();
+            latest.expect("no curve ends before")
+        });
+        Point { rate, latency }
+    });
+    Curve::new(points.collect())
+}
+
+fn tokens(price: Price) -> f64 {
+    f64::from(price.as_milli()) / 1e3
+}
+
+fn price(tokens: f64, kind: Kind) -> Result<Price, FitError> {
+    let milli = (tokens * 1e3).round() as u64;
+    let price = u32::try_from(milli)
+        .ok()
+        .and_then(|milli| Price::milli(milli).ok());
+    // At the end of what is searched, nothing was found.
+    let found = price.filter(|price| (2..PRICE_MILLI_MAX - 1).contains(&price.as_milli()));
+    found.ok_or(FitError::Price { kind, milli })
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
+}
+
+fn geometric_mean(numbers: &[f64]) -> f64 {
+    let logs: Vec<f64> = numbers.iter().map(|number| number.ln()).collect();
+    mean(&logs).exp()
+}
