@@ -172,6 +172,7 @@ pub(crate) fn add_namespace(shared: &Target, name: &str, nsid: u32, device: Arc<
         nguid: [0; 16],
         eui64: [0; 8],
         read_only: false,
+        qos: None,
     };
     shared
         .add_namespace(name, options)

@@ -31,6 +31,7 @@ fn serving(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
         nguid: [0; 16],
         eui64: [0; 8],
         read_only: false,
+        qos: None,
     };
     target.add_namespace(NQN, options).expect("a new namespace");
     let mut driver = world.driver();

@@ -113,6 +113,7 @@ impl Plane {
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
+            qos: None,
         };
         self.target
             .add_namespace(&owner.nqn, options)

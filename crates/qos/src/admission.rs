@@ -203,6 +203,51 @@ impl Admission {
         Ok(plan)
     }
 
+    /// Admits these tenants and no others: all of them, or nothing changes. Those that are admitted
+    /// already, as they are, come before new and changed ones.
+    ///
+    /// # Errors
+    /// The first that is too much, and why.
+    pub fn replace(
+        &mut self,
+        tenants: &BTreeMap<TenantId, Declaration>,
+    ) -> Result<Plan, (TenantId, Refusal)> {
+        let with = |tenants| Self {
+            model: self.model,
+            curve: self.curve.clone(),
+            tenants,
+        };
+        let all = with(tenants.clone());
+        if all.is_sound() {
+            *self = all;
+            return Ok(self.plan());
+        }
+        // One after the other only to find out who is too much, and what would not be.
+        let stays = |(id, declaration): &(&TenantId, &Declaration)| {
+            self.tenants.get(id) == Some(*declaration)
+        };
+        let (stay, come): (Vec<_>, Vec<_>) = tenants.iter().partition(stays);
+        let mut after = with(stay.into_iter().map(|(&id, &d)| (id, d)).collect());
+        for (&id, &declaration) in come {
+            after
+                .admit(id, declaration)
+                .map_err(|refusal| (id, refusal))?;
+        }
+        *self = after;
+        Ok(self.plan())
+    }
+
+    /// Whether all would be admitted, in whichever order.
+    fn is_sound(&self) -> bool {
+        let mut slos = self.slos(None);
+        self.tenants.len() <= TENANTS_MAX
+            && slos.all(|slo| {
+                let rate = self.curve.rate_for(slo.percentile, slo.latency);
+                rate.is_ok() && slo.reservation(&self.model).is_ok()
+            })
+            && !self.plan().is_overcommitted()
+    }
+
     /// Removes a tenant: what it reserved is given back. Whether there was one.
     pub fn remove(&mut self, id: TenantId) -> bool {
         self.tenants.remove(&id).is_some()

@@ -222,6 +222,33 @@ impl<T> Scheduler<T> {
         self.put_to_rest(key.index);
     }
 
+    /// Takes out the requests of a tenant that wait and are `wanted`, in order: they were given up,
+    /// or are somebody else's from now on. Control path: looks at all that wait of the tenant.
+    pub fn withdraw(
+        &mut self,
+        key: TenantKey,
+        wanted: impl Fn(&T) -> bool,
+        taken: &mut impl FnMut(T),
+    ) {
+        if self.entry(key).is_none() {
+            return;
+        }
+        let entry = &mut self.entries[key.index as usize];
+        for _ in 0..entry.queue.len() {
+            let Some(waiting) = self.places.pop(&mut entry.queue) else {
+                break;
+            };
+            if wanted(&waiting.item) {
+                taken(waiting.item);
+            } else if self.places.push(&mut entry.queue, waiting).is_err() {
+                unreachable!("its place was given back just before");
+            }
+        }
+        if entry.queue.is_empty() {
+            self.put_to_rest(key.index);
+        }
+    }
+
     /// Takes a request of a tenant, to be released by a later round.
     ///
     /// # Errors

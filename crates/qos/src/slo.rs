@@ -185,6 +185,13 @@ pub enum Declaration {
     BestEffort(Weight),
 }
 
+impl Default for Declaration {
+    /// Best effort, with the weight of one that names none.
+    fn default() -> Self {
+        Self::BestEffort(Weight::default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -91,6 +91,36 @@ impl Tenants {
         true
     }
 
+    /// Registers these tenants and no others: all of it, or nothing where one is refused, whose name
+    /// is then told with the reason.
+    ///
+    /// # Errors
+    /// Who is too much, and why.
+    pub fn replace(
+        &mut self,
+        tenants: &BTreeMap<TenantId, Declaration>,
+    ) -> Result<Plan, (TenantId, Refusal)> {
+        let plan = self.admission.replace(tenants)?;
+        let gone: Vec<_> = self.accounts.keys().copied().collect();
+        for id in gone.iter().filter(|id| !tenants.contains_key(id)) {
+            if let Some(account) = self.accounts.remove(id) {
+                account.set(Contract::Closed);
+                self.pool.give(account.empty());
+            }
+        }
+        for (&id, declaration) in tenants {
+            let contract = self.contract(declaration);
+            let account = self.accounts.entry(id);
+            let account = account.or_insert_with(|| Arc::new(Account::new(id, contract)));
+            account.set(contract);
+            if !matches!(contract, Contract::LatencyCritical(_)) {
+                self.pool.give(account.empty());
+            }
+        }
+        self.pool.set_rate(plan.rate, plan.round);
+        Ok(plan)
+    }
+
     /// The device was measured again: prices, rates and reservations follow.
     pub fn recalibrate(&mut self, model: CostModel, curve: Curve) -> Plan {
         let plan = self.admission.recalibrate(model, curve);

@@ -5,6 +5,7 @@
 //! once. Nothing here is shared with another core but what [`Shared`] says.
 
 use crate::core_switch::CoreSwitch;
+use crate::core_tokens::CoreTokens;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
 use crate::namespace::{CoreNamespace, Gate};
 use crate::pause::Pausing;
@@ -56,6 +57,9 @@ pub(crate) struct CoreState {
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
     pub(crate) switch: CoreSwitch,
+    pub(crate) tokens: CoreTokens,
+    /// Nobody is left to be protected from anybody: commands need no tokens.
+    pub(crate) unscheduled: bool,
     pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
     /// Channels that end, until nothing of them is left in the driver.
     pub(crate) closing_channels: Vec<Box<dyn Channel>>,
@@ -69,7 +73,7 @@ pub(crate) struct CoreState {
     /// I/O queues of each class, as far as their hosts named one.
     pub(crate) classes: PerClass<usize>,
     pub(crate) actions: Vec<Action>,
-    /// Commands that may go on: their namespace opened.
+    /// Commands that may go on: their namespace opened, or their tenant is another.
     pub(crate) released: VecDeque<Ticket>,
     /// Connections to close once their commands are through.
     pub(crate) draining: Vec<SlabKey>,
@@ -93,6 +97,8 @@ impl CoreState {
             lists: ListPool::new(limits.send_lists),
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
+            tokens: CoreTokens::default(),
+            unscheduled: false,
             subsystems: Vec::new(),
             closing_channels: Vec::new(),
             buffer_waiters: VecDeque::with_capacity(1024),
@@ -120,6 +126,17 @@ impl CoreState {
             .namespaces
             .get_mut((nsid as usize).wrapping_sub(1))?
             .as_mut()
+    }
+
+    /// The namespaces of a subsystem whose commands are paid for, and the place of each one's
+    /// scheduler. Control path: allocates.
+    pub(crate) fn scheduled(&self, subsystem: u32) -> Vec<(u32, u32)> {
+        let subsystem = self.subsystems.get(subsystem as usize);
+        let subsystem = subsystem.and_then(Option::as_ref);
+        let namespaces = subsystem.into_iter().flat_map(|s| &s.namespaces).flatten();
+        namespaces
+            .filter_map(|namespace| Some((namespace.shared.nsid(), namespace.scheduler?)))
+            .collect()
     }
 
     /// Every namespace of the core.

@@ -58,6 +58,18 @@ pub const MOVE_PATIENCE: Nanos = Nanos::from_millis(20);
 /// Beyond it a command is answered with a status that asks for a retry.
 pub const STASH_BYTES_MAX: usize = 16 * MIB;
 
+/// Commands of a core that a device's token scheduler holds, 32 bytes each: the depth at which
+/// 1,000 connections load a core with 32 commands each.
+pub const TOKEN_PLACES: u32 = 32_768;
+
+/// Of these, the most that one tenant may have: more than a round releases, so that what is beyond
+/// loses nothing by waiting outside.
+pub const TENANT_PLACES_MAX: u32 = 1_024;
+
+/// The least: what a tenant saves for a dear request must not be given back because the next one
+/// was not seen.
+pub const TENANT_PLACES_MIN: u32 = 16;
+
 /// What an operator may tune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -197,6 +209,7 @@ pub struct LimitsError {
 }
 
 const _: () = assert!(NAMESPACES_MAX as usize <= wire::limits::NAMESPACE_LIST_ENTRIES);
+const _: () = assert!(TENANT_PLACES_MIN <= TENANT_PLACES_MAX && TENANT_PLACES_MAX <= TOKEN_PLACES);
 const _: () = assert!(R2TS_PER_COMMAND_MAX.is_power_of_two());
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know
 //! without asking anybody. A core owns its own and nobody else touches it.
 
+use crate::device_qos::DeviceQos;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
 use crate::pause::Pausing;
 use crate::request::Ticket;
@@ -29,6 +30,9 @@ pub struct NamespaceOptions {
     pub eui64: [u8; 8],
     /// Whether writes are refused, whatever the device allows.
     pub read_only: bool,
+    /// How its device is shared among tenants; all namespaces over one device have the same. A
+    /// namespace without is not scheduled.
+    pub qos: Option<Arc<DeviceQos>>,
 }
 
 /// A namespace as all cores share it.
@@ -157,6 +161,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) block_shift: u32,
     pub(crate) device_transfer_bytes: u32,
     pub(crate) read_only: bool,
+    /// The core's token scheduler for its device, where its commands are paid for.
+    pub(crate) scheduler: Option<u32>,
     pub(crate) gate: Gate,
     /// Commands between their arrival and their end.
     pub(crate) in_flight: u32,
@@ -196,6 +202,7 @@ impl CoreNamespace {
             block_shift: geometry.block_bytes.trailing_zeros(),
             device_transfer_bytes: capabilities.max_transfer_bytes,
             read_only: shared.read_only(),
+            scheduler: None,
             gate: Gate::Open,
             in_flight: 0,
             in_channel: 0,

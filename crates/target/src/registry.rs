@@ -9,7 +9,7 @@ use crate::request::Ticket;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch_stats::{SharedLoad, SharedSwitchStats};
-use crate::tenants::{Pass, Rules};
+use crate::tenants::{Pass, Rules, Whom};
 use base::SlabKey;
 use reactor::MailboxSender;
 use std::collections::{BTreeMap, VecDeque};
@@ -239,11 +239,19 @@ pub(crate) struct SharedController {
     /// Where its admin queue is.
     pub(crate) admin: Place,
     queues: Mutex<Queues>,
-    /// What the host may do, and by which rules.
-    pass: Mutex<Option<(Arc<Rules>, Pass)>>,
+    /// What the rules say of its host, once they were asked.
+    asked: Mutex<Option<Asked>>,
     attached: Mutex<Attached>,
     errors: Mutex<VecDeque<ErrorEntry>>,
     error_count: AtomicU64,
+}
+
+/// What rules say of a host in a subsystem.
+#[derive(Clone, Debug)]
+struct Asked {
+    rules: Arc<Rules>,
+    pass: Pass,
+    whom: Arc<Whom>,
 }
 
 /// What of a controller is left in the target.
@@ -298,7 +306,7 @@ impl SharedController {
             peer,
             admin,
             queues: Mutex::new(queues),
-            pass: Mutex::default(),
+            asked: Mutex::default(),
             attached: Mutex::default(),
             errors: Mutex::default(),
             error_count: AtomicU64::new(0),
@@ -311,17 +319,27 @@ impl SharedController {
 
     /// What its host may do by these rules; they are asked once.
     pub(crate) fn pass(&self, rules: &Arc<Rules>) -> Pass {
-        let Some(subsystem) = &self.subsystem else {
-            // The discovery service is everybody's.
-            return Pass::Everything;
-        };
-        let mut asked = lock(&self.pass);
-        if let Some((_, pass)) = asked.as_ref().filter(|(by, _)| Arc::ptr_eq(by, rules)) {
-            return pass.clone();
+        // The discovery service is everybody's.
+        self.ask(rules).map_or(Pass::Everything, |asked| asked.pass)
+    }
+
+    /// Which tenant its host is by these rules; they are asked once.
+    pub(crate) fn whom(&self, rules: &Arc<Rules>) -> Arc<Whom> {
+        self.ask(rules).map(|asked| asked.whom).unwrap_or_default()
+    }
+
+    fn ask(&self, rules: &Arc<Rules>) -> Option<Asked> {
+        let subsystem = self.subsystem.as_ref()?;
+        let mut asked = lock(&self.asked);
+        if let Some(asked) = asked.as_ref().filter(|a| Arc::ptr_eq(&a.rules, rules)) {
+            return Some(asked.clone());
         }
-        let pass = rules.pass(&self.host_nqn, &subsystem.nqn);
-        *asked = Some((Arc::clone(rules), pass.clone()));
-        pass
+        *asked = Some(Asked {
+            rules: Arc::clone(rules),
+            pass: rules.pass(&self.host_nqn, &subsystem.nqn),
+            whom: Arc::new(rules.whom(&self.host_nqn, &subsystem.nqn)),
+        });
+        asked.clone()
     }
 
     /// A connection became one of its queues.

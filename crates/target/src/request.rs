@@ -8,6 +8,7 @@ use base::{SlabKey, Time};
 use block::BlockError;
 use qos::access::Need;
 use reactor::IoSlice;
+use wire::limits::NSID_BROADCAST;
 use wire::nvme::{Command, Status};
 
 use crate::limits::R2TS_PER_COMMAND_MAX;
@@ -50,6 +51,8 @@ pub(crate) enum Phase {
     Arriving,
     /// The namespace is paused.
     WaitingForNamespace,
+    /// Its tenant has no tokens for it yet.
+    WaitingForTokens,
     /// No buffer is free for its data.
     WaitingForBuffer,
     /// R2Ts are out, or about to be, and data is arriving.
@@ -113,6 +116,8 @@ pub(crate) struct Slot {
     pub(crate) deallocate: bool,
     /// A read whose payload is sent from the device's own memory.
     pub(crate) direct: bool,
+    /// Its tokens are paid, or nobody asks for any.
+    pub(crate) paid: bool,
     /// Counted as in flight in its namespace.
     pub(crate) counted: bool,
     /// Its bytes count as outstanding.
@@ -122,7 +127,7 @@ pub(crate) struct Slot {
     pub(crate) opcode: u8,
     /// Parts that the device has.
     pub(crate) parts: u16,
-    /// Next part to begin (an index into ranges or namespaces).
+    /// Next part to begin, or to pay for (an index into ranges or namespaces).
     pub(crate) next_part: u32,
     pub(crate) nsid: u32,
     pub(crate) blocks: u32,
@@ -147,6 +152,15 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// The namespace that its tokens are for: a Flush of all pays for one after the other.
+    pub(crate) const fn charged(&self) -> u32 {
+        if self.nsid == NSID_BROADCAST {
+            self.next_part + 1
+        } else {
+            self.nsid
+        }
+    }
+
     /// Whether its data goes to the host with the answer.
     pub(crate) fn sends_data(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::Admin) && self.status.is_some_and(Status::is_success)

@@ -11,8 +11,8 @@ use crate::pause::{Ack, AckError, AfterPause, Step};
 use crate::poll_group::{Message, Note, PollGroup};
 use crate::registry::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
-use crate::tenants::{Pass, Rules, Tenancy};
 use base::units::CoreId;
+use qos::Refusal;
 use reactor::{MailboxSender, Room};
 use std::io;
 use std::net::SocketAddr;
@@ -52,6 +52,16 @@ pub enum TargetError {
     /// A number is out of range, or a limit is reached.
     #[error("{0}")]
     Invalid(String),
+    /// A device cannot keep what a tenant is to be promised; nothing has changed.
+    #[error("tenant {tenant:?} is not admitted on device {device:?}: {refusal}")]
+    Refused {
+        /// The tenant.
+        tenant: String,
+        /// The device.
+        device: String,
+        /// Why, and what would be admitted.
+        refusal: Refusal,
+    },
     /// A device refused.
     #[error(transparent)]
     Device(#[from] block::DeviceError),
@@ -186,7 +196,7 @@ impl Target {
         &self.shared.limits
     }
 
-    fn change(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
         // Guards no data, only the order of changes.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,13 +208,13 @@ impl Target {
     }
 
     /// Posts steps to all cores and waits for them.
-    fn apply(&self, steps: &[Step]) -> Result<(), AckError> {
+    pub(crate) fn apply(&self, steps: &[Step]) -> Result<(), AckError> {
         let timeout = self.shared.limits.change_timeout.into();
         self.shared.post(steps).wait(timeout)
     }
 
     /// Tells discovery hosts that what they see may have changed.
-    fn discovery_changed(&self) {
+    pub(crate) fn discovery_changed(&self) {
         self.shared.configuration().generation += 1;
         self.shared.send_all(|| Note::Notify {
             subsystem: None,
@@ -280,6 +290,7 @@ impl Target {
         subsystem.lock().removed = true;
         let result = self.apply(&[Step::RemoveSubsystem(subsystem.index)]);
         self.shared.configuration().subsystems.remove(nqn);
+        self.promise_without(subsystem.namespaces().iter());
         self.discovery_changed();
         Ok(result?)
     }
@@ -287,7 +298,8 @@ impl Target {
     /// Adds a namespace to a subsystem; hosts are told.
     ///
     /// # Errors
-    /// An identifier that is out of range or taken, or a device that a core cannot open.
+    /// An identifier that is out of range or taken, a device that a core cannot open, or
+    /// [`TargetError::Refused`] where the device cannot keep what its tenants are promised.
     pub fn add_namespace(&self, nqn: &str, options: NamespaceOptions) -> Result<(), TargetError> {
         let _order = self.change();
         let subsystem = self.subsystem(nqn)?;
@@ -300,6 +312,7 @@ impl Target {
             return Err(TargetError::Exists(format!("namespace {nsid} of {nqn}")));
         }
         let namespace = Arc::new(Namespace::new(options, self.cores));
+        self.promise_with(nqn, &namespace)?;
         let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
         if let Err(error) = added {
             // Some cores may have opened it.
@@ -308,6 +321,7 @@ impl Target {
                 Step::Resume(subsystem.index, nsid, AfterPause::Remove),
             ];
             self.shared.post(&undo);
+            self.promise_without([&namespace].into_iter());
             return Err(error.into());
         }
         subsystem.lock().namespaces.insert(nsid, namespace);
@@ -368,12 +382,13 @@ impl Target {
     /// [`TargetError::NoNamespace`], or a core that did not follow in time.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), TargetError> {
         let _order = self.change();
-        let (subsystem, _) = self.namespace(nqn, nsid)?;
+        let (subsystem, namespace) = self.namespace(nqn, nsid)?;
         let forget = || {
             subsystem.lock().namespaces.remove(&nsid);
             Ok(())
         };
         self.paused(&subsystem, nsid, AfterPause::Remove, forget)?;
+        self.promise_without([&namespace].into_iter());
         self.namespace_changed(&subsystem, nsid);
         Ok(())
     }
@@ -419,44 +434,6 @@ impl Target {
     pub fn allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), TargetError> {
         let _order = self.change();
         self.subsystem(nqn)?.lock().allow_any_host = allow;
-        self.discovery_changed();
-        Ok(())
-    }
-
-    /// Says who hosts are, and what each may do in which blocks. The next command of every queue
-    /// is checked by it, and hosts that are nobody any more lose their controllers.
-    ///
-    /// # Errors
-    /// [`TargetError::Invalid`] or [`TargetError::Name`] where it means nothing, and all is as
-    /// before; [`TargetError::Undone`] where a core did not follow in time, and all is again as
-    /// before.
-    pub fn set_tenants(&self, tenancy: &Tenancy) -> Result<(), TargetError> {
-        let _order = self.change();
-        for host in tenancy.tenants.iter().flat_map(|tenant| &tenant.hosts) {
-            check_name(host)?;
-        }
-        let rules = Arc::new(Rules::new(tenancy)?);
-        let before = self.shared.set_rules(Arc::clone(&rules));
-        let controllers = || -> Vec<_> { self.shared.controllers().iter().cloned().collect() };
-        // Here, so that the cores find the answer ready.
-        for controller in controllers() {
-            controller.pass(&rules);
-        }
-        if let Err(error) = self.apply(&[Step::AskRules]) {
-            self.shared.set_rules(before);
-            self.shared.post(&[Step::AskRules]);
-            return Err(error.into());
-        }
-        for controller in controllers() {
-            if let (Pass::Refused, Some(subsystem)) =
-                (controller.pass(&rules), &controller.subsystem)
-            {
-                self.shared.send_all(|| Note::EndHost {
-                    subsystem: subsystem.index,
-                    host_nqn: controller.host_nqn.clone(),
-                });
-            }
-        }
         self.discovery_changed();
         Ok(())
     }
@@ -516,7 +493,7 @@ impl Target {
     }
 }
 
-fn check_name(name: &str) -> Result<Nqn, TargetError> {
+pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
     Nqn::new(name).map_err(|reason| TargetError::Name {
         name: name.to_owned(),
         reason,

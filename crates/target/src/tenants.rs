@@ -12,8 +12,8 @@
 use crate::limits::NAMESPACES_MAX;
 use crate::target::TargetError;
 use qos::access::{AccessError, Assignment, Grant, Need};
-use qos::{Assignments, Permissions, TenantId};
-use std::collections::BTreeSet;
+use qos::{Assignments, Declaration, Permissions, TenantId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use wire::nvme::Status;
 
@@ -40,7 +40,7 @@ pub enum Others {
 /// One tenant. What names nothing matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantOptions {
-    /// What errors call it.
+    /// What it is called; no two have the same name.
     pub name: String,
     /// The NQNs of its hosts.
     pub hosts: Vec<String>,
@@ -50,7 +50,14 @@ pub struct TenantOptions {
     pub namespaces: Vec<u32>,
     /// What it may do, and nothing else; `None` lets it do everything.
     pub grants: Option<Vec<TenantGrant>>,
+    /// What it is promised on each device of which it uses a namespace that is scheduled
+    /// ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)).
+    pub declaration: Declaration,
 }
+
+/// The tenant of hosts that are no other, and of those that have no account on a device. It shares
+/// what is left with the weight of one that names none, unless a tenant of this name says otherwise.
+pub const DEFAULT_TENANT: &str = "default";
 
 /// Blocks that a tenant may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,10 +75,21 @@ const UNNAMED: u32 = 0;
 #[derive(Debug)]
 pub(crate) struct Rules {
     assignments: Assignments,
-    /// By tenant, the others last.
-    grants: Vec<Option<Vec<TenantGrant>>>,
+    tenants: Vec<TenantOptions>,
+    /// Of the tenants, and last of the others.
+    names: Vec<Arc<str>>,
+    others: Others,
     /// Namespaces for which a host may be another tenant than for the rest.
     assigned: BTreeSet<u32>,
+}
+
+impl TenantOptions {
+    /// Whether anybody is this tenant in a namespace.
+    fn is_in(&self, subsystem: &str, nsid: u32) -> bool {
+        let subsystems = &self.subsystems;
+        let here = subsystems.is_empty() || subsystems.iter().any(|name| name == subsystem);
+        here && (self.namespaces.is_empty() || self.namespaces.contains(&nsid))
+    }
 }
 
 impl Default for Rules {
@@ -87,11 +105,14 @@ impl Rules {
     /// [`TargetError::Invalid`]: a contradiction, a number out of range, or too much of something.
     pub(crate) fn new(tenancy: &Tenancy) -> Result<Self, TargetError> {
         let mut assignments = Vec::new();
-        let mut grants = Vec::new();
+        let mut names = BTreeSet::new();
         let mut assigned = BTreeSet::new();
         for (tenant, id) in tenancy.tenants.iter().zip(0..) {
             let named = |error: AccessError| invalid(&tenant.name, &error.to_string());
             check(tenant).map_err(named)?;
+            if !names.insert(&tenant.name) {
+                return Err(invalid(&tenant.name, "there are two of this name"));
+            }
             for &namespace in &tenant.namespaces {
                 if !(1..=NAMESPACES_MAX).contains(&namespace) {
                     let reason = format!("a namespace is 1 to {NAMESPACES_MAX}, not {namespace}");
@@ -100,16 +121,19 @@ impl Rules {
             }
             assignments.extend(patterns(tenant, TenantId(id)));
             assigned.extend(&tenant.namespaces);
-            grants.push(tenant.grants.clone());
         }
-        let others = TenantId(u32::try_from(grants.len()).expect("fewer tenants than memory"));
-        grants.push(None);
+        let names = tenancy.tenants.iter().map(|tenant| tenant.name.as_str());
+        let names: Vec<_> = names.chain([DEFAULT_TENANT]).map(Arc::from).collect();
+        let count = tenancy.tenants.len();
+        let others = TenantId(u32::try_from(count).expect("fewer tenants than memory"));
         let default = (tenancy.others == Others::Serve).then_some(others);
         let assignments = Assignments::new(assignments, default)
             .map_err(|error| TargetError::Invalid(format!("tenants: {error}")))?;
         Ok(Self {
             assignments,
-            grants,
+            tenants: tenancy.tenants.clone(),
+            names,
+            others: tenancy.others,
             assigned,
         })
     }
@@ -151,7 +175,47 @@ impl Rules {
     }
 
     fn grants(&self, tenant: TenantId) -> Option<&[TenantGrant]> {
-        self.grants.get(tenant.0 as usize)?.as_deref()
+        self.tenants.get(tenant.0 as usize)?.grants.as_deref()
+    }
+
+    /// Which tenant a host's requests are in a subsystem. Control path: allocates.
+    pub(crate) fn whom(&self, host: &str, subsystem: &str) -> Whom {
+        let name = |namespace| {
+            let tenant = self.assignments.tenant(host, subsystem, namespace)?;
+            self.names.get(tenant.0 as usize).cloned()
+        };
+        let unnamed = name(UNNAMED);
+        let named = self.assigned.iter().map(|&nsid| (nsid, name(nsid)));
+        Whom {
+            named: named.filter(|(_, name)| *name != unnamed).collect(),
+            unnamed,
+        }
+    }
+
+    /// What is declared by those who can be somebody in one of these namespaces.
+    pub(crate) fn declared(&self, namespaces: &[(String, u32)]) -> BTreeMap<String, Declaration> {
+        let tenants = self.tenants.iter().filter(|tenant| {
+            let mut namespaces = namespaces.iter();
+            namespaces.any(|(subsystem, nsid)| tenant.is_in(subsystem, *nsid))
+        });
+        tenants
+            .map(|tenant| (tenant.name.clone(), tenant.declaration))
+            .collect()
+    }
+
+    /// Whether these rules say the same of every host but what it is promised.
+    pub(crate) fn same_but_for_promises(&self, other: &Self) -> bool {
+        let plain = |tenant: &TenantOptions| TenantOptions {
+            declaration: Declaration::default(),
+            ..tenant.clone()
+        };
+        self.others == other.others
+            && self.tenants.len() == other.tenants.len()
+            && self
+                .tenants
+                .iter()
+                .zip(&other.tenants)
+                .all(|(a, b)| plain(a) == plain(b))
     }
 
     fn permissions(&self, host: &str, subsystem: &str, namespace: u32) -> Permissions {
@@ -226,6 +290,23 @@ impl Pass {
             Self::Everything => None,
             Self::Limited(rights) => Some(rights),
         }
+    }
+}
+
+/// Which tenant a host is in a subsystem; by default, nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Whom {
+    /// By namespace, in order: those that differ from the rest.
+    named: Vec<(u32, Option<Arc<str>>)>,
+    unnamed: Option<Arc<str>>,
+}
+
+impl Whom {
+    /// The tenant in a namespace.
+    pub(crate) fn tenant(&self, namespace: u32) -> Option<&str> {
+        let found = self.named.binary_search_by_key(&namespace, |named| named.0);
+        let name = found.map_or(&self.unnamed, |at| &self.named[at].1);
+        name.as_deref()
     }
 }
 
@@ -378,6 +459,28 @@ mod tests {
     }
 
     #[test]
+    fn each_namespace_has_its_tenant_and_each_device_those_who_use_it() {
+        let mut scratch = tenant("scratch", &[HOST]);
+        scratch.subsystems.push(A.to_owned());
+        scratch.namespaces.push(5);
+        let rules = rules(vec![tenant("all", &[HOST]), scratch], Others::Serve);
+        let whom = rules.whom(HOST, A);
+        assert_eq!(
+            (whom.tenant(5), whom.tenant(1)),
+            (Some("scratch"), Some("all"))
+        );
+        assert_eq!(rules.whom(HOST, B).tenant(5), Some("all"));
+        assert_eq!(rules.whom(OTHER, A).tenant(5), Some(DEFAULT_TENANT));
+        let on = |subsystem: &str, nsid| {
+            let declared = rules.declared(&[(subsystem.to_owned(), nsid)]);
+            declared.into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(on(A, 5), ["all", "scratch"]);
+        assert_eq!(on(A, 1), ["all"]);
+        assert_eq!(on(B, 5), ["all"]);
+    }
+
+    #[test]
     fn what_means_nothing_is_refused_by_name() {
         let error = |tenants: Vec<TenantOptions>| {
             let tenancy = Tenancy {
@@ -396,5 +499,7 @@ mod tests {
         assert!(error(vec![empty]).contains("grant 0 has no blocks"));
         let twice = error(vec![tenant("one", &[HOST]), tenant("two", &[HOST])]);
         assert!(twice.starts_with("tenants: both"), "{twice}");
+        let same = error(vec![tenant("one", &[HOST]), tenant("one", &[OTHER])]);
+        assert!(same.starts_with("tenant \"one\": there are two"), "{same}");
     }
 }

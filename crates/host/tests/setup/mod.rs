@@ -24,6 +24,7 @@ pub fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
         nguid: [0; 16],
         eui64: [0; 8],
         read_only: false,
+        qos: None,
     }
 }
 

@@ -594,6 +594,35 @@ fn a_full_thread_hands_requests_back() {
 
 /// A thread may sleep until the deadline, and has lost nothing.
 #[test]
+fn what_is_given_up_is_taken_out_and_costs_nothing() {
+    let pool = pool();
+    let mut thread = scheduler(&pool);
+    let one = account(1, best_effort(1));
+    let key = thread.attach(&one);
+    for item in 0..10u32 {
+        thread.enqueue(key, Operation::Write, 1, item).unwrap();
+    }
+    let mut taken = Vec::new();
+    thread.withdraw(key, |item| item % 3 == 0, &mut |item| taken.push(item));
+    assert_eq!(taken, [0, 3, 6, 9]);
+    assert_eq!(thread.waiting(), 6);
+    let mut released = Vec::new();
+    let mut now = Time(1);
+    while thread.waiting() > 0 {
+        thread.round(now, &mut |item, _| released.push(item));
+        now = now + ROUND;
+    }
+    assert_eq!(released, [1, 2, 4, 5, 7, 8], "in order");
+    assert_eq!(thread.totals().spent, Tokens::whole(60));
+    // The last one that waits: nothing is left to look at.
+    thread.enqueue(key, Operation::Write, 1, 42).unwrap();
+    thread.withdraw(key, |_| true, &mut |item| taken.push(item));
+    thread.round(now, &mut |item, _| released.push(item));
+    assert_eq!((taken.len(), released.len()), (5, 6));
+    assert_eq!(thread.deadline(), Time::NEVER);
+}
+
+#[test]
 fn a_sleeper_wakes_for_what_waits() {
     let mut world = World::new(1, &[best_effort(1), critical(100_000)]);
     assert_eq!(world.threads[0].deadline(), Time::NEVER);

@@ -160,3 +160,33 @@ fn a_removed_tenant_is_gone_and_its_name_is_free() {
     }
     assert_eq!(released, [3]);
 }
+
+/// Admitted one after the other, either order of these two changes would break the promise.
+#[test]
+fn promises_are_exchanged_at_once_or_not_at_all() {
+    let mut tenants = tenants();
+    let both = |first, second| {
+        [
+            (TenantId(1), critical(first)),
+            (TenantId(2), critical(second)),
+        ]
+        .into_iter()
+        .chain([(TenantId(3), best_effort(7))])
+        .collect::<BTreeMap<_, _>>()
+    };
+    tenants.replace(&both(300_000, 100_000)).unwrap();
+    let plan = tenants.replace(&both(100_000, 300_000)).unwrap();
+    assert_eq!(plan.reserved, TokenRate(400_000));
+    let account = Arc::clone(tenants.account(TenantId(2)).unwrap());
+    let (culprit, refusal) = tenants.replace(&both(100_000, 400_000)).unwrap_err();
+    assert_eq!(culprit, TenantId(2));
+    assert!(matches!(refusal, Refusal::NotEnough { .. }), "{refusal}");
+    let before = Contract::LatencyCritical(TokenRate(300_000));
+    assert_eq!(account.contract(), before);
+    // Who stays has the same account; who goes, none.
+    let one: BTreeMap<_, _> = both(1, 50_000).into_iter().skip(1).take(1).collect();
+    tenants.replace(&one).unwrap();
+    assert!(Arc::ptr_eq(&account, tenants.account(TenantId(2)).unwrap()));
+    assert!(tenants.account(TenantId(1)).is_none());
+    assert_eq!(tenants.admission().tenants().len(), 1);
+}

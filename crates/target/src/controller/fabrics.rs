@@ -87,7 +87,7 @@ pub(crate) fn execute(
                 let entry = connection.qpair.slot(slot);
                 entry.kind = Kind::Shutdown;
                 entry.nsid = NSID_BROADCAST;
-                io::execute(connection, slot, core, cx);
+                io::schedule::flush_all(connection, slot, core, cx);
                 return Ok(Reply::Taken);
             }
             Ok(Reply::Bare(0))
@@ -211,6 +211,7 @@ fn connect_admin(
     connection.arm(core, controller.keep_alive.deadline());
     connection.owner = Owner::Admin(Box::new(controller));
     connection.subsystem = index;
+    connection.reseat(core);
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
 }
@@ -310,6 +311,7 @@ fn connect_io(
     connection.rights = pass.rights();
     connection.owner = Owner::Io(controller);
     connection.subsystem = index;
+    connection.reseat(core);
     settle(connection, connect, core.limits.in_capsule_bytes, core);
     Ok(id)
 }

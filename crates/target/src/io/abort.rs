@@ -1,7 +1,7 @@
 //! Taking commands back that have not reached their device.
 
 use crate::core::CoreState;
-use crate::io::finish;
+use crate::io::{finish, schedule};
 use crate::request::{Phase, Ticket};
 use crate::tcp::connection::{Connection, State};
 use block::{Operation, Request};
@@ -26,6 +26,7 @@ pub(crate) fn abort(
     let (phase, nsid) = (entry.phase, entry.nsid);
     let waits = match phase {
         Phase::WaitingForNamespace | Phase::WaitingForBuffer => true,
+        Phase::WaitingForTokens => schedule::give_up(connection, slot, core),
         Phase::Executing => {
             let tag = Ticket {
                 connection: connection.key,

@@ -6,6 +6,7 @@
 
 mod abort;
 mod parts;
+pub(crate) mod schedule;
 
 pub(crate) use abort::abort;
 
@@ -111,6 +112,7 @@ fn read(
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     }
     if !digests
+        && namespace.scheduler.is_none()
         && namespace.is_open()
         && let Some(data) = memory(namespace, run.slba, bytes)
     {
@@ -155,7 +157,8 @@ fn write(
     if namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    if namespace.direct.is_none() || !namespace.is_open() || !digest_ok {
+    let at_once = namespace.direct.is_some() && namespace.scheduler.is_none();
+    if !at_once || !namespace.is_open() || !digest_ok {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     }
     let data = command.data_pointer()?.capsule_data(capsule)?;
@@ -396,6 +399,11 @@ pub(crate) fn gate(
             core,
             cx,
         );
+        return;
+    }
+    if namespace.scheduler.is_some() && !entry.paid {
+        // Not in flight yet: nobody who pauses the namespace waits for tokens.
+        schedule::schedule(connection, slot, core, cx);
         return;
     }
     namespace.in_flight += 1;

@@ -1,7 +1,7 @@
 //! Commands that have several parts: Flush of all namespaces, and Dataset Management.
 
 use crate::core::CoreState;
-use crate::io::{arrival, arrived, execute, finish, gate};
+use crate::io::{arrival, arrived, finish, gate, schedule};
 use crate::limits::DATASET_PARALLEL_MAX;
 use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::Connection;
@@ -113,7 +113,7 @@ pub(super) fn flush(
     entry.began = cx.now;
     entry.nsid = nsid;
     if all {
-        execute(connection, slot, core, cx);
+        schedule::flush_all(connection, slot, core, cx);
     } else {
         gate(connection, slot, core, cx);
     }
@@ -191,6 +191,12 @@ pub(super) fn flush_parts(
         let status = entry.status.unwrap_or(Status::SUCCESS);
         finish(connection, slot, status, core, cx);
     }
+}
+
+/// The blocks that a Dataset Management command names, in all.
+pub(super) fn blocks_named(data: &IoSlice, ranges: u32) -> u64 {
+    let blocks = |index| u64::from(range(data, index).blocks);
+    (0..ranges).map(blocks).sum()
 }
 
 /// Range `index` of a Dataset Management command.

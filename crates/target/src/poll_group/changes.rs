@@ -68,6 +68,7 @@ impl PollGroup {
             let rights = controller.pass(&rules).rights();
             connection.rights = rights;
         }
+        self.reseat();
     }
 
     /// Works by other knobs from now on.
@@ -115,7 +116,7 @@ impl PollGroup {
             "the target checked the identifier"
         );
         let transfer = self.core.limits.transfer_bytes;
-        let opened = CoreNamespace::open(shared, cx.driver)
+        let mut opened = CoreNamespace::open(shared, cx.driver)
             .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
         if opened.device_transfer_bytes < transfer {
             let most = opened.device_transfer_bytes;
@@ -133,9 +134,19 @@ impl PollGroup {
         let Some(slot) = slot else {
             return Err("the subsystem is gone".to_owned());
         };
+        if let Some(qos) = &opened.shared.options.qos {
+            match self.core.tokens.open(qos) {
+                Ok(scheduler) => opened.scheduler = Some(scheduler),
+                Err(error) => {
+                    self.core.closing_channels.push(opened.channel);
+                    return Err(format!("namespace {nsid}: {error}"));
+                }
+            }
+        }
         let len = slot.namespaces.len().max(nsid as usize);
         slot.namespaces.resize_with(len, || None);
         slot.namespaces[nsid as usize - 1] = Some(opened);
+        self.reseat();
         Ok(())
     }
 
@@ -171,6 +182,10 @@ impl PollGroup {
                 let slot = self.core.subsystems[subsystem as usize].as_mut();
                 let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
                 if let Some(mut removed) = removed {
+                    self.reseat();
+                    if let Some(scheduler) = removed.scheduler {
+                        self.core.tokens.close(scheduler);
+                    }
                     removed.channel.close(cx);
                     self.core.closing_channels.push(removed.channel);
                 }

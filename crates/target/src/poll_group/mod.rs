@@ -9,6 +9,7 @@ mod changes;
 mod devices;
 mod output;
 mod steering;
+mod tokens;
 
 use crate::controller::async_events::{self, Notice};
 use crate::core::{Action, CoreState};
@@ -167,6 +168,9 @@ impl PollGroup {
         }
         if let Some(subsystem) = self.core.subsystems[index as usize].take() {
             for namespace in subsystem.namespaces.into_iter().flatten() {
+                if let Some(scheduler) = namespace.scheduler {
+                    self.core.tokens.close(scheduler);
+                }
                 self.core.closing_channels.push(namespace.channel);
             }
         }
@@ -212,7 +216,7 @@ impl PollGroup {
             };
             let waits = connection.qpair.get(ticket.slot);
             if waits.is_some_and(|entry| entry.phase == Phase::WaitingForNamespace) {
-                io::gate(connection, ticket.slot, &mut self.core, cx);
+                io::schedule::again(connection, ticket.slot, &mut self.core, cx);
             }
         }
     }
@@ -373,6 +377,7 @@ impl PollGroup {
         for listener in self.listeners.drain(..) {
             cx.driver.close_listener(listener);
         }
+        self.stop_scheduling(cx);
         for (_, connection) in self.connections.iter_mut() {
             connection.drain(&mut self.core, cx);
         }
@@ -537,6 +542,7 @@ impl Service for PollGroup {
         self.run_timers(cx);
         self.run_devices(cx);
         self.run_waiters(cx);
+        self.run_tokens(cx);
         self.run_kicks(cx);
         self.run_actions(cx);
         self.run_output(cx);
@@ -553,6 +559,7 @@ impl Service for PollGroup {
             self.core.timers.next(),
             self.core.switch.held.next(),
             self.steering.deadline(),
+            Some(self.core.tokens.deadline()),
         ];
         let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.unpublished {

@@ -5,6 +5,7 @@
 
 use crate::controller::Controller;
 use crate::core::{Action, CoreState};
+use crate::core_tokens::TenantSeat;
 use crate::demand::Demand;
 use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
@@ -70,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) subsystem: u32,
     /// What the commands of an I/O queue are checked against; `None` where all may be.
     pub(crate) rights: Option<Arc<Rights>>,
+    /// Where its commands wait for tokens, by namespace identifier less one.
+    pub(super) seats: Vec<Option<TenantSeat>>,
     pub(crate) qpair: Qpair,
     pub(crate) framer: Framer,
     pub(crate) output: Output,
@@ -124,6 +127,7 @@ impl Connection {
             owner: Owner::Nobody,
             subsystem: u32::MAX,
             rights: None,
+            seats: Vec::new(),
             qpair: Qpair::new(),
             framer: Framer::new(End::Controller, limits),
             output: Output::new(key, socket),
@@ -314,6 +318,7 @@ impl Connection {
         if self.stalled.is_none() {
             self.stash = Vec::new();
         }
+        self.give_up_seats(core);
         for slot in self.qpair.occupied() {
             let entry = self.qpair.slot(slot);
             // An admin command is never in a device: it waits for another core, or for the end of

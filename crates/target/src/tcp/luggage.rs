@@ -97,6 +97,7 @@ impl Connection {
         connection.rights = luggage.controller.pass(&core.shared.rules()).rights();
         connection.owner = Owner::Io(luggage.controller);
         connection.subsystem = luggage.subsystem;
+        connection.reseat(core);
         connection.qpair.accept(luggage.terms);
         connection.framer = luggage.framer;
         connection.output.format = luggage.format;

@@ -4,5 +4,6 @@ pub(crate) mod connection;
 pub(crate) mod input;
 pub(crate) mod luggage;
 pub(crate) mod output;
+mod seats;
 pub(crate) mod term;
 pub(crate) mod transfer;

@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 use switchyard_target::{
-    Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
+    DeviceQos, Limits, NamespaceOptions, RunningTarget, SubsystemOptions, Target, TargetOptions,
 };
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
@@ -46,6 +46,11 @@ impl Bed {
     }
 
     pub fn with(limits: Limits, cores: usize) -> Self {
+        Self::scheduled(limits, cores, None)
+    }
+
+    /// One whose namespace is paid for in tokens.
+    pub fn scheduled(limits: Limits, cores: usize, qos: Option<Arc<DeviceQos>>) -> Self {
         let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
         let target = Target::new(limits, cores).expect("legal limits");
         target
@@ -54,7 +59,10 @@ impl Bed {
         target
             .add_namespace(
                 NQN,
-                namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>),
+                NamespaceOptions {
+                    qos,
+                    ..namespace(1, Arc::clone(&ram) as Arc<dyn block::Device>)
+                },
             )
             .expect("a new namespace");
         Self {
@@ -99,6 +107,7 @@ pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions 
         nguid: [0; 16],
         eui64: [0; 8],
         read_only: false,
+        qos: None,
     }
 }
 

@@ -1,0 +1,204 @@
+//! A device whose requests are paid for in tokens: its tenants by name. `[ReFlex §3.2, §4.3]`
+//!
+//! One for each device, made by a control plane and shared by all namespaces over it
+//! ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)). Which tenants it has follows from the
+//! target's [tenancy](crate::Tenancy): those that can be somebody in one of its namespaces, and
+//! [`DEFAULT_TENANT`], who is everybody else. Cores ask it at Connect whose account a host's
+//! requests are charged to; their schedulers share its pool and never come back here for a request.
+//!
+//! Must never: give a tenant's number to another one; leave a tenant registered that was refused.
+
+use crate::tenants::DEFAULT_TENANT;
+use qos::{Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A device that is shared by tokens.
+#[derive(Debug)]
+pub struct DeviceQos {
+    name: String,
+    pool: Arc<Pool>,
+    register: Mutex<Register>,
+}
+
+/// Tenants by name, and what each is promised.
+pub(crate) type Declared = BTreeMap<String, Declaration>;
+
+/// Who is registered.
+#[derive(Debug)]
+struct Register {
+    tenants: Tenants,
+    ids: BTreeMap<String, TenantId>,
+    /// Numbers given out so far; none is given twice.
+    given: u32,
+}
+
+impl DeviceQos {
+    /// A device of this name, which refusals tell, with the prices and the curve that were measured
+    /// on it. It has no tenants yet but the default one.
+    #[must_use]
+    pub fn new(name: &str, rules: Rules, model: CostModel, curve: Curve) -> Arc<Self> {
+        let tenants = Tenants::new(rules, model, curve);
+        let pool = Arc::clone(tenants.pool());
+        let this = Self {
+            name: name.to_owned(),
+            pool,
+            register: Mutex::new(Register {
+                tenants,
+                ids: BTreeMap::new(),
+                given: 0,
+            }),
+        };
+        this.replace(&BTreeMap::new())
+            .expect("best effort is never refused");
+        Arc::new(this)
+    }
+
+    /// What refusals call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its tokens are generated at, and how much of that is promised.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.register().tenants.admission().plan()
+    }
+
+    /// It was measured again: prices and rates follow from the next round on. Promises stay; the
+    /// plan says whether they can be kept.
+    pub fn recalibrate(&self, model: CostModel, curve: Curve) -> Plan {
+        self.register().tenants.recalibrate(model, curve)
+    }
+
+    /// What the cores' schedulers share.
+    pub(crate) const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn register(&self) -> MutexGuard<'_, Register> {
+        // A change that panicked leaves tenants that are registered or not, each as a whole.
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose account the requests of a tenant are charged to: its own, or the default tenant's
+    /// where it has none here.
+    pub(crate) fn account(&self, tenant: &str) -> Arc<Account> {
+        let register = self.register();
+        let account = register.account(tenant);
+        let account = account.or_else(|| register.account(DEFAULT_TENANT));
+        Arc::clone(account.expect("the default tenant is always registered"))
+    }
+
+    /// Who is declared, and as what.
+    pub(crate) fn declared(&self) -> Declared {
+        let register = self.register();
+        let declared = register.tenants.admission().tenants();
+        let named = register.ids.iter();
+        named
+            .filter_map(|(name, id)| Some((name.clone(), *declared.get(id)?)))
+            .collect()
+    }
+
+    /// Makes these its tenants, and no others: all of them, or nothing changes. Returns whether
+    /// anybody has another account now.
+    pub(crate) fn replace(&self, tenants: &Declared) -> Result<bool, (String, Refusal)> {
+        let mut register = self.register();
+        let mut given = register.given;
+        let mut ids = BTreeMap::new();
+        let mut wanted = BTreeMap::new();
+        let default = (&DEFAULT_TENANT.to_owned(), &Declaration::default());
+        let unnamed = !tenants.contains_key(DEFAULT_TENANT);
+        for (name, &declaration) in tenants.iter().chain(unnamed.then_some(default)) {
+            let id = register.ids.get(name).copied().unwrap_or_else(|| {
+                given += 1;
+                TenantId(given)
+            });
+            ids.insert(name.clone(), id);
+            wanted.insert(id, declaration);
+        }
+        register.tenants.replace(&wanted).map_err(|(id, refusal)| {
+            let named = ids.iter().find(|(_, other)| **other == id);
+            let name = named.map(|(name, _)| name.clone());
+            (name.unwrap_or_default(), refusal)
+        })?;
+        let others = register.ids != ids;
+        register.ids = ids;
+        register.given = given;
+        Ok(others)
+    }
+}
+
+impl Register {
+    fn account(&self, tenant: &str) -> Option<&Arc<Account>> {
+        self.tenants.account(*self.ids.get(tenant)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use qos::account::Contract;
+    use qos::cost::Price;
+    use qos::curve::Point;
+    use qos::{Percentile, Slo, TokenRate, Weight};
+
+    fn device() -> Arc<DeviceQos> {
+        let point = |rate, us| Point {
+            rate: TokenRate(rate),
+            latency: [Nanos::from_micros(us); Percentile::COUNT],
+        };
+        let curve = Curve::new(vec![point(1_000, 100), point(100_000, 500)]).expect("a curve");
+        let write = Price::milli(10_000).expect("a price");
+        let model = CostModel::new(write, Price::READ);
+        DeviceQos::new("flash", Rules::default(), model, curve)
+    }
+
+    fn reads(iops: u64) -> Declaration {
+        Declaration::LatencyCritical(Slo {
+            percentile: Percentile::P95,
+            latency: Nanos::from_micros(500),
+            iops,
+            read_permille: 1000,
+            request_bytes: 4096,
+        })
+    }
+
+    fn named(tenants: &[(&str, Declaration)]) -> BTreeMap<String, Declaration> {
+        let named = tenants.iter();
+        named.map(|&(name, d)| (name.to_owned(), d)).collect()
+    }
+
+    #[test]
+    fn who_has_no_account_is_the_default_tenant() {
+        let device = device();
+        let default = device.account("anybody");
+        assert_eq!(default.contract(), Contract::BestEffort(Weight::default()));
+        device.replace(&named(&[("one", reads(10_000))])).unwrap();
+        assert_ne!(device.account("one").id(), default.id());
+        assert!(Arc::ptr_eq(&device.account("two"), &default));
+        let weight = Weight::new(3).unwrap();
+        let light = named(&[(DEFAULT_TENANT, Declaration::BestEffort(weight))]);
+        device.replace(&light).unwrap();
+        assert_eq!(default.contract(), Contract::BestEffort(weight));
+        assert!(Arc::ptr_eq(&device.account("one"), &default));
+    }
+
+    #[test]
+    fn a_refusal_names_the_tenant_and_changes_nothing() {
+        let device = device();
+        device.replace(&named(&[("one", reads(60_000))])).unwrap();
+        let both = named(&[("another", reads(60_000)), ("one", reads(60_000))]);
+        let (tenant, refusal) = device.replace(&both).unwrap_err();
+        assert_eq!(tenant, "another");
+        assert!(refusal.to_string().contains("40000"), "{refusal}");
+        assert_eq!(device.declared().len(), 2, "one, and the default tenant");
+        let id = device.account("one").id();
+        // A name that comes back is somebody else.
+        device.replace(&BTreeMap::new()).unwrap();
+        device.replace(&named(&[("one", reads(1_000))])).unwrap();
+        assert_ne!(device.account("one").id(), id);
+    }
+}

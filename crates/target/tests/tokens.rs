@@ -1,0 +1,454 @@
+//! Commands and their tokens: none goes round the scheduler, none is lost while it waits, and each
+//! is charged to whoever its host is.
+//!
+//! Nothing here depends on how fast anything is: what must wait is so dear that it would wait for
+//! minutes, and goes on when prices fall or its tenant becomes another.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    reason = "sizes in tests are small, and the whole file is a test"
+)]
+
+mod common;
+
+use base::Nanos;
+use base::units::MIB;
+use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, eventually, io, pattern};
+use qos::cost::Price;
+use qos::curve::Point;
+use qos::{CostModel, Curve, Declaration, Percentile, Rules, Slo, TokenRate};
+use std::io::ErrorKind;
+use std::sync::Arc;
+use switchyard_target::{DeviceQos, Limits, Others, Target, TargetError, Tenancy, TenantOptions};
+use wire::fabrics::ConnectData;
+use wire::nvme::admin::ABORT_NOT_ABORTED;
+use wire::nvme::io::DatasetRange;
+use wire::nvme::{Abort, Command, DatasetManagement, IoOpcode, Nqn, SglDescriptor, Status};
+
+const OTHER: &str = "nqn.2026-11.io.example:other";
+
+/// Tokens a second of every device here.
+const RATE: u64 = 1_000;
+
+/// A price at which 1 MiB takes minutes to pay for.
+const DEAR: u32 = 1_000_000;
+
+fn measured(milli: u32) -> (CostModel, Curve) {
+    let price = Price::milli(milli).expect("a price");
+    let point = Point {
+        rate: TokenRate(RATE),
+        latency: [Nanos::from_micros(100); Percentile::COUNT],
+    };
+    let curve = Curve::new(vec![point]).expect("a curve");
+    let prices = qos::cost::Prices::new(price, price).with(qos::Operation::Deallocate, price);
+    let model = CostModel {
+        mixed: prices,
+        read_only: prices,
+    };
+    (model, curve)
+}
+
+/// A device of which every unit costs so many thousandths of a token.
+fn device(milli: u32) -> Arc<DeviceQos> {
+    let (model, curve) = measured(milli);
+    DeviceQos::new("flash", Rules::default(), model, curve)
+}
+
+/// Everything is for nothing from now on, or nearly.
+fn open(device: &DeviceQos) {
+    let (model, curve) = measured(1);
+    device.recalibrate(model, curve);
+}
+
+fn bed(device: &Arc<DeviceQos>) -> Bed {
+    Bed::scheduled(Limits::default(), 1, Some(Arc::clone(device)))
+}
+
+/// A promise that this device can keep, at its dear prices.
+fn critical() -> Declaration {
+    Declaration::LatencyCritical(Slo {
+        percentile: Percentile::P95,
+        latency: Nanos::from_millis(1),
+        iops: 1,
+        read_permille: 1000,
+        request_bytes: 4096,
+    })
+}
+
+fn tenant(host: &str, declaration: Declaration) -> TenantOptions {
+    TenantOptions {
+        name: host.to_owned(),
+        hosts: vec![host.to_owned()],
+        declaration,
+        ..TenantOptions::default()
+    }
+}
+
+fn set(target: &Target, tenants: Vec<TenantOptions>) -> Result<(), TargetError> {
+    let others = Others::Serve;
+    target.set_tenants(&Tenancy { tenants, others })
+}
+
+/// An admin queue and an I/O queue of a host.
+fn host(bed: &Bed, name: &str) -> (Client, Client) {
+    let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
+    let connect = |client: &mut Client, cntlid, queue, entries| {
+        let data = ConnectData::new(HOST_ID, cntlid, &names[0], &names[1]);
+        let completion = client.connect(&Client::connect_command(queue, entries, 0), &data);
+        assert!(completion.status.is_success(), "{}", completion.status);
+        completion.dword0() as u16
+    };
+    let mut admin = Client::dial(bed.address(), Dialect::default());
+    let cntlid = connect(&mut admin, ConnectData::CNTLID_DYNAMIC, 0, 31);
+    admin.enable();
+    let mut client = Client::dial(bed.address(), Dialect::default());
+    connect(&mut client, cntlid, 1, 1023);
+    (admin, client)
+}
+
+/// Sends a read without waiting for its answer.
+fn ask(client: &mut Client, slba: u64, blocks: usize) -> u16 {
+    let cid = client.cid();
+    let mut read = io(IoOpcode::READ, slba, blocks as u32);
+    read.set_cid(cid);
+    read.set_sgl(SglDescriptor::transport((blocks * BLOCK) as u32));
+    client.capsule(&read, &[]);
+    cid
+}
+
+/// Sends a read of 1 MiB, which waits for minutes at the dear price.
+fn ask_for_much(client: &mut Client) -> u16 {
+    ask(client, 0, MIB / BLOCK)
+}
+
+fn commands(bed: &Bed) -> u64 {
+    let cores = bed.handle().snapshot().cores;
+    cores.iter().map(|core| core.io_commands).sum()
+}
+
+/// Waits until the target has taken so many I/O commands, and had some turns after that.
+fn taken(bed: &Bed, admin: &mut Client, count: u64) {
+    eventually("the target has the commands", || commands(bed) == count);
+    for _ in 0..10 {
+        admin.property(wire::fabrics::Property::CAP);
+    }
+}
+
+fn is_silent(client: &Client) -> bool {
+    client.stream.set_nonblocking(true).expect("a socket");
+    let peeked = client.stream.peek(&mut [0]);
+    client.stream.set_nonblocking(false).expect("a socket");
+    peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+}
+
+fn deallocate() -> (Command, Vec<u8>) {
+    let command = DatasetManagement {
+        nsid: 1,
+        ranges: 2,
+        deallocate: true,
+        integral_read: false,
+        integral_write: false,
+    };
+    let range = |slba, blocks| DatasetRange {
+        attributes: 0,
+        blocks,
+        slba,
+    };
+    let mut list = range(3, 1).to_bytes().to_vec();
+    list.extend(range(1000, 512).to_bytes());
+    (command.encode(0), list)
+}
+
+/// Peers schedule reads and writes, and let unmap, write zeroes and compare pass.
+#[test]
+fn no_command_escapes() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    let whole = (MIB / BLOCK) as u32;
+    let mut flush_all = Command::new(IoOpcode::FLUSH.0, 0);
+    flush_all.set_nsid(u32::MAX);
+    let mut flush = flush_all;
+    flush.set_nsid(1);
+    let (deallocate, ranges) = deallocate();
+    let block = pattern(1, BLOCK);
+    // The first takes what is saved; then every kind, its data in the capsule where it has any.
+    let mut kinds = vec![
+        (io(IoOpcode::VERIFY, 0, whole), &[][..]),
+        (io(IoOpcode::VERIFY, 0, whole), &[][..]),
+        (io(IoOpcode::WRITE_ZEROES, 0, whole), &[]),
+        (io(IoOpcode::WRITE, 0, 1), &block),
+        (io(IoOpcode::COMPARE, 0, 1), &block),
+        (deallocate, &ranges),
+        (flush, &[]),
+        (flush_all, &[]),
+    ];
+    for (command, data) in &mut kinds {
+        let cid = client.cid();
+        command.set_cid(cid);
+        if !data.is_empty() {
+            command.set_sgl(SglDescriptor::in_capsule(0, data.len() as u32));
+        }
+        client.capsule(command, data);
+    }
+    ask(&mut client, 0, 1);
+    ask_for_much(&mut client);
+    let mut by_r2t = io(IoOpcode::WRITE, 0, whole);
+    let cid = client.cid();
+    by_r2t.set_cid(cid);
+    by_r2t.set_sgl(SglDescriptor::transport(MIB as u32));
+    client.capsule(&by_r2t, &[]);
+    taken(&bed, &mut admin, 11);
+    assert!(
+        is_silent(&client),
+        "none is answered, and none asks for data"
+    );
+    assert!(bed.handle().snapshot().subsystems[0].namespaces[0].stats == Default::default());
+    open(&device);
+    let mut ended = 0;
+    while ended < 11 {
+        match client.receive().header {
+            wire::tcp::PduHeader::R2t(r2t) => client.answer_r2t(&r2t, &pattern(2, MIB)),
+            wire::tcp::PduHeader::CapsuleResp(response) => {
+                let completion = response.completion;
+                assert!(completion.status.is_success(), "{}", completion.status);
+                ended += 1;
+            }
+            wire::tcp::PduHeader::C2hData(_) => ended += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(client.read(0, whole).1 == pattern(2, MIB));
+}
+
+/// What it costs is in its data: that is asked for first, and nothing is touched yet.
+#[test]
+fn deallocate_waits_with_its_ranges() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    ask_for_much(&mut client);
+    let (mut command, ranges) = deallocate();
+    let cid = client.cid();
+    command.set_cid(cid);
+    command.set_sgl(SglDescriptor::transport(ranges.len() as u32));
+    client.capsule(&command, &[]);
+    let r2t = client.r2t();
+    client.answer_r2t(&r2t, &ranges);
+    taken(&bed, &mut admin, 2);
+    assert!(is_silent(&client));
+    // Nobody who changes the namespace waits for it.
+    let blocks = (8 * MIB / BLOCK) as u64;
+    bed.handle()
+        .resize_namespace(NQN, 1, blocks)
+        .expect("a pause that does not wait for tokens");
+    assert!(is_silent(&client));
+    open(&device);
+    assert_eq!(client.fetched(cid - 1).1.len(), MIB);
+    let completion = client.completion();
+    assert!(completion.status.is_success(), "{}", completion.status);
+}
+
+#[test]
+fn what_waits_can_be_aborted_and_its_place_serves_again() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    let first = ask_for_much(&mut client);
+    let second = ask_for_much(&mut client);
+    taken(&bed, &mut admin, 2);
+    for (cid, aborted) in [(second, true), (first, true), (first, false)] {
+        let abort = Abort { sq_id: 1, cid };
+        let told = admin.execute(abort.encode(0), &[]);
+        assert!(told.status.is_success(), "{}", told.status);
+        assert_eq!(told.dword0() & ABORT_NOT_ABORTED == 0, aborted);
+        if aborted {
+            let completion = client.completion();
+            assert_eq!(completion.cid, cid);
+            assert!(completion.status.is(Status::ABORTED_BY_REQUEST));
+        }
+    }
+    // In the same slots: neither is answered twice, nor before its time.
+    let third = ask(&mut client, 7, 1);
+    let fourth = ask_for_much(&mut client);
+    taken(&bed, &mut admin, 4);
+    open(&device);
+    assert!(client.fetched(third).0.status.is_success());
+    assert_eq!(client.fetched(fourth).1.len(), MIB);
+    assert!(client.read(0, 1).0.status.is_success());
+}
+
+/// What is left of it would be paid for by the other connections of the tenant.
+#[test]
+fn a_connection_takes_along_what_waits() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    for turn in 1..=5 {
+        let (mut other_admin, mut other) = host(&bed, HOST);
+        for _ in 0..200 {
+            ask_for_much(&mut other);
+        }
+        taken(&bed, &mut other_admin, turn * 200);
+    }
+    eventually("the connections are gone", || {
+        bed.handle().snapshot().controllers.len() == 1
+    });
+    // One that is promised 1000 tokens a second is not stopped yet: so nothing was spent.
+    set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
+    let cid = ask_for_much(&mut client);
+    assert_eq!(client.fetched(cid).1.len(), MIB);
+    // Now it is, and the end comes nevertheless.
+    ask_for_much(&mut client);
+    taken(&bed, &mut admin, 1002);
+    assert!(is_silent(&client));
+    bed.target.stop().expect("an orderly end");
+    assert_eq!(client.fetched(cid + 1).1.len(), MIB, "answered at last");
+}
+
+#[test]
+fn a_namespace_can_be_changed_and_removed_while_commands_wait() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    let near = ask_for_much(&mut client);
+    let far = ask(&mut client, 4000, 96);
+    taken(&bed, &mut admin, 2);
+    let small = (4 * MIB / BLOCK) as u64;
+    bed.handle()
+        .resize_namespace(NQN, 1, small)
+        .expect("a pause that does not wait for tokens");
+    assert!(is_silent(&client));
+    open(&device);
+    assert_eq!(client.fetched(near).1.len(), MIB);
+    let (completion, _) = client.fetched(far);
+    assert!(completion.status.is(Status::LBA_OUT_OF_RANGE));
+    let (model, curve) = measured(DEAR);
+    device.recalibrate(model, curve);
+    let gone = [ask_for_much(&mut client), ask_for_much(&mut client)];
+    taken(&bed, &mut admin, 4);
+    bed.handle().remove_namespace(NQN, 1).expect("it is there");
+    for cid in gone {
+        let (completion, _) = client.fetched(cid);
+        assert!(completion.status.is(Status::INVALID_NAMESPACE));
+    }
+    // Another one over the same device, under the same identifier.
+    let again = switchyard_target::NamespaceOptions {
+        qos: Some(Arc::clone(&device)),
+        ..common::namespace(1, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
+    };
+    bed.handle().add_namespace(NQN, again).expect("a new one");
+    let waits = ask_for_much(&mut client);
+    taken(&bed, &mut admin, 5);
+    assert!(is_silent(&client));
+    open(&device);
+    assert_eq!(client.fetched(waits).1.len(), MIB);
+}
+
+/// With a place of its own for each tenant, whatever others keep waiting.
+#[test]
+fn a_flood_keeps_nobody_out_and_is_answered_in_full() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
+    let mut flood: Vec<_> = (0..3).map(|_| host(&bed, OTHER)).collect();
+    let cids: Vec<Vec<u16>> = flood
+        .iter_mut()
+        .map(|(_, client)| (0..1000).map(|at| ask(client, at, 1)).collect())
+        .collect();
+    let (mut admin, mut client) = host(&bed, HOST);
+    taken(&bed, &mut admin, 3000);
+    let cid = ask_for_much(&mut client);
+    assert_eq!(client.fetched(cid).1.len(), MIB);
+    open(&device);
+    for ((_, client), cids) in flood.iter_mut().zip(cids) {
+        let mut answered: Vec<u16> = cids.iter().map(|_| common::any_read(client).0).collect();
+        answered.sort_unstable();
+        assert_eq!(answered, cids);
+        assert!(is_silent(client));
+    }
+}
+
+/// The ancestor's second change of a running tenant had no effect.
+#[test]
+fn every_live_change_is_in_force_for_what_waits() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    for turn in 0..3u64 {
+        // As anybody, it waits.
+        let cid = ask_for_much(&mut client);
+        taken(&bed, &mut admin, 2 * turn + 1);
+        assert!(is_silent(&client), "turn {turn}");
+        assert_eq!(device.plan().reserved, TokenRate(0));
+        // Its promise lets it go; then it is in debt.
+        set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
+        assert_eq!(device.plan().reserved, TokenRate(RATE));
+        assert_eq!(client.fetched(cid).1.len(), MIB, "turn {turn}");
+        let late = ask_for_much(&mut client);
+        taken(&bed, &mut admin, 2 * turn + 2);
+        assert!(is_silent(&client), "turn {turn}");
+        // Nothing is lost when it is nobody again, and the debt is forgotten.
+        set(bed.handle(), Vec::new()).expect("nobody is too much");
+        assert!(is_silent(&client), "turn {turn}");
+        set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
+        assert_eq!(client.fetched(late).1.len(), MIB, "turn {turn}");
+        set(bed.handle(), Vec::new()).expect("nobody is too much");
+    }
+}
+
+/// The ancestor left a refused tenant its slot, and took its second connection for a registered
+/// one's.
+#[test]
+fn a_refused_tenants_second_connection_is_refused_too() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let only = |tenants| Tenancy {
+        tenants,
+        others: Others::Refuse,
+    };
+    let other = tenant(OTHER, Declaration::default());
+    let tenancy = only(vec![other.clone()]);
+    bed.handle().set_tenants(&tenancy).expect("best effort");
+    let too_much = Declaration::LatencyCritical(Slo {
+        percentile: Percentile::P95,
+        latency: Nanos::from_millis(1),
+        iops: 2,
+        read_permille: 1000,
+        request_bytes: 4096,
+    });
+    let connect = |name: &str| {
+        let mut client = Client::dial(bed.address(), Dialect::default());
+        let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
+        let cntlid = ConnectData::CNTLID_DYNAMIC;
+        let data = ConnectData::new(HOST_ID, cntlid, &names[0], &names[1]);
+        let connected = client.connect(&Client::connect_command(0, 31, 0), &data);
+        connected.status
+    };
+    for _ in 0..3 {
+        let error = bed
+            .handle()
+            .set_tenants(&only(vec![other.clone(), tenant(HOST, too_much)]))
+            .expect_err("twice what there is");
+        let told = error.to_string();
+        assert!(told.contains(HOST) && told.contains("\"flash\""), "{told}");
+        assert!(told.contains("1 requests a second would be"), "{told}");
+        assert_eq!(device.plan().reserved, TokenRate(0));
+        assert!(connect(HOST).is(Status::CONNECT_INVALID_HOST));
+        assert!(connect(OTHER).is_success());
+    }
+    // Nor can a namespace come over a device that cannot keep what its tenants are promised.
+    let bed = Bed::new();
+    set(bed.handle(), vec![tenant(HOST, too_much)]).expect("no device is scheduled");
+    let second = || switchyard_target::NamespaceOptions {
+        qos: Some(Arc::clone(&device)),
+        ..common::namespace(2, Arc::clone(&bed.ram) as Arc<dyn block::Device>)
+    };
+    let refused = bed.handle().add_namespace(NQN, second());
+    assert!(matches!(refused, Err(TargetError::Refused { .. })));
+    set(bed.handle(), vec![tenant(HOST, critical())]).expect("less");
+    bed.handle().add_namespace(NQN, second()).expect("room");
+    assert_eq!(device.plan().reserved, TokenRate(RATE));
+    bed.handle().remove_namespace(NQN, 2).expect("it is there");
+    assert_eq!(device.plan().reserved, TokenRate(0), "given back");
+}
