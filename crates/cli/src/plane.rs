@@ -414,6 +414,10 @@ fn refused(error: TargetError) -> ApplyError {
             (ApplyErrorKind::NotFound, "name one that there is")
         }
         TargetError::Exists(_) => (ApplyErrorKind::Conflict, "remove the other one first"),
+        TargetError::Refused { .. } => (
+            ApplyErrorKind::Conflict,
+            "ask for what would be admitted, or take promises of other tenants back",
+        ),
         TargetError::Limits(_)
         | TargetError::Knobs(_)
         | TargetError::Name { .. }

@@ -15,6 +15,7 @@ pub fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
             .permissions
             .as_ref()
             .map(|permissions| permissions.iter().map(grant).collect()),
+        declaration: tenant.declaration(),
     };
     Tenancy {
         tenants: tenants.iter().map(options).collect(),

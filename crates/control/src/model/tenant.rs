@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use base::Nanos;
+use qos::{Declaration, Slo, Weight};
 use serde::{Deserialize, Serialize};
 
 use super::{Size, keyword};
@@ -134,9 +136,61 @@ impl Tenant {
         }
     }
 
+    /// What it asks a device for, in the scheduler's terms; its numbers are checked with the
+    /// configuration.
+    #[must_use]
+    pub fn declaration(&self) -> Declaration {
+        let Some(promise) = &self.latency_critical else {
+            let BestEffort { weight } = self.best_effort.unwrap_or_default();
+            return Declaration::BestEffort(Weight::new(weight).unwrap_or_default());
+        };
+        let percent = promise.read_percent.min(100);
+        Declaration::LatencyCritical(Slo {
+            percentile: match promise.percentile {
+                Percentile::P50 => qos::Percentile::P50,
+                Percentile::P95 => qos::Percentile::P95,
+                Percentile::P99 => qos::Percentile::P99,
+                Percentile::P999 => qos::Percentile::P999,
+            },
+            latency: Nanos(promise.latency_us.saturating_mul(1000)),
+            iops: promise.iops,
+            read_permille: u16::try_from(percent * 10).expect("at most 1000"),
+            request_bytes: u32::try_from(promise.request_size.bytes).unwrap_or(u32::MAX),
+        })
+    }
+
     /// Whether it names neither hosts nor subsystems nor namespaces.
     #[must_use]
     pub fn matches_everybody(&self) -> bool {
         self.hosts.is_empty() && self.subsystems.is_empty() && self.namespaces.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_that_says_neither_is_best_effort() {
+        let mut tenant = Tenant::new("t");
+        assert_eq!(tenant.declaration(), Declaration::default());
+        tenant.best_effort = Some(BestEffort { weight: 7 });
+        let seven = Weight::new(7).expect("a weight");
+        assert_eq!(tenant.declaration(), Declaration::BestEffort(seven));
+        tenant.latency_critical = Some(LatencyCritical {
+            percentile: Percentile::P999,
+            latency_us: 250,
+            iops: 9,
+            read_percent: 80,
+            request_size: Size::from_bytes(8192),
+        });
+        let Declaration::LatencyCritical(slo) = tenant.declaration() else {
+            panic!("a promise counts before a share");
+        };
+        assert_eq!((slo.percentile.permille(), slo.latency.0), (999, 250_000));
+        assert_eq!(
+            (slo.iops, slo.read_permille, slo.request_bytes),
+            (9, 800, 8192)
+        );
     }
 }
