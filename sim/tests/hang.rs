@@ -168,6 +168,44 @@ fn late_writes_undo_nothing() {
     }
 }
 
+/// Only the writes that were lost with a late one wait for it, and no longer than a loss may last;
+/// their blocks are closed until it came, and then open again.
+#[test]
+fn writes_that_are_too_late_are_given_up_and_undo_nothing() {
+    let late = Lateness {
+        one_in: 60,
+        writes: true,
+        by: Nanos::from_secs(50),
+    };
+    let mut given_up = 0;
+    for seed in 860..866 {
+        for faults in [NetworkFaults::CALM, NetworkFaults::HOSTILE] {
+            let mut scenario = scenario(faults);
+            // A hostile network may take a while to come back, and that is not meant here.
+            scenario.loss_timeout = Some(Nanos::from_secs(20));
+            scenario.workload.requests = 4_000;
+            given_up += check(seed, &scenario, late);
+        }
+    }
+    assert!(given_up > 0, "no write was so late: this proves nothing");
+}
+
+#[test]
+fn a_write_that_hangs_for_ever_ends_and_the_rest_of_its_host_goes_on() {
+    let late = Lateness {
+        one_in: 150,
+        writes: true,
+        by: FOR_EVER,
+    };
+    for seed in 880..886 {
+        let mut scenario = scenario(NetworkFaults::CALM);
+        scenario.loss_timeout = Some(Nanos::from_secs(3));
+        let given_up = check(seed, &scenario, late);
+        let all = scenario.workload.requests * scenario.hosts as u64;
+        assert!((1..all / 2).contains(&given_up), "seed {seed}: {given_up}");
+    }
+}
+
 /// Here only the keep-alive time-out says when an old write cannot come any more.
 #[test]
 fn late_writes_undo_nothing_at_a_target_that_cannot_end_controllers() {

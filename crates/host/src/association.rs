@@ -8,9 +8,11 @@
 //! touched by a request.
 
 use crate::error::ConnectionError;
+use crate::fence::{Aftermath, Fences};
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
 use crate::limits::IO_QUEUES_MAX;
 use crate::options::ConnectOptions;
+use crate::recovery::Span;
 use block::Geometry;
 use reactor::Wake;
 use std::collections::BTreeMap;
@@ -75,8 +77,8 @@ pub(crate) struct Parameters {
     pub(crate) max_transfer_bytes: u32,
     pub(crate) lengths: CommandLengths,
     pub(crate) features: Features,
-    /// The controller of the association before was ended on demand: none of its commands can
-    /// take effect any more.
+    /// The controller ends others on demand: it says when none of their commands can take effect
+    /// any more.
     pub(crate) fenced: bool,
     /// The controller heeds the class that a queue's Connect command names, and knows that we
     /// mean it.
@@ -150,6 +152,7 @@ struct Knowledge {
     unusable: BTreeMap<u32, &'static str>,
     discovery: Vec<DiscoveryEntry>,
     error: Option<ConnectionError>,
+    aftermath: Aftermath,
     aborts: Vec<AbortRequest>,
     queues: Vec<bool>,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
@@ -161,6 +164,8 @@ struct Knowledge {
 pub struct Association {
     options: ConnectOptions,
     epoch: AtomicU64,
+    /// Counts the changes of what may still come of lost associations.
+    aftermaths: AtomicU64,
     /// I/O connections that are not closed.
     open: AtomicU32,
     /// Any I/O since the last look.
@@ -182,6 +187,7 @@ impl Association {
         Arc::new(Self {
             options,
             epoch: AtomicU64::new(start.pack()),
+            aftermaths: AtomicU64::new(0),
             open: AtomicU32::new(0),
             traffic: AtomicBool::new(false),
             aborts: AtomicBool::new(false),
@@ -291,6 +297,40 @@ impl Association {
         if error.is_some() {
             self.lock().error = error;
         }
+    }
+
+    /// The fences that stand have changed: channels look at them before anything else is sent.
+    pub(crate) fn set_fences(&self, fences: &Fences) {
+        let mut knowledge = self.lock();
+        knowledge.aftermath.update(fences);
+        self.aftermaths.fetch_add(1, Ordering::SeqCst);
+        drop(knowledge);
+        self.announce();
+    }
+
+    /// A write that was lost with the association of this generation is about to be reported.
+    /// Whoever learns that, and then writes its blocks anew on any channel, finds them closed.
+    pub(crate) fn close_blocks(&self, generation: u64, span: Span) {
+        let live = Epoch {
+            generation,
+            phase: Phase::Live,
+        };
+        let mut knowledge = self.lock();
+        let is_lost = self.epoch() != live;
+        knowledge.aftermath.close(generation, span, is_lost);
+        self.aftermaths.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often the aftermath has changed: one load of a line that hardly ever does.
+    #[inline]
+    pub(crate) fn aftermaths(&self) -> u64 {
+        self.aftermaths.load(Ordering::SeqCst)
+    }
+
+    /// What may still come of lost associations, and how often that has changed.
+    pub(crate) fn aftermath(&self) -> (u64, Aftermath) {
+        let knowledge = self.lock();
+        (self.aftermaths(), knowledge.aftermath.clone())
     }
 
     fn announce(&self) {

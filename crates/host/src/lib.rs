@@ -6,6 +6,7 @@ mod client;
 mod command;
 mod controller;
 mod error;
+mod fence;
 mod inflight;
 mod info;
 pub mod limits;

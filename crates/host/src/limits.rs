@@ -7,8 +7,12 @@ use base::Nanos;
 pub const QUEUE_DEPTH_MAX: u16 = 4096;
 
 /// Commands outstanding on the admin queue: one of the set-up, one keep-alive, one asynchronous
-/// event request, and aborts.
+/// event request, aborts, and End Controller for each of the last lost associations.
 pub const ADMIN_DEPTH: u16 = 31;
+
+/// Lost associations that may still have a write in the target's device while a newer one is live.
+/// With one more the host waits: each of them took a connection loss, and a write that hangs.
+pub const FENCES_MAX: usize = 8;
 
 /// Aborts that are outstanding at a time; controllers announce at least four by custom, and more
 /// than a few mean that the connection should be reset instead.

@@ -105,7 +105,8 @@ pub struct ConnectOptions {
     pub reconnect_delay_min: Nanos,
     /// Longest wait before a reconnect.
     pub reconnect_delay_max: Nanos,
-    /// After so long without a connection requests fail with "gone"; `None` tries for ever.
+    /// After so long without a connection requests fail with "gone", and after so long in the
+    /// target's device a lost write fails with "timed out"; `None` tries and waits for ever.
     pub loss_timeout: Option<Nanos>,
     /// Try again even if the first connection cannot be made.
     pub persistent: bool,

@@ -85,11 +85,38 @@ pub(crate) fn judge(status: Status) -> Verdict {
     }
 }
 
+/// Blocks of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) nsid: u32,
+    pub(crate) start: u64,
+    /// The first block beyond.
+    pub(crate) end: u64,
+}
+
+impl Span {
+    /// Everything that the request and the commands that follow it touch. The end stays the same
+    /// from command to command of a split request.
+    pub(crate) fn of(request: &BlockRequest) -> Self {
+        let Lba(start) = request.lba;
+        Self {
+            nsid: request.nsid,
+            start,
+            end: start + u64::from(request.blocks) + u64::from(request.blocks_left),
+        }
+    }
+
+    /// Whether both have a block in common.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        self.nsid == other.nsid && self.start < other.end && other.start < self.end
+    }
+}
+
 /// The ranges of replayed writes. Until such a write is acknowledged, no newer write that overlaps
 /// with it may leave: nobody could tell which of the two came last.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
-    held: Vec<(u64, u64)>,
+    held: Vec<Span>,
 }
 
 impl RangeLocks {
@@ -105,12 +132,12 @@ impl RangeLocks {
 
     /// Locks the range of a request.
     pub(crate) fn lock(&mut self, request: &BlockRequest) {
-        self.held.push(span(request));
+        self.held.push(Span::of(request));
     }
 
     /// Unlocks a range that was locked.
     pub(crate) fn unlock(&mut self, request: &BlockRequest) {
-        let span = span(request);
+        let span = Span::of(request);
         if let Some(place) = self.held.iter().position(|&held| held == span) {
             self.held.swap_remove(place);
         }
@@ -121,19 +148,9 @@ impl RangeLocks {
         if self.held.is_empty() || !request.operation.is_write() {
             return false;
         }
-        let (start, end) = span(request);
-        self.held.iter().any(|&(a, b)| start < b && a < end)
+        let span = Span::of(request);
+        self.held.iter().any(|held| held.overlaps(span))
     }
-}
-
-/// Everything that the request and the commands that follow it touch.
-fn span(request: &BlockRequest) -> (u64, u64) {
-    let Lba(start) = request.lba;
-    // The end stays the same from command to command of a split request; so does a lock's.
-    (
-        start,
-        start + u64::from(request.blocks) + u64::from(request.blocks_left),
-    )
 }
 
 #[cfg(test)]
@@ -174,6 +191,11 @@ mod tests {
         assert!(locks.blocks(&write(0, 11)));
         assert!(!locks.blocks(&write(15, 1)));
         assert!(!locks.blocks(&write(5, 5)));
+        let elsewhere = BlockRequest {
+            nsid: 2,
+            ..write(10, 5)
+        };
+        assert!(!locks.blocks(&elsewhere));
         let read = BlockRequest {
             nsid: 1,
             operation: Operation::Read,

@@ -205,3 +205,102 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
     });
     assert_eq!(peer.memory()[..512], [4; 512], "the newer write came last");
 }
+
+/// A namespace whose write to its first block is lost, at a target that does not say before
+/// [`Peer::end_controllers`] that nothing of the lost association can take effect any more.
+fn behind_a_fence(builder: HostBuilder) -> (Peer, Namespace) {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder);
+    namespace.write(0, &[1; 512]).unwrap();
+    peer.change(|behaviour| {
+        behaviour.mischief = Some(peer::Mischief::Hangup);
+        behaviour.slow_fences = true;
+    });
+    (peer, namespace)
+}
+
+fn reconnected(peer: &Peer, associations: usize) {
+    while peer.seen.associations.load(Ordering::SeqCst) < associations {
+        std::thread::yield_now();
+    }
+}
+
+fn failure(result: Result<(), RequestError>) -> block::BlockError {
+    match result.unwrap_err() {
+        RequestError::Device(error) => error,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn only_what_overlaps_with_a_lost_write_waits_for_the_end_of_its_controller() {
+    let (peer, namespace) = behind_a_fence(builder());
+    std::thread::scope(|scope| {
+        let lost = scope.spawn(|| namespace.write(0, &[2; 512]));
+        reconnected(&peer, 2);
+        let mut back = [0; 512];
+        for block in 1..50_u64 {
+            namespace.write(block * 512, &[3; 512]).unwrap();
+            namespace.read(block * 512, &mut back).unwrap();
+            assert_eq!(back, [3; 512]);
+        }
+        let newer = scope.spawn(|| namespace.write(0, &[4; 1024]));
+        namespace.read(0, &mut back).unwrap();
+        assert_eq!(back, [1; 512], "neither the lost write nor a newer one");
+        // The next association asks for the end of both that were lost, and one loss has no more
+        // of the host wait than the other.
+        peer.cut_all();
+        namespace.write(50 * 512, &[3; 512]).unwrap();
+        assert_eq!(peer.memory()[..512], [1; 512]);
+        assert!(!lost.is_finished() && !newer.is_finished());
+        while peer.seen.ended.lock().unwrap().len() < 3 {
+            std::thread::yield_now();
+        }
+        assert_eq!(*peer.seen.ended.lock().unwrap(), [1, 1, 2]);
+        // Both of this association, and the one of the last that nobody waits for any more.
+        assert_eq!(peer.end_controllers(), 3);
+        lost.join().unwrap().unwrap();
+        newer.join().unwrap().unwrap();
+    });
+    assert_eq!(peer.memory()[..1024], [4; 1024], "the newer write is last");
+}
+
+#[test]
+fn blocks_of_a_write_that_was_given_up_stay_closed_until_its_controller_has_ended() {
+    let patience = Some(Duration::from_millis(300));
+    let (peer, namespace) = behind_a_fence(builder().loss_timeout(patience));
+    let error = failure(namespace.write(0, &[2; 512]));
+    assert_eq!(error, block::BlockError::TimedOut);
+    let association = namespace.device().association().clone();
+    assert_eq!(association.phase(), Phase::Live);
+    let reason = association.last_error().unwrap().to_string();
+    assert!(reason.contains("End Controller"), "{reason}");
+
+    // On any channel, and across another loss.
+    for round in 0..2 {
+        let mut queue = namespace.queue(4).unwrap();
+        let error = failure(namespace.write(0, &[3; 1024]));
+        assert_eq!(error, block::BlockError::TimedOut);
+        queue.write(7, 0, &[3; 512]).unwrap();
+        for done in queue.wait(1).unwrap() {
+            assert_eq!(done.result, Err(block::BlockError::TimedOut));
+        }
+        namespace.write(512, &[4; 512]).unwrap();
+        namespace.read(0, &mut [0; 512]).unwrap();
+        drop(queue);
+        if round == 0 {
+            peer.cut_all();
+            reconnected(&peer, 3);
+        }
+    }
+    assert_eq!(peer.memory()[..512], [1; 512]);
+
+    while !peer.memory()[..512].iter().all(|&byte| byte == 5) {
+        peer.end_controllers();
+        match namespace.write(0, &[5; 512]) {
+            Ok(()) => {}
+            Err(RequestError::Device(block::BlockError::TimedOut)) => std::thread::yield_now(),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}

@@ -44,6 +44,7 @@ impl RemoteChannel {
     /// Opens every lane on the association that is live.
     fn join(&mut self, cx: &mut Context<'_>) {
         self.parameters = self.association.parameters();
+        self.joined = self.epoch.generation;
         self.replay_writes_at = self.safe_replay_time();
         self.state = ChannelState::Joining;
         for index in 0..self.lanes.len() {

@@ -7,17 +7,20 @@
 //! overlapping one that is being sent again.
 
 mod lanes;
+mod replay;
 mod translate;
 
 use crate::association::{Association, Epoch, NamespaceState, Parameters, Phase};
 use crate::controller::qpair_config;
+use crate::fence::{Aftermath, Passage};
 use crate::inflight::{Exchange, Finished, Outcome};
-use crate::limits::{RETRIES_PER_REQUEST_MAX, TIMEOUTS_PER_REQUEST_MAX};
+use crate::limits::RETRIES_PER_REQUEST_MAX;
 use crate::recovery::{RangeLocks, Verdict, judge};
 use crate::tcp::{Departure, Qpair};
 use base::Time;
 use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
 use reactor::{Context, Driver, IoSlice, Room, RoomLease};
+use replay::Replay;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::doorbell::{self, Mode};
@@ -69,12 +72,17 @@ pub struct RemoteChannel {
     state: ChannelState,
     epoch: Epoch,
     parameters: Parameters,
+    /// The association that the lanes were opened on last.
+    joined: u64,
+    /// What may still come of lost associations, and which change of it this is.
+    aftermath: Aftermath,
+    aftermaths: u64,
     lanes: Vec<Lane>,
     next_lane: usize,
     /// Requests that no lane has yet, in order; never more than all lanes could hold.
     waiting: VecDeque<Exchange>,
     /// Requests that were lost with a connection.
-    replay: VecDeque<Exchange>,
+    replay: VecDeque<Replay>,
     /// Writes among them may leave from then on.
     replay_writes_at: Time,
     /// When the lanes were closed last.
@@ -133,6 +141,9 @@ impl RemoteChannel {
                 phase: Phase::Connecting,
             },
             parameters: Parameters::default(),
+            joined: 0,
+            aftermath: Aftermath::default(),
+            aftermaths: 0,
             lanes,
             next_lane: 0,
             waiting: VecDeque::with_capacity(capacity),
@@ -233,49 +244,6 @@ impl RemoteChannel {
         request.is_some_and(|request| self.locks.blocks(request))
     }
 
-    /// Sends what waited: first what was lost, then what is new, but no write past a locked range.
-    fn drain_waiting(&mut self, now: Time) {
-        if self.state != ChannelState::Live {
-            return;
-        }
-        for _ in 0..self.replay.len() {
-            let Some(exchange) = self.replay.pop_front() else {
-                break;
-            };
-            let writes = exchange.replayed;
-            if writes && self.replay_writes_at > now {
-                self.replay.push_back(exchange);
-                continue;
-            }
-            if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
-                self.finish(exchange, Err(BlockError::TimedOut));
-                continue;
-            }
-            let Some(lane) = self.free_lane() else {
-                self.replay.push_front(exchange);
-                return;
-            };
-            self.lanes[lane].qpair.start(exchange, now);
-        }
-        for _ in 0..self.waiting.len() {
-            let Some(exchange) = self.waiting.pop_front() else {
-                break;
-            };
-            let request = exchange.request();
-            if request.is_some_and(|request| self.locks.blocks(request)) {
-                // A full turn around the queue keeps its order.
-                self.waiting.push_back(exchange);
-                continue;
-            }
-            let Some(lane) = self.free_lane() else {
-                self.waiting.push_front(exchange);
-                // The rest keeps its place behind those that turned around before.
-                return;
-            };
-            self.lanes[lane].qpair.start(exchange, now);
-        }
-    }
-
     /// Takes what the lanes finished.
     fn collect(&mut self, lane: usize, cx: &mut Context<'_>) {
         loop {
@@ -308,7 +276,7 @@ impl RemoteChannel {
             }
             Verdict::Retry(_) => {
                 exchange.retries += 1;
-                self.replay.push_back(exchange);
+                self.replay.push_back(exchange.into());
                 self.drain_waiting(cx.now);
             }
             Verdict::Failed(error) => self.finish(exchange, Err(error)),
@@ -345,35 +313,7 @@ impl RemoteChannel {
         exchange.retries = 0;
         match self.free_lane() {
             Some(lane) => self.lanes[lane].qpair.start(exchange, now),
-            None => self.replay.push_front(exchange),
-        }
-    }
-
-    /// A command was lost with its connection.
-    fn lost(&mut self, mut exchange: Exchange) {
-        if self.closing {
-            return self.finish(exchange, Err(BlockError::Aborted));
-        }
-        if let Some(request) = exchange.request()
-            && request.operation.is_write()
-        {
-            if !exchange.replayed {
-                self.locks.lock(request);
-                exchange.replayed = true;
-            }
-        } else if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
-            return self.finish(exchange, Err(BlockError::TimedOut));
-        }
-        // A write that is not sent again waits all the same: once it is reported, nothing of it
-        // may take effect any more.
-        self.replay.push_back(exchange);
-    }
-
-    /// Everything that waits fails.
-    fn gone(&mut self, error: BlockError) {
-        self.state = ChannelState::Gone;
-        while let Some(exchange) = self.replay.pop_front().or_else(|| self.waiting.pop_front()) {
-            self.finish(exchange, Err(error));
+            None => self.replay.push_front(exchange.into()),
         }
     }
 
@@ -472,6 +412,12 @@ impl RemoteChannel {
             Ok(exchange) => exchange,
             Err(request) => return Submit::Busy(request),
         };
+        self.heed_aftermath();
+        let closed = exchange.request();
+        if let Some(request) = closed.filter(|request| self.is_closed_for(request)) {
+            let private = request.private_data;
+            return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
+        }
         self.outstanding += 1;
         let lane = if self.must_wait(&exchange) {
             None
@@ -544,7 +490,10 @@ impl Channel for RemoteChannel {
 
     fn deadline(&self) -> Time {
         let lanes = self.lanes.iter().map(|lane| lane.qpair.deadline());
-        let replay = if self.state == ChannelState::Live && !self.replay.is_empty() {
+        // Who waits for a fence is woken when it falls.
+        let waits = |replay: &Replay| self.aftermath.passage(replay.lost_with) == Passage::Waits;
+        let due = !self.replay.iter().all(waits);
+        let replay = if self.state == ChannelState::Live && due {
             self.replay_writes_at
         } else {
             Time::NEVER

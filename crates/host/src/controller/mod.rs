@@ -11,6 +11,7 @@ mod setup;
 
 use crate::association::{Association, Epoch, Phase};
 use crate::error::ConnectionError;
+use crate::fence::Fences;
 use crate::inflight::{Exchange, Finished, Outcome};
 use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, SHUTDOWN_TIME, STABLE_TIME, STATUS_POLL};
 use crate::options::ConnectOptions;
@@ -62,7 +63,12 @@ enum Purpose {
     Abort = 3,
     Inquiry = 4,
     ShutDown = 5,
+    /// End Controller; the association that it is for stands above these bits.
+    Fence = 6,
 }
+
+/// Bits of a tag that name the purpose.
+const PURPOSE_BITS: u32 = 8;
 
 /// How long connections of channels may take to close before the next association is made anyway.
 /// A channel whose core does not run cannot close; it closes before it sends anything again.
@@ -87,8 +93,8 @@ pub struct Controller {
     /// When the state must be over.
     limit: Time,
     lost_at: Option<Time>,
-    /// CNTLID of the association that was live last.
-    lost: Option<u16>,
+    /// Lost associations that are not known to be over.
+    fences: Fences,
     live_at: Time,
     keep_alive_at: Time,
     keep_alive_out: bool,
@@ -123,7 +129,7 @@ impl Controller {
             deadline: Time::ZERO,
             limit: Time::NEVER,
             lost_at: None,
-            lost: None,
+            fences: Fences::default(),
             live_at: Time::ZERO,
             keep_alive_at: Time::NEVER,
             keep_alive_out: false,
@@ -199,12 +205,16 @@ impl Controller {
         };
         let data = finished.exchange.data;
         let data = data.as_ref().and_then(IoSlice::bytes).unwrap_or_default();
-        match finished.exchange.tag {
+        let tag = finished.exchange.tag;
+        match tag & ((1 << PURPOSE_BITS) - 1) {
             tag if tag == Purpose::SetUp as u64 => self.set_up_answered(&completion, data, cx),
             tag if tag == Purpose::KeepAlive as u64 => self.keep_alive_out = false,
             tag if tag == Purpose::Event as u64 => self.event(&completion, cx),
             tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
             tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
+            fence if fence == Purpose::Fence as u64 => {
+                self.fence_answered(tag >> PURPOSE_BITS, completion.status, cx);
+            }
             _ => self.shut_down_answered(&completion, cx),
         }
     }
@@ -220,6 +230,7 @@ impl Controller {
         if self.give_up_at() <= cx.now && self.state.is_making() {
             self.give_up(cx);
         }
+        self.look_for_overdue_fences(cx.now);
         match self.state {
             ControllerState::Waiting if self.deadline <= cx.now => self.connect(cx),
             ControllerState::SettingUp if self.deadline <= cx.now => self.poll_ready(cx),
@@ -247,6 +258,7 @@ impl Controller {
         own.min(self.limit)
             .min(self.qpair.deadline())
             .min(give_up_at)
+            .min(self.next_overdue_fence())
     }
 
     fn connect(&mut self, cx: &mut Context<'_>) {
@@ -358,7 +370,6 @@ impl Controller {
         self.enter(ControllerState::Live, Time::NEVER);
         self.generation += 1;
         self.lost_at = None;
-        self.lost = Some(self.qpair.cntlid);
         self.live_at = cx.now;
         self.keep_alive_out = false;
         self.aborts_out = 0;
@@ -441,6 +452,7 @@ impl Controller {
         let shutting_down = self.state == ControllerState::ShuttingDown;
         if self.state == ControllerState::Live {
             self.association.report_lost(self.generation, error);
+            self.raise_fence(cx.now);
         } else {
             self.association.set_error(error);
         }

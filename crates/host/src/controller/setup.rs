@@ -1,11 +1,12 @@
 //! Enabling and identifying a controller, step by step. `[NVMe Base 2.0 §3.5.2]`
 
 use super::inquiry::{Inquiry, LogScan, NamespaceScan, Progress};
-use super::{Controller, ControllerState, Purpose};
+use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
 use crate::association::{CommandLengths, Features, Parameters};
 use crate::error::ConnectionError;
+use crate::inflight::Exchange;
 use crate::info::ControllerInfo;
-use crate::limits::{IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
+use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
 use base::{Nanos, Time};
 use reactor::Context;
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
@@ -15,7 +16,11 @@ use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
 use wire::nvme::identify::{CSI_NVM, Cns};
 use wire::nvme::identify_controller::NvmIdentifyController;
 use wire::nvme::vendor::{EndController, Extensions, HostExtensions};
-use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
+use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures, Status};
+
+/// The command whose answer says that nothing of a lost association is left.
+const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
+                              in the target's device)";
 
 /// Which step of the set-up is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +38,7 @@ enum Step {
     Lengths,
     /// Set Features: Host Extensions.
     Extensions,
-    /// End Controller, for the one that was lost.
+    /// Too many lost associations are not known to be over: one of them has to be.
     Fence,
     /// Set Features: Number of Queues.
     Queues,
@@ -60,10 +65,7 @@ impl Setup {
     /// Which answer is due.
     pub(super) fn awaited(&self) -> &'static str {
         match self.step {
-            Step::Fence => {
-                "End Controller (writes that were lost with the last connection may still be in \
-                 the target's device)"
-            }
+            Step::Fence => END_CONTROLLER,
             _ => "an admin command",
         }
     }
@@ -97,11 +99,10 @@ impl Controller {
             Step::Enable => "Property Set of CC",
             Step::Ready => "Property Get of CSTS",
             Step::Identify => "Identify Controller",
-            Step::Fence => "End Controller",
             Step::Queues => "Set Features (Number of Queues)",
             // A controller that does not know the events sends none, and an old one does not say
             // how long its commands may be.
-            Step::Lengths | Step::Extensions | Step::Events | Step::Inquiry => "",
+            Step::Lengths | Step::Extensions | Step::Fence | Step::Events | Step::Inquiry => "",
         };
         if !status.is_success() && !what.is_empty() {
             return self.lose(Some(ConnectionError::Refused { what, status }), cx);
@@ -124,13 +125,12 @@ impl Controller {
                 self.setup.parameters.queue_classes &= status.is_success();
                 self.fence(cx);
             }
-            Step::Fence => self.ask_queues(cx),
             Step::Queues => self.queues_granted(completion, cx),
             Step::Events => {
                 self.events = status.is_success();
                 self.begin_inquiry(cx);
             }
-            Step::Inquiry => {}
+            Step::Fence | Step::Inquiry => {}
         }
     }
 
@@ -271,19 +271,83 @@ impl Controller {
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }
 
-    /// Makes sure that nothing of a lost association can still take effect
-    /// (docs/decisions/0004-replay.md).
+    /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
+    /// lost with them waits for that (docs/decisions/0004-replay.md).
     fn fence(&mut self, cx: &mut Context<'_>) {
         // An identifier that was given out anew belongs to nobody else.
-        let lost = self.lost.filter(|&lost| lost != self.qpair.cntlid);
-        match lost {
-            Some(controller_id) if self.setup.parameters.fenced => {
-                self.setup.step = Step::Fence;
-                let end = EndController { controller_id };
-                self.ask(Purpose::SetUp, end.encode(0), 0, cx);
-            }
-            _ => self.ask_queues(cx),
+        self.fences.lower_controller(self.qpair.cntlid);
+        if !self.setup.parameters.fenced {
+            self.fences.clear();
         }
+        self.association.set_fences(&self.fences);
+        self.setup.step = Step::Fence;
+        for index in 0..self.fences.len() {
+            let fence = self.fences.get(index);
+            let end = EndController {
+                controller_id: fence.cntlid,
+            };
+            let tag = Purpose::Fence as u64 | fence.generation << PURPOSE_BITS;
+            let exchange = Exchange::admin(tag, end.encode(0), None);
+            if !self.qpair.has_room() {
+                return self.lose(None, cx);
+            }
+            // However long the target's device takes.
+            self.qpair.start_until(exchange, Time::NEVER);
+        }
+        self.pass_fences(cx);
+    }
+
+    fn pass_fences(&mut self, cx: &mut Context<'_>) {
+        if self.fences.len() <= FENCES_MAX {
+            self.ask_queues(cx);
+        }
+    }
+
+    /// An End Controller was answered.
+    pub(super) fn fence_answered(&mut self, generation: u64, status: Status, cx: &mut Context<'_>) {
+        // Our identifier, and not our controller: it was given out anew after ours had ended.
+        let of_others = status.type_and_code() == Status::INVALID_FIELD.type_and_code();
+        if !status.is_success() && !of_others {
+            let what = "End Controller";
+            let error = ConnectionError::Refused { what, status };
+            return self.association.set_error(Some(error));
+        }
+        self.fences.lower(generation);
+        self.association.set_fences(&self.fences);
+        if self.state == ControllerState::SettingUp && self.setup.step == Step::Fence {
+            self.pass_fences(cx);
+        }
+    }
+
+    /// The live association is lost: what of it may still take effect is behind a fence.
+    pub(super) fn raise_fence(&mut self, now: Time) {
+        if self.options().is_discovery() {
+            return;
+        }
+        self.fences.raise(self.generation, self.qpair.cntlid, now);
+        self.association.set_fences(&self.fences);
+    }
+
+    /// Writes wait no longer for their fence than a loss may last.
+    pub(super) fn look_for_overdue_fences(&mut self, now: Time) {
+        let Some(limit) = self.options().loss_timeout else {
+            return;
+        };
+        if self.fences.mark_overdue(now, limit) {
+            let error = ConnectionError::TimedOut {
+                address: self.options().address,
+                what: END_CONTROLLER,
+                seconds: limit.0 / 1_000_000_000,
+            };
+            self.association.set_error(Some(error));
+            self.association.set_fences(&self.fences);
+        }
+    }
+
+    /// When a fence will be overdue.
+    pub(super) fn next_overdue_fence(&self) -> Time {
+        let limit = self.options().loss_timeout;
+        limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit))
     }
 
     fn ask_queues(&mut self, cx: &mut Context<'_>) {

@@ -113,6 +113,8 @@ pub struct Behaviour {
     pub refuse_connect: Option<Status>,
     /// Announces that it ends controllers on demand.
     pub fences: bool,
+    /// End Controller is answered only when [`Peer::end_controllers`] says so.
+    pub slow_fences: bool,
     /// What it says about the length of single commands, and insists on; nothing if `None`.
     pub lengths: Option<NvmIdentifyController>,
     /// The controller is ready only at this look at CSTS.
@@ -138,6 +140,7 @@ impl Default for Behaviour {
             swallow: 0,
             refuse_connect: None,
             fences: true,
+            slow_fences: false,
             lengths: None,
             ready_after: 1,
         }
@@ -166,23 +169,29 @@ struct State {
     seen: Arc<Seen>,
     blocks: AtomicU64,
     /// Requests that wait for an event, and whether one happened while none waited.
-    events: Mutex<(Vec<EventSlot>, bool)>,
+    events: Mutex<(Vec<LateAnswer>, bool)>,
+    /// End Controllers that wait.
+    fences: Mutex<Vec<LateAnswer>>,
     sockets: Mutex<Vec<TcpStream>>,
     stop: AtomicBool,
 }
 
-/// An Asynchronous Event Request that waits.
-struct EventSlot {
+/// A command that waits for its answer.
+struct LateAnswer {
     stream: TcpStream,
     cid: u16,
     format: PduFormat,
 }
 
-impl EventSlot {
-    fn tell(mut self) {
+impl LateAnswer {
+    fn tell(self) {
         let event = wire::nvme::AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.to_dword();
+        self.give(u64::from(event));
+    }
+
+    fn give(mut self, result: u64) {
         let mut completion = Completion::new(self.cid, 0, Status::SUCCESS);
-        completion.result = u64::from(event);
+        completion.result = result;
         let mut out = [0; 128];
         let length = CapsuleResp { completion }.encode(&self.format, &mut out);
         let _ = self.stream.write_all(&out[..length]);
@@ -208,6 +217,7 @@ impl Peer {
             seen: Arc::clone(&seen),
             blocks: AtomicU64::new((bytes / BLOCK) as u64),
             events: Mutex::new((Vec::new(), false)),
+            fences: Mutex::new(Vec::new()),
             sockets: Mutex::new(Vec::new()),
             stop: AtomicBool::new(false),
         });
@@ -238,6 +248,16 @@ impl Peer {
         for socket in self.state.sockets.lock().unwrap().drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Answers the End Controllers that wait; how many.
+    pub fn end_controllers(&self) -> usize {
+        let waiting = std::mem::take(&mut *self.state.fences.lock().unwrap());
+        let count = waiting.len();
+        for answer in waiting {
+            answer.give(0);
+        }
+        count
     }
 
     /// Changes the namespace's size, and says so.
@@ -524,6 +544,14 @@ impl Connection {
         self.complete(cid, Status::SUCCESS, u64::from(response.to_dword()))
     }
 
+    fn late_answer(&self, cid: u16) -> LateAnswer {
+        LateAnswer {
+            stream: self.stream.try_clone().unwrap(),
+            cid,
+            format: self.format,
+        }
+    }
+
     fn admin(&mut self, command: &Command) -> Step {
         let cid = command.cid();
         if command.opcode() == wire::nvme::AdminOpcode::END_CONTROLLER.0 {
@@ -535,6 +563,11 @@ impl Connection {
                 .lock()
                 .unwrap()
                 .push(end.controller_id);
+            if self.behaviour.slow_fences {
+                let answer = self.late_answer(cid);
+                self.state.fences.lock().unwrap().push(answer);
+                return Ok(());
+            }
             return self.done(cid);
         }
         match AdminCommand::parse(command).unwrap() {
@@ -549,11 +582,7 @@ impl Connection {
                 self.complete(cid, Status::SUCCESS, u64::from(queues.to_dword()))
             }
             AdminCommand::AsyncEventRequest => {
-                let slot = EventSlot {
-                    stream: self.stream.try_clone().unwrap(),
-                    cid,
-                    format: self.format,
-                };
+                let slot = self.late_answer(cid);
                 let mut events = self.state.events.lock().unwrap();
                 if std::mem::take(&mut events.1) {
                     slot.tell();

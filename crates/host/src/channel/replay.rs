@@ -1,0 +1,150 @@
+//! What was lost, or waits: sent again when that is safe, reported when it will not be
+//! (docs/decisions/0004-replay.md).
+
+use super::{ChannelState, RemoteChannel};
+use crate::command::BlockRequest;
+use crate::fence::Passage;
+use crate::inflight::Exchange;
+use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
+use crate::recovery::Span;
+use base::Time;
+use block::BlockError;
+
+/// A request that is to be sent again.
+#[derive(Debug)]
+pub(super) struct Replay {
+    pub(super) exchange: Exchange,
+    /// The association that a write was lost with; 0 where nothing of it can still take effect.
+    pub(super) lost_with: u64,
+}
+
+impl From<Exchange> for Replay {
+    fn from(exchange: Exchange) -> Self {
+        Self {
+            exchange,
+            lost_with: 0,
+        }
+    }
+}
+
+impl RemoteChannel {
+    /// Sends what waited: first what was lost, then what is new, but no write past a locked range.
+    pub(super) fn drain_waiting(&mut self, now: Time) {
+        if self.state != ChannelState::Live {
+            return;
+        }
+        self.heed_aftermath();
+        for _ in 0..self.replay.len() {
+            let Some(replay) = self.replay.pop_front() else {
+                break;
+            };
+            let passage = self.aftermath.passage(replay.lost_with);
+            let early = replay.exchange.replayed && self.replay_writes_at > now;
+            if early || passage == Passage::Waits {
+                self.replay.push_back(replay);
+                continue;
+            }
+            if passage == Passage::Overdue {
+                self.report_lost_write(replay, BlockError::TimedOut);
+                continue;
+            }
+            let exchange = replay.exchange;
+            if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
+                self.finish(exchange, Err(BlockError::TimedOut));
+                continue;
+            }
+            let Some(lane) = self.free_lane() else {
+                self.replay.push_front(exchange.into());
+                return;
+            };
+            self.lanes[lane].qpair.start(exchange, now);
+        }
+        for _ in 0..self.waiting.len() {
+            let Some(exchange) = self.waiting.pop_front() else {
+                break;
+            };
+            let request = exchange.request();
+            if request.is_some_and(|request| self.is_closed_for(request)) {
+                self.finish(exchange, Err(BlockError::TimedOut));
+                continue;
+            }
+            if request.is_some_and(|request| self.locks.blocks(request)) {
+                // A full turn around the queue keeps its order.
+                self.waiting.push_back(exchange);
+                continue;
+            }
+            let Some(lane) = self.free_lane() else {
+                self.waiting.push_front(exchange);
+                // The rest keeps its place behind those that turned around before.
+                return;
+            };
+            self.lanes[lane].qpair.start(exchange, now);
+        }
+    }
+
+    /// A command was lost with its connection.
+    pub(super) fn lost(&mut self, mut exchange: Exchange) {
+        let mut lost_with = 0;
+        if let Some(request) = exchange.request()
+            && request.operation.is_write()
+        {
+            if !exchange.replayed {
+                self.locks.lock(request);
+                exchange.replayed = true;
+            }
+            lost_with = self.joined;
+        } else if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX && !self.closing {
+            return self.finish(exchange, Err(BlockError::TimedOut));
+        }
+        let replay = Replay {
+            exchange,
+            lost_with,
+        };
+        if self.closing {
+            return self.report_lost_write(replay, BlockError::Aborted);
+        }
+        // A write that is not sent again waits all the same: once it is reported, nothing of it
+        // may take effect any more.
+        self.replay.push_back(replay);
+    }
+
+    /// Reports what nobody knows whether it was done, or will be: as long as it may be, its blocks
+    /// are not written anew.
+    fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
+        let Replay {
+            exchange,
+            lost_with,
+        } = replay;
+        if let Some(request) = exchange.request().filter(|_| lost_with > 0) {
+            self.association.close_blocks(lost_with, Span::of(request));
+            self.heed_aftermath();
+        }
+        self.finish(exchange, Err(error));
+    }
+
+    /// Follows what may still come of lost associations.
+    #[inline]
+    pub(super) fn heed_aftermath(&mut self) {
+        if self.association.aftermaths() != self.aftermaths {
+            (self.aftermaths, self.aftermath) = self.association.aftermath();
+        }
+    }
+
+    /// Whether a new request would write blocks that an old write may still change.
+    pub(super) fn is_closed_for(&self, request: &BlockRequest) -> bool {
+        !self.aftermath.is_open()
+            && request.operation.is_write()
+            && self.aftermath.closes(Span::of(request))
+    }
+
+    /// Everything that waits fails.
+    pub(super) fn gone(&mut self, error: BlockError) {
+        self.state = ChannelState::Gone;
+        while let Some(replay) = self.replay.pop_front() {
+            self.report_lost_write(replay, error);
+        }
+        while let Some(exchange) = self.waiting.pop_front() {
+            self.finish(exchange, Err(error));
+        }
+    }
+}
