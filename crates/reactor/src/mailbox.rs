@@ -72,6 +72,12 @@ impl<M> Mailbox<M> {
 }
 
 impl<M> MailboxSender<M> {
+    /// Whether [`send`](Self::send) would return the message now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.shared.lock().len() >= MAILBOX_CAPACITY
+    }
+
     /// Sends a message and wakes the core.
     ///
     /// # Errors
@@ -137,6 +143,7 @@ mod tests {
         for i in 0..MAILBOX_CAPACITY {
             assert_eq!(sender.send(i), Ok(()));
         }
+        assert!(sender.is_full());
         assert_eq!(sender.send(7), Err(7));
         assert_eq!(count.0.load(Ordering::Relaxed), MAILBOX_CAPACITY);
         for i in 0..MAILBOX_CAPACITY {

@@ -20,7 +20,10 @@ mod health;
 mod ingress;
 pub mod limits;
 mod loads;
+mod registry;
 mod steersman;
+#[cfg(test)]
+mod tests;
 
 pub use channel::{SwitchedChannel, SwitchedNamespace};
 pub use cost::cost_of_passing;
@@ -33,12 +36,13 @@ use base::units::{CoreId, KIB};
 use counters::Shown;
 use egress::Note;
 use health::Health;
-use ingress::{Ingress, Submitter};
+use ingress::Ingress;
 use loads::LoadBoard;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use registry::Registry;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use steersman::Steersman;
 use switch::knobs::{Lanes, Polling, Threads};
@@ -70,6 +74,9 @@ struct Inner {
     threads: Vec<Dataplane>,
     steersman: Steersman,
     registry: Mutex<Registry>,
+    /// Submitters that left, of which the cores were not told; nobody else is told anything
+    /// meanwhile.
+    left: Mutex<Vec<u32>>,
 }
 
 /// A dataplane core; of its thread, unless somebody else runs it.
@@ -81,21 +88,6 @@ struct Dataplane {
     sender: MailboxSender<Message>,
     shown: Arc<Shown>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// What was made known to the threads.
-#[derive(Debug, Default)]
-struct Registry {
-    /// Controllers by their numbers, with how many namespaces of theirs are known.
-    targets: Vec<Target>,
-    submitters: Vec<Option<Arc<Submitter>>>,
-}
-
-#[derive(Debug)]
-struct Target {
-    association: Arc<crate::association::Association>,
-    /// Identifiers of the namespaces that are known, by their numbers.
-    namespaces: Vec<u32>,
 }
 
 impl Switchboard {
@@ -120,7 +112,8 @@ impl Switchboard {
     /// moves the threads that opt in to application steering.
     ///
     /// Whatever changes the switchboard tells every core; one that is never run takes only so many
-    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)).
+    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)). What one of them cannot
+    /// take fails, and nobody is told.
     ///
     /// # Errors
     /// As [`start`](Self::start), or what `run` returns.
@@ -180,7 +173,8 @@ impl Switchboard {
             loads,
             health,
             threads: Vec::new(),
-            registry: Mutex::new(Registry::default()),
+            registry: Mutex::default(),
+            left: Mutex::default(),
         };
         for (core, &id) in options.cores.iter().enumerate() {
             for team in &teams {
@@ -374,134 +368,9 @@ fn driver_options() -> uring::Options {
     }
 }
 
-impl Inner {
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        // No change of the registry can stop half way.
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells every thread; waits while a mailbox is full. One that has ended keeps nobody from
-    /// being told.
-    fn tell(&self, note: impl Fn() -> Note) -> Result<(), HostError> {
-        // A thread that broke may take a moment to end.
-        let mut told = if self.health.is_broken() {
-            Err(HostError::Closed)
-        } else {
-            Ok(())
-        };
-        for thread in &self.threads {
-            let mut next = Message(note());
-            loop {
-                if thread.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-                    told = Err(HostError::Closed);
-                    break;
-                }
-                match thread.sender.send(next) {
-                    Ok(()) => break,
-                    Err(back) => next = back,
-                }
-                if thread.thread.is_none() {
-                    return Err(HostError::Limit(
-                        "a core of this switchboard has too many messages; run it first",
-                    ));
-                }
-                std::thread::sleep(std::time::Duration::from_micros(200));
-            }
-        }
-        told
-    }
-
-    /// The numbers of a namespace and its controller, which every thread knows from now on.
-    fn register(&self, remote: &RemoteNamespace) -> Result<(u16, u16), HostError> {
-        let mut registry = self.registry();
-        let association = remote.association();
-        let known = registry
-            .targets
-            .iter()
-            .position(|target| Arc::ptr_eq(&target.association, association));
-        let target = match known {
-            Some(target) => target,
-            None if registry.targets.len() >= limits::TARGETS_MAX => {
-                return Err(HostError::Limit(
-                    "this switchboard has lanes to 64 controllers already; make another one",
-                ));
-            }
-            None => {
-                registry.targets.push(Target {
-                    association: Arc::clone(association),
-                    namespaces: Vec::new(),
-                });
-                registry.targets.len() - 1
-            }
-        };
-        let number = u16::try_from(target).expect("at most 64");
-        if known.is_none() {
-            self.tell(|| Note::Target(number, Arc::clone(association)))?;
-        }
-        let namespaces: usize = registry.targets.iter().map(|t| t.namespaces.len()).sum();
-        let known = &mut registry.targets[target].namespaces;
-        let nsid = remote.state().nsid;
-        if let Some(namespace) = known.iter().position(|&known| known == nsid) {
-            return Ok((number, u16::try_from(namespace).expect("at most 1,024")));
-        }
-        if namespaces >= limits::NAMESPACES_MAX {
-            return Err(HostError::Limit(
-                "this switchboard knows 1,024 namespaces already; make another one",
-            ));
-        }
-        known.push(nsid);
-        let namespace = u16::try_from(known.len() - 1).expect("at most 1,024");
-        let capabilities = block::Device::capabilities(remote);
-        self.tell(|| Note::Namespace {
-            target: number,
-            namespace,
-            state: Arc::clone(remote.state()),
-            capabilities,
-        })?;
-        Ok((number, namespace))
-    }
-
-    /// Makes a submitter known to every thread; its number.
-    fn join(&self, submitter: &Arc<Submitter>) -> Result<u32, HostError> {
-        let mut registry = self.registry();
-        // One that left is forgotten when the threads have let go of it as well.
-        for place in &mut registry.submitters {
-            if place
-                .as_ref()
-                .is_some_and(|known| Arc::strong_count(known) == 1)
-            {
-                *place = None;
-            }
-        }
-        let free = registry.submitters.iter().position(Option::is_none);
-        let index = match free {
-            Some(index) => index,
-            None if registry.submitters.len() >= limits::SUBMITTERS_MAX => {
-                return Err(HostError::Limit(
-                    "this switchboard has 4,096 submitters already; close one, or make another",
-                ));
-            }
-            None => {
-                registry.submitters.push(None);
-                registry.submitters.len() - 1
-            }
-        };
-        registry.submitters[index] = Some(Arc::clone(submitter));
-        let number = u32::try_from(index).expect("at most 4,096");
-        self.tell(|| Note::Join(number, Arc::clone(submitter)))?;
-        Ok(number)
-    }
-
-    /// A submitter is gone.
-    fn leave(&self, number: u32) {
-        // Threads that have ended know nobody any more.
-        let _ = self.tell(|| Note::Leave(number));
-    }
-}
-
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _ = self.tell(|| Note::Close);
+        self.tell_end();
         for thread in &mut self.threads {
             if let Some(thread) = thread.thread.take() {
                 let _ = thread.join();
