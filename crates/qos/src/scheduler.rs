@@ -309,6 +309,13 @@ impl<T> Scheduler<T> {
         })
     }
 
+    /// What this thread did for a tenant since this was asked last: for sums that never saturate.
+    pub fn take_tally(&mut self, key: TenantKey) -> Option<Tally> {
+        let tally = self.tally(key)?;
+        self.entries[key.index as usize].tally = Tally::default();
+        Some(tally)
+    }
+
     /// What became of tokens on this thread.
     #[must_use]
     pub const fn totals(&self) -> &Totals {

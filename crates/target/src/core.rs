@@ -97,7 +97,7 @@ impl CoreState {
             lists: ListPool::new(limits.send_lists),
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
-            tokens: CoreTokens::default(),
+            tokens: CoreTokens::new(index),
             unscheduled: false,
             subsystems: Vec::new(),
             closing_channels: Vec::new(),
@@ -252,6 +252,7 @@ impl CoreState {
         for namespace in self.namespaces_mut() {
             namespace.publish(index);
         }
+        self.unpublished |= self.tokens.publish();
     }
 }
 

@@ -12,13 +12,15 @@
 //!
 //! Must never: hold a ticket of a command that does not wait any more.
 
+mod scheduler;
+mod tenant;
+
 use crate::device_qos::DeviceQos;
-use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
-use crate::request::Ticket;
-use base::Time;
-use qos::scheduler::{Refused, TooManyThreads};
-use qos::{Account, Operation, Scheduler, TenantId, TenantKey};
-use std::collections::{BTreeMap, VecDeque};
+use crate::request::{Kind, Ticket};
+use base::{Nanos, Time};
+use qos::Operation;
+use qos::scheduler::TooManyThreads;
+use scheduler::CoreScheduler;
 use std::sync::Arc;
 
 /// Where the commands of a connection to a namespace wait.
@@ -42,13 +44,34 @@ pub(crate) struct Priced {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closed;
 
+/// A command that is through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) kind: Kind,
+    pub(crate) success: bool,
+    pub(crate) bytes: u64,
+    /// From its dispatch to its answer.
+    pub(crate) took: Nanos,
+    /// Of that, in the device; `None` where it never got there.
+    pub(crate) device: Option<Nanos>,
+}
+
 /// The token schedulers of a core.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CoreTokens {
+    /// The core's number, by which tenants keep its counters.
+    core: usize,
     schedulers: Vec<Option<CoreScheduler>>,
 }
 
 impl CoreTokens {
+    pub(crate) const fn new(core: usize) -> Self {
+        Self {
+            core,
+            schedulers: Vec::new(),
+        }
+    }
+
     /// One more namespace of a device; the place of its scheduler.
     pub(crate) fn open(&mut self, qos: &Arc<DeviceQos>) -> Result<u32, TooManyThreads> {
         for (index, scheduler) in (0..).zip(&mut self.schedulers) {
@@ -84,8 +107,7 @@ impl CoreTokens {
     /// A seat for commands of a tenant. Control path: asks the device, allocates.
     pub(crate) fn seat(&mut self, scheduler: u32, tenant: &str) -> Option<TenantSeat> {
         let here = self.schedulers.get_mut(scheduler as usize)?.as_mut()?;
-        let account = here.qos.account(tenant);
-        let tenant = here.seat(&account);
+        let tenant = here.seat(&here.qos.registered(tenant), self.core);
         Some(TenantSeat { scheduler, tenant })
     }
 
@@ -98,6 +120,19 @@ impl CoreTokens {
     #[inline]
     pub(crate) fn enqueue(&mut self, seat: TenantSeat, priced: Priced) -> Result<(), Closed> {
         self.scheduler(seat.scheduler).enqueue(seat.tenant, priced)
+    }
+
+    /// Counts a command that is through.
+    #[inline]
+    pub(crate) fn done(&mut self, seat: TenantSeat, done: &Done) {
+        self.scheduler(seat.scheduler).done(seat.tenant, done);
+    }
+
+    /// Publishes what was counted since the last time. Whether there is more to come although
+    /// nothing happens.
+    pub(crate) fn publish(&mut self) -> bool {
+        let schedulers = self.schedulers.iter_mut().flatten();
+        schedulers.fold(false, |more, scheduler| scheduler.publish() | more)
     }
 
     /// Takes out the commands of a seat's tenant that are `wanted`.
@@ -115,10 +150,7 @@ impl CoreTokens {
     pub(crate) fn drain(&mut self) -> Vec<Ticket> {
         let mut taken = Vec::new();
         for scheduler in self.schedulers.iter_mut().flatten() {
-            for tenant in 0..scheduler.tenants.len() {
-                let tenant = u32::try_from(tenant).expect("fewer tenants than connections");
-                scheduler.withdraw(tenant, |_| true, &mut taken);
-            }
+            scheduler.drain(&mut taken);
         }
         taken
     }
@@ -128,7 +160,7 @@ impl CoreTokens {
     #[inline]
     pub(crate) fn round(&mut self, now: Time) {
         for scheduler in self.schedulers.iter_mut().flatten() {
-            if scheduler.scheduler.deadline() <= now {
+            if scheduler.deadline() <= now {
                 scheduler.round(now);
             }
         }
@@ -144,7 +176,7 @@ impl CoreTokens {
     /// When the next round is due.
     pub(crate) fn deadline(&self) -> Time {
         let schedulers = self.schedulers.iter().flatten();
-        let deadlines = schedulers.map(|scheduler| scheduler.scheduler.deadline());
+        let deadlines = schedulers.map(CoreScheduler::deadline);
         deadlines.min().unwrap_or(Time::NEVER)
     }
 
@@ -156,208 +188,11 @@ impl CoreTokens {
     }
 }
 
-/// A core's part of the scheduling of one device.
-#[derive(Debug)]
-struct CoreScheduler {
-    qos: Arc<DeviceQos>,
-    scheduler: Scheduler<Waiting>,
-    /// Namespaces of the core over the device.
-    namespaces: u32,
-    tenants: Vec<Option<CoreTenant>>,
-    free: Vec<u32>,
-    by_id: BTreeMap<TenantId, u32>,
-    /// Tenants that have more waiting than their share of the places.
-    overflowing: VecDeque<u32>,
-    /// Commands that a round let go, until the core has looked at them.
-    released: VecDeque<Ticket>,
-}
-
-/// A command in the scheduler.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    ticket: Ticket,
-    tenant: u32,
-}
-
-/// A tenant of which a connection is here.
-#[derive(Debug)]
-struct CoreTenant {
-    key: TenantKey,
-    id: TenantId,
-    seats: u32,
-    /// Requests that the scheduler holds.
-    queued: u32,
-    /// Those that it has no place for, in order.
-    overflow: VecDeque<Priced>,
-}
-
-impl CoreScheduler {
-    fn new(qos: &Arc<DeviceQos>) -> Result<Self, TooManyThreads> {
-        Ok(Self {
-            scheduler: Scheduler::new(Arc::clone(qos.pool()), TOKEN_PLACES)?,
-            qos: Arc::clone(qos),
-            namespaces: 1,
-            tenants: Vec::new(),
-            free: Vec::new(),
-            by_id: BTreeMap::new(),
-            overflowing: VecDeque::new(),
-            released: VecDeque::new(),
-        })
-    }
-
-    fn seat(&mut self, account: &Arc<Account>) -> u32 {
-        if let Some(&index) = self.by_id.get(&account.id())
-            && let Some(tenant) = &mut self.tenants[index as usize]
-        {
-            tenant.seats += 1;
-            return index;
-        }
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.tenants.push(None);
-            u32::try_from(self.tenants.len() - 1).expect("fewer tenants than connections")
-        });
-        self.tenants[index as usize] = Some(CoreTenant {
-            key: self.scheduler.attach(account),
-            id: account.id(),
-            seats: 1,
-            queued: 0,
-            overflow: VecDeque::new(),
-        });
-        self.by_id.insert(account.id(), index);
-        index
-    }
-
-    fn unseat(&mut self, tenant: u32) {
-        let slot = &mut self.tenants[tenant as usize];
-        let Some(left) = slot else { return };
-        left.seats -= 1;
-        if left.seats > 0 {
-            return;
-        }
-        let forgotten = left.overflow.len() + left.queued as usize;
-        debug_assert_eq!(forgotten, 0, "connections leave with what waits of theirs");
-        self.scheduler.detach(left.key, &mut |_| {});
-        self.by_id.remove(&left.id);
-        *slot = None;
-        self.free.push(tenant);
-        self.overflowing.retain(|&other| other != tenant);
-    }
-
-    /// Places that a tenant may have.
-    #[inline]
-    fn share(&self) -> u32 {
-        let tenants = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
-        (TOKEN_PLACES / tenants.max(1)).clamp(TENANT_PLACES_MIN, TENANT_PLACES_MAX)
-    }
-
-    #[inline]
-    fn enqueue(&mut self, tenant: u32, priced: Priced) -> Result<(), Closed> {
-        let share = self.share();
-        let Some(entry) = &mut self.tenants[tenant as usize] else {
-            return Err(Closed);
-        };
-        if entry.overflow.is_empty() {
-            match entry.push(&mut self.scheduler, tenant, share, priced) {
-                Ok(()) => return Ok(()),
-                Err(Refused::Closed(_)) => return Err(Closed),
-                Err(Refused::Full(_)) => self.overflowing.push_back(tenant),
-            }
-        }
-        entry.overflow.push_back(priced);
-        Ok(())
-    }
-
-    fn withdraw(&mut self, tenant: u32, wanted: impl Fn(Ticket) -> bool, taken: &mut Vec<Ticket>) {
-        let Some(entry) = &mut self.tenants[tenant as usize] else {
-            return;
-        };
-        let queued = &mut entry.queued;
-        self.scheduler
-            .withdraw(entry.key, |w| wanted(w.ticket), &mut |w| {
-                *queued -= 1;
-                taken.push(w.ticket);
-            });
-        entry.overflow.retain(|priced| {
-            let theirs = wanted(priced.ticket);
-            if theirs {
-                taken.push(priced.ticket);
-            }
-            !theirs
-        });
-        if entry.overflow.is_empty() {
-            self.overflowing.retain(|&other| other != tenant);
-        }
-    }
-
-    #[inline]
-    fn round(&mut self, now: Time) {
-        let (tenants, released) = (&mut self.tenants, &mut self.released);
-        self.scheduler.round(now, &mut |waiting, _| {
-            if let Some(tenant) = &mut tenants[waiting.tenant as usize] {
-                tenant.queued -= 1;
-            }
-            released.push_back(waiting.ticket);
-        });
-        if !self.overflowing.is_empty() {
-            self.refill();
-        }
-    }
-
-    /// Lets what had no place take those that became free, each tenant in its turn.
-    fn refill(&mut self) {
-        let share = self.share();
-        for _ in 0..self.overflowing.len() {
-            let Some(tenant) = self.overflowing.pop_front() else {
-                return;
-            };
-            let Some(entry) = &mut self.tenants[tenant as usize] else {
-                continue;
-            };
-            while let Some(&next) = entry.overflow.front() {
-                if entry
-                    .push(&mut self.scheduler, tenant, share, next)
-                    .is_err()
-                {
-                    break;
-                }
-                entry.overflow.pop_front();
-            }
-            if !entry.overflow.is_empty() {
-                self.overflowing.push_back(tenant);
-            }
-        }
-    }
-}
-
-impl CoreTenant {
-    /// Gives a command to the scheduler, where the tenant has not had its share.
-    #[inline]
-    fn push(
-        &mut self,
-        scheduler: &mut Scheduler<Waiting>,
-        tenant: u32,
-        share: u32,
-        priced: Priced,
-    ) -> Result<(), Refused<Waiting>> {
-        let Priced {
-            operation,
-            units,
-            ticket,
-        } = priced;
-        let waiting = Waiting { ticket, tenant };
-        if self.queued >= share {
-            return Err(Refused::Full(waiting));
-        }
-        scheduler.enqueue(self.key, operation, units, waiting)?;
-        self.queued += 1;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Nanos, SlabKey};
+    use crate::limits::TENANT_PLACES_MAX;
+    use base::SlabKey;
     use qos::cost::Price;
     use qos::curve::Point;
     use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
@@ -387,14 +222,14 @@ mod tests {
     #[test]
     fn a_flood_waits_in_order_and_keeps_nobody_out() {
         let qos = device(1_000_000);
-        let mut core = CoreTokens::default();
+        let mut core = CoreTokens::new(0);
         let scheduler = core.open(&qos).expect("a thread");
         let flood = core.seat(scheduler, "anybody").expect("a seat");
         let count = 3 * TENANT_PLACES_MAX;
         for at in 0..count {
             core.enqueue(flood, read(at, 0)).expect("open");
         }
-        let waiting = core.scheduler(scheduler).scheduler.waiting();
+        let waiting = core.scheduler(scheduler).waiting();
         assert_eq!(waiting, TENANT_PLACES_MAX as usize);
         let mut taken = Vec::new();
         let odd = |ticket: Ticket| !ticket.connection.index.is_multiple_of(2);
@@ -423,7 +258,7 @@ mod tests {
     #[test]
     fn namespaces_of_a_device_share_a_scheduler_and_tenants_a_queue() {
         let (one, other) = (device(1_000), device(1_000));
-        let mut core = CoreTokens::default();
+        let mut core = CoreTokens::new(0);
         let first = core.open(&one).expect("a thread");
         assert_eq!(core.open(&one).expect("the same"), first);
         let second = core.open(&other).expect("a thread");

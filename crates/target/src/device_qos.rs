@@ -8,8 +8,15 @@
 //!
 //! Must never: give a tenant's number to another one; leave a tenant registered that was refused.
 
+use crate::snapshot::TenantSnapshot;
+use crate::tenant_record::TenantRecord;
 use crate::tenants::DEFAULT_TENANT;
-use qos::{Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants};
+use qos::account::Contract;
+use qos::overrun::Notice;
+use qos::{
+    Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants,
+    TokenRate,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,9 +35,23 @@ pub(crate) type Declared = BTreeMap<String, Declaration>;
 #[derive(Debug)]
 struct Register {
     tenants: Tenants,
-    ids: BTreeMap<String, TenantId>,
+    by_name: BTreeMap<String, Named>,
     /// Numbers given out so far; none is given twice.
     given: u32,
+}
+
+/// A tenant that has a name.
+#[derive(Clone, Debug)]
+struct Named {
+    id: TenantId,
+    record: Arc<TenantRecord>,
+}
+
+/// Whose account a host's requests are charged to, and where they are counted.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) account: Arc<Account>,
+    pub(crate) record: Arc<TenantRecord>,
 }
 
 impl DeviceQos {
@@ -45,7 +66,7 @@ impl DeviceQos {
             pool,
             register: Mutex::new(Register {
                 tenants,
-                ids: BTreeMap::new(),
+                by_name: BTreeMap::new(),
                 given: 0,
             }),
         };
@@ -82,22 +103,84 @@ impl DeviceQos {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose account the requests of a tenant are charged to: its own, or the default tenant's
-    /// where it has none here.
-    pub(crate) fn account(&self, tenant: &str) -> Arc<Account> {
+    /// What the requests of a tenant are charged to: its own account, or the default tenant's where
+    /// it has none here.
+    pub(crate) fn registered(&self, tenant: &str) -> Registered {
         let register = self.register();
-        let account = register.account(tenant);
-        let account = account.or_else(|| register.account(DEFAULT_TENANT));
-        Arc::clone(account.expect("the default tenant is always registered"))
+        let registered = register.registered(tenant);
+        let registered = registered.or_else(|| register.registered(DEFAULT_TENANT));
+        registered.expect("the default tenant is always registered")
     }
 
     /// Who is declared, and as what.
     pub(crate) fn declared(&self) -> Declared {
         let register = self.register();
         let declared = register.tenants.admission().tenants();
-        let named = register.ids.iter();
+        let named = register.by_name.iter();
         named
-            .filter_map(|(name, id)| Some((name.clone(), *declared.get(id)?)))
+            .filter_map(|(name, named)| Some((name.clone(), *declared.get(&named.id)?)))
+            .collect()
+    }
+
+    /// Looks at every latency-critical tenant: who asks for more than its promise says is told so
+    /// in the log, and at the end of a window promises are judged.
+    pub(crate) fn look(&self, window_ends: bool) {
+        for (name, declaration, Registered { account, record }) in self.all() {
+            let Declaration::LatencyCritical(slo) = declaration else {
+                continue;
+            };
+            let device = &self.name;
+            match record.look(&account) {
+                Some(Notice::Began) => tracing::warn!(
+                    tenant = name,
+                    device,
+                    "a tenant keeps asking for more than it is promised: its requests wait, and \
+                     may be later than its latency; raise its iops"
+                ),
+                Some(Notice::Ended) => {
+                    tracing::info!(tenant = name, device, "a tenant keeps to its promise again");
+                }
+                None => {}
+            }
+            if window_ends {
+                record.end_window(&slo);
+            }
+        }
+    }
+
+    /// Its tenants at one moment.
+    pub(crate) fn tenants(&self) -> Vec<TenantSnapshot> {
+        let all = self.all().into_iter();
+        all.map(|(name, declaration, Registered { account, record })| {
+            let (stats, latency) = record.total();
+            let (overruns, windows) = record.judged();
+            let reserved = match account.contract() {
+                Contract::LatencyCritical(rate) => rate,
+                Contract::BestEffort(_) | Contract::Closed => TokenRate::default(),
+            };
+            TenantSnapshot {
+                name,
+                declaration,
+                reserved,
+                stats,
+                latency,
+                windows,
+                overruns,
+            }
+        })
+        .collect()
+    }
+
+    /// Everybody, by name.
+    fn all(&self) -> Vec<(String, Declaration, Registered)> {
+        let register = self.register();
+        let declared = register.tenants.admission().tenants();
+        let named = register.by_name.iter();
+        named
+            .filter_map(|(name, named)| {
+                let declaration = *declared.get(&named.id)?;
+                Some((name.clone(), declaration, register.registered(name)?))
+            })
             .collect()
     }
 
@@ -106,33 +189,46 @@ impl DeviceQos {
     pub(crate) fn replace(&self, tenants: &Declared) -> Result<bool, (String, Refusal)> {
         let mut register = self.register();
         let mut given = register.given;
-        let mut ids = BTreeMap::new();
+        let mut by_name = BTreeMap::new();
         let mut wanted = BTreeMap::new();
         let default = (&DEFAULT_TENANT.to_owned(), &Declaration::default());
         let unnamed = !tenants.contains_key(DEFAULT_TENANT);
         for (name, &declaration) in tenants.iter().chain(unnamed.then_some(default)) {
-            let id = register.ids.get(name).copied().unwrap_or_else(|| {
+            let named = register.by_name.get(name).cloned().unwrap_or_else(|| {
                 given += 1;
-                TenantId(given)
+                Named {
+                    id: TenantId(given),
+                    record: Arc::default(),
+                }
             });
-            ids.insert(name.clone(), id);
-            wanted.insert(id, declaration);
+            wanted.insert(named.id, declaration);
+            by_name.insert(name.clone(), named);
         }
         register.tenants.replace(&wanted).map_err(|(id, refusal)| {
-            let named = ids.iter().find(|(_, other)| **other == id);
+            let named = by_name.iter().find(|(_, named)| named.id == id);
             let name = named.map(|(name, _)| name.clone());
             (name.unwrap_or_default(), refusal)
         })?;
-        let others = register.ids != ids;
-        register.ids = ids;
+        for Named { id, record } in by_name.values() {
+            record.declare(&wanted[id]);
+        }
+        let ids = |names: &BTreeMap<String, Named>| -> Vec<_> {
+            names.values().map(|named| named.id).collect()
+        };
+        let others = ids(&register.by_name) != ids(&by_name);
+        register.by_name = by_name;
         register.given = given;
         Ok(others)
     }
 }
 
 impl Register {
-    fn account(&self, tenant: &str) -> Option<&Arc<Account>> {
-        self.tenants.account(*self.ids.get(tenant)?)
+    fn registered(&self, tenant: &str) -> Option<Registered> {
+        let named = self.by_name.get(tenant)?;
+        Some(Registered {
+            account: Arc::clone(self.tenants.account(named.id)?),
+            record: Arc::clone(&named.record),
+        })
     }
 }
 
@@ -140,10 +236,9 @@ impl Register {
 mod tests {
     use super::*;
     use base::Nanos;
-    use qos::account::Contract;
     use qos::cost::Price;
     use qos::curve::Point;
-    use qos::{Percentile, Slo, TokenRate, Weight};
+    use qos::{Percentile, Slo, Weight};
 
     fn device() -> Arc<DeviceQos> {
         let point = |rate, us| Point {
@@ -154,6 +249,10 @@ mod tests {
         let write = Price::milli(10_000).expect("a price");
         let model = CostModel::new(write, Price::READ);
         DeviceQos::new("flash", Rules::default(), model, curve)
+    }
+
+    fn account(device: &DeviceQos, tenant: &str) -> Arc<Account> {
+        device.registered(tenant).account
     }
 
     fn reads(iops: u64) -> Declaration {
@@ -174,16 +273,16 @@ mod tests {
     #[test]
     fn who_has_no_account_is_the_default_tenant() {
         let device = device();
-        let default = device.account("anybody");
+        let default = account(&device, "anybody");
         assert_eq!(default.contract(), Contract::BestEffort(Weight::default()));
         device.replace(&named(&[("one", reads(10_000))])).unwrap();
-        assert_ne!(device.account("one").id(), default.id());
-        assert!(Arc::ptr_eq(&device.account("two"), &default));
+        assert_ne!(account(&device, "one").id(), default.id());
+        assert!(Arc::ptr_eq(&account(&device, "two"), &default));
         let weight = Weight::new(3).unwrap();
         let light = named(&[(DEFAULT_TENANT, Declaration::BestEffort(weight))]);
         device.replace(&light).unwrap();
         assert_eq!(default.contract(), Contract::BestEffort(weight));
-        assert!(Arc::ptr_eq(&device.account("one"), &default));
+        assert!(Arc::ptr_eq(&account(&device, "one"), &default));
     }
 
     #[test]
@@ -195,10 +294,10 @@ mod tests {
         assert_eq!(tenant, "another");
         assert!(refusal.to_string().contains("40000"), "{refusal}");
         assert_eq!(device.declared().len(), 2, "one, and the default tenant");
-        let id = device.account("one").id();
+        let id = account(&device, "one").id();
         // A name that comes back is somebody else.
         device.replace(&BTreeMap::new()).unwrap();
         device.replace(&named(&[("one", reads(1_000))])).unwrap();
-        assert_ne!(device.account("one").id(), id);
+        assert_ne!(account(&device, "one").id(), id);
     }
 }

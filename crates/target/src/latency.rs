@@ -102,6 +102,29 @@ impl NamespaceLatency {
     }
 }
 
+/// Service times of a tenant's commands on a device, whatever their status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantLatency {
+    /// Read, from its dispatch to its answer.
+    pub reads: Latency,
+    /// All others, from dispatch to answer.
+    pub others: Latency,
+    /// Read, of that the time in the device.
+    pub device_reads: Latency,
+    /// All others, of that the time in the device.
+    pub device_others: Latency,
+}
+
+impl TenantLatency {
+    /// Adds another core's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.reads.add(&other.reads);
+        self.others.add(&other.others);
+        self.device_reads.add(&other.device_reads);
+        self.device_others.add(&other.device_others);
+    }
+}
+
 /// One core's published copy of a [`Latency`].
 #[derive(Debug, Default)]
 struct SharedLatency {
@@ -151,6 +174,34 @@ impl SharedNamespaceLatency {
             writes: self.writes.load(),
             flushes: self.flushes.load(),
             others: self.others.load(),
+        }
+    }
+}
+
+/// One core's published copy, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct SharedTenantLatency {
+    reads: SharedLatency,
+    others: SharedLatency,
+    device_reads: SharedLatency,
+    device_others: SharedLatency,
+}
+
+impl SharedTenantLatency {
+    pub(crate) fn publish(&self, latency: &TenantLatency) {
+        self.reads.publish(&latency.reads);
+        self.others.publish(&latency.others);
+        self.device_reads.publish(&latency.device_reads);
+        self.device_others.publish(&latency.device_others);
+    }
+
+    pub(crate) fn load(&self) -> TenantLatency {
+        TenantLatency {
+            reads: self.reads.load(),
+            others: self.others.load(),
+            device_reads: self.device_reads.load(),
+            device_others: self.device_others.load(),
         }
     }
 }

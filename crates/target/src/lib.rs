@@ -28,19 +28,24 @@ mod subsystem;
 mod switch_stats;
 mod target;
 mod tcp;
+mod tenant_record;
 mod tenants;
 
 pub use device_qos::DeviceQos;
-pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency};
+pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};
 pub use limits::{Limits, LimitsError};
 pub use namespace::NamespaceOptions;
 pub use poll_group::{Message, PollGroup};
 pub use qos::access::Grant;
 pub use registry::{ControllerKind, Referral};
 pub use running::{RunningTarget, TargetOptions};
-pub use snapshot::{ControllerSnapshot, NamespaceSnapshot, Snapshot, SubsystemSnapshot};
-pub use stats::{CoreStats, NamespaceStats};
+pub use snapshot::{
+    ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, Snapshot, SubsystemSnapshot,
+    TenantSnapshot,
+};
+pub use stats::{CoreStats, NamespaceStats, TenantStats};
 pub use subsystem::{SubsystemOptions, serial_of};
 pub use switch_stats::{ClassStats, ServiceStats, SwitchStats};
 pub use target::{Change, Target, TargetError};
+pub use tenant_record::Windows;
 pub use tenants::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOptions};

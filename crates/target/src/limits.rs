@@ -70,6 +70,10 @@ pub const TENANT_PLACES_MAX: u32 = 1_024;
 /// was not seen.
 pub const TENANT_PLACES_MIN: u32 = 16;
 
+/// Over which it is judged whether a tenant's promise was kept: long enough for a percentile, short
+/// enough for an operator.
+pub const SLO_WINDOW: Nanos = Nanos::from_secs(1);
+
 /// What an operator may tune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -62,6 +62,15 @@ impl Target {
         Ok(())
     }
 
+    /// Looks at what tenants do. Called every [`qos::limits::OVERRUN_WINDOW`], with `window_ends`
+    /// every [`SLO_WINDOW`](crate::limits::SLO_WINDOW): then promises are judged by the reads since
+    /// the last time. [`RunningTarget`](crate::RunningTarget) does it by itself.
+    pub fn look_at_tenants(&self, window_ends: bool) {
+        for (qos, _) in self.scheduled_devices() {
+            qos.look(window_ends);
+        }
+    }
+
     /// Declares on the device of a namespace that is to come whoever can use it.
     ///
     /// # Errors
@@ -128,7 +137,7 @@ impl Target {
     }
 
     /// Every device that is scheduled.
-    fn scheduled_devices(&self) -> Vec<Used> {
+    pub(crate) fn scheduled_devices(&self) -> Vec<Used> {
         let mut devices: Vec<Used> = Vec::new();
         for subsystem in self.shared.configuration().subsystems.values() {
             for namespace in subsystem.namespaces() {

@@ -134,6 +134,8 @@ pub(crate) struct Slot {
     pub(crate) lba: u64,
     /// When the command was dispatched.
     pub(crate) began: Time,
+    /// When it went to its device; never, as long as this is zero.
+    pub(crate) submitted: Time,
     /// Bytes of data.
     pub(crate) length: u32,
     /// Of them, those that arrived.

@@ -3,18 +3,21 @@
 //! What depends on the kernel's driver is in this file alone: a simulator runs
 //! [`PollGroup`]s on its own.
 
-use crate::limits::Limits;
+use crate::limits::{Limits, SLO_WINDOW};
 use crate::poll_group::{Message, PollGroup};
 use crate::target::{Target, TargetError};
 use base::units::CoreId;
+use qos::limits::OVERRUN_WINDOW;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{
     BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions, placement, priority,
 };
 use std::io;
 use std::net::SocketAddr;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
@@ -65,6 +68,8 @@ pub struct RunningTarget {
     /// Where it listens.
     pub addresses: Vec<SocketAddr>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    /// Ends the thread that looks at tenants, by being dropped.
+    _watch: mpsc::Sender<()>,
 }
 
 /// What a core's thread says once it is set up.
@@ -94,6 +99,7 @@ impl RunningTarget {
             target.set_knobs(knobs)?;
         }
         let mut running = Self {
+            _watch: watch_tenants(&target),
             handle: target,
             addresses: Vec::new(),
             threads: Vec::new(),
@@ -166,6 +172,28 @@ impl RunningTarget {
         }
         result
     }
+}
+
+/// Looks at tenants now and then, until what is returned is dropped.
+fn watch_tenants(target: &Arc<Target>) -> mpsc::Sender<()> {
+    let (watch, ended) = mpsc::channel::<()>();
+    let target = Arc::clone(target);
+    let look = move || {
+        let (look, judge) = (OVERRUN_WINDOW.into(), SLO_WINDOW.into());
+        let mut window = Instant::now();
+        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(look) {
+            let window_ends = window.elapsed() >= judge;
+            if window_ends {
+                window = Instant::now();
+            }
+            target.look_at_tenants(window_ends);
+        }
+    };
+    let thread = std::thread::Builder::new().name("tenants".to_owned());
+    if let Err(error) = thread.spawn(look) {
+        tracing::error!(%error, "nobody looks whether promises to tenants are kept");
+    }
+    watch
 }
 
 /// A core's thread.

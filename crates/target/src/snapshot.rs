@@ -1,11 +1,13 @@
 //! What a target is and did, at one moment: for people and for metrics.
 
-use crate::latency::NamespaceLatency;
+use crate::latency::{NamespaceLatency, TenantLatency};
 use crate::registry::{ControllerKind, Referral};
-use crate::stats::{CoreStats, NamespaceStats};
+use crate::stats::{CoreStats, NamespaceStats, TenantStats};
 use crate::subsystem::Subsystem;
 use crate::switch_stats::SwitchStats;
 use crate::target::Target;
+use crate::tenant_record::Windows;
+use qos::{Declaration, Plan, TokenRate};
 use std::net::SocketAddr;
 use switch::Knobs;
 
@@ -23,6 +25,14 @@ impl Target {
         let listeners = configuration.listeners.clone();
         let referrals = configuration.referrals.clone();
         drop(configuration);
+        let devices = self.scheduled_devices().into_iter();
+        let devices = devices.map(|(qos, namespaces)| ScheduledDevice {
+            name: qos.name().to_owned(),
+            plan: qos.plan(),
+            namespaces,
+            tenants: qos.tenants(),
+        });
+        let devices = devices.collect();
         let registry = self.shared.controllers();
         let controllers = registry.iter().map(|controller| ControllerSnapshot {
             id: controller.id,
@@ -51,6 +61,7 @@ impl Target {
             listeners,
             referrals,
             subsystems,
+            devices,
             controllers,
             cores,
             switch,
@@ -70,6 +81,8 @@ pub struct Snapshot {
     pub referrals: Vec<Referral>,
     /// Its subsystems, by name.
     pub subsystems: Vec<SubsystemSnapshot>,
+    /// The devices that are shared by tokens.
+    pub devices: Vec<ScheduledDevice>,
     /// Its controllers, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
     /// What each core did.
@@ -114,6 +127,38 @@ pub struct NamespaceSnapshot {
     pub stats: NamespaceStats,
     /// How long its commands took, on all cores together.
     pub latency: NamespaceLatency,
+}
+
+/// A device that is shared by tokens, at one moment.
+#[derive(Clone, Debug)]
+pub struct ScheduledDevice {
+    /// What it is called.
+    pub name: String,
+    /// At which rate tokens are generated, and how much of that is promised.
+    pub plan: Plan,
+    /// The namespaces over it, each by its subsystem's name and its identifier.
+    pub namespaces: Vec<(String, u32)>,
+    /// Its tenants, by name.
+    pub tenants: Vec<TenantSnapshot>,
+}
+
+/// A tenant on a device, at one moment.
+#[derive(Clone, Debug)]
+pub struct TenantSnapshot {
+    /// What it is called.
+    pub name: String,
+    /// What it is promised.
+    pub declaration: Declaration,
+    /// The rate of tokens that this takes.
+    pub reserved: TokenRate,
+    /// What it was served, on all cores together.
+    pub stats: TenantStats,
+    /// How long its commands took, on all cores together.
+    pub latency: TenantLatency,
+    /// In how many seconds its promise was kept.
+    pub windows: Windows,
+    /// Whether it keeps asking for more than its promise says.
+    pub overruns: bool,
 }
 
 /// A controller at one moment.

@@ -108,6 +108,43 @@ counters! {
     }
 }
 
+counters! {
+    /// What a tenant was served on a device, and what became of its tokens. Tokens are counted in
+    /// thousandths.
+    pub struct TenantStats / SharedTenantStats {
+        /// Read commands that were done.
+        reads,
+        /// Bytes that they read.
+        read_bytes,
+        /// Write commands that were done.
+        writes,
+        /// Bytes that they wrote.
+        written_bytes,
+        /// Other commands that were done: Flush, Write Zeroes, Dataset Management, Compare, Verify.
+        others,
+        /// Commands that ended with an error.
+        errors,
+        /// Tokens of its own: generated for it, or its share of what was left.
+        earned_milli,
+        /// Tokens that its commands cost.
+        spent_milli,
+        /// Tokens that it did not need and gave back.
+        given_milli,
+        /// Tokens lent to it, as a latency-critical tenant, while nobody else wanted them.
+        taken_milli,
+        /// Rounds in which it was stopped, as a latency-critical tenant, at the limit of its debt.
+        limited_rounds,
+        /// Commands that wait for tokens now.
+        waiting,
+        /// Connections that it has here now, one for each namespace that they can use.
+        seats,
+        /// Reads that were done while it was promised a latency.
+        promised_reads,
+        /// Of these, those that took longer.
+        late_reads,
+    }
+}
+
 /// The same counters of every core.
 #[derive(Debug)]
 pub(crate) struct PerCore<T>(Box<[T]>);

@@ -9,16 +9,20 @@
 
 mod common;
 
+use base::Nanos;
 use base::units::MIB;
 use block::device::Ram;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern};
+use qos::cost::Price;
+use qos::curve::Point;
+use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
 use reactor::Driver;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use switchyard_target::{Limits, SubsystemOptions, Target};
+use switchyard_target::{DeviceQos, Limits, NamespaceOptions, SubsystemOptions, Target};
 use wire::nvme::{IoOpcode, SglDescriptor};
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
@@ -95,6 +99,20 @@ fn round(client: &mut Client, data: &[u8]) {
 
 #[test]
 fn a_warm_core_does_not_allocate() {
+    let point = Point {
+        rate: TokenRate(1_000_000),
+        latency: [Nanos::from_micros(500); Percentile::COUNT],
+    };
+    let curve = Curve::new(vec![point]).expect("a curve");
+    let model = CostModel::new(Price::READ, Price::READ);
+    let device = DeviceQos::new("flash", Rules::default(), model, curve);
+    for qos in [None, Some(device)] {
+        warm_up_and_count(qos);
+    }
+}
+
+fn warm_up_and_count(qos: Option<Arc<DeviceQos>>) {
+    let scheduled = qos.is_some();
     let target = Target::new(Limits::default(), 1).expect("legal limits");
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
@@ -102,7 +120,13 @@ fn a_warm_core_does_not_allocate() {
     let ram = Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB");
     let marking: Arc<dyn Device> = Arc::new(Marking(ram));
     target
-        .add_namespace(NQN, namespace(1, marking))
+        .add_namespace(
+            NQN,
+            NamespaceOptions {
+                qos,
+                ..namespace(1, marking)
+            },
+        )
         .expect("a new namespace");
     let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
     let bed = Bed {
@@ -126,7 +150,7 @@ fn a_warm_core_does_not_allocate() {
         let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
         assert_eq!(
             allocated, 0,
-            "in 13,000 commands, data digest: {data_digest}"
+            "in 13,000 commands, data digest: {data_digest}, scheduled: {scheduled}"
         );
     }
 }

@@ -7,11 +7,17 @@ mod common;
 
 use base::{Nanos, Prng};
 use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
+use qos::cost::Price;
+use qos::curve::Point;
+use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::application_steering::Hysteresis;
 use switch::{Class, Knobs};
-use switchyard_target::{Grant, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions};
+use switchyard_target::{
+    DeviceQos, Grant, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions,
+};
 use wire::fabrics::property::Configuration;
 use wire::nvme::feature::FeatureId;
 use wire::nvme::vendor::HostExtensions;
@@ -100,7 +106,28 @@ fn moved(bed: &Bed, class: Class) -> u64 {
 
 #[test]
 fn bulk_leaves_the_core_of_latency_work() {
-    let bed = Bed::with(Limits::default(), 2);
+    bulk_leaves(Bed::with(Limits::default(), 2));
+}
+
+/// Commands wait for their tokens wherever their queue is, and a queue moves between two of them.
+#[test]
+fn queues_move_whose_commands_are_paid_for() {
+    let price = Price::milli(1).expect("a price");
+    let point = Point {
+        rate: TokenRate(1_000_000),
+        latency: [Nanos::from_micros(100); Percentile::COUNT],
+    };
+    let curve = Curve::new(vec![point]).expect("a curve");
+    let model = CostModel::new(price, price);
+    let device = DeviceQos::new("flash", Rules::default(), model, curve);
+    bulk_leaves(Bed::scheduled(
+        Limits::default(),
+        2,
+        Some(Arc::clone(&device)),
+    ));
+}
+
+fn bulk_leaves(bed: Bed) {
     let content = pattern(11, BLOCKS * BLOCK);
     // Cores take turns: 0 has the admin queue, 1 the latency queue, and both a bulk queue.
     let (mut admin, cntlid) = admin(&bed);

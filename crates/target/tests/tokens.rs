@@ -16,10 +16,13 @@ use base::units::MIB;
 use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, eventually, io, pattern};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Declaration, Percentile, Rules, Slo, TokenRate};
+use qos::{CostModel, Curve, Declaration, Percentile, Rules, Slo, TokenRate, Weight};
 use std::io::ErrorKind;
 use std::sync::Arc;
-use switchyard_target::{DeviceQos, Limits, Others, Target, TargetError, Tenancy, TenantOptions};
+use switchyard_target::{
+    DeviceQos, Limits, Others, Target, TargetError, Tenancy, TenantOptions, TenantSnapshot,
+    TenantStats,
+};
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::io::DatasetRange;
@@ -27,16 +30,16 @@ use wire::nvme::{Abort, Command, DatasetManagement, IoOpcode, Nqn, SglDescriptor
 
 const OTHER: &str = "nqn.2026-11.io.example:other";
 
-/// Tokens a second of every device here.
+/// Tokens a second of a device.
 const RATE: u64 = 1_000;
 
 /// A price at which 1 MiB takes minutes to pay for.
 const DEAR: u32 = 1_000_000;
 
-fn measured(milli: u32) -> (CostModel, Curve) {
+fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
     let price = Price::milli(milli).expect("a price");
     let point = Point {
-        rate: TokenRate(RATE),
+        rate: TokenRate(rate),
         latency: [Nanos::from_micros(100); Percentile::COUNT],
     };
     let curve = Curve::new(vec![point]).expect("a curve");
@@ -50,13 +53,13 @@ fn measured(milli: u32) -> (CostModel, Curve) {
 
 /// A device of which every unit costs so many thousandths of a token.
 fn device(milli: u32) -> Arc<DeviceQos> {
-    let (model, curve) = measured(milli);
+    let (model, curve) = measured(milli, RATE);
     DeviceQos::new("flash", Rules::default(), model, curve)
 }
 
-/// Everything is for nothing from now on, or nearly.
+/// Everything is for nothing from now on, or nearly, and debts are soon paid back.
 fn open(device: &DeviceQos) {
-    let (model, curve) = measured(1);
+    let (model, curve) = measured(1, qos::limits::RATE_MAX);
     device.recalibrate(model, curve);
 }
 
@@ -66,10 +69,14 @@ fn bed(device: &Arc<DeviceQos>) -> Bed {
 
 /// A promise that this device can keep, at its dear prices.
 fn critical() -> Declaration {
+    promised(1)
+}
+
+fn promised(iops: u64) -> Declaration {
     Declaration::LatencyCritical(Slo {
         percentile: Percentile::P95,
         latency: Nanos::from_millis(1),
-        iops: 1,
+        iops,
         read_permille: 1000,
         request_bytes: 4096,
     })
@@ -307,7 +314,7 @@ fn a_connection_takes_along_what_waits() {
 }
 
 #[test]
-fn a_namespace_can_be_changed_and_removed_while_commands_wait() {
+fn a_namespace_can_be_resized_while_commands_wait() {
     let device = device(DEAR);
     let bed = bed(&device);
     let (mut admin, mut client) = host(&bed, HOST);
@@ -323,10 +330,15 @@ fn a_namespace_can_be_changed_and_removed_while_commands_wait() {
     assert_eq!(client.fetched(near).1.len(), MIB);
     let (completion, _) = client.fetched(far);
     assert!(completion.status.is(Status::LBA_OUT_OF_RANGE));
-    let (model, curve) = measured(DEAR);
-    device.recalibrate(model, curve);
+}
+
+#[test]
+fn a_namespace_can_be_removed_while_commands_wait() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
     let gone = [ask_for_much(&mut client), ask_for_much(&mut client)];
-    taken(&bed, &mut admin, 4);
+    taken(&bed, &mut admin, 2);
     bed.handle().remove_namespace(NQN, 1).expect("it is there");
     for cid in gone {
         let (completion, _) = client.fetched(cid);
@@ -339,7 +351,7 @@ fn a_namespace_can_be_changed_and_removed_while_commands_wait() {
     };
     bed.handle().add_namespace(NQN, again).expect("a new one");
     let waits = ask_for_much(&mut client);
-    taken(&bed, &mut admin, 5);
+    taken(&bed, &mut admin, 3);
     assert!(is_silent(&client));
     open(&device);
     assert_eq!(client.fetched(waits).1.len(), MIB);
@@ -410,13 +422,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     let other = tenant(OTHER, Declaration::default());
     let tenancy = only(vec![other.clone()]);
     bed.handle().set_tenants(&tenancy).expect("best effort");
-    let too_much = Declaration::LatencyCritical(Slo {
-        percentile: Percentile::P95,
-        latency: Nanos::from_millis(1),
-        iops: 2,
-        read_permille: 1000,
-        request_bytes: 4096,
-    });
+    let too_much = promised(2);
     let connect = |name: &str| {
         let mut client = Client::dial(bed.address(), Dialect::default());
         let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
@@ -451,4 +457,150 @@ fn a_refused_tenants_second_connection_is_refused_too() {
     assert_eq!(device.plan().reserved, TokenRate(RATE));
     bed.handle().remove_namespace(NQN, 2).expect("it is there");
     assert_eq!(device.plan().reserved, TokenRate(0), "given back");
+}
+
+/// What a tenant did, and whether that is known to the core's last word.
+fn tenant_of(bed: &Bed, name: &str) -> TenantSnapshot {
+    let devices = bed.handle().snapshot().devices;
+    let mut tenants = devices[0].tenants.iter();
+    let found = tenants.find(|tenant| tenant.name == name);
+    found.expect("it is declared").clone()
+}
+
+/// Sends 1000 commands on so many blocks that move no data.
+fn flood(client: &mut Client, blocks: u32) {
+    let mut bytes = Vec::new();
+    for cid in 0..1000u16 {
+        let mut verify = io(IoOpcode::VERIFY, 0, blocks);
+        verify.set_cid(cid);
+        bytes.extend(client.capsule_bytes(&verify, &[]));
+    }
+    client.send(&bytes);
+}
+
+/// Two tenants that both want more than there is; what each got when both together got 600.
+fn contest(first: Declaration, second: Declaration) -> (Bed, [TenantSnapshot; 2]) {
+    // Nothing goes until both wait.
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let tenants = vec![tenant(HOST, first), tenant(OTHER, second)];
+    set(bed.handle(), tenants).expect("admitted");
+    let (mut admin, mut one) = host(&bed, HOST);
+    let (_admin, mut other) = host(&bed, OTHER);
+    let begun = [HOST, OTHER].map(|name| tenant_of(&bed, name).stats.others);
+    // Of 1 MiB each, which is a token at the price that comes.
+    flood(&mut one, 256);
+    flood(&mut other, 256);
+    taken(&bed, &mut admin, 2000);
+    let (model, curve) = measured(4, RATE);
+    device.recalibrate(model, curve);
+    let both = || [HOST, OTHER].map(|name| tenant_of(&bed, name));
+    eventually("both were served", || {
+        both().iter().map(|tenant| tenant.stats.others).sum::<u64>() > 600
+    });
+    assert_eq!(begun, [0, 0]);
+    let seen = both();
+    for client in [&mut one, &mut other] {
+        let mut answered: Vec<u16> = (0..1000).map(|_| client.completion().cid).collect();
+        answered.sort_unstable();
+        assert!(answered.iter().copied().eq(0..1000));
+    }
+    (bed, seen)
+}
+
+#[test]
+fn best_effort_tenants_share_by_weight_and_tokens_are_conserved() {
+    let weight = |weight| Declaration::BestEffort(Weight::new(weight).expect("a weight"));
+    let (bed, seen) = contest(weight(100), weight(200));
+    let [one, two] = seen.map(|tenant| tenant.stats.spent_milli);
+    assert!((one * 2).abs_diff(two) * 20 <= two, "{one} to {two}");
+    for name in [HOST, OTHER] {
+        eventually("what was not needed is given back", || {
+            let TenantStats {
+                earned_milli,
+                given_milli,
+                spent_milli,
+                waiting,
+                others,
+                ..
+            } = tenant_of(&bed, name).stats;
+            let kept = earned_milli - given_milli;
+            waiting == 0
+                && others == 1000
+                && spent_milli >= 1000 * 1000
+                && kept.abs_diff(spent_milli) <= 1
+        });
+    }
+}
+
+#[test]
+fn a_promise_is_kept_beside_best_effort_and_not_exceeded() {
+    // Half of the device, in commands of one token each.
+    let half = promised(500);
+    let device = device(1000);
+    let bed = bed(&device);
+    let tenants = vec![tenant(HOST, half), tenant(OTHER, Declaration::default())];
+    set(bed.handle(), tenants).expect("admitted");
+    assert_eq!(device.plan().reserved, TokenRate(RATE / 2));
+    let (mut admin, mut critical) = host(&bed, HOST);
+    let (_admin, mut other) = host(&bed, OTHER);
+    flood(&mut other, 1);
+    taken(&bed, &mut admin, 1000);
+    flood(&mut critical, 1);
+    let before = tenant_of(&bed, OTHER).stats.others;
+    let mut seen = None;
+    eventually("both were served", || {
+        let both = [HOST, OTHER].map(|name| tenant_of(&bed, name).stats.others);
+        seen = Some(both).filter(|[one, _]| *one > 400);
+        seen.is_some()
+    });
+    let [promised, rest] = seen.expect("they were");
+    let rest = rest - before;
+    // It may be ahead by what it may owe, and what is left belongs to the other.
+    let ahead = 2 * qos::limits::NEG_LIMIT_TOKENS as u64;
+    assert!(promised * 105 / 100 + 10 >= rest, "{promised} and {rest}");
+    assert!(
+        promised <= rest * 105 / 100 + ahead,
+        "{promised} and {rest}"
+    );
+    eventually("its operator is told", || tenant_of(&bed, HOST).overruns);
+    for client in [&mut critical, &mut other] {
+        for _ in 0..1000 {
+            assert!(client.completion().status.is_success());
+        }
+    }
+}
+
+#[test]
+fn late_reads_are_counted_and_nothing_is_forgotten_with_a_connection() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    set(bed.handle(), vec![tenant(HOST, critical())]).expect("admitted");
+    for turn in 1..=3u64 {
+        let (mut admin, mut client) = host(&bed, HOST);
+        let first = ask_for_much(&mut client);
+        let late = ask_for_much(&mut client);
+        taken(&bed, &mut admin, 2 * turn);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        open(&device);
+        for cid in [first, late] {
+            assert_eq!(client.fetched(cid).1.len(), MIB);
+        }
+        let (model, curve) = measured(DEAR, RATE);
+        device.recalibrate(model, curve);
+        drop((admin, client));
+        eventually("all is counted", || {
+            let tenant = tenant_of(&bed, HOST);
+            tenant.stats.reads == 2 * turn && tenant.stats.seats == 0
+        });
+    }
+    let TenantSnapshot { stats, latency, .. } = tenant_of(&bed, HOST);
+    assert_eq!((stats.read_bytes, stats.promised_reads), (6 << 20, 6));
+    assert!((1..=6).contains(&stats.late_reads), "{stats:?}");
+    assert_eq!(latency.reads.commands(), 6);
+    assert_eq!(latency.device_reads.commands(), 6);
+    assert!(latency.reads.sum_ns > latency.device_reads.sum_ns + 5_000_000);
+    eventually("the promise is judged", || {
+        tenant_of(&bed, HOST).windows.missed > 0
+    });
 }

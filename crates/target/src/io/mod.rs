@@ -12,11 +12,13 @@ pub(crate) use abort::abort;
 
 use crate::controller::fabrics;
 use crate::core::CoreState;
+use crate::core_tokens::Done;
 use crate::namespace::CoreNamespace;
 use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::{Connection, Owner};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
+use base::Time;
 use base::units::Lba;
 use block::{BlockError, Direct, Operation, Request};
 use qos::access::Need;
@@ -473,6 +475,7 @@ pub(crate) fn execute(
     let subsystem = connection.subsystem;
     let entry = connection.qpair.slot(slot);
     entry.phase = Phase::Executing;
+    entry.submitted = cx.now;
     let (nsid, lba, length) = (entry.nsid, entry.lba, entry.length);
     let durable = entry.durable;
     let operation = match entry.kind {
@@ -573,6 +576,7 @@ pub(crate) fn finish(
     let (kind, nsid, length) = (entry.kind, entry.nsid, u64::from(entry.length));
     let (cid, opcode) = (entry.cid, entry.opcode);
     let took = cx.now.since(entry.began);
+    let submitted = Some(entry.submitted).filter(|&at| at > Time::ZERO);
     if kind != Kind::Admin
         && let Some(namespace) = core.namespace(connection.subsystem, nsid)
     {
@@ -596,6 +600,18 @@ pub(crate) fn finish(
             Kind::Write => latency.writes.count(took),
             Kind::Flush => latency.flushes.count(took),
             _ => latency.others.count(took),
+        }
+        if namespace.scheduler.is_some()
+            && let Some(seat) = connection.seat(nsid)
+        {
+            let done = Done {
+                kind,
+                success: status.is_success(),
+                bytes: length,
+                took,
+                device: submitted.map(|at| cx.now.since(at)),
+            };
+            core.tokens.done(seat, &done);
         }
     }
     if counted {

@@ -1,0 +1,160 @@
+//! What is known of a tenant on a device: its promise, what every core counted, and whether the
+//! promise was kept.
+//!
+//! Owned by the device's [register](crate::DeviceQos) and shared with the cores, which write their
+//! own counters and read the latency that was promised. A control plane looks at each tenant once a
+//! window ([`Target::look_at_tenants`](crate::Target::look_at_tenants)). Must never: lose what was
+//! counted because a connection ended.
+
+use crate::latency::{SharedTenantLatency, TenantLatency};
+use crate::stats::{SharedTenantStats, TenantStats};
+use base::Nanos;
+use qos::overrun::{Notice, Overrun};
+use qos::{Account, Declaration, Slo};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is known of a tenant.
+#[derive(Debug, Default)]
+pub(crate) struct TenantRecord {
+    /// The latency of reads that was promised, in nanoseconds; 0 for none.
+    promised_ns: AtomicU64,
+    /// What each core counted that ever served it.
+    cores: Mutex<BTreeMap<usize, Arc<CoreRecord>>>,
+    looked: Mutex<Looked>,
+}
+
+/// What one core counted.
+#[derive(Debug, Default)]
+pub(crate) struct CoreRecord {
+    pub(crate) stats: SharedTenantStats,
+    pub(crate) latency: SharedTenantLatency,
+}
+
+/// What a control plane saw.
+#[derive(Debug, Default)]
+struct Looked {
+    overrun: Overrun,
+    windows: Windows,
+    /// The counters when the window at hand began.
+    promised_reads: u64,
+    late_reads: u64,
+}
+
+/// Seconds in which a latency-critical tenant read something, by whether its promise was kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// As many reads as promised were as fast as promised.
+    pub met: u64,
+    /// They were not.
+    pub missed: u64,
+}
+
+impl TenantRecord {
+    /// The latency of reads that the tenant was promised.
+    #[inline]
+    pub(crate) fn promised(&self) -> Option<Nanos> {
+        match self.promised_ns.load(Ordering::Relaxed) {
+            0 => None,
+            promised => Some(Nanos(promised)),
+        }
+    }
+
+    /// The tenant is declared as this from now on.
+    pub(crate) fn declare(&self, declaration: &Declaration) {
+        let promised = match declaration {
+            Declaration::LatencyCritical(slo) => slo.latency.0,
+            Declaration::BestEffort(_) => 0,
+        };
+        self.promised_ns.store(promised, Ordering::Relaxed);
+    }
+
+    /// Where a core counts.
+    pub(crate) fn core(&self, index: usize) -> Arc<CoreRecord> {
+        Arc::clone(lock(&self.cores).entry(index).or_default())
+    }
+
+    /// What all cores together counted.
+    pub(crate) fn total(&self) -> (TenantStats, TenantLatency) {
+        let mut stats = TenantStats::default();
+        let mut latency = TenantLatency::default();
+        for core in lock(&self.cores).values() {
+            stats.add(&core.stats.load());
+            latency.add(&core.latency.load());
+        }
+        (stats, latency)
+    }
+
+    /// Looks whether the tenant asks for more than its promise says. What there is to tell.
+    pub(crate) fn look(&self, account: &Account) -> Option<Notice> {
+        lock(&self.looked).overrun.look(account.limited_rounds())
+    }
+
+    /// Ends a window in which the tenant was promised `slo`.
+    pub(crate) fn end_window(&self, slo: &Slo) {
+        let (stats, _) = self.total();
+        let mut looked = lock(&self.looked);
+        let reads = stats.promised_reads.wrapping_sub(looked.promised_reads);
+        let late = stats.late_reads.wrapping_sub(looked.late_reads);
+        looked.promised_reads = stats.promised_reads;
+        looked.late_reads = stats.late_reads;
+        if reads == 0 {
+            return;
+        }
+        // Cores publish one counter after the other.
+        let allowed = u64::from(1000 - slo.percentile.permille());
+        if late.saturating_mul(1000) <= reads.saturating_mul(allowed) {
+            looked.windows.met += 1;
+        } else {
+            looked.windows.missed += 1;
+        }
+    }
+
+    /// Whether it asks for more than its promise says, and how often the promise was kept.
+    pub(crate) fn judged(&self) -> (bool, Windows) {
+        let looked = lock(&self.looked);
+        (looked.overrun.is_on(), looked.windows)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Plain numbers: whatever a panicking thread left is as good.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qos::Percentile;
+
+    const SLO: Slo = Slo {
+        percentile: Percentile::P95,
+        latency: Nanos::from_micros(500),
+        iops: 1000,
+        read_permille: 1000,
+        request_bytes: 4096,
+    };
+
+    #[test]
+    fn a_window_is_judged_by_its_own_reads_of_all_cores() {
+        let record = TenantRecord::default();
+        record.declare(&Declaration::LatencyCritical(SLO));
+        assert_eq!(record.promised(), Some(SLO.latency));
+        let mut counted = [TenantStats::default(); 2];
+        let mut window = |reads: [u64; 2], late: [u64; 2]| {
+            for core in 0..2 {
+                counted[core].promised_reads += reads[core];
+                counted[core].late_reads += late[core];
+                record.core(core).stats.publish(&counted[core]);
+            }
+            record.end_window(&SLO);
+            record.judged().1
+        };
+        let windows = |met, missed| Windows { met, missed };
+        assert_eq!(window([60, 40], [5, 0]), windows(1, 0), "5 of 100");
+        assert_eq!(window([60, 40], [5, 1]), windows(1, 1), "6 of 100");
+        assert_eq!(window([0, 0], [0, 0]), windows(1, 1), "nobody read");
+        assert_eq!(window([0, 1], [0, 0]), windows(2, 1));
+    }
+}
