@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// More than the interface ever answers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Asks the interface at `api`, and returns its answer as JSON.
+/// Asks the interface at `api`, and returns its answer as JSON: null where it says nothing.
 ///
 /// # Errors
 /// An interface that cannot be reached, or what it says is wrong with the request.
@@ -51,6 +51,9 @@ pub fn ask(
     let (status, text) = answered.with_context(|| {
         format!("the interface at {api} (name the one of serve's --api with --api ADDRESS)")
     })?;
+    if status == StatusCode::NO_CONTENT {
+        return Ok(serde_json::Value::Null);
+    }
     let answer: serde_json::Value = serde_json::from_slice(&text)
         .with_context(|| format!("what answers at {api} is no switchyard"))?;
     if status.is_success() {

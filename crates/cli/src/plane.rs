@@ -10,18 +10,20 @@ use crate::view::{View, blocks_of};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
 use control::plane::{
-    ClassSnapshot, ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket,
-    LatencyHistogram, NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot,
-    SwitchSnapshot,
+    ClassOfService, ClassSnapshot, CommandCounters, ConnectionCounters, ControllerSnapshot,
+    CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
+    QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, SwitchSnapshot, TenantLatencies,
+    TenantSnapshot, TokenCounters,
 };
-use control::{Action, ApplyError, ApplyErrorKind, DataPlane, Snapshot};
+use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
+use qos::{Declaration, Rules};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use target::{
-    ControllerKind, LATENCY_BOUNDS_NS, Latency, NamespaceOptions, Referral, SubsystemOptions,
-    Target, TargetError,
+    ControllerKind, DeviceQos, LATENCY_BOUNDS_NS, Latency, NamespaceOptions, Referral,
+    SubsystemOptions, Target, TargetError,
 };
 
 /// A target, and the devices that it shares.
@@ -37,9 +39,17 @@ pub struct Plane {
 /// Devices, and who uses them.
 #[derive(Debug, Default)]
 struct Opened {
-    devices: BTreeMap<String, Arc<dyn Device>>,
+    devices: BTreeMap<String, OpenDevice>,
     /// The device's name of each namespace.
     users: BTreeMap<(String, u32), String>,
+}
+
+/// A device that is open.
+#[derive(Clone, Debug)]
+struct OpenDevice {
+    device: Arc<dyn Device>,
+    /// How tenants share it, where it has a model.
+    qos: Option<Arc<DeviceQos>>,
 }
 
 impl Plane {
@@ -59,7 +69,7 @@ impl Plane {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn device(&self, name: &str) -> Result<Arc<dyn Device>, ApplyError> {
+    fn device(&self, name: &str) -> Result<OpenDevice, ApplyError> {
         let device = self.opened().devices.get(name).cloned();
         device.ok_or_else(|| {
             ApplyError::new(
@@ -98,7 +108,7 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
-        let device = self.device(&namespace.device)?;
+        let OpenDevice { device, qos } = self.device(&namespace.device)?;
         let view = View::new(device, namespace.size.map(|size| size.bytes)).map_err(|error| {
             ApplyError::new(
                 ApplyErrorKind::Invalid,
@@ -113,7 +123,7 @@ impl Plane {
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
-            qos: None,
+            qos,
         };
         self.target
             .add_namespace(&owner.nqn, options)
@@ -146,7 +156,7 @@ impl Plane {
             })
         };
         let device = self.device(&name.ok_or_else(missing)?)?;
-        let blocks = blocks_of(&*device, bytes).map_err(|error| {
+        let blocks = blocks_of(&*device.device, bytes).map_err(|error| {
             let remedy = "choose a size that the device has, or add a larger device";
             ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
         })?;
@@ -184,11 +194,7 @@ impl DataPlane for Plane {
         let target = &self.target;
         match action {
             Action::AddDevice { name, device } => {
-                let opened = devices::open(device).map_err(|error| {
-                    let kind = ApplyErrorKind::Failed;
-                    let remedy = "correct the device, or leave it out";
-                    ApplyError::new(kind, format!("device {name:?}: {error}"), remedy)
-                })?;
+                let opened = open(name, device)?;
                 self.opened().devices.insert(name.clone(), opened);
                 Ok(())
             }
@@ -265,6 +271,7 @@ impl DataPlane for Plane {
             cores: cores.collect(),
             switch: self.switch(&snapshot),
             namespaces: self.namespaces(&snapshot),
+            devices: snapshot.devices.iter().map(shared_device).collect(),
             controllers: snapshot.controllers.iter().map(controller).collect(),
         }
     }
@@ -338,6 +345,81 @@ impl Plane {
             }
         })
         .collect()
+    }
+}
+
+/// Opens a device, and reads its model.
+fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyError> {
+    let refused = |error: &dyn std::fmt::Display, remedy| {
+        let message = format!("device {name:?}: {error}");
+        ApplyError::new(ApplyErrorKind::Failed, message, remedy)
+    };
+    let device = devices::open(model)
+        .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
+    let qos = match &model.model {
+        None => None,
+        Some(path) => {
+            let read = DeviceModel::load(path)
+                .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
+            let (costs, curve) = (read.prices.costs(), read.curve);
+            Some(DeviceQos::new(name, Rules::default(), costs, curve))
+        }
+    };
+    Ok(OpenDevice { device, qos })
+}
+
+/// What the target knows of a device that tenants share, as the control plane's.
+fn shared_device(device: &target::ScheduledDevice) -> SharedDeviceSnapshot {
+    SharedDeviceSnapshot {
+        device: device.name.clone(),
+        tokens_per_second: device.plan.rate.0,
+        reserved_tokens_per_second: device.plan.reserved.0,
+        tenants: device.tenants.iter().map(tenant).collect(),
+    }
+}
+
+fn tenant(tenant: &target::TenantSnapshot) -> TenantSnapshot {
+    let (stats, latency) = (&tenant.stats, &tenant.latency);
+    TenantSnapshot {
+        name: tenant.name.clone(),
+        class: match tenant.declaration {
+            Declaration::BestEffort(weight) => ClassOfService::BestEffort {
+                weight: weight.get(),
+            },
+            Declaration::LatencyCritical(slo) => ClassOfService::LatencyCritical {
+                percentile: slo.percentile.to_string(),
+                latency_ns: slo.latency.0,
+            },
+        },
+        reserved_tokens_per_second: tenant.reserved.0,
+        seats: stats.seats,
+        waiting: stats.waiting,
+        commands: CommandCounters {
+            reads: stats.reads,
+            read_bytes: stats.read_bytes,
+            writes: stats.writes,
+            written_bytes: stats.written_bytes,
+            others: stats.others,
+            errors: stats.errors,
+        },
+        tokens_milli: TokenCounters {
+            earned: stats.earned_milli,
+            spent: stats.spent_milli,
+            given: stats.given_milli,
+            taken: stats.taken_milli,
+        },
+        limited_rounds: stats.limited_rounds,
+        promised_reads: stats.promised_reads,
+        late_reads: stats.late_reads,
+        windows_met: tenant.windows.met,
+        windows_missed: tenant.windows.missed,
+        overruns: tenant.overruns,
+        latency: TenantLatencies {
+            reads: histogram(&latency.reads),
+            others: histogram(&latency.others),
+            device_reads: histogram(&latency.device_reads),
+            device_others: histogram(&latency.device_others),
+        },
     }
 }
 

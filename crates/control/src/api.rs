@@ -14,6 +14,7 @@
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
 //! | `/v1/referrals` | GET, POST, DELETE |
 //! | `/v1/switch` | GET, PATCH |
+//! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST; GET, PUT, DELETE |
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 
 mod body;
@@ -28,6 +29,7 @@ mod state;
 mod stats;
 mod subsystems;
 mod switch;
+mod tenants;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -57,6 +59,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
         .merge(stats::routes())
         .merge(subsystems::routes())
         .merge(switch::routes())
+        .merge(tenants::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
@@ -67,7 +70,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
 async fn unknown_path(uri: Uri) -> ApiError {
     ApiError::not_found(
         format!("there is nothing at {}", uri.path()),
-        "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, \
+        "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, /v1/tenants, \
          /v1/controllers, /v1/stats, /metrics or /healthz",
     )
 }

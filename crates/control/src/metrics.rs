@@ -2,6 +2,7 @@
 //! metric. Nothing is kept between two scrapes; counting happens on the cores.
 
 mod switch;
+mod tenants;
 
 use std::fmt;
 
@@ -42,6 +43,7 @@ impl Collector for Scrape {
         cores(&self.snapshot, &mut encoder)?;
         namespaces(&self.snapshot, &mut encoder)?;
         controllers(&self.snapshot, &mut encoder)?;
+        tenants::encode(&self.snapshot, &mut encoder)?;
         switch::encode(&self.snapshot, &mut encoder)
     }
 }

@@ -5,12 +5,17 @@
 //! happens on the cores is one [`Snapshot`].
 
 mod switch;
+mod tenants;
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
 pub use switch::{CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot};
+pub use tenants::{
+    ClassOfService, CommandCounters, SharedDeviceSnapshot, TenantLatencies, TenantSnapshot,
+    TokenCounters,
+};
 
 use crate::action::Action;
 
@@ -86,6 +91,8 @@ pub struct Snapshot {
     pub switch: Vec<SwitchSnapshot>,
     /// The namespaces, by subsystem and identifier.
     pub namespaces: Vec<NamespaceSnapshot>,
+    /// The devices that tenants share by tokens, by name.
+    pub devices: Vec<SharedDeviceSnapshot>,
     /// The controllers that hosts have open, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
 }
@@ -195,6 +202,20 @@ pub struct LatencyBucket {
 }
 
 impl LatencyHistogram {
+    /// The latency within which so many thousandths of the requests were, at the latest: the bound
+    /// of a bucket, in nanoseconds. `None` without requests, or above the last bound.
+    #[must_use]
+    pub fn permille_ns(&self, permille: u64) -> Option<u64> {
+        let wanted = (u128::from(self.count()) * u128::from(permille)).div_ceil(1000);
+        let mut count = 0u128;
+        let mut buckets = self.buckets.iter().filter(|_| wanted > 0);
+        let found = buckets.find(|bucket| {
+            count += u128::from(bucket.count);
+            count >= wanted
+        });
+        found.map(|bucket| bucket.up_to_ns)
+    }
+
     /// How many requests were counted.
     #[must_use]
     pub fn count(&self) -> u64 {

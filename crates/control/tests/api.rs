@@ -602,3 +602,42 @@ fn knobs_are_seen_and_turned_while_it_runs() {
     let shown = get(&server, "/v1/switch").json();
     assert_eq!(shown["knobs"], turned["knobs"]);
 }
+
+#[test]
+fn tenants_are_added_changed_and_removed_one_by_one() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let list = || get(&server, "/v1/tenants").json()["tenants"].clone();
+    assert_eq!(list()[0]["tenant"]["name"], "default", "nobody else");
+    let db = |iops: u64| {
+        format!(
+            r#"{{"name": "db", "hosts": ["nqn.2026-11.com.example:db"],
+                "latency_critical": {{"latency_us": 500, "iops": {iops}, "read_percent": 80}}}}"#
+        )
+    };
+    let added = send(&server, "POST", "/v1/tenants", &db(1000));
+    assert_eq!(added.status, 201, "{added:?}");
+    assert_eq!(added.json()["devices"][0]["served"]["waiting"], 7);
+    let again = send(&server, "POST", "/v1/tenants", &db(1000)).error(409);
+    assert!(again.contains("already"), "{again}");
+    let changed = send(&server, "PUT", "/v1/tenants/db", &db(2000)).json();
+    assert_eq!(changed["tenant"]["latency_critical"]["iops"], 2000);
+    // The same again is nothing to do.
+    send(&server, "PUT", "/v1/tenants/db", &db(2000));
+    let sets = |action: &&Action| matches!(action, Action::SetTenants { .. });
+    assert_eq!(plane.applied.lock().unwrap().iter().filter(sets).count(), 2);
+    let error = send(&server, "PUT", "/v1/tenants/other", &db(1)).error(400);
+    assert!(error.contains("name the same"), "{error}");
+    // Two that are the same host contradict each other.
+    let twin = db(1).replace("\"db\"", "\"twin\"");
+    send(&server, "POST", "/v1/tenants", &twin).error(422);
+    plane.refuse(|action| matches!(action, Action::SetTenants { .. }));
+    send(&server, "PUT", "/v1/tenants/db", &db(9)).error(500);
+    assert_eq!(list()[0]["tenant"]["latency_critical"]["iops"], 2000);
+    plane.refuse(|_| false);
+    let gone = request(&server, "DELETE", "/v1/tenants/db", "", "");
+    assert_eq!(gone.status, 204);
+    request(&server, "DELETE", "/v1/tenants/db", "", "").error(404);
+    get(&server, "/v1/tenants/db").error(404);
+    assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
+}

@@ -125,10 +125,11 @@ impl DeviceQos {
     /// Looks at every latency-critical tenant: who asks for more than its promise says is told so
     /// in the log, and at the end of a window promises are judged.
     pub(crate) fn look(&self, window_ends: bool) {
-        for (name, declaration, Registered { account, record }) in self.all() {
-            let Declaration::LatencyCritical(slo) = declaration else {
-                continue;
-            };
+        let promised = |declaration: &Declaration| match declaration {
+            Declaration::LatencyCritical(slo) => Some(*slo),
+            Declaration::BestEffort(_) => None,
+        };
+        for (name, slo, Registered { account, record }) in self.all(promised) {
             let device = &self.name;
             match record.look(&account) {
                 Some(Notice::Began) => tracing::warn!(
@@ -150,7 +151,7 @@ impl DeviceQos {
 
     /// Its tenants at one moment.
     pub(crate) fn tenants(&self) -> Vec<TenantSnapshot> {
-        let all = self.all().into_iter();
+        let all = self.all(|declaration| Some(*declaration)).into_iter();
         all.map(|(name, declaration, Registered { account, record })| {
             let (stats, latency) = record.total();
             let (overruns, windows) = record.judged();
@@ -171,15 +172,16 @@ impl DeviceQos {
         .collect()
     }
 
-    /// Everybody, by name.
-    fn all(&self) -> Vec<(String, Declaration, Registered)> {
+    /// Everybody of whom something is `wanted`, by name. Cores may ask for an account meanwhile, so
+    /// no more is done under the lock.
+    fn all<T>(&self, wanted: impl Fn(&Declaration) -> Option<T>) -> Vec<(String, T, Registered)> {
         let register = self.register();
         let declared = register.tenants.admission().tenants();
         let named = register.by_name.iter();
         named
             .filter_map(|(name, named)| {
-                let declaration = *declared.get(&named.id)?;
-                Some((name.clone(), declaration, register.registered(name)?))
+                let wanted = wanted(declared.get(&named.id)?)?;
+                Some((name.clone(), wanted, register.registered(name)?))
             })
             .collect()
     }

@@ -7,6 +7,7 @@ mod host;
 mod serve;
 mod sim;
 mod switch;
+mod tenant;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use figure::{FigureArgs, GoalsArgs};
@@ -15,6 +16,7 @@ pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, Wr
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
 pub use switch::{KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use tenant::{TenantArgs, TenantCommand};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -69,6 +71,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
+    /// See and change who the tenants of a running target are
+    Tenant(TenantArgs),
     /// Ask the model how the stack does on other machines
     Sim(SimArgs),
     /// Run the papers' figures again on this machine

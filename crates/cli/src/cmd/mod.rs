@@ -15,4 +15,5 @@ pub mod serve;
 mod signals;
 pub mod sim;
 pub mod switch;
+pub mod tenant;
 pub mod write;

@@ -42,6 +42,11 @@ fn the_example_is_read_whole() {
         .iter()
         .map(|tenant| tenant.name.as_str());
     assert_eq!(names.collect::<Vec<_>>(), ["backup", "database", "default"]);
+    let model = configuration.devices["disk"].model.as_deref();
+    assert_eq!(
+        model.and_then(|path| path.file_name()),
+        Some("disk.model.toml".as_ref())
+    );
     let disks = configuration
         .subsystem("nqn.2026-11.com.example:disks")
         .expect("it is there");
@@ -118,7 +123,7 @@ fn a_slip_in_a_key_is_named_with_what_was_meant() {
     assert_eq!(
         error("[devices.x]\ntype = \"ram\"\nsize = \"1M\"\npath = \"/a\"\n"),
         "switchyard.toml:4: devices.x.path: is not a known key; known here are block_size, delay, \
-         fault, shared, size, type, verify"
+         fault, model, shared, size, type, verify"
     );
 }
 

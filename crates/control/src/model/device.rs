@@ -27,6 +27,10 @@ pub struct Device {
     /// Remembers checksums of what was written, and checks what is read.
     #[serde(default)]
     pub verify: bool,
+    /// The file that says what requests cost on it and how late reads are, as calibration writes
+    /// it: then tenants share the device by tokens.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<PathBuf>,
 }
 
 /// What a device is made of.
@@ -266,6 +270,7 @@ impl Device {
             delay: None,
             fault: None,
             verify: false,
+            model: None,
         }
     }
 }

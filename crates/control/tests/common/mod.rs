@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use switchyard_control::model::{ApiAddress, Configuration};
-use switchyard_control::plane::{ConnectionCounters, ControllerSnapshot, NamespaceSnapshot};
+use switchyard_control::plane::{
+    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantSnapshot,
+};
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot};
 
@@ -76,6 +78,15 @@ impl DataPlane for MemoryPlane {
                 ..ConnectionCounters::default()
             },
             namespaces: namespaces.collect(),
+            devices: vec![SharedDeviceSnapshot {
+                device: "fast".to_owned(),
+                tenants: vec![TenantSnapshot {
+                    name: "db".to_owned(),
+                    waiting: 7,
+                    ..TenantSnapshot::default()
+                }],
+                ..SharedDeviceSnapshot::default()
+            }],
             controllers: vec![ControllerSnapshot {
                 cntlid: 1,
                 host_nqn: "nqn.2026-11.com.example:host".to_owned(),

@@ -49,13 +49,23 @@ pub(crate) fn flush_all(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    let scheduled = core.scheduled(connection.subsystem);
-    let next = connection.qpair.slot(slot).next_part;
+    let subsystem = connection.subsystem;
+    let mut scheduled = core.scheduled(subsystem);
+    let Slot {
+        next_part, kind, ..
+    } = *connection.qpair.slot(slot);
+    if kind == Kind::Shutdown {
+        // A host that leaves pays where there is something to flush, and waits nowhere else.
+        scheduled.retain(|&(nsid, _)| {
+            let namespace = core.namespace(subsystem, nsid);
+            namespace.is_some_and(|n| n.shared.options.device.capabilities().volatile_cache)
+        });
+    }
     let rights = connection.rights.as_deref();
     let mut may = scheduled
         .into_iter()
         .map(|(nsid, _)| nsid)
-        .filter(|&nsid| nsid > next)
+        .filter(|&nsid| nsid > next_part)
         .filter(|&nsid| connection.seat(nsid).is_some())
         .filter(|&nsid| rights.is_none_or(|rights| rights.check_any(nsid).is_ok()));
     let charged = may.next().filter(|_| !core.unscheduled);

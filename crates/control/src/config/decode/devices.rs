@@ -46,6 +46,7 @@ impl FromNode for Device {
         let delay = table.optional("delay");
         let fault = table.optional("fault");
         let verify = table.or_default("verify");
+        let model = table.optional("model");
         // Without a type, it is unknown which of the other keys are good.
         let kind = kind(device_type?, &table);
         table.finish();
@@ -55,6 +56,7 @@ impl FromNode for Device {
             delay: delay?,
             fault: fault?,
             verify: verify?,
+            model: model?,
         })
     }
 }

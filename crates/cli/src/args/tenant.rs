@@ -1,0 +1,201 @@
+//! The tenants of a running target on the command line.
+
+use super::switch::ApiArgs;
+use clap::{Args, Subcommand};
+use control::model::{BestEffort, LatencyCritical, Percentile, Size, Tenant};
+
+/// See and change who the tenants of a running target are
+///
+/// The target must have been started with --api. What is changed is in force on every core when
+/// the command ends, while I/O runs; it is forgotten when the target ends. A promise that a device
+/// cannot keep beside all others is refused, with the reason and what would be admitted.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard tenant list
+  switchyard tenant add database --host nqn.2026-11.com.example:db --iops 70000 \\
+      --latency-us 500 --percentile p95 --read-percent 80
+  switchyard tenant add backup --host nqn.2026-11.com.example:backup --weight 50
+  switchyard tenant set backup --weight 20
+  switchyard tenant show database --json
+  switchyard tenant remove backup
+
+Exit codes: 0 done, 2 an error; nothing was changed then")]
+pub struct TenantArgs {
+    #[command(subcommand)]
+    pub command: TenantCommand,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum TenantCommand {
+    /// List the tenants, with what each is promised and was served
+    List {
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Show all that is known of a tenant
+    Show {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Add a tenant
+    Add {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        change: TenantChange,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Change a tenant; what is not named stays
+    Set {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        change: TenantChange,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Remove a tenant; its hosts are the default tenant from then on, or nobody
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+}
+
+/// What a tenant is to be.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TenantChange {
+    /// The NQN of one of its hosts (repeatable; replaces those before)
+    #[arg(long = "host", value_name = "NQN")]
+    pub hosts: Vec<String>,
+    /// A subsystem in which they are this tenant (repeatable; replaces those before) [default: all]
+    #[arg(long = "subsystem", value_name = "NQN")]
+    pub subsystems: Vec<String>,
+    /// A namespace in which they are (repeatable; replaces those before) [default: all]
+    #[arg(long = "namespace", value_name = "NSID")]
+    pub namespaces: Vec<u32>,
+    /// Best effort: its share of what is left, beside the weights of others
+    #[arg(long, value_name = "N", conflicts_with_all = ["iops", "latency_us", "percentile",
+        "read_percent", "request_size"])]
+    pub weight: Option<u32>,
+    /// Latency-critical: requests a second
+    #[arg(long, value_name = "N")]
+    pub iops: Option<u64>,
+    /// Latency-critical: the latency of reads in microseconds
+    #[arg(long, value_name = "US")]
+    pub latency_us: Option<u64>,
+    /// Of how many reads it holds: p50, p95, p99 or p99.9 [default: p95]
+    #[arg(long, value_name = "P", value_parser = percentile)]
+    pub percentile: Option<Percentile>,
+    /// Of 100 requests, so many read [default: 100]
+    #[arg(long, value_name = "N")]
+    pub read_percent: Option<u64>,
+    /// The size of a request [default: 4K]
+    #[arg(long, value_name = "SIZE")]
+    pub request_size: Option<Size>,
+}
+
+impl TenantChange {
+    /// Changes a tenant by what is named.
+    ///
+    /// # Errors
+    /// A promise that lacks something.
+    pub fn apply(&self, tenant: &mut Tenant) -> Result<(), String> {
+        if !self.hosts.is_empty() {
+            tenant.hosts = self.hosts.iter().cloned().collect();
+        }
+        if !self.subsystems.is_empty() {
+            tenant.subsystems = self.subsystems.iter().cloned().collect();
+        }
+        if !self.namespaces.is_empty() {
+            tenant.namespaces = self.namespaces.iter().copied().collect();
+        }
+        if let Some(weight) = self.weight {
+            tenant.best_effort = Some(BestEffort { weight });
+            tenant.latency_critical = None;
+            return Ok(());
+        }
+        let promises = self.iops.is_some()
+            || self.latency_us.is_some()
+            || self.percentile.is_some()
+            || self.read_percent.is_some()
+            || self.request_size.is_some();
+        if !promises {
+            return Ok(());
+        }
+        let before = tenant.latency_critical;
+        let missing = |flag: &str| format!("a promise needs --{flag}, too");
+        tenant.latency_critical = Some(LatencyCritical {
+            iops: self
+                .iops
+                .or(before.map(|b| b.iops))
+                .ok_or_else(|| missing("iops"))?,
+            latency_us: self
+                .latency_us
+                .or(before.map(|b| b.latency_us))
+                .ok_or_else(|| missing("latency-us"))?,
+            percentile: self
+                .percentile
+                .or(before.map(|b| b.percentile))
+                .unwrap_or(Percentile::P95),
+            read_percent: self
+                .read_percent
+                .or(before.map(|b| b.read_percent))
+                .unwrap_or(100),
+            request_size: self
+                .request_size
+                .or(before.map(|b| b.request_size))
+                .unwrap_or(control::model::DEFAULT_REQUEST_SIZE),
+        });
+        tenant.best_effort = None;
+        Ok(())
+    }
+}
+
+fn percentile(text: &str) -> Result<Percentile, String> {
+    match text {
+        "p50" => Ok(Percentile::P50),
+        "p95" => Ok(Percentile::P95),
+        "p99" => Ok(Percentile::P99),
+        "p99.9" => Ok(Percentile::P999),
+        _ => Err("write p50, p95, p99 or p99.9".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_leaves_what_it_does_not_name() {
+        let mut tenant = Tenant::new("t");
+        let mut change = TenantChange {
+            hosts: vec!["nqn.2026-11.com.example:h".to_owned()],
+            iops: Some(1000),
+            ..TenantChange::default()
+        };
+        let error = change.apply(&mut tenant).unwrap_err();
+        assert!(error.contains("--latency-us"), "{error}");
+        change.latency_us = Some(500);
+        change.apply(&mut tenant).unwrap();
+        let faster = TenantChange {
+            latency_us: Some(200),
+            ..TenantChange::default()
+        };
+        faster.apply(&mut tenant).unwrap();
+        let promise = tenant.latency_critical.expect("a promise");
+        assert_eq!((promise.iops, promise.latency_us), (1000, 200));
+        assert_eq!(tenant.hosts.len(), 1);
+        let share = TenantChange {
+            weight: Some(7),
+            ..TenantChange::default()
+        };
+        share.apply(&mut tenant).unwrap();
+        assert_eq!(tenant.latency_critical, None);
+        assert_eq!(tenant.best_effort, Some(BestEffort { weight: 7 }));
+    }
+}

@@ -1,0 +1,167 @@
+//! `/v1/tenants`: who hosts are, what they are promised, and what they were served.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use super::body::{Body, PathParts};
+use super::error::ApiError;
+use super::state::ApiState;
+use crate::action::Action;
+use crate::control::ChangeError;
+use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
+use crate::plane::{ApplyError, ApplyErrorKind, Snapshot};
+
+pub(super) fn routes() -> Router<ApiState> {
+    Router::new()
+        .route("/v1/tenants", get(list).post(add))
+        .route("/v1/tenants/{name}", get(show).put(set).delete(remove))
+}
+
+/// A tenant as clients see it: what is declared, and what it was served on each device.
+fn view(tenant: &Tenant, snapshot: &Snapshot) -> Value {
+    let devices = snapshot.devices.iter().filter_map(|device| {
+        let mut tenants = device.tenants.iter();
+        let served = tenants.find(|served| served.name == tenant.name)?;
+        Some(json!({ "device": device.device, "served": served }))
+    });
+    json!({ "tenant": tenant, "devices": devices.collect::<Vec<_>>() })
+}
+
+/// The tenants, and the default one where nobody has declared it.
+fn tenants(configuration: &Configuration) -> Vec<Tenant> {
+    let mut tenants = configuration.tenants.clone();
+    let declared = tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT);
+    if configuration.default_tenant && !declared {
+        tenants.push(Tenant::new(DEFAULT_TENANT));
+    }
+    tenants
+}
+
+async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
+    let snapshot = state.snapshot().await?;
+    let tenants: Vec<Value> = tenants(&state.configuration())
+        .iter()
+        .map(|tenant| view(tenant, &snapshot))
+        .collect();
+    let devices = snapshot.devices.iter().map(|device| {
+        json!({
+            "device": device.device,
+            "tokens_per_second": device.tokens_per_second,
+            "reserved_tokens_per_second": device.reserved_tokens_per_second,
+        })
+    });
+    let devices: Vec<Value> = devices.collect();
+    Ok(Json(json!({ "tenants": tenants, "devices": devices })))
+}
+
+async fn show(
+    State(state): State<ApiState>,
+    PathParts(name): PathParts<String>,
+) -> Result<Json<Value>, ApiError> {
+    let snapshot = state.snapshot().await?;
+    let tenants = tenants(&state.configuration());
+    match tenants.iter().find(|tenant| tenant.name == name) {
+        Some(tenant) => Ok(Json(view(tenant, &snapshot))),
+        None => Err(ApiError::from(missing(&name))),
+    }
+}
+
+fn missing(name: &str) -> ApplyError {
+    ApplyError::new(
+        ApplyErrorKind::NotFound,
+        format!("there is no tenant {name:?}"),
+        "list the tenants with GET /v1/tenants",
+    )
+}
+
+/// The action that makes `change` to the tenants in force.
+fn changed(
+    before: &Configuration,
+    change: impl FnOnce(&mut Vec<Tenant>) -> Result<(), ApplyError>,
+) -> Result<Vec<Action>, ChangeError> {
+    let mut tenants = before.tenants.clone();
+    change(&mut tenants)?;
+    tenants.sort_by(|a, b| a.name.cmp(&b.name));
+    if tenants == before.tenants {
+        return Ok(Vec::new());
+    }
+    Ok(vec![Action::SetTenants {
+        tenants,
+        default_tenant: before.default_tenant,
+    }])
+}
+
+/// Adds the tenant that the body is. A promise that a device cannot keep is a conflict, whose error
+/// says what would be admitted.
+async fn add(
+    State(state): State<ApiState>,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let tenant: Tenant = body.read()?;
+    let name = tenant.name.clone();
+    let decide = move |before: &Configuration| {
+        changed(before, |tenants| {
+            if tenants.iter().any(|other| other.name == tenant.name) {
+                return Err(ApplyError::new(
+                    ApplyErrorKind::Conflict,
+                    format!("there is a tenant {:?} already", tenant.name),
+                    "change it with PUT, or choose another name",
+                ));
+            }
+            tenants.push(tenant);
+            Ok(())
+        })
+    };
+    state.change(decide).await?;
+    let Json(view) = show(State(state), PathParts(name)).await?;
+    Ok((StatusCode::CREATED, Json(view)))
+}
+
+/// Makes the tenant what the body says, or adds it. In force when it answers.
+async fn set(
+    State(state): State<ApiState>,
+    PathParts(name): PathParts<String>,
+    body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let tenant: Tenant = body.read()?;
+    if tenant.name != name {
+        return Err(ApiError::bad_request(
+            format!(
+                "the body is tenant {:?}, and the path {name:?}",
+                tenant.name
+            ),
+            "name the same tenant in both; another name is another tenant",
+        ));
+    }
+    let decide = move |before: &Configuration| {
+        changed(before, |tenants| {
+            tenants.retain(|other| other.name != tenant.name);
+            tenants.push(tenant);
+            Ok(())
+        })
+    };
+    state.change(decide).await?;
+    show(State(state), PathParts(name)).await
+}
+
+/// Removes a tenant: its hosts are the default tenant, or nobody.
+async fn remove(
+    State(state): State<ApiState>,
+    PathParts(name): PathParts<String>,
+) -> Result<StatusCode, ApiError> {
+    let decide = move |before: &Configuration| {
+        changed(before, |tenants| {
+            let count = tenants.len();
+            tenants.retain(|other| other.name != name);
+            if tenants.len() == count {
+                return Err(missing(&name));
+            }
+            Ok(())
+        })
+    };
+    state.change(decide).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

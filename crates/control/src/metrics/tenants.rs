@@ -1,0 +1,246 @@
+//! The tenants' counters, by device.
+
+use std::fmt;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::{Kind, Labels, Value, family, histogram};
+use crate::plane::{LatencyHistogram, SharedDeviceSnapshot, Snapshot, TenantSnapshot};
+
+/// A column of the table of tenants: kind, name, help, and where it is found.
+type Column = (Kind, &'static str, &'static str, fn(&TenantSnapshot) -> u64);
+
+const COLUMNS: [Column; 7] = [
+    (
+        Kind::Gauge,
+        "tenant_waiting",
+        "Commands that wait for tokens",
+        |t| t.waiting,
+    ),
+    (
+        Kind::Gauge,
+        "tenant_reserved_tokens_per_second",
+        "Tokens a second that the tenant's promise takes",
+        |t| t.reserved_tokens_per_second,
+    ),
+    (
+        Kind::Gauge,
+        "tenant_overruns",
+        "Whether the tenant keeps asking for more than it is promised",
+        |t| u64::from(t.overruns),
+    ),
+    (
+        Kind::Counter,
+        "tenant_limited_rounds",
+        "Rounds in which the tenant was stopped at the limit of its debt",
+        |t| t.limited_rounds,
+    ),
+    (
+        Kind::Counter,
+        "tenant_promised_reads",
+        "Reads done while a latency was promised",
+        |t| t.promised_reads,
+    ),
+    (
+        Kind::Counter,
+        "tenant_late_reads",
+        "Of these, reads that took longer",
+        |t| t.late_reads,
+    ),
+    (
+        Kind::Counter,
+        "tenant_errors",
+        "Commands that ended with an error",
+        |t| t.commands.errors,
+    ),
+];
+
+/// A column of the table of devices.
+type DeviceColumn = (&'static str, &'static str, fn(&SharedDeviceSnapshot) -> u64);
+
+const DEVICE_COLUMNS: [DeviceColumn; 2] = [
+    (
+        "device_tokens_per_second",
+        "Tokens generated in a second",
+        |d| d.tokens_per_second,
+    ),
+    (
+        "device_reserved_tokens_per_second",
+        "Tokens a second that are promised to latency-critical tenants",
+        |d| d.reserved_tokens_per_second,
+    ),
+];
+
+/// Everything about tenants.
+pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    for (name, help, value) in DEVICE_COLUMNS {
+        let devices = snapshot.devices.iter().map(|device| {
+            let labels = vec![("device", device.device.clone())];
+            (labels, Value::Count(value(device)))
+        });
+        family(encoder, Kind::Gauge, name, help, None, devices)?;
+    }
+    for (kind, name, help, value) in COLUMNS {
+        let tenants = tenants(snapshot).map(|(labels, t)| (labels, Value::Count(value(t))));
+        family(encoder, kind, name, help, None, tenants)?;
+    }
+    by_word(
+        snapshot,
+        encoder,
+        ("tenant_commands", "Commands done", None),
+        |t| {
+            let c = &t.commands;
+            let done = [("read", c.reads), ("write", c.writes), ("other", c.others)];
+            word("operation", done)
+        },
+    )?;
+    by_word(
+        snapshot,
+        encoder,
+        ("tenant_data", "Data moved by commands", Some(Unit::Bytes)),
+        |t| {
+            let c = &t.commands;
+            let moved = [("read", c.read_bytes), ("write", c.written_bytes)];
+            word("operation", moved)
+        },
+    )?;
+    by_word(
+        snapshot,
+        encoder,
+        (
+            "tenant_tokens",
+            "What became of the tenant's tokens, in thousandths",
+            None,
+        ),
+        |t| {
+            let t = &t.tokens_milli;
+            let moved = [
+                ("earned", t.earned),
+                ("spent", t.spent),
+                ("given", t.given),
+                ("taken", t.taken),
+            ];
+            word("flow", moved)
+        },
+    )?;
+    by_word(
+        snapshot,
+        encoder,
+        (
+            "tenant_windows",
+            "Seconds with reads, by whether the promise was kept",
+            None,
+        ),
+        |t| {
+            word(
+                "slo",
+                [("met", t.windows_met), ("missed", t.windows_missed)],
+            )
+        },
+    )?;
+    latencies(snapshot, encoder)
+}
+
+/// Every tenant of every device, with its labels.
+fn tenants(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &TenantSnapshot)> {
+    snapshot.devices.iter().flat_map(|device| {
+        let labels = |tenant: &TenantSnapshot| {
+            vec![
+                ("device", device.device.clone()),
+                ("tenant", tenant.name.clone()),
+            ]
+        };
+        device.tenants.iter().map(move |t| (labels(t), t))
+    })
+}
+
+/// Values that one more label tells apart.
+fn word<const COUNT: usize>(
+    label: &'static str,
+    values: [(&'static str, u64); COUNT],
+) -> Vec<(&'static str, &'static str, u64)> {
+    values.map(|(word, value)| (label, word, value)).to_vec()
+}
+
+fn by_word(
+    snapshot: &Snapshot,
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<Unit>),
+    values: impl Fn(&TenantSnapshot) -> Vec<(&'static str, &'static str, u64)>,
+) -> fmt::Result {
+    let values = tenants(snapshot).flat_map(|(labels, tenant)| {
+        let values = values(tenant).into_iter();
+        values.map(move |(label, word, value)| {
+            let mut labels = labels.clone();
+            labels.push((label, word.to_owned()));
+            (labels, Value::Count(value))
+        })
+    });
+    family(encoder, Kind::Counter, name, help, unit.as_ref(), values)
+}
+
+fn latencies(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(
+        "tenant_latency",
+        "Time of the tenant's commands from dispatch to answer, and of that in the device",
+        Some(&Unit::Seconds),
+        MetricType::Histogram,
+    )?;
+    for (labels, tenant) in tenants(snapshot) {
+        let all: [(&str, &str, &LatencyHistogram); 4] = [
+            ("read", "all", &tenant.latency.reads),
+            ("other", "all", &tenant.latency.others),
+            ("read", "device", &tenant.latency.device_reads),
+            ("other", "device", &tenant.latency.device_others),
+        ];
+        for (operation, part, latency) in all {
+            let mut labels = labels.clone();
+            labels.push(("operation", operation.to_owned()));
+            labels.push(("part", part.to_owned()));
+            histogram(&mut metric.encode_family(&labels)?, latency)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::render;
+
+    #[test]
+    fn a_tenant_is_told_apart_by_device_and_name() {
+        let mut tenant = TenantSnapshot {
+            name: "database".to_owned(),
+            waiting: 3,
+            overruns: true,
+            windows_missed: 2,
+            ..TenantSnapshot::default()
+        };
+        tenant.commands.read_bytes = 4096;
+        tenant.tokens_milli.spent = 1500;
+        let snapshot = Snapshot {
+            devices: vec![SharedDeviceSnapshot {
+                device: "fast".to_owned(),
+                tokens_per_second: 420_000,
+                tenants: vec![tenant],
+                ..SharedDeviceSnapshot::default()
+            }],
+            ..Snapshot::default()
+        };
+        let text = render(snapshot);
+        let who = "device=\"fast\",tenant=\"database\"";
+        for line in [
+            "switchyard_device_tokens_per_second{device=\"fast\"} 420000".to_owned(),
+            format!("switchyard_tenant_waiting{{{who}}} 3"),
+            format!("switchyard_tenant_overruns{{{who}}} 1"),
+            format!("switchyard_tenant_data_bytes_total{{{who},operation=\"read\"}} 4096"),
+            format!("switchyard_tenant_tokens_total{{{who},flow=\"spent\"}} 1500"),
+            format!("switchyard_tenant_windows_total{{{who},slo=\"missed\"}} 2"),
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
+        }
+    }
+}
