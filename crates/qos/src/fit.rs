@@ -188,9 +188,10 @@ pub enum FitError {
     },
     /// The curves are apart.
     #[error(
-        "the measurements are noise: with the best price of a write, {write_milli} thousandths of a \
-         token, the token rates at equal latency are still {spread} thousandths apart, and no more \
-         than {FIT_SPREAD_PERMILLE_MAX} are a model; measure for longer, with nothing else running"
+        "the measurements contradict each other: with the best prices ({write_milli} thousandths of \
+         a token for a write), token rates at equal latency are still {spread} thousandths apart, \
+         and no more than {FIT_SPREAD_PERMILLE_MAX} are a model; that is noise (measure for longer, \
+         with nothing else running), or a device that no one price of a write describes"
     )]
     Noise {
         /// How far apart, in thousandths.
@@ -248,21 +249,16 @@ pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
         None => price(best_write(&loads), Kind::unit(0))?,
     };
     let spread_permille = (mixed.len() > 1).then(|| spread(&loads, tokens(write)));
-    if let Some(spread) = spread_permille.filter(|&spread| spread > FIT_SPREAD_PERMILLE_MAX) {
-        let write_milli = write.as_milli();
-        return Err(FitError::Noise {
-            spread,
-            write_milli,
-        });
-    }
-    let alone = alone.map(at_each);
+    agree(spread_permille, write)?;
+    let alone = alone.map(at_each).filter(|_| !loads.is_empty());
     let read_only_read = match (known.read_only_read, &alone) {
         (Some(price), _) => price,
-        (None, Some(rates)) if !loads.is_empty() => {
-            price(read_only(&loads, tokens(write), rates), Kind::unit(ALL))?
-        }
+        (None, Some(rates)) => price(read_only(&loads, tokens(write), rates), Kind::unit(ALL))?,
         (None, _) => Price::READ,
     };
+    let read_only_spread_permille =
+        alone.map(|rates| read_only_spread(&loads, tokens(write), &rates, tokens(read_only_read)));
+    agree(read_only_spread_permille, write)?;
     let weigh = |line: &Line| line.weighted(tokens(write), tokens(read_only_read));
     let weighted = compared
         .iter()
@@ -277,12 +273,21 @@ pub fn fit(measured: &[Measurement], known: Known) -> Result<Fit, FitError> {
             error,
         })?,
         spread_permille,
-        read_only_spread_permille: alone
-            .filter(|_| !loads.is_empty())
-            .map(|rates| read_only_spread(&loads, tokens(write), &rates, tokens(read_only_read))),
+        read_only_spread_permille,
         sizes: sizes(&lines, &latencies),
         latencies,
     })
+}
+
+/// Refuses curves that are too far apart.
+fn agree(spread: Option<u32>, write: Price) -> Result<(), FitError> {
+    match spread {
+        Some(spread) if spread > FIT_SPREAD_PERMILLE_MAX => Err(FitError::Noise {
+            spread,
+            write_milli: write.as_milli(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Requests a second of a kind of load at each of the latencies that are compared.
@@ -369,8 +374,11 @@ impl Line {
 /// to be felt to the highest one that every load got to.
 fn latencies(lines: &[&Line]) -> Result<Vec<Nanos>, FitError> {
     let first = lines.iter().map(|line| line.span().0).max();
-    let from = first.expect("there are lines").0 as f64 * FIT_LATENCY_FROM;
-    let needed = Nanos((from * FIT_KNEE) as u64);
+    let from = first
+        .expect("there are lines")
+        .0
+        .saturating_mul(FIT_LATENCY_FROM);
+    let needed = Nanos(from.saturating_mul(FIT_KNEE));
     let mut to = Nanos(u64::MAX);
     for line in lines {
         let (first, last) = line.span();
@@ -385,11 +393,11 @@ fn latencies(lines: &[&Line]) -> Result<Vec<Nanos>, FitError> {
         }
         to = to.min(last);
     }
-    let to = (to.0 as f64).min(from * FIT_LATENCY_SPAN);
-    let step = (to / from).powf(1.0 / (FIT_LATENCIES - 1) as f64);
+    let to = to.0.min(from.saturating_mul(FIT_LATENCY_SPAN));
+    let step = (to as f64 / from as f64).powf(1.0 / (FIT_LATENCIES - 1) as f64);
     let latencies = (0..FIT_LATENCIES).map(|number| {
-        let latency = from * step.powi(i32::try_from(number).expect("a few"));
-        Nanos((latency as u64).min(to as u64))
+        let latency = from as f64 * step.powi(i32::try_from(number).expect("a few"));
+        Nanos((latency as u64).min(to))
     });
     Ok(latencies.collect())
 }
@@ -460,14 +468,15 @@ fn range(loads: &[Load]) -> Option<(Price, Price)> {
     Some((price(least)?, price(most)?))
 }
 
-/// The price of a read among nothing but reads: what makes its token rates those of mixed loads.
+/// The price of a read among nothing but reads. What makes its token rates those of mixed loads
+/// depends on the latency where reads alone are shorter, as these queue less; the highest one counts,
+/// so that reads alone are nowhere later than the curve says.
 fn read_only(loads: &[Load], write: f64, alone: &[f64]) -> f64 {
     let mixed = at_each_latency(loads, write).map(|rates| geometric_mean(&rates));
-    let prices: Vec<f64> = mixed
+    mixed
         .zip(alone)
         .map(|(tokens, reads)| tokens / reads)
-        .collect();
-    geometric_mean(&prices)
+        .fold(0.0, f64::max)
 }
 
 fn read_only_spread(loads: &[Load], write: f64, alone: &[f64], price: f64) -> u32 {

@@ -90,15 +90,15 @@ pub const FIT_SHARES_MIN: usize = 3;
 /// Latencies at which curves are compared.
 pub const FIT_LATENCIES: usize = 8;
 
-/// The lowest of them, in multiples of the highest p95 without load: below, no queue has formed, and
-/// latency says nothing of the load.
-pub const FIT_LATENCY_FROM: f64 = 2.0;
+/// The lowest of them, in multiples of the highest p95 without load: below, what a request takes by
+/// itself decides as much as the queue before it. The paper's strictest SLO is about that.
+pub const FIT_LATENCY_FROM: u64 = 4;
 
 /// The highest must be so many times the lowest at least, or no load came near the device's limit.
-pub const FIT_KNEE: f64 = 3.0;
+pub const FIT_KNEE: u64 = 2;
 
 /// And is so many times the lowest at most: beyond, every latency is at the same load.
-pub const FIT_LATENCY_SPAN: f64 = 8.0;
+pub const FIT_LATENCY_SPAN: u64 = 4;
 
 /// Beyond so many thousandths, token rates at equal latency contradict each other.
 pub const FIT_SPREAD_PERMILLE_MAX: u32 = 200;
