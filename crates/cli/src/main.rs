@@ -47,6 +47,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Identify(args) => cmd::identify::run(&args, output),
         Command::Read(args) => cmd::read::run(&args, output),
         Command::Write(args) => cmd::write::run(&args, output),
+        Command::Calibrate(args) => cmd::calibrate::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Sim(args) => cmd::sim::run(&args, output),

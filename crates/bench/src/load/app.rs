@@ -14,6 +14,16 @@ pub enum Access {
     Random,
 }
 
+/// How the requests of an open loop follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// One as long after the other as the one before.
+    #[default]
+    Even,
+    /// Independently, as those of many users do: a Poisson process.
+    Poisson,
+}
+
 /// An app: threads that do the same, and what they do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
@@ -36,6 +46,8 @@ pub struct App {
     /// Requests per second of all threads together (an open loop); `None` issues the next request
     /// when one completes (a closed loop).
     pub rate: Option<u64>,
+    /// How these follow each other; of no effect without a rate.
+    pub pace: Pace,
     /// What its requests hope for: `Latency` threads go before others where the process may raise
     /// their priority, and their queues say what they are.
     pub class: Option<Class>,
@@ -53,10 +65,9 @@ impl App {
 }
 
 /// The form of an app's text, for help and errors.
-pub const APP_FORM: &str =
-    "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70][,class=L]";
+pub const APP_FORM: &str = "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]";
 
-const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, mix, class";
+const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, pace, mix, class";
 const PATTERNS: &str = "read, write, randread, randwrite, rw or randrw";
 
 /// What is wrong with an app's text: which app, which key, and what would be right.
@@ -128,6 +139,7 @@ struct Draft {
     cpu: Option<u32>,
     queues: Option<u16>,
     rate: Option<u64>,
+    pace: Option<Pace>,
     mix: Option<u8>,
     /// `Some(None)` follows the I/O priority.
     class: Option<Option<Class>>,
@@ -170,6 +182,14 @@ impl Draft {
                     )
                 }
                 "rate" => put(&mut self.rate, number(1, limits::RATE_MAX)?),
+                "pace" => {
+                    let pace = match value {
+                        "even" => Pace::Even,
+                        "poisson" => Pace::Poisson,
+                        _ => return Err(wrong("write even or poisson".into())),
+                    };
+                    put(&mut self.pace, pace)
+                }
                 "mix" => {
                     let percent = number(0, 100)?;
                     put(&mut self.mix, u8::try_from(percent).expect("checked above"))
@@ -228,6 +248,7 @@ impl Draft {
             cpu: self.cpu,
             queues: self.queues.unwrap_or(1),
             rate: self.rate,
+            pace: self.pace.unwrap_or_default(),
             class: self.class.flatten(),
             class_by_io_priority: self.class == Some(None),
         })
@@ -286,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_documented_form_is_read() {
-        let text = "web:rw=randrw,bs=4k,depth=32,count=2,cpu=1,queues=3,rate=1000,mix=70,class=L";
+        let text = "web:rw=randrw,bs=4k,depth=32,count=2,cpu=1,queues=3,rate=1000,pace=poisson,mix=70,class=L";
         let app: App = text.parse().unwrap();
         assert_eq!(
             app,
@@ -300,6 +321,7 @@ mod tests {
                 cpu: Some(1),
                 queues: 3,
                 rate: Some(1000),
+                pace: Pace::Poisson,
                 class: Some(Class::Latency),
                 class_by_io_priority: false,
             }
@@ -338,6 +360,7 @@ mod tests {
             ),
             ("a:rw=read,depth=x", "depth=x: write a whole number"),
             ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
+            ("a:rw=read,rate=1,pace=x", "pace=x: write even or poisson"),
             (
                 "a:rw=read,class=x",
                 "app \"a\": class=x: write L, T, or ioprio",

@@ -1,9 +1,10 @@
 //! What one thread of the load does: an app, laid out over a device.
 
 use super::app::{Access, App, AppError};
+use super::arrivals::Schedule;
 use super::content::Content;
 use super::limits;
-use base::{Nanos, Time};
+use base::Nanos;
 use block::{Capabilities, Geometry};
 use std::ops::Range;
 
@@ -29,25 +30,6 @@ pub(super) struct Job {
     pub(super) seed: u64,
     /// Whether the thread may poll before an intended start.
     pub(super) punctual: bool,
-}
-
-/// The intended starts of one thread's requests in an open loop.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Schedule {
-    /// Requests per second of the whole app.
-    pub(super) rate: u64,
-    /// Threads of the app, and which of them this is.
-    pub(super) threads: u32,
-    pub(super) thread: u32,
-}
-
-impl Schedule {
-    /// When request `number` of this thread is to start: the threads take turns.
-    pub(super) fn intended(self, start: Time, number: u64) -> Time {
-        let turn = u128::from(number) * u128::from(self.threads) + u128::from(self.thread);
-        let nanos = turn * 1_000_000_000 / u128::from(self.rate);
-        start + Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
 }
 
 /// What is the same for all threads of a run.
@@ -105,6 +87,7 @@ pub(super) fn plan(
                     rate,
                     threads: app.count,
                     thread,
+                    pace: app.pace,
                 }),
                 warmup: common.warmup,
                 measured: common.measured,
@@ -267,18 +250,5 @@ mod tests {
             ..capabilities
         };
         assert!(error("a:rw=rw", read_only).contains("read-only"));
-    }
-
-    #[test]
-    fn intended_starts_are_spread_evenly_over_threads() {
-        let of = |thread| Schedule {
-            rate: 3,
-            threads: 2,
-            thread,
-        };
-        let starts: Vec<_> = [(0, 0), (1, 0), (0, 1), (1, 1)]
-            .map(|(thread, number)| of(thread).intended(Time(10), number).0)
-            .to_vec();
-        assert_eq!(starts, [10, 333_333_343, 666_666_676, 1_000_000_010]);
     }
 }

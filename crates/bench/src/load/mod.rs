@@ -9,6 +9,7 @@
 //! `worker` on clocks), that a request is allocated for, or that a wrong byte passes verification.
 
 mod app;
+mod arrivals;
 mod by_priority;
 mod content;
 mod job;
@@ -27,7 +28,8 @@ mod allocation_tests;
 #[cfg(test)]
 mod tests;
 
-pub use app::{APP_FORM, Access, App, AppError};
+pub use app::{APP_FORM, Access, App, AppError, Pace};
+pub(crate) use arrivals::exponential;
 pub use by_priority::ByPriority;
 pub use machine::Machine;
 pub use report::{AppReport, Latency, LoadReport};

@@ -20,8 +20,6 @@ pub(super) struct Planner {
     random: Prng,
     /// Where a sequential app goes next.
     cursor: u64,
-    /// Requests planned since the start.
-    count: u64,
 }
 
 impl Planner {
@@ -30,13 +28,7 @@ impl Planner {
         Self {
             random,
             cursor: first,
-            count: 0,
         }
-    }
-
-    /// Requests planned so far.
-    pub(super) fn count(&self) -> u64 {
-        self.count
     }
 
     /// The next request. One that is verified never meets another in flight on the same unit.
@@ -64,7 +56,6 @@ impl Planner {
             }
         }
         let read = self.random.chance(u64::from(job.read_percent), 100);
-        self.count += 1;
         Planned { unit, read, begins }
     }
 }

@@ -7,6 +7,7 @@
 //! request and the next. With a rate, a latency begins at the intended start, whenever the request
 //! could be issued. Nothing is allocated per request.
 
+use super::arrivals::Arrivals;
 use super::job::Job;
 use super::limits;
 use super::measured::{Measured, Progress};
@@ -22,6 +23,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Tells the random numbers of starts from those of places.
+const ARRIVALS: u64 = 1 << 31;
 
 /// What a worker is told.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +72,7 @@ pub(super) struct Worker {
     free: Vec<u32>,
     pool: BufferPool,
     planner: Planner,
+    arrivals: Option<Arrivals>,
     /// Decided on, but without room so far.
     planned: Option<Planned>,
     blocked: bool,
@@ -128,6 +133,9 @@ impl Worker {
             slots,
             pool: pool.clone(),
             planner: Planner::new(random, job.first),
+            arrivals: job
+                .schedule
+                .map(|schedule| Arrivals::new(schedule, job.seed.wrapping_add(ARRIVALS))),
             planned: None,
             blocked: false,
             pass: 0..0,
@@ -279,6 +287,9 @@ impl Worker {
                     break;
                 }
                 self.planned = Some(self.planner.plan(begins, &self.job, self.written.as_ref()));
+                if let Some(arrivals) = &mut self.arrivals {
+                    arrivals.pass();
+                }
             } else if self.job.schedule.is_none()
                 && let Some(planned) = &mut self.planned
             {
@@ -294,9 +305,9 @@ impl Worker {
 
     /// When the next request begins: now, or as scheduled.
     fn next_begins(&self) -> Time {
-        match self.job.schedule {
+        match &self.arrivals {
             None => self.now.max(self.start),
-            Some(schedule) => schedule.intended(self.start, self.planner.count()),
+            Some(arrivals) => arrivals.next(self.start),
         }
     }
 

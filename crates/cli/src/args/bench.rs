@@ -5,7 +5,7 @@ use super::{FlashSpec, KnobTurn, SwitchArgs, block_size, seconds};
 use bench::load::App;
 use clap::{Args, Subcommand, ValueEnum};
 use control::Size;
-use control::model::{BlockSize, DEFAULT_NQN};
+use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use switch::knobs::Preset;
 ///   queues  connections of each thread [1]
 ///   rate    requests per second of all threads: an open loop, in which latency counts from the
 ///           intended start of a request [a closed loop]
+///   pace    even, or poisson: starts of requests that know nothing of each other [even]
 ///   mix     percent of reads of rw and randrw [50]
 ///   class   L (must finish soon), T (wants bytes per second and may wait), or ioprio: what the
 ///           thread's I/O priority says, also when that changes (ionice -c1: L; else T) [T]
@@ -78,7 +79,7 @@ pub struct LoadArgs {
     /// Logical block of the local device: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// What to do (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,mix=70][,class=L]
+    /// What to do (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
     /// Measure for so many seconds
@@ -159,6 +160,24 @@ pub enum LocalDevice {
     Flash(FlashSpec),
     /// A file or block device.
     File(PathBuf),
+}
+
+impl LocalDevice {
+    /// The device of a configuration that it is.
+    pub fn kind(&self, block_size: BlockSize, read_only: bool) -> DeviceKind {
+        match self.clone() {
+            Self::Ram(size) => DeviceKind::Ram { size, block_size },
+            Self::Null(size) => DeviceKind::Null { size, block_size },
+            Self::Flash(spec) => spec.kind(block_size),
+            Self::File(path) => DeviceKind::File {
+                path,
+                size: None,
+                block_size,
+                create: false,
+                read_only,
+            },
+        }
+    }
 }
 
 impl FromStr for LocalDevice {

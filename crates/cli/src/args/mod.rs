@@ -1,6 +1,7 @@
 //! The command line: every flag once, with short and long help.
 
 mod bench;
+mod calibrate;
 mod figure;
 mod flash;
 mod host;
@@ -10,6 +11,7 @@ mod switch;
 mod tenant;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
+pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
@@ -69,6 +71,8 @@ pub enum Command {
     Write(WriteArgs),
     /// Load a target or a local device, and measure it
     Bench(BenchArgs),
+    /// Find out what requests cost on a device, and how late its reads are at each load
+    Calibrate(CalibrateDeviceArgs),
     /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
     /// See and change who the tenants of a running target are

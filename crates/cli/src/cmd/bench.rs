@@ -13,7 +13,7 @@ use bench::load::{
     App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage, SwitchReport,
 };
 use block::Device;
-use control::model::{Device as Model, DeviceKind};
+use control::model::Device as Model;
 use host::{Namespace, Switchboard, SwitchboardOptions};
 use indicatif::ProgressBar;
 use reactor::PollPolicy;
@@ -188,20 +188,8 @@ fn switched_loads(apps: &[App], namespace: &Namespace, board: &Switchboard) -> R
 }
 
 fn local(args: &LoadArgs, device: &LocalDevice) -> Result<Arc<dyn Device>> {
-    let block_size = args.block_size;
     let writes = args.prefill || args.apps.iter().any(|app| app.read_percent < 100);
-    let kind = match device.clone() {
-        LocalDevice::Ram(size) => DeviceKind::Ram { size, block_size },
-        LocalDevice::Null(size) => DeviceKind::Null { size, block_size },
-        LocalDevice::Flash(spec) => spec.kind(block_size),
-        LocalDevice::File(path) => DeviceKind::File {
-            path,
-            size: None,
-            block_size,
-            create: false,
-            read_only: !writes,
-        },
-    };
+    let kind = device.kind(args.block_size, !writes);
     devices::open(&Model::new(kind)).context("--device")
 }
 

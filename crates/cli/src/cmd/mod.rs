@@ -4,6 +4,7 @@ pub mod bench;
 pub mod bench_goals;
 pub mod bench_limit;
 mod bench_processes;
+pub mod calibrate;
 mod child;
 mod connect;
 pub mod discover;

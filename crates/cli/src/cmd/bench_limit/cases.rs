@@ -3,7 +3,7 @@
 use crate::cmd::bench::remote_loads;
 use anyhow::{Result, ensure};
 use bench::limit::{Metric, RawCase};
-use bench::load::{Access, App, LoadOptions};
+use bench::load::{Access, App, LoadOptions, Pace};
 use host::Namespace;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -127,6 +127,7 @@ impl Case {
             queues: 1,
             rate: None,
             class: None,
+            pace: Pace::Even,
             class_by_io_priority: false,
         };
         let options = LoadOptions {
