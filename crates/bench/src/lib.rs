@@ -1,5 +1,7 @@
-//! The load generator, the raw socket exchange that is its limit, the figures, and reports.
+//! The load generator, the raw socket exchange that is its limit, calibration, the figures, and
+//! reports.
 
+pub mod calibrate;
 mod cpu;
 pub mod figure;
 pub mod limit;

@@ -82,13 +82,19 @@ pub const FIGURES: &[Figure] = &[
     simulated::i10::FIG07C,
     simulated::i10::FIG07D,
     simulated::i10::FIG09,
+    simulated::reflex::FIG01,
+    simulated::reflex::FIG03A,
+    simulated::reflex::FIG03B,
+    simulated::reflex::FIG03C,
 ];
 
 /// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.
+/// A paper and a number may also be joined by a slash.
 #[must_use]
 pub fn named(name: &str) -> Vec<&'static Figure> {
+    let name = &name.replace('/', "-");
     let part_of = |figure: &Figure| {
-        let part = figure.name.strip_prefix(name);
+        let part = figure.name.strip_prefix(name.as_str());
         part.is_some_and(|part| {
             part.is_empty() || part.len() == 1 && part.starts_with(|c: char| c.is_ascii_lowercase())
         })

@@ -141,6 +141,8 @@ pub enum Metric {
     SendBytes(End),
     /// The part of the sends that carry a single request or answer.
     SingleSends(End),
+    /// The 95th percentile of the latency of reads, whatever is beside them.
+    ReadTail,
 }
 
 impl Metric {
@@ -169,6 +171,7 @@ impl Metric {
             Self::SendBytes(End::Target) => "target_send_bytes",
             Self::SingleSends(End::Host) => "host_single_sends_percent",
             Self::SingleSends(End::Target) => "target_single_sends_percent",
+            Self::ReadTail => "read_p95_us",
         }
     }
 
@@ -197,6 +200,7 @@ impl Metric {
             Self::SendBytes(End::Target) => "Send of the target, mean",
             Self::SingleSends(End::Host) => "Host's sends of one request",
             Self::SingleSends(End::Target) => "Target's sends of one answer",
+            Self::ReadTail => "Latency of reads, p95",
         }
     }
 
@@ -204,7 +208,7 @@ impl Metric {
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
-            Self::Latency(..) => "µs",
+            Self::Latency(..) | Self::ReadTail => "µs",
             Self::Throughput(_) => "Gbit/s",
             Self::ThroughputPerCore => "Gbit/s per core",
             Self::Requests => "1000/s",
@@ -237,6 +241,8 @@ impl Metric {
                 let sends = sample.sends(end);
                 sends.single as f64 * 100.0 / sends.sends as f64
             }
+            // Loads of the machine's figures do not tell their reads from their writes.
+            Self::ReadTail => return None,
         };
         value.is_finite().then_some(value)
     }

@@ -600,8 +600,15 @@ fn simulated_numbers_become_a_report() {
 fn every_simulated_figure_can_be_judged() {
     let effort = Effort { runs: 1, ..EFFORT };
     let costs = Costs::shipped();
-    // The two whose quick simulation is small; all of them take minutes without optimisation.
-    for name in ["sim-blk-switch-12", "sim-i10-9"] {
+    // Those whose quick simulation is small; all of them take minutes without optimisation.
+    for (name, series) in [
+        ("sim-blk-switch-12", "switchyard"),
+        ("sim-i10-9", "switchyard"),
+        ("reflex-1", "100 %"),
+        ("reflex-3a", "90 %"),
+        ("reflex-3b", "90 %"),
+        ("reflex/3c", "90 %"),
+    ] {
         let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
         let report = report.unwrap();
         assert!(
@@ -609,7 +616,7 @@ fn every_simulated_figure_can_be_judged() {
             "{name}"
         );
         for panel in &report.panels {
-            let shown = |tick: &String| report.at("switchyard", tick, panel.metric).is_some();
+            let shown = |tick: &String| report.at(series, tick, panel.metric).is_some();
             assert!(
                 report.x.ticks.iter().all(shown),
                 "{name}: {}",

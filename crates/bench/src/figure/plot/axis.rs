@@ -4,6 +4,9 @@ use crate::figure::plan::Scale;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use std::ops::Range;
 
+/// Names that have room under an axis.
+const NAMES_SHOWN: usize = 13;
+
 /// Names side by side: name `n` takes from `n` to `n + 1`, and its label is in the middle.
 #[derive(Clone, Debug)]
 pub(super) struct Categories {
@@ -21,6 +24,18 @@ impl Categories {
         let at = |(index, _): &(usize, &String)| (Self::middle(*index) - place).abs() < 0.5;
         let found = self.names.iter().enumerate().find(at);
         found.map_or_else(String::new, |(_, name)| name.clone())
+    }
+
+    /// The name at `place`, but of many only some, so that they do not run into each other.
+    pub(super) fn label_at(&self, place: f64) -> String {
+        let name = self.name_at(place);
+        let every = self.names.len().div_ceil(NAMES_SHOWN);
+        let index = self.names.iter().position(|other| *other == name);
+        if index.is_some_and(|index| (index + 1).is_multiple_of(every)) {
+            name
+        } else {
+            String::new()
+        }
     }
 }
 
@@ -196,6 +211,24 @@ mod tests {
         assert_eq!(axis.map(&10_000.0, (300, 0)), 0);
         let one = Numbers::holding(Scale::Log, [100.0].into_iter());
         assert_eq!(one.range(), 100.0..1000.0);
+    }
+
+    #[test]
+    fn of_many_names_some_are_shown() {
+        let shown = |count: usize| -> Vec<String> {
+            let axis = Categories {
+                names: (1..=count).map(|name| name.to_string()).collect(),
+            };
+            let places = (0..count).map(|index| axis.label_at(Categories::middle(index)));
+            places.filter(|label| !label.is_empty()).collect()
+        };
+        assert_eq!(shown(13).len(), 13);
+        assert_eq!(
+            shown(24),
+            [
+                "2", "4", "6", "8", "10", "12", "14", "16", "18", "20", "22", "24"
+            ]
+        );
     }
 
     #[test]

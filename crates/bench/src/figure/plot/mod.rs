@@ -5,6 +5,7 @@
 //! in, so that a picture needs nothing from the machine it is drawn on.
 
 mod axis;
+pub(crate) mod xy;
 
 use super::plan::{Panel, Style, titled};
 use super::report::Report;
@@ -165,7 +166,7 @@ fn draw_panel<B: DrawingBackend>(area: &Area<'_, B>, report: &Report, panel: &Pa
         .axis_desc_style(font(15))
         .label_style(font(13))
         .x_labels(report.x.ticks.len())
-        .x_label_formatter(&|place| x.name_at(*place))
+        .x_label_formatter(&|place| x.label_at(*place))
         .y_label_formatter(&|value| plain(*value))
         .draw()
         .map_err(failed)?;

@@ -6,6 +6,7 @@
 
 pub(super) mod blk_switch;
 pub(super) mod i10;
+pub(super) mod reflex;
 
 use super::measure::Effort;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
@@ -150,6 +151,7 @@ fn shows(panel: &str) -> Option<Metric> {
         "total throughput" => Some(Metric::Throughput(None)),
         "throughput per core" => Some(Metric::ThroughputPerCore),
         "random read" | "random write" => Some(Metric::Requests),
+        reflex::PANEL => Some(Metric::ReadTail),
         _ => None,
     }
 }
