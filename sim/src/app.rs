@@ -1,13 +1,14 @@
 //! An application thread of a simulated host: it submits through the host's switchboard.
 
 use crate::cache::Medium;
+use crate::changing::{Changes, Changing};
 use crate::client::{Client, Report, Workload};
 use crate::oracle::Oracle;
 use base::{Nanos, Prng, Time};
-use block::Device;
+use block::{Channel, Device};
 use host::{Association, Phase, RemoteNamespace, Switchboard};
 use reactor::{Completion, Context, Service};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use switch::Class;
@@ -28,6 +29,10 @@ pub struct Job {
     pub medium: Option<Medium>,
     /// Of its requests.
     pub class: Class,
+    /// When it asks for something of another class.
+    pub changes: Changes,
+    /// How often it did; all threads count here.
+    pub changed: Rc<Cell<u64>>,
     /// What it does.
     pub workload: Workload,
 }
@@ -83,7 +88,14 @@ impl App {
             .expect("a few namespaces")
             .with_class(job.class)
             .with_requests(depth, remote.capabilities().max_transfer_bytes);
-        let channel = device.open(cx.driver).expect("a few submitters");
+        let channel = if job.changes == Changes::Never {
+            device.open(cx.driver)
+        } else {
+            let (seed, changed) = (self.prng.next_u64(), Rc::clone(&job.changed));
+            Changing::open(&device, job.class, job.changes, seed, changed, cx.driver)
+                .map(|channel| Box::new(channel) as Box<dyn Channel>)
+        };
+        let channel = channel.expect("a few submitters");
         let (report, seed) = (Rc::clone(&self.report), self.prng.next_u64());
         let client = Client::new(channel, device.geometry(), job.workload, seed, report);
         let client = client.beside(Rc::clone(&job.oracle));

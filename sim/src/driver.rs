@@ -9,12 +9,15 @@ use reactor::{
     OpKey, Outcome, Received, Room, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use switch::scheduler::{Order, Rules};
+use switch::{Class, Knobs, PerClass, Scheduler};
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -25,6 +28,8 @@ const SOCKETS: usize = 128;
 #[derive(Debug)]
 struct Socket {
     end: u64,
+    /// What arrives is of this class.
+    class: Class,
     receiving: Option<(OpKey, Option<IoSlice>)>,
     sending: Option<(Time, OpKey, Box<SendList>, bool)>,
 }
@@ -45,6 +50,10 @@ pub struct SimDriver {
     waker: Arc<Flag>,
     busy_until: Time,
     next_room: u16,
+    /// In which order classes are received.
+    service: Scheduler,
+    /// The socket whose turn it is to be received from first, counted on and on.
+    first: usize,
     stats: DriverStats,
 }
 
@@ -79,6 +88,8 @@ impl SimDriver {
             waker: Arc::default(),
             busy_until: Time::ZERO,
             next_room: 0,
+            service: Scheduler::new(Knobs::default().service()),
+            first: 0,
             stats: DriverStats::default(),
         }
     }
@@ -151,6 +162,7 @@ impl SimDriver {
     fn adopt_end(&mut self, end: u64) -> SocketId {
         let socket = Socket {
             end,
+            class: Class::DEFAULT,
             receiving: None,
             sending: None,
         };
@@ -286,9 +298,50 @@ impl SimDriver {
 
     fn poll_sockets(&mut self) {
         let keys: Vec<SlabKey> = self.sockets.iter().map(|(key, _)| key).collect();
-        for key in keys {
+        for &key in &keys {
             self.poll_send(key);
-            self.poll_receive(key);
+        }
+        self.poll_receives(keys);
+    }
+
+    /// Receives in the order of the classes, as a driver with a kernel does: where something may
+    /// arrive that must not wait, what may is received a grant a turn.
+    fn poll_receives(&mut self, mut keys: Vec<SlabKey>) {
+        if keys.is_empty() {
+            return;
+        }
+        let count = keys.len();
+        keys.rotate_left(self.first % count);
+        self.first = self.first.wrapping_add(1);
+        let strict = self.service.rules().order == Order::Strict;
+        let near = strict && self.sockets.iter().any(|(_, s)| is_urgent(s.class));
+        let now = self.world.borrow().now;
+        let mut arrived: PerClass<VecDeque<SlabKey>> = PerClass::from_fn(|_| VecDeque::new());
+        for key in keys {
+            let world = self.world.borrow();
+            let socket = self.sockets.get(key).expect("nobody closes it meanwhile");
+            if socket.receiving.is_some() && world.network.has_arrival(socket.end, now) {
+                arrived[socket.class].push_back(key);
+            }
+        }
+        loop {
+            let backlog = PerClass::from_fn(|class| {
+                // How much it is shows when it is received.
+                (arrived[class].len() * RECEIVE_BYTES) as u64
+            });
+            let Some(grant) = self.service.next(now, &backlog) else {
+                return;
+            };
+            let mut bytes = 0;
+            while bytes < grant.bytes
+                && let Some(key) = arrived[grant.class].pop_front()
+            {
+                bytes += self.poll_receive(key);
+            }
+            self.service.served(now, bytes);
+            if near && !is_urgent(grant.class) {
+                return;
+            }
         }
     }
 
@@ -312,30 +365,33 @@ impl SimDriver {
         self.complete(key, Outcome::Sent { list, result });
     }
 
-    fn poll_receive(&mut self, slot: SlabKey) {
+    /// Receives from a socket; how many bytes.
+    fn poll_receive(&mut self, slot: SlabKey) -> u64 {
         let Some(socket) = self.sockets.get_mut(slot) else {
-            return;
+            return 0;
         };
         let Some((_, into)) = &mut socket.receiving else {
-            return;
+            return 0;
         };
         let wanted = into.as_ref().map_or(0, IoSlice::len);
         // Like the kernel's, a turn has only so many buffers; the next one brings the rest.
         let Some(mut buffer) = self.receive_buffers.take(RECEIVE_BYTES) else {
-            return;
+            return 0;
         };
         let world = &mut *self.world.borrow_mut();
         let limit = wanted + RECEIVE_BYTES;
         let arrival = world
             .network
             .receive(socket.end, limit, world.now, &mut world.prng);
+        let mut count = 0;
         let (filled, rest, result) = match arrival {
-            Arrival::Nothing => return,
+            Arrival::Nothing => return 0,
             Arrival::End => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
             Arrival::Broken => (0, None, Err(io::ErrorKind::ConnectionReset.into())),
             Arrival::Bytes(bytes) => {
                 self.stats.receives += 1;
-                self.stats.received_bytes += bytes.len() as u64;
+                count = bytes.len() as u64;
+                self.stats.received_bytes += count;
                 let (front, back) = bytes.split_at(wanted.min(bytes.len()));
                 if let Some(slice) = into {
                     slice.copy_in(0, front);
@@ -357,7 +413,13 @@ impl SimDriver {
                 outcome: Outcome::Received(received),
             });
         }
+        count
     }
+}
+
+/// Whether nothing of this class may wait.
+fn is_urgent(class: Class) -> bool {
+    !class.properties().may_wait
 }
 
 impl Driver for SimDriver {
@@ -466,6 +528,15 @@ impl Driver for SimDriver {
             unreachable!("a socket of the kernel does not reach the simulation");
         };
         self.adopt_end(end)
+    }
+
+    fn set_class(&mut self, socket: SocketId, class: Class) {
+        let slot = self.key(socket);
+        self.sockets.get_mut(slot).expect("just looked up").class = class;
+    }
+
+    fn set_service(&mut self, rules: &Rules) {
+        self.service.reconfigure(*rules);
     }
 
     fn open_file(&mut self, _file: Arc<File>) -> io::Result<FileId> {

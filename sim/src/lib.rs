@@ -7,6 +7,7 @@
 
 mod app;
 mod cache;
+mod changing;
 mod client;
 mod controlling;
 mod driver;

@@ -7,6 +7,7 @@
 
 use crate::app::{App, Job};
 use crate::cache::{Cache, Medium};
+pub use crate::changing::Changes;
 use crate::client::{Report, Workload};
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
@@ -46,6 +47,8 @@ pub struct Scenario {
     pub workload: PerClass<Workload>,
     /// A thread has moved one time in this many that it is asked where it runs; 0 for never.
     pub move_one_in: u64,
+    /// When application threads change the class of their requests.
+    pub changes: Changes,
     /// Knobs of the host at the beginning; they decide how many lanes there are.
     pub host: Knobs,
     /// Knobs of the targets at the beginning.
@@ -75,6 +78,8 @@ pub struct Ending {
     pub moved: u64,
     /// How often knobs were turned.
     pub turns: Turns,
+    /// How often a thread changed the class of its requests.
+    pub changed: u64,
     /// Connections that the network cut.
     pub cuts: u64,
     /// How long it took, in the world's time.
@@ -180,7 +185,8 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
         let (board, every) = (board.clone(), scenario.turn_every);
         Turner::new(&world, board, &targets, every, seed ^ 0x7E57, turns, over)
     });
-    let apps = apps(&world, scenario, seed, &board, &remotes);
+    let changed = Rc::new(Cell::new(0));
+    let apps = apps(&world, scenario, seed, &board, &remotes, &changed);
     let mut cast = Cast {
         remotes,
         dataplane,
@@ -217,6 +223,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
         steered,
         moved,
         turns: turns.get(),
+        changed: changed.get(),
         cuts,
         took,
     }
@@ -351,6 +358,7 @@ fn apps(
     seed: u64,
     board: &Switchboard,
     remotes: &[Remote],
+    changed: &Rc<Cell<u64>>,
 ) -> PerClass<Vec<Core<SimDriver, App>>> {
     PerClass::from_fn(|class| {
         let apps = 0..scenario.apps[class];
@@ -365,6 +373,8 @@ fn apps(
                 oracle: Rc::clone(&store.oracle),
                 medium: store.medium.clone(),
                 class,
+                changes: scenario.changes,
+                changed: Rc::clone(changed),
                 workload: scenario.workload[class],
             };
             let mut driver = world.driver();

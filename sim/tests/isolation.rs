@@ -5,7 +5,7 @@
 #![cfg(test)]
 
 use base::Nanos;
-use sim::switched::{Ending, Scenario, run};
+use sim::switched::{Changes, Ending, Scenario, run};
 use sim::{NetworkFaults, Pace, Workload};
 use switch::{Class, Knobs, PerClass};
 
@@ -50,6 +50,7 @@ fn scenario(knobs: Knobs, targets: usize) -> Scenario {
         apps: PerClass::of([targets, 2 * targets]),
         workload: PerClass::of([LATENCY, THROUGHPUT]),
         move_one_in: 0,
+        changes: Changes::Never,
         host: knobs,
         target: knobs,
         turn_every: Nanos::ZERO,
@@ -78,6 +79,29 @@ fn a_latency_request_waits_for_one_quantum_on_each_core() {
     for seed in 0..8 {
         let ending = run(seed, &scenario(Knobs::switchyard(), 1));
         assert!(slowest(&ending) <= BOUND, "seed {seed}: {ending:?}");
+    }
+}
+
+/// Whoever becomes urgent while it runs is treated so from its next request on.
+#[test]
+fn a_thread_that_changes_its_class_waits_no_longer_from_then_on() {
+    let slowest_after = |after, seed| {
+        let changes = Changes::Late(after);
+        let scenario = Scenario {
+            changes,
+            // Nobody else changes: those of the last class begin with it.
+            ..scenario(Knobs::switchyard(), 1)
+        };
+        let ending = run(seed, &scenario);
+        (slowest(&ending), ending.changed)
+    };
+    for seed in 0..8 {
+        let (slowest, changed) = slowest_after(8, seed);
+        assert_eq!(changed, 1);
+        assert!(slowest <= BOUND, "seed {seed}: {slowest:?}");
+        let (slowest, changed) = slowest_after(u64::MAX, seed);
+        assert_eq!(changed, 0);
+        assert!(slowest > Nanos(2 * BOUND.0), "seed {seed}: {slowest:?}");
     }
 }
 

@@ -6,7 +6,7 @@
 #![cfg(test)]
 
 use base::{Nanos, Prng};
-use sim::switched::{ALL_CLASSES, Ending, Scenario, run};
+use sim::switched::{ALL_CLASSES, Changes, Ending, Scenario, run};
 use sim::{NetworkFaults, Pace, Workload};
 use std::ops::Range;
 use switch::application_steering::Hysteresis;
@@ -55,6 +55,7 @@ fn scenario(faults: NetworkFaults) -> Scenario {
         apps: PerClass::of([2, 4]),
         workload: PerClass::of([SMALL, BULK]),
         move_one_in: 0,
+        changes: Changes::Never,
         host: eager(),
         target: Knobs::switchyard(),
         turn_every: Nanos::ZERO,
@@ -206,6 +207,27 @@ fn queues_of_the_target_move_under_a_switchboard() {
     });
     assert!(total(&endings, |ending| ending.moved) > 20, "{endings:?}");
     assert!(total(&endings, |ending| ending.cuts) > 5);
+}
+
+#[test]
+fn threads_that_change_their_class_in_flight_lose_nothing() {
+    let endings = check(1_700..1_712, |seed| {
+        let (faults, caching) = match seed % 3 {
+            0 => (NetworkFaults::ROUGH, false),
+            1 => (NetworkFaults::HOSTILE, false),
+            // Flush and durable writes keep their promise across the lanes of all classes.
+            _ => (NetworkFaults::ROUGH, true),
+        };
+        Scenario {
+            changes: Changes::Often(3),
+            cached: caching,
+            blocks: if caching { 256 } else { 2048 },
+            workload: PerClass::of([SMALL, if caching { SMALL } else { BULK }]),
+            ..turning(seed, faults)
+        }
+    });
+    assert!(total(&endings, |ending| ending.changed) > 300);
+    assert!(total(&endings, |ending| ending.turns.targets) > 100);
 }
 
 #[test]
