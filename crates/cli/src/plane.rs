@@ -296,9 +296,12 @@ impl Plane {
             moved_out: stats.moved_out,
         };
         let cores = self.cores.iter().zip(&snapshot.switch);
+        let cores = cores.zip(&snapshot.standings);
         cores
-            .map(|(&core, stats)| SwitchSnapshot {
+            .map(|((&core, stats), standing)| SwitchSnapshot {
                 core,
+                privilege: standing.privilege().name().to_owned(),
+                privilege_refused: standing.refusal(),
                 steering_steps: stats.steering_steps,
                 classes: stats
                     .classes

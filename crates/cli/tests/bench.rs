@@ -318,6 +318,15 @@ fn processes_run_together_and_report_as_one() {
     assert!(requests(0, "latency") > 0, "{report}");
     assert!(requests(1, "throughput") > 0, "{report}");
     assert_eq!(requests(0, "throughput"), 0, "{report}");
+    for core in boards
+        .iter()
+        .flat_map(|board| board["cores"].as_array().unwrap())
+    {
+        let privilege = core["privileges"]["latency"].as_str().unwrap();
+        let refused = core["privilege_refused"].is_string();
+        assert!(["real-time", "nice", "unprivileged"].contains(&privilege));
+        assert!(!refused || privilege == "unprivileged", "{core}");
+    }
     let text = run(&[&["bench"], &target[..], &apps[..], &["--seconds", "0.2"]].concat());
     code(&text, 0);
     assert!(

@@ -203,6 +203,14 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     let first = "preset switchyard, and 2 knobs (*) that differ from it\n  lanes=per-class\n";
     assert!(text.starts_with(first), "{text}");
     assert!(text.contains("\n* caravan=off\n"), "{text}");
+    let seen = json(&switch(&["show", "--json"], &socket));
+    let core = &seen["cores"][0];
+    let privilege = core["privilege"].as_str().unwrap();
+    assert!(["nice", "unprivileged"].contains(&privilege), "{core}");
+    // It asked, so where it does not have it somebody refused.
+    assert_eq!(privilege == "nice", core["privilege_refused"].is_null());
+    let line = format!("\ncore 0: served {privilege}");
+    assert!(text.contains(&line), "{text}");
     assert!(text.contains("\ncore 0 latency: 0 queues, "), "{text}");
     let seen = json(&switch(&["show", "--json"], &socket));
     let answers = |class: &str| seen["cores"][0]["classes"][class]["caravans"]["requests"].as_u64();

@@ -7,7 +7,7 @@
 
 use base::{Nanos, Time};
 use std::cell::Cell;
-use std::io;
+use std::{fmt, io};
 use switch::Class;
 
 /// By what a thread goes before others; the best first.
@@ -33,26 +33,75 @@ impl Privilege {
     }
 }
 
+/// What came of asking that a thread goes before others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody asked.
+    #[default]
+    Ordinary,
+    /// It does.
+    Raised(Privilege),
+    /// The kernel refused, with this error number.
+    Refused(i32),
+}
+
+impl Standing {
+    /// By what the thread goes before others.
+    #[must_use]
+    pub const fn privilege(self) -> Privilege {
+        match self {
+            Self::Raised(privilege) => privilege,
+            Self::Ordinary | Self::Refused(_) => Privilege::Unprivileged,
+        }
+    }
+
+    /// Why it goes before nobody although it was asked for, and what to do about it.
+    #[must_use]
+    pub fn refusal(self) -> Option<String> {
+        let Self::Refused(number) = self else {
+            return None;
+        };
+        let error = io::Error::from_raw_os_error(number);
+        Some(format!(
+            "{error}: give the process CAP_SYS_NICE, or a limit of nice values (ulimit -e) of 40"
+        ))
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.privilege().name())?;
+        match self.refusal() {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The lowest real-time priority is before every ordinary thread, and behind whatever the machine
 /// itself runs in real time.
 const REAL_TIME_PRIORITY: libc::c_int = 1;
 
 /// Lets the calling thread go before ordinary ones, as far as the process may; says how far.
-pub fn raise() -> Privilege {
+pub fn raise() -> Standing {
     if schedule(libc::SCHED_FIFO, REAL_TIME_PRIORITY).is_ok() {
-        return Privilege::RealTime;
+        return Standing::Raised(Privilege::RealTime);
     }
     raise_nice()
 }
 
 /// Lets the calling thread have as much of its processor as a better nice value gives, and no real
 /// time; says whether the process may.
-pub fn raise_nice() -> Privilege {
+pub fn raise_nice() -> Standing {
     // SAFETY: plain numbers; on Linux "process 0" is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
-        return Privilege::Nice;
+        return Standing::Raised(Privilege::Nice);
     }
-    Privilege::Unprivileged
+    Standing::Refused(
+        io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EPERM),
+    )
 }
 
 /// Lets the calling thread run only while nobody else wants its processor. Needs no privilege.
@@ -140,8 +189,10 @@ mod tests {
     #[test]
     fn a_thread_can_be_raised_as_far_as_allowed_and_always_be_lowered() {
         let thread = std::thread::spawn(|| {
-            let privilege = raise();
-            assert!(!privilege.name().is_empty());
+            let standing = raise();
+            let privilege = standing.privilege();
+            let refused = privilege == Privilege::Unprivileged;
+            assert_eq!(refused, standing.refusal().is_some(), "{standing}");
             // SAFETY: asks for a number.
             let policy = unsafe { libc::sched_getscheduler(0) };
             assert_eq!(privilege == Privilege::RealTime, policy == libc::SCHED_FIFO);

@@ -12,10 +12,11 @@ use crate::switch_stats::{SharedLoad, SharedSwitchStats};
 use crate::tenants::{Pass, Rules, Whom};
 use base::SlabKey;
 use reactor::MailboxSender;
+use reactor::priority::Standing;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use switch::Knobs;
 use wire::nvme::log_page::ErrorEntry;
 
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) switch_stats: PerCore<SharedSwitchStats>,
     /// How busy each class keeps each core.
     pub(crate) loads: PerCore<SharedLoad>,
+    /// By what each core's thread goes before others, where it asked.
+    pub(crate) standings: PerCore<OnceLock<Standing>>,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<Rules>>,
     /// Connections of all cores together.
@@ -78,6 +81,7 @@ impl Shared {
             core_stats: PerCore::new(cores),
             switch_stats: PerCore::new(cores),
             loads: PerCore::new(cores),
+            standings: PerCore::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),
             connections: Arc::default(),

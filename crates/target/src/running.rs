@@ -236,8 +236,9 @@ fn set_up(
     if knobs.raises_dataplane() {
         // As a host's threads that may share the core are: the lighter of two that wait for each
         // other would wait for slices of the heavier.
-        let privilege = priority::raise_nice();
-        tracing::info!("core {core} is served with priority: {}", privilege.name());
+        let standing = priority::raise_nice();
+        tracing::info!("core {core} is served with priority: {standing}");
+        target.note_standing(index, standing);
     }
     let limits = target.limits();
     let driver = DriverOptions {

@@ -8,6 +8,7 @@ use crate::switch_stats::SwitchStats;
 use crate::target::Target;
 use crate::tenant_record::Windows;
 use qos::{Declaration, Plan, TokenRate};
+use reactor::priority::Standing;
 use std::net::SocketAddr;
 use switch::Knobs;
 
@@ -56,6 +57,8 @@ impl Target {
             .collect();
         let switch = self.shared.switch_stats.iter();
         let switch = switch.map(|core| core.load()).collect();
+        let standings = self.shared.standings.iter();
+        let standings = standings.map(|core| core.get().copied().unwrap_or_default());
         Snapshot {
             generation,
             listeners,
@@ -65,6 +68,7 @@ impl Target {
             controllers,
             cores,
             switch,
+            standings: standings.collect(),
             knobs: self.knobs(),
         }
     }
@@ -89,6 +93,8 @@ pub struct Snapshot {
     pub cores: Vec<CoreStats>,
     /// What each core's switch did, in the same order.
     pub switch: Vec<SwitchStats>,
+    /// By what each core's thread goes before others.
+    pub standings: Vec<Standing>,
     /// How everything that can be turned is turned.
     pub knobs: Knobs,
 }

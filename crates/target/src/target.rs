@@ -13,6 +13,7 @@ use crate::registry::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use base::units::CoreId;
 use qos::Refusal;
+use reactor::priority::Standing;
 use reactor::{MailboxSender, Room};
 use std::io;
 use std::net::SocketAddr;
@@ -188,6 +189,11 @@ impl Target {
     #[must_use]
     pub fn knobs(&self) -> Knobs {
         self.shared.knobs().unwrap_or_default()
+    }
+
+    /// By what the thread of a core goes before others; said once, by the thread itself.
+    pub(crate) fn note_standing(&self, core: usize, standing: Standing) {
+        let _ = self.shared.standings.of(core).set(standing);
     }
 
     /// The limits that the target was made with.

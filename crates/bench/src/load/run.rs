@@ -315,9 +315,9 @@ impl Standing {
             return standing;
         }
         let privilege = match options.knobs.latency_threads {
-            ThreadPriority::Nice => priority::raise_nice(),
+            ThreadPriority::Nice => priority::raise_nice().privilege(),
             ThreadPriority::Best if poll != PollPolicy::Always => {
-                let privilege = priority::raise();
+                let privilege = priority::raise().privilege();
                 if privilege != Privilege::Unprivileged {
                     standing.keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());
                     standing.poll = PollPolicy::Never;

@@ -36,6 +36,13 @@ pub struct Turned {
 pub struct CoreSwitchReport {
     /// The core's number.
     pub core: u32,
+    /// By what the thread that serves a class there goes before others: "real-time", "nice" or
+    /// "unprivileged".
+    #[serde(default)]
+    pub privileges: BTreeMap<String, String>,
+    /// Why by nothing although it was asked for, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub privilege_refused: Option<String>,
     /// Requests that left by another core.
     pub steered: u64,
     /// Requests that stayed.
@@ -70,8 +77,15 @@ impl SwitchReport {
     #[must_use]
     pub fn of(board: &Switchboard) -> Self {
         let counters = board.counters();
-        let cores = board.cores().iter().zip(&counters);
-        let cores = cores.map(|(core, did)| {
+        let standings = board.standings();
+        let cores = board.cores().iter().zip(&counters).zip(&standings);
+        let cores = cores.map(|((core, did), standings)| {
+            let privileges = standings.iter().map(|(class, standing)| {
+                (class.to_string(), standing.privilege().name().to_owned())
+            });
+            let refused = standings
+                .iter()
+                .find_map(|(_, standing)| standing.refusal());
             let classes = did.requests.iter().map(|(class, &requests)| {
                 let departures = &did.departures[class];
                 let rang = |reason: Reason| {
@@ -91,6 +105,8 @@ impl SwitchReport {
             });
             CoreSwitchReport {
                 core: core.0,
+                privileges: privileges.collect(),
+                privilege_refused: refused,
                 steered: did.steering.steered,
                 stayed: did.steering.stayed,
                 nowhere: did.steering.nowhere,
@@ -127,6 +143,13 @@ impl fmt::Display for SwitchReport {
                 )?;
             }
             writeln!(f, " {} steered", core.steered)?;
+            if let Some(reason) = &core.privilege_refused {
+                writeln!(
+                    f,
+                    "switchboard, core {}: unprivileged ({reason})",
+                    core.core
+                )?;
+            }
         }
         for (class, privilege) in &self.privileges {
             let moved = self.moved_threads.get(class).copied().unwrap_or(0);

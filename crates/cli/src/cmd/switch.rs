@@ -102,6 +102,10 @@ impl fmt::Display for Seen {
             write!(f, "\n{mark} {key}={}", word(&self.knobs[*key]))?;
         }
         for core in &self.cores {
+            write!(f, "\ncore {}: served {}", core.core, core.privilege)?;
+            if let Some(reason) = &core.privilege_refused {
+                write!(f, " ({reason})")?;
+            }
             for (name, class) in &core.classes {
                 write!(f, "\ncore {} {name}: {}", core.core, Did(class))?;
             }

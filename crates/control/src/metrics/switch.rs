@@ -150,6 +150,19 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
         rings,
     )?;
     sizes(snapshot, encoder)?;
+    let privileges = snapshot.switch.iter().map(|core| {
+        let labels = vec![("core", core.core.to_string())];
+        (with(labels, "privilege", &core.privilege), Value::Count(1))
+    });
+    let help = "By what the core's thread goes before others; always 1";
+    family(
+        encoder,
+        Kind::Gauge,
+        "core_privilege",
+        help,
+        None,
+        privileges,
+    )?;
     let steps = snapshot.switch.iter().map(|core| {
         let labels = vec![("core", core.core.to_string())];
         (labels, Value::Count(core.steering_steps))
@@ -215,6 +228,8 @@ mod tests {
         let text = render(Snapshot {
             switch: vec![SwitchSnapshot {
                 core: 2,
+                privilege: "nice".to_owned(),
+                privilege_refused: None,
                 steering_steps: 7,
                 classes: classes.into(),
             }],
@@ -234,6 +249,7 @@ mod tests {
             format!("switchyard_class_caravan_requests_bucket{{le=\"15.0\",{of}}} 2"),
             format!("switchyard_class_caravan_requests_bucket{{le=\"+Inf\",{of}}} 2"),
             format!("switchyard_class_caravan_requests_sum{{{of}}} 9.0"),
+            "switchyard_core_privilege{core=\"2\",privilege=\"nice\"} 1".to_owned(),
             "switchyard_steering_steps_total{core=\"2\"} 7".to_owned(),
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");

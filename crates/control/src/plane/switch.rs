@@ -11,6 +11,11 @@ use switch::doorbell::{Counters, Reason};
 pub struct SwitchSnapshot {
     /// The core's number.
     pub core: u32,
+    /// By what its thread goes before others: "real-time", "nice" or "unprivileged".
+    pub privilege: String,
+    /// Why by nothing although it was asked for, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privilege_refused: Option<String>,
     /// Steps of application steering; only the core that steers takes any.
     pub steering_steps: u64,
     /// What it did for each class, by the class's name.

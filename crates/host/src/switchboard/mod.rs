@@ -38,7 +38,7 @@ use egress::Note;
 use health::Health;
 use ingress::Ingress;
 use loads::LoadBoard;
-use reactor::priority::{self, Privilege};
+use reactor::priority::{self, Privilege, Standing};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
 use registry::Registry;
@@ -84,7 +84,7 @@ struct Inner {
 struct Dataplane {
     core: usize,
     classes: Vec<Class>,
-    privilege: Privilege,
+    standing: Standing,
     sender: MailboxSender<Message>,
     shown: Arc<Shown>,
     thread: Option<JoinHandle<()>>,
@@ -128,7 +128,7 @@ impl Switchboard {
             Ok(Dataplane {
                 core,
                 classes,
-                privilege: Privilege::Unprivileged,
+                standing: Standing::Ordinary,
                 sender: run(place)?,
                 shown,
                 thread: None,
@@ -251,8 +251,23 @@ impl Switchboard {
             let mut serving = self.inner.threads.iter();
             serving
                 .find(|thread| thread.classes.contains(&class))
-                .map_or(Privilege::Unprivileged, |thread| thread.privilege)
+                .map_or(Privilege::Unprivileged, |thread| {
+                    thread.standing.privilege()
+                })
         })
+    }
+
+    /// The same of each core, in the order of [`counters`](Self::counters), and why where that was
+    /// refused.
+    #[must_use]
+    pub fn standings(&self) -> Vec<PerClass<Standing>> {
+        let mut cores = vec![PerClass::default(); self.inner.cores.len()];
+        for thread in &self.inner.threads {
+            for &class in &thread.classes {
+                cores[thread.core][class] = thread.standing;
+            }
+        }
+        cores
     }
 }
 
@@ -286,11 +301,12 @@ fn teams(apart: bool) -> Vec<Vec<Class>> {
 
 /// Whether the process may raise a thread's priority; tried on a thread that ends at once.
 fn may_raise() -> bool {
-    let tried = std::thread::spawn(|| priority::raise() != Privilege::Unprivileged).join();
+    let tried =
+        std::thread::spawn(|| priority::raise().privilege() != Privilege::Unprivileged).join();
     tried.unwrap_or(false)
 }
 
-type Started = Result<(MailboxSender<Message>, Privilege), HostError>;
+type Started = Result<(MailboxSender<Message>, Standing), HostError>;
 
 impl Dataplane {
     /// Starts its thread. The driver must be made on the thread that uses it.
@@ -306,11 +322,11 @@ impl Dataplane {
                 what: "cannot start a thread",
                 source,
             })?;
-        let (sender, privilege) = starting.recv().map_err(|_| HostError::Closed)??;
+        let (sender, standing) = starting.recv().map_err(|_| HostError::Closed)??;
         Ok(Self {
             core,
             classes,
-            privilege,
+            standing,
             sender,
             shown,
             thread: Some(thread),
@@ -334,24 +350,24 @@ fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
         }
     };
     let urgent = place.classes.iter().any(|c| !c.properties().may_wait);
-    let privilege = match (urgent, serves_all) {
+    let standing = match (urgent, serves_all) {
         (true, true) if knobs.raises_dataplane() => priority::raise_nice(),
         // Chosen together with threads apart, whatever applications ask for.
         (true, false) => priority::raise(),
-        _ => Privilege::Unprivileged,
+        _ => Standing::Ordinary,
     };
     let service = place.service(&driver);
     // While it sleeps, the keeper polls in its place, and gives way to everybody.
     let keeper = Keeper::start(id).ok();
     let poll = match knobs.polling {
-        Polling::Always if privilege != Privilege::RealTime => PollPolicy::Always,
+        Polling::Always if standing.privilege() != Privilege::RealTime => PollPolicy::Always,
         Polling::Adaptive if serves_all => PollPolicy::Auto,
         _ => PollPolicy::Never,
     };
     // Outlives the ring: submitters hear of its end when it is closed.
     let serving = health.serve();
     let mut core = Core::new(driver, service, poll).with_keeper(keeper);
-    if started.send(Ok((core.sender(), privilege))).is_err() || core.run().is_ok() {
+    if started.send(Ok((core.sender(), standing))).is_err() || core.run().is_ok() {
         serving.end();
     }
 }

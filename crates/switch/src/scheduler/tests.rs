@@ -101,26 +101,15 @@ fn who_did_not_wait_is_owed_nothing() {
         core.served(Time(0), 1 << 20);
     }
     // It comes: a whole window goes by before it is served out of turn.
-    let mut before = 0;
-    loop {
-        let grant = core
-            .next(Time(0), &backlog(1 << 20, 1 << 20))
-            .expect("both wait");
-        core.served(Time(0), grant.bytes);
-        if grant.class == T {
-            assert!(grant.by_floor);
-            break;
-        }
-        before += grant.bytes;
-    }
-    assert_eq!(before, FLOOR_WINDOW_BYTES);
+    assert_eq!(latency_before_throughput(&mut core), FLOOR_WINDOW_BYTES);
+    assert_eq!(core.counters().floor_grants[T], 1);
 }
 
 /// Serves both classes, which always wait, until `Throughput` is served: the `Latency` bytes until
 /// then.
 fn latency_before_throughput(core: &mut Scheduler) -> u64 {
     let mut before = 0;
-    loop {
+    while before <= FLOOR_WINDOW_BYTES {
         let grant = core
             .next(Time(0), &backlog(1 << 30, 1 << 30))
             .expect("both wait");
@@ -129,6 +118,32 @@ fn latency_before_throughput(core: &mut Scheduler) -> u64 {
             return before;
         }
         before += grant.bytes;
+    }
+    panic!("Throughput starves");
+}
+
+/// What is documented, for endless work of both classes: no stretch in which `Throughput` waits
+/// serves more than the debt of a window, or than what the last quantum overpaid.
+#[test]
+fn endless_latency_starves_nobody_with_a_floor_for_longer_than_is_said() {
+    for permille in [1, 10, 50, 100, 500, 999] {
+        let mut core = Scheduler::new(floor(permille, Window::Bytes(FLOOR_WINDOW_BYTES)));
+        let share = u64::from(permille);
+        // A quantum is as much as the floor gives in so many bytes.
+        let overpaid = QUANTUM_BYTES * (1_000 - share) / share;
+        let longest = FLOOR_WINDOW_BYTES.max(overpaid) + QUANTUM_BYTES;
+        let (mut waited, mut turns) = (0, 0);
+        while turns < 100 {
+            let both = backlog(1 << 30, 1 << 30);
+            let grant = core.next(Time(0), &both).expect("both wait");
+            core.served(Time(0), grant.bytes);
+            if grant.class == T {
+                (waited, turns) = (0, turns + 1);
+            } else {
+                waited += grant.bytes;
+            }
+            assert!(waited <= longest, "{permille}: {waited} of {longest}");
+        }
     }
 }
 
