@@ -8,6 +8,7 @@ use crate::driver::{Driver, Wait};
 use crate::idle::{IdlePolicy, PollPolicy};
 use crate::keeper::Keeper;
 use crate::mailbox::{Mailbox, MailboxSender};
+use crate::neighbours;
 use crate::op::{Completion, Op, OpKey, Outcome};
 use base::Time;
 use std::io;
@@ -167,6 +168,8 @@ pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
     let before = driver.now();
     if idle.gives_way(before, busy) {
         std::thread::yield_now();
-        idle.gave_way(before, driver.now());
+        let now = driver.now();
+        let ran = neighbours::ran(now.since(before));
+        idle.gave_way(before, now, || ran);
     }
 }

@@ -25,7 +25,7 @@ pub enum PollPolicy {
 
 /// How long a poll may last. A response that has to wake its sender's idle core first takes 50 to
 /// 100 µs; a shorter poll would never be rewarded, and two sleeping ends would stay asleep.
-const POLL_WINDOW: Nanos = Nanos::from_micros(120);
+const POLL_WINDOW: Nanos = Nanos::from_micros(250);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
 const CONFIDENCE_MAX: u32 = 16;
@@ -33,11 +33,13 @@ const CONFIDENCE_MAX: u32 = 16;
 /// A poll that is rewarded within this time spared a wake-up that would have cost more.
 const SOON: Nanos = Nanos::from_micros(30);
 
-/// What one soon rewarded poll is worth in polls in vain.
+/// What one soon rewarded poll is worth in polls in vain. One that is rewarded later, by a peer that
+/// had to be woken, is worth one: it spared a wake-up, and once both ends poll it will come soon.
 const REWARD: u32 = 2;
 
 /// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
-/// its work came. A turn of another core's thread is shorter, a time slice longer.
+/// its work came. A turn of another core's thread is shorter, a time slice longer. A hypervisor
+/// that takes the processor away is not meant: it does so with sleepers as well.
 const KEPT: Nanos = Nanos::from_micros(500);
 
 /// A core with work gives way as often as this: two that share a processor would take turns of a
@@ -52,9 +54,12 @@ const STAY_FOR: Nanos = Nanos::from_millis(50);
 const KEPT_COST: u32 = 4;
 
 /// A core that gave up tries one poll again after this many sleeps that were shorter than a poll
-/// would have been: where polling never pays, both ends together lose less than 0.5 % of their
-/// requests to such tries, so not even their 99th percentile shows it.
-const TRY_AFTER_SLEEPS: u32 = 512;
+/// would have been; after a try in vain, twice as many.
+const TRY_AFTER_SLEEPS_MIN: u32 = 8;
+
+/// The most of such sleeps between two tries: where polling never pays, both ends together lose
+/// less than 0.5 % of their requests to tries, so not even their 99th percentile shows it.
+const TRY_AFTER_SLEEPS_MAX: u32 = 512;
 
 /// Learns whether to poll.
 #[derive(Clone, Debug)]
@@ -62,6 +67,8 @@ pub struct IdlePolicy {
     policy: PollPolicy,
     confidence: u32,
     short_sleeps: u32,
+    /// So many short sleeps lead to the next try.
+    try_after: u32,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
     /// When a core with work gives way next.
@@ -83,6 +90,7 @@ impl IdlePolicy {
             policy,
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
+            try_after: TRY_AFTER_SLEEPS_MIN,
             stretch: None,
             give_way_at: Time::ZERO,
         }
@@ -132,9 +140,11 @@ impl IdlePolicy {
             }
     }
 
-    /// Others had the processor from `since` to `now`, as [`gives_way`](Self::gives_way) proposed.
-    pub fn gave_way(&mut self, since: Time, now: Time) {
-        let kept = now.since(since) > KEPT;
+    /// The core gave way from `since` to `now`, as [`gives_way`](Self::gives_way) proposed.
+    /// `others` tells whether another thread had the processor meanwhile; it is asked only where
+    /// that was long.
+    pub fn gave_way(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
+        let kept = now.since(since) > KEPT && others();
         if kept && self.stretch.is_some() {
             self.confidence = self.confidence.saturating_sub(KEPT_COST);
         }
@@ -154,8 +164,9 @@ impl IdlePolicy {
             self.polled(wait, length);
         } else if length < POLL_WINDOW {
             self.short_sleeps += 1;
-            if self.short_sleeps >= TRY_AFTER_SLEEPS {
+            if self.short_sleeps >= self.try_after {
                 self.short_sleeps = 0;
+                self.try_after = (self.try_after * 2).min(TRY_AFTER_SLEEPS_MAX);
                 self.confidence = 1;
             }
         }
@@ -164,11 +175,15 @@ impl IdlePolicy {
     fn polled(&mut self, wait: Wait, length: Nanos) {
         if wait != Wait::No {
             self.confidence = self.confidence.saturating_sub(1);
-        } else if length <= SOON {
-            self.confidence = (self.confidence + REWARD).min(CONFIDENCE_MAX);
+            return;
         }
-        // A reward that came late, from a peer that had to be woken, proves nothing: once both
-        // ends poll, it will come soon.
+        if length > POLL_WINDOW {
+            // Others had the processor in the meantime: the poll was not what found it.
+            return;
+        }
+        let reward = if length <= SOON { REWARD } else { 1 };
+        self.confidence = (self.confidence + reward).min(CONFIDENCE_MAX);
+        self.try_after = TRY_AFTER_SLEEPS_MIN;
     }
 }
 
@@ -267,7 +282,7 @@ mod tests {
                     ways += 1;
                     let since = now;
                     now = now + Nanos(kept);
-                    policy.gave_way(since, now);
+                    policy.gave_way(since, now, || true);
                 }
             }
             ways
@@ -288,7 +303,7 @@ mod tests {
                 polled += 1;
                 policy.observe(Time(US), wait, false);
                 assert!(policy.gives_way(Time(US), false));
-                policy.gave_way(Time(US), Time(US + kept));
+                policy.gave_way(Time(US), Time(US + kept), || true);
             }
             policy.observe(Time(US + kept), wait, true);
         }
@@ -311,6 +326,27 @@ mod tests {
             assert_eq!(beside(&mut policy, 3_000 * US, 1), 1);
             assert_eq!(beside(&mut policy, 20 * US, 9), 9);
         }
+    }
+
+    #[test]
+    fn a_processor_that_the_hypervisor_took_teaches_nothing() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        for _ in 0..1_000 {
+            assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
+            policy.observe(Time(US), Wait::No, false);
+            policy.gave_way(Time(US), Time(5_000 * US), || false);
+            policy.observe(Time(5_001 * US), Wait::No, true);
+        }
+        assert!(policy.gives_way(Time(5_051 * US), true), "it need not stay");
+    }
+
+    #[test]
+    fn a_core_that_gave_up_soon_finds_out_that_work_comes_one_upon_the_other() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        rewarded(&mut policy, 1_000 * US, 1_000 * US, 100);
+        // A backlog, from a peer that has to be woken for each of its requests.
+        assert!(rewarded(&mut policy, 100 * US, 60 * US, 10) > 0);
+        assert_eq!(rewarded(&mut policy, 100 * US, 60 * US, 10), 10);
     }
 
     #[test]
@@ -338,7 +374,7 @@ mod tests {
     fn what_follows_a_deadline_is_polled_for_anew() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         for request in 0..1_000 {
-            let (begins, next) = (Time(request * 200 * US), Time((request + 1) * 200 * US));
+            let (begins, next) = (Time(request * 400 * US), Time((request + 1) * 400 * US));
             assert_eq!(policy.decide(begins, begins), Wait::No);
             assert_eq!(policy.decide(begins, next), Wait::No, "request {request}");
             let answered = begins + Nanos(15 * US);
@@ -420,7 +456,7 @@ mod tests {
                 now = now + Nanos(span);
                 idle.observe(now, wait, busy);
                 if idle.gives_way(now, busy) {
-                    idle.gave_way(now, now + Nanos(kept));
+                    idle.gave_way(now, now + Nanos(kept), || true);
                 }
                 if busy {
                     (idle_since, slept) = (None, false);

@@ -11,6 +11,7 @@ mod keeper;
 pub mod limits;
 mod mailbox;
 pub mod memory;
+mod neighbours;
 mod op;
 pub mod placement;
 pub mod priority;

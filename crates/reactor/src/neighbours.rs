@@ -1,0 +1,67 @@
+//! Whether another thread had this one's processor.
+//!
+//! A thread that gave way and was away for long may have let another thread run, or a hypervisor
+//! may have run somebody else's machine. Only the kernel's count of switches tells which.
+#![allow(unsafe_code)] // `getrusage` for a single thread.
+
+use base::Nanos;
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+
+/// To give way takes less than this where nobody wants the processor, and to switch to another
+/// thread and back takes more.
+const SWITCH_MIN: Nanos = Nanos::from_micros(10);
+
+/// Whether another thread ran while the calling one gave way for so long.
+///
+/// The kernel is asked only after times that are long enough for a switch, so a switch that was
+/// quicker may be taken for one of the next time.
+pub(crate) fn ran(away: Nanos) -> bool {
+    thread_local! {
+        static SEEN: Cell<libc::c_long> = const { Cell::new(0) };
+    }
+    if away < SWITCH_MIN {
+        return false;
+    }
+    let switches = switches();
+    SEEN.replace(switches) != switches
+}
+
+/// How often the calling thread lost its processor to another although it wanted to run.
+fn switches() -> libc::c_long {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage` there, and cannot refuse: the pointer is good and
+    // the kind is known since Linux 2.6.26.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: zeroes are a valid `rusage`, whatever the kernel wrote over them.
+    unsafe { usage.assume_init() }.ru_nivcsw
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_thread_on_the_same_processor_is_seen_and_nobody_else() {
+        let core = placement::allowed_cores().expect("the set is known")[0];
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                placement::pin_to(core).expect("one of the set");
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            placement::pin_to(core).expect("one of the set");
+            ran(SWITCH_MIN);
+            // Two that want one processor take turns, whichever the scheduler.
+            while !ran(SWITCH_MIN) {
+                std::thread::yield_now();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(!ran(Nanos::ZERO), "it was not away");
+    }
+}
