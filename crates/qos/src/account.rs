@@ -63,6 +63,8 @@ pub struct Account {
     balance: AtomicI64,
     /// Up to when it has earned, in nanoseconds.
     earned_to: AtomicU64,
+    /// What best effort has advanced it, and it has not left to best effort since.
+    advanced: AtomicI64,
     /// Threads on which it is active: looked at in every round.
     threads: AtomicU32,
     /// Rounds in which it was stopped at its limit with requests waiting.
@@ -76,6 +78,7 @@ impl Account {
             contract: AtomicU64::new(contract.pack()),
             balance: AtomicI64::new(0),
             earned_to: AtomicU64::new(0),
+            advanced: AtomicI64::new(0),
             threads: AtomicU32::new(0),
             limited: AtomicU64::new(0),
         }
@@ -116,14 +119,23 @@ impl Account {
         Tokens(self.balance.swap(0, Ordering::Relaxed))
     }
 
+    /// What best effort has advanced a latency-critical tenant, and it has not left to best effort
+    /// since.
+    #[must_use]
+    pub fn advanced(&self) -> Tokens {
+        Tokens(self.advanced.load(Ordering::Relaxed))
+    }
+
     /// One more thread looks at it every round. The first one starts the clock: what it did not
     /// ask for before went to others.
-    pub(crate) fn enter(&self, now: Time) -> u32 {
+    pub(crate) fn enter(&self, now: Time) {
         let before = self.threads.fetch_add(1, Ordering::AcqRel);
         if before == 0 {
-            self.earned_to.fetch_max(now.0, Ordering::AcqRel);
+            let silent_since = self.earned_to.fetch_max(now.0, Ordering::AcqRel);
+            if let Contract::LatencyCritical(rate) = self.contract() {
+                self.repay(rate.over(now.since(Time(silent_since))));
+            }
         }
-        before + 1
     }
 
     /// One thread less.
@@ -155,9 +167,50 @@ impl Account {
             }
         }
         let room = (most - self.balance()).or_zero();
-        let earned = rate.over(Nanos(now.0 - from)).min(room);
+        let due = rate.over(Nanos(now.0 - from));
+        let earned = due.min(room);
         self.put(earned);
+        if due > earned {
+            self.repay(due - earned);
+        }
         earned
+    }
+
+    /// Allows it up to `most` in advance, while no more than `limit` is advanced. Returns how much.
+    pub(crate) fn advance(&self, most: Tokens, limit: Tokens) -> Tokens {
+        let mut before = self.advanced();
+        loop {
+            let more = most.min(limit - before).or_zero();
+            if more == Tokens::ZERO {
+                return more;
+            }
+            let after = (before + more).0;
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self
+                .advanced
+                .compare_exchange(before.0, after, success, failure)
+            {
+                Ok(_) => return more,
+                Err(now) => before = Tokens(now),
+            }
+        }
+    }
+
+    /// It has left as much to best effort.
+    #[inline]
+    pub(crate) fn repay(&self, amount: Tokens) {
+        let mut before = self.advanced();
+        while before > Tokens::ZERO {
+            let after = before.0.saturating_sub(amount.0).max(0);
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self
+                .advanced
+                .compare_exchange(before.0, after, success, failure)
+            {
+                Ok(_) => return,
+                Err(now) => before = Tokens(now),
+            }
+        }
     }
 
     #[inline]
@@ -185,7 +238,10 @@ impl Account {
         while balance > limit {
             let part = Tokens(balance.0 / 1000 * permille + balance.0 % 1000 * permille / 1000);
             match self.spend(balance, part) {
-                Ok(()) => return part,
+                Ok(()) => {
+                    self.repay(part);
+                    return part;
+                }
                 Err(now) => balance = now,
             }
         }

@@ -1,13 +1,13 @@
 //! Whether a tenant's SLO can be kept beside all others', and what that leaves. `[ReFlex §4.3]`
 //!
-//! The strictest latency of all tenants says, by the device's [`Curve`], at which rate tokens may
-//! be generated; what latency-critical tenants reserve must not be more. A refusal says why, and
+//! The strictest latency of all tenants, less what a request waits before it reaches the device,
+//! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical tenants reserve must not be more. A refusal says why, and
 //! what would be admitted instead. Must never: admit what breaks a promise that was made, or count
 //! a tenant that was refused.
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
-use crate::limits::TENANTS_MAX;
+use crate::limits::{LATENCY_RESERVE_PERMILLE, TENANTS_MAX};
 use crate::pool::round_for;
 use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
 use crate::tokens::TokenRate;
@@ -169,7 +169,7 @@ impl Admission {
         let needed = slo.reservation(&self.model)?;
         let others = self.plan_for(self.slos(Some(id)));
         let latency = self.latency_for(slo, needed, &others);
-        if let Err(cause) = self.curve.rate_for(slo.percentile, slo.latency) {
+        if let Err(cause) = self.curve.rate_for(slo.percentile, of_device(slo.latency)) {
             let offer = Offer {
                 iops: None,
                 latency,
@@ -242,7 +242,7 @@ impl Admission {
         let mut slos = self.slos(None);
         self.tenants.len() <= TENANTS_MAX
             && slos.all(|slo| {
-                let rate = self.curve.rate_for(slo.percentile, slo.latency);
+                let rate = self.curve.rate_for(slo.percentile, of_device(slo.latency));
                 rate.is_ok() && slo.reservation(&self.model).is_ok()
             })
             && !self.plan().is_overcommitted()
@@ -279,7 +279,7 @@ impl Admission {
         let mut least: Option<Nanos> = None;
         for slo in slos {
             // One that was admitted and became unattainable gets what the best load measured is.
-            let rate = self.curve.rate_for(slo.percentile, slo.latency);
+            let rate = self.curve.rate_for(slo.percentile, of_device(slo.latency));
             let rate = rate.unwrap_or_else(|nothing| nothing.rate);
             let promise = (slo.percentile, slo.latency);
             if plan
@@ -302,6 +302,14 @@ impl Admission {
         if total > others.rate {
             return None;
         }
-        self.curve.latency_at(slo.percentile, total)
+        let device = self.curve.latency_at(slo.percentile, total)?;
+        Some(Nanos(
+            (device.0 * 1000).div_ceil(1000 - LATENCY_RESERVE_PERMILLE),
+        ))
     }
+}
+
+/// What a promised latency leaves to the device.
+fn of_device(latency: Nanos) -> Nanos {
+    Nanos(latency.0 - latency.0 * LATENCY_RESERVE_PERMILLE / 1000)
 }

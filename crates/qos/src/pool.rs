@@ -21,7 +21,7 @@
 
 use crate::cost::{CostModel, Load, Operation, Price, Prices};
 use crate::limits::{
-    DONATION_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, RATE_MAX, ROUND_MAX, ROUND_MIN,
+    ADVANCE, DONATION_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, RATE_MAX, ROUND_MAX, ROUND_MIN,
     ROUND_PERMILLE, SPAN_ROUNDS, THREADS_MAX,
 };
 use crate::share::ReadShare;
@@ -49,6 +49,9 @@ pub struct Rules {
     pub pos_limit_rounds: u64,
     /// What it gives away beyond that, in thousandths of what it has.
     pub donation_permille: i64,
+    /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns in
+    /// so long: at most 10 s. Zero for the paper's rule, which stops it.
+    pub advance: Nanos,
 }
 
 impl Default for Rules {
@@ -57,6 +60,7 @@ impl Default for Rules {
             neg_limit: Tokens::whole(-NEG_LIMIT_TOKENS),
             pos_limit_rounds: POS_LIMIT_ROUNDS,
             donation_permille: DONATION_PERMILLE,
+            advance: ADVANCE,
         }
     }
 }
@@ -320,6 +324,11 @@ impl Pool {
         if self.flows.hungry.load(Ordering::Relaxed) > 0 {
             return Tokens::ZERO;
         }
+        take(&self.flows.bucket, most)
+    }
+
+    /// Advances up to `most` from the bucket, before the hungry.
+    pub(crate) fn advance(&self, most: Tokens) -> Tokens {
         take(&self.flows.bucket, most)
     }
 

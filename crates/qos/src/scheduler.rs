@@ -9,7 +9,9 @@
 //! at those that are registered, and takes no lock.
 //!
 //! - Latency-critical: the tenant earns its rate, may overdraw down to NEG_LIMIT, saves up to
-//!   POS_LIMIT, and gives away most of what is beyond. Once it asks for nothing and is out of debt
+//!   POS_LIMIT, and gives away most of what is beyond. At NEG_LIMIT it goes on with what best effort
+//!   advances it, which it pays back by what it leaves to best effort; so in the long run it has no
+//!   more than its rate, and the device never more than its own. Once it asks for nothing and is out of debt
 //!   it is not looked at, and what it does not earn stays in the bucket. Where it is overdrawn and
 //!   active on several threads, each gets an even part of the rate, so that a thread that comes
 //!   round often does not leave the others without.
@@ -37,7 +39,7 @@ use crate::cost::{Load, Operation, Prices};
 use crate::limits::{LOAN_REQUESTS, ROUND_MIN, WEIGHT_PARTS};
 use crate::pool::Pool;
 use crate::slo::{TenantId, Weight};
-use crate::tokens::Tokens;
+use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
 use entry::{Entry, Kind};
 use queue::{Places, Waiting};
@@ -393,8 +395,15 @@ impl<T> Scheduler<T> {
             let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
             let (pool, prices) = (&*self.pool, self.prices.prices());
             drawn += entry.earn(rate, now, pool);
-            let spent =
-                serve_from_balance(entry, places, pool, prices, &mut self.released, release);
+            let spent = serve_from_balance(
+                entry,
+                rate,
+                places,
+                pool,
+                prices,
+                &mut self.released,
+                release,
+            );
             self.totals.spent += spent;
             let given = entry.settle(rate, pool);
             drawn -= given;
@@ -537,10 +546,12 @@ fn parts(weight: Weight, threads: u32) -> u64 {
 }
 
 /// Releases what a latency-critical tenant may send: while it has more than NEG_LIMIT. Where it
-/// has nothing left, and other threads serve it too, this one's part of the rate limits it as well.
+/// has nothing left, and other threads serve it too, this one's part of the rate and of NEG_LIMIT
+/// limits it as well.
 #[inline]
 fn serve_from_balance<T>(
     entry: &mut Entry,
+    rate: TokenRate,
     places: &mut Places<T>,
     pool: &Pool,
     prices: &Prices,
@@ -548,11 +559,14 @@ fn serve_from_balance<T>(
     release: &mut impl FnMut(T, Tokens),
 ) -> Tokens {
     let limit = pool.rules().neg_limit;
+    let advance = rate.over(pool.rules().advance);
     let mut sum = Tokens::ZERO;
     if entry.queue.is_empty() {
         return sum;
     }
-    let alone = entry.account.threads() == 1;
+    let threads = entry.account.threads();
+    let alone = threads == 1;
+    let part_limit = Tokens(limit.0 / i64::from(threads));
     let mut balance = entry.account.balance();
     let mut lent = false;
     loop {
@@ -560,7 +574,8 @@ fn serve_from_balance<T>(
         let mut count = 0u32;
         for waiting in places.iter(&entry.queue) {
             let left = balance - spent;
-            let may = left > limit && (alone || left > Tokens::ZERO || entry.part > spent);
+            let may =
+                left > limit && (alone || left > Tokens::ZERO || entry.part - spent > part_limit);
             if !may {
                 break;
             }
@@ -584,22 +599,50 @@ fn serve_from_balance<T>(
         if entry.queue.is_empty() {
             return sum;
         }
-        if balance <= limit && !lent {
+        if !lent {
             lent = true;
-            entry.tally.limited_rounds += 1;
-            entry.account.note_limited();
-            let wanted = places.iter(&entry.queue).take(LOAN_REQUESTS);
-            let wanted = wanted
-                .map(|w| prices.cost(w.operation, w.units))
-                .sum::<Tokens>();
-            let loan = pool.borrow(wanted + limit - balance);
-            if loan > Tokens::ZERO {
-                entry.account.put(loan);
-                entry.tally.taken += loan;
+            let short = if alone {
+                limit - balance
+            } else {
+                (limit - balance).max(part_limit - entry.part)
+            };
+            if lend(entry, advance, places, pool, prices, short.or_zero()) > Tokens::ZERO {
                 balance = entry.account.balance();
                 continue;
             }
         }
         return sum;
     }
+}
+
+/// Gives a tenant that is stopped, and short of so much, what it could use: tokens that nobody else
+/// wants, or what best effort advances it. Returns how much.
+#[cold]
+fn lend<T>(
+    entry: &mut Entry,
+    advance: Tokens,
+    places: &Places<T>,
+    pool: &Pool,
+    prices: &Prices,
+    short: Tokens,
+) -> Tokens {
+    let waiting = places.iter(&entry.queue).take(LOAN_REQUESTS);
+    let costs = waiting.map(|w| prices.cost(w.operation, w.units));
+    let wanted = costs.sum::<Tokens>() + short;
+    let mut loan = pool.borrow(wanted);
+    let mut over = true;
+    if loan == Tokens::ZERO {
+        loan = entry.advance(wanted, advance, pool);
+        over = entry.account.advanced() >= advance;
+    }
+    if over {
+        entry.tally.limited_rounds += 1;
+        entry.account.note_limited();
+    }
+    if loan > Tokens::ZERO {
+        entry.account.put(loan);
+        entry.part += loan;
+        entry.tally.taken += loan;
+    }
+    loan
 }

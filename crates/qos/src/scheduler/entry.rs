@@ -19,9 +19,11 @@ pub struct Tally {
     pub earned: Tokens,
     /// Tokens that it did not need and gave back.
     pub given: Tokens,
-    /// Tokens lent to a latency-critical tenant while nobody else wanted them.
+    /// Tokens lent to a latency-critical tenant while nobody else wanted them, or advanced by best
+    /// effort.
     pub taken: Tokens,
-    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting.
+    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting, and
+    /// had nothing in advance any more.
     pub limited_rounds: u64,
     /// Requests that wait now.
     pub waiting: u32,
@@ -125,6 +127,16 @@ impl Entry {
         let given = self.account.donate(limit, rules.donation_permille);
         self.tally.given += given;
         given
+    }
+
+    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more than
+    /// `limit`. Returns how much.
+    #[cold]
+    pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &Pool) -> Tokens {
+        let may = self.account.advance(wanted, limit);
+        let has = pool.advance(may);
+        self.account.repay(may - has);
+        has
     }
 
     /// Best effort: weighs `weight` from now on; what is due for the weight before is claimed.

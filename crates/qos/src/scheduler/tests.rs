@@ -13,10 +13,22 @@ const RATE: TokenRate = TokenRate(420_000);
 const ROUND: Nanos = Nanos::from_micros(25);
 const WRITE: Tokens = Tokens::whole(10);
 
+/// Algorithm 1 to the letter.
+fn paper() -> Rules {
+    Rules {
+        advance: Nanos::ZERO,
+        ..Rules::default()
+    }
+}
+
 fn pool() -> Arc<Pool> {
+    pool_under(paper())
+}
+
+fn pool_under(rules: Rules) -> Arc<Pool> {
     // Reads are one token under any load, so that a count of requests is a count of tokens.
     let model = CostModel::new(Price::milli(10_000).unwrap(), Price::READ);
-    Arc::new(Pool::new(Rules::default(), RATE, ROUND, &model))
+    Arc::new(Pool::new(rules, RATE, ROUND, &model))
 }
 
 fn critical(rate: u64) -> Contract {
@@ -58,7 +70,11 @@ struct World {
 
 impl World {
     fn new(threads: usize, contracts: &[Contract]) -> Self {
-        let pool = pool();
+        Self::under(paper(), threads, contracts)
+    }
+
+    fn under(rules: Rules, threads: usize, contracts: &[Contract]) -> Self {
+        let pool = pool_under(rules);
         let accounts: Vec<_> = (0..)
             .zip(contracts)
             .map(|(id, &c)| account(id, c))
@@ -236,8 +252,10 @@ proptest! {
     fn tokens_are_conserved_to_the_last_fraction(
         contracts in prop::collection::vec(contract(), 5),
         events in prop::collection::vec(event(3, 5), 1..400),
+        advance in prop_oneof![Just(Nanos::ZERO), Just(crate::limits::ADVANCE)],
     ) {
-        let mut world = World::new(3, &contracts);
+        let rules = Rules { advance, ..paper() };
+        let mut world = World::under(rules, 3, &contracts);
         for event in events {
             match event {
                 Event::Enqueue(thread, tenant, operation, units) => {
@@ -534,6 +552,77 @@ fn what_nobody_wants_is_lent() {
         beside <= Tokens::whole(10_000 + NEG_LIMIT_TOKENS),
         "{beside}"
     );
+    world.assert_conserved();
+}
+
+/// Reads and writes that come at random are sometimes more than a promise that is theirs in the mean.
+/// Best effort waits then, and has it back later.
+#[test]
+fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
+    for threads in [1, 2] {
+        let waits = |rules| {
+            let mut world = World::under(rules, threads, &[critical(196_000), best_effort(100)]);
+            let mut prng = Prng::from_seed(5);
+            let mut most = 0;
+            for request in 0..140_000 {
+                let thread = request % threads;
+                let write = prng.chance(1, 5);
+                let operation = if write {
+                    Operation::Write
+                } else {
+                    Operation::Read
+                };
+                world.fill(0, 1, Operation::Read, 100);
+                world.pass(Nanos(1_000_000_000 / 70_000));
+                world.enqueue(thread, 0, operation, 1);
+                (0..threads).for_each(|thread| world.round(thread));
+                let all = (0..threads).map(|thread| {
+                    let key = world.keys[thread][0];
+                    world.threads[thread].tally(key).unwrap().waiting
+                });
+                most = most.max(all.sum::<u32>());
+            }
+            let limited = world.accounts[0].limited_rounds();
+            world.assert_conserved();
+            (most, limited)
+        };
+        let (most, limited) = waits(Rules::default());
+        assert!(most <= 16, "{most} requests waited on {threads} threads");
+        assert_eq!(limited, 0, "its promise is not too small");
+        let (most, limited) = waits(paper());
+        assert!(most > 100, "without an advance, {most} waited");
+        assert!(limited > 0);
+    }
+}
+
+/// What best effort advances ends, and only what is left to it makes up for that.
+#[test]
+fn who_always_asks_for_more_has_an_advance_once() {
+    let rules = Rules::default();
+    let mut world = World::under(rules, 1, &[critical(100_000), best_effort(100)]);
+    let spent = |world: &mut World, asks: bool| {
+        let before = world.spent_by(0);
+        for _ in 0..50_000 {
+            world.pass(Nanos(20_000));
+            world.fill(0, 1, Operation::Read, 100);
+            if asks {
+                world.fill(0, 0, Operation::Read, 64);
+            }
+            world.round(0);
+        }
+        (world.spent_by(0) - before).floor()
+    };
+    let advance = TokenRate(100_000).over(rules.advance).floor();
+    let near = |is: i64, expected: i64| is.abs_diff(expected) <= 100;
+    let first = spent(&mut world, true);
+    assert!(near(first, 100_000 + advance), "{first}");
+    assert!(world.accounts[0].limited_rounds() > 1_000, "it is told");
+    let second = spent(&mut world, true);
+    assert!(near(second, 100_000), "{second}");
+    // After a second of silence, it has an advance again.
+    spent(&mut world, false);
+    let again = spent(&mut world, true);
+    assert!(near(again, 100_000 + advance), "{again}");
     world.assert_conserved();
 }
 
