@@ -17,6 +17,7 @@ mod network;
 pub mod oracle;
 pub mod storage;
 pub mod switched;
+pub mod tenants;
 mod turner;
 mod world;
 

@@ -29,5 +29,6 @@ mod tests;
 
 pub use config::{AppSpec, Config, ConfigError, Hosting, Link, Topology, Turn};
 pub use costs::{Costs, CostsError};
+pub(crate) use random::Random;
 pub use report::Report;
 pub use world::simulate;

@@ -7,22 +7,22 @@ const LN_2: f64 = std::f64::consts::LN_2;
 const LN_100: f64 = 2.0 * std::f64::consts::LN_10;
 
 #[derive(Debug)]
-pub(super) struct Random {
+pub(crate) struct Random {
     prng: Prng,
 }
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             prng: Prng::from_seed(seed),
         }
     }
 
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.prng.below(bound)
     }
 
-    pub(super) fn permille(&mut self, permille: u16) -> bool {
+    pub(crate) fn permille(&mut self, permille: u16) -> bool {
         permille > 0 && self.prng.chance(u64::from(permille), 1_000)
     }
 
@@ -32,7 +32,7 @@ impl Random {
         clippy::cast_sign_loss,
         reason = "at most 53 ln 2 times the mean, and never negative"
     )]
-    pub(super) fn exponential(&mut self, mean: u64) -> u64 {
+    pub(crate) fn exponential(&mut self, mean: u64) -> u64 {
         (self.unit_exponential() * mean as f64) as u64
     }
 
@@ -42,7 +42,7 @@ impl Random {
         clippy::cast_sign_loss,
         reason = "spans are far below 2^53 ns, and the maximum is taken with zero"
     )]
-    pub(super) fn between_p50_and_p99(&mut self, p50: u64, p99: u64) -> u64 {
+    pub(crate) fn between_p50_and_p99(&mut self, p50: u64, p99: u64) -> u64 {
         let mean = (p99.saturating_sub(p50)) as f64 / (LN_100 - LN_2);
         let floor = p50 as f64 - mean * LN_2;
         (floor + mean * self.unit_exponential()).max(0.0) as u64

@@ -1,0 +1,72 @@
+//! What is run: a device, its tenants, and what they ask for.
+
+use super::Calibrated;
+use base::Nanos;
+use qos::{Declaration, Rules};
+
+/// How a tenant's requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// So many a second, evenly, whether or not earlier ones are done.
+    Even(u64),
+    /// So many a second at random (Poisson), whether or not earlier ones are done.
+    Random(u64),
+    /// So many at a time, a new one for each that ends.
+    Depth(u32),
+}
+
+/// What a tenant asks for, at random places of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// How its requests come.
+    pub pace: Pace,
+    /// The share of reads, in thousandths: 0 to 1000.
+    pub read_permille: u16,
+    /// Bytes of a request: pages of 4 KiB.
+    pub bytes: u32,
+}
+
+/// A tenant.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// What it asked for.
+    pub declaration: Declaration,
+    /// What it does.
+    pub load: Load,
+    /// The threads on which its connections are, taken in turn.
+    pub threads: Vec<u32>,
+}
+
+/// What changes while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The tenant with this number asks for something else, or comes back.
+    Declare(usize, Declaration),
+    /// The tenant with this number is removed; what it still asks for is refused.
+    Remove(usize),
+    /// The tenant with this number asks at another pace.
+    Pace(usize, Pace),
+}
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The device.
+    pub device: Calibrated,
+    /// Whether tokens are scheduled; otherwise requests go to the device as they come.
+    pub scheduled: bool,
+    /// The scheduler's constants.
+    pub rules: Rules,
+    /// Threads, 1 to 64.
+    pub threads: u32,
+    /// Numbered from 0.
+    pub tenants: Vec<Tenant>,
+    /// In the order of time, from the beginning.
+    pub changes: Vec<(Nanos, Change)>,
+    /// Not counted.
+    pub warm_up: Nanos,
+    /// Counted.
+    pub measured: Nanos,
+    /// Of all that is random.
+    pub seed: u64,
+}

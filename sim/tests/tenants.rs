@@ -1,0 +1,259 @@
+//! Promises to tenants, kept by the production scheduler on emulated flash in virtual time.
+//!
+//! Devices are an eighth of the paper's, so that a test takes seconds; latencies are the same.
+
+#![cfg(test)]
+
+use base::Nanos;
+use qos::{Declaration, Percentile, Slo, slo::Weight};
+use sim::tenants::fig5::{self, Scenario};
+use sim::tenants::{Calibrated, Change, Load, Pace, Report, Setup, Tenant, calibrate, run};
+use std::sync::LazyLock;
+
+const DIVISOR: u32 = 8;
+const SEEDS: std::ops::Range<u64> = 0..5;
+
+static DEVICE: LazyLock<Calibrated> =
+    LazyLock::new(|| calibrate("A/8".parse().expect("a profile"), 1));
+
+fn scenario(scenario: Scenario, scheduled: bool, threads: u32, seed: u64) -> Setup {
+    fig5::setup(&DEVICE, scenario, scheduled, DIVISOR, threads, seed)
+}
+
+fn p95(report: &Report, tenant: usize) -> Nanos {
+    report.tenants[tenant].read_latency(Percentile::P95)
+}
+
+/// Whether a tenant has its latency, and the requests that it asked for.
+fn is_kept(report: &Report, tenant: usize, iops: u64) -> bool {
+    let served = report.tenants[tenant].iops() >= iops as f64 * 0.99;
+    served && p95(report, tenant) <= fig5::SLO
+}
+
+fn best_effort(load: Load, weight: u32) -> Tenant {
+    Tenant {
+        declaration: Declaration::BestEffort(Weight::new(weight).expect("a weight")),
+        load,
+        threads: vec![0],
+    }
+}
+
+fn critical(iops: u64, read_permille: u16) -> Declaration {
+    Declaration::LatencyCritical(Slo {
+        percentile: Percentile::P95,
+        latency: fig5::SLO,
+        iops,
+        read_permille,
+        request_bytes: 4096,
+    })
+}
+
+#[test]
+fn promises_are_kept_with_the_scheduler_and_broken_without() {
+    for seed in SEEDS {
+        for threads in [1, 2] {
+            let on = run(&scenario(Scenario::First, true, threads, seed)).expect("admitted");
+            for (tenant, iops) in fig5::IOPS.into_iter().enumerate() {
+                let iops = iops / u64::from(DIVISOR);
+                assert!(
+                    is_kept(&on, tenant, iops),
+                    "{} of seed {seed} on {threads}: {} of {iops}, p95 {}",
+                    fig5::NAMES[tenant],
+                    on.tenants[tenant].iops(),
+                    p95(&on, tenant)
+                );
+            }
+            let [c, d] = [2, 3].map(|tenant: usize| on.tenants[tenant].tokens_per_second());
+            assert!((c / d - 1.0).abs() <= 0.05, "best effort: {c} and {d}");
+            assert!(on.tokens_per_second() <= on.rate as f64 * 1.01);
+        }
+        let off = run(&scenario(Scenario::First, false, 1, seed)).expect("admitted");
+        assert!(p95(&off, 0) > fig5::SLO, "nobody needs a scheduler here");
+    }
+}
+
+#[test]
+fn what_is_not_used_is_shared_and_next_to_nothing_is_lost() {
+    for seed in SEEDS {
+        let first = run(&scenario(Scenario::First, true, 2, seed)).expect("admitted");
+        let second = run(&scenario(Scenario::Second, true, 2, seed)).expect("admitted");
+        assert!(is_kept(&second, 0, fig5::IOPS[0] / u64::from(DIVISOR)));
+        assert!(is_kept(&second, 1, fig5::IOPS_B_LESS / u64::from(DIVISOR)));
+        let used = second.tokens_per_second() / second.rate as f64;
+        assert!(used >= 0.95, "{used} of the rate");
+        for tenant in [2, 3] {
+            let more = |report: &Report| report.tenants[tenant].tokens_per_second();
+            assert!(
+                more(&second) > more(&first) * 1.3,
+                "{tenant} of seed {seed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn best_effort_shares_by_weight() {
+    let mut setup = scenario(Scenario::First, true, 2, 3);
+    for (tenant, weight) in [(2, 100), (3, 300)] {
+        let weight = Weight::new(weight).expect("a weight");
+        setup.tenants[tenant].declaration = Declaration::BestEffort(weight);
+    }
+    let report = run(&setup).expect("admitted");
+    let [c, d] = [2, 3].map(|tenant: usize| report.tenants[tenant].tokens_per_second());
+    assert!((d / c / 3.0 - 1.0).abs() <= 0.05, "{c} and {d}");
+}
+
+/// Nothing is promised to anybody: the device is as busy as without a scheduler.
+#[test]
+fn a_device_without_promises_loses_next_to_nothing() {
+    for read_permille in [1000, 900, 500] {
+        let load = Load {
+            pace: Pace::Depth(64),
+            read_permille,
+            bytes: 4096,
+        };
+        let setup = |scheduled| Setup {
+            tenants: vec![best_effort(load, 100), best_effort(load, 100)],
+            ..scenario(Scenario::First, scheduled, 1, 9)
+        };
+        let [off, on] = [false, true].map(|scheduled| {
+            let report = run(&setup(scheduled)).expect("best effort");
+            report
+                .tenants
+                .iter()
+                .map(|tenant| tenant.iops())
+                .sum::<f64>()
+        });
+        assert!(on >= off * 0.97, "{on} of {off} at {read_permille}");
+    }
+}
+
+/// Tenants come, change, burst and leave; those who keep to their promise notice nothing.
+#[test]
+fn churn_and_bursts_break_no_promise() {
+    for seed in SEEDS {
+        let mut setup = scenario(Scenario::First, true, 2, seed);
+        let part = |iops: u64| iops / u64::from(DIVISOR);
+        setup.tenants[1].declaration = critical(part(30_000), 800);
+        setup.tenants[1].load.pace = Pace::Random(part(27_000));
+        setup.tenants.push(Tenant {
+            declaration: critical(part(10_000), 900),
+            load: Load {
+                pace: Pace::Even(part(10_000)),
+                read_permille: 900,
+                bytes: 4096,
+            },
+            threads: vec![1],
+        });
+        let at = Nanos::from_millis;
+        setup.changes = vec![
+            (at(300), Change::Declare(4, critical(part(20_000), 900))),
+            (at(350), Change::Pace(4, Pace::Even(part(20_000)))),
+            // Three times what it was promised, for a while.
+            (at(500), Change::Pace(1, Pace::Random(part(90_000)))),
+            (at(600), Change::Pace(1, Pace::Random(part(27_000)))),
+            (at(650), Change::Remove(4)),
+            (at(700), Change::Pace(4, Pace::Even(part(10_000)))),
+            (at(750), Change::Remove(2)),
+            (at(800), Change::Declare(4, critical(part(10_000), 900))),
+            (at(900), Change::Declare(2, Declaration::default())),
+        ];
+        let report = run(&setup).expect("admitted");
+        assert!(
+            is_kept(&report, 0, fig5::IOPS[0] / u64::from(DIVISOR)),
+            "seed {seed}: {} p95 {}",
+            report.tenants[0].iops(),
+            p95(&report, 0)
+        );
+        assert!(
+            p95(&report, 4) <= fig5::SLO,
+            "seed {seed}: {}",
+            p95(&report, 4)
+        );
+        assert!(
+            report.tenants[4].refused > 0,
+            "it asked while it was removed"
+        );
+    }
+}
+
+/// A tenant has its rate on one thread of twelve or on all of them, beside ten thousand others that
+/// are mostly silent.
+#[test]
+fn a_rate_does_not_depend_on_threads_or_on_how_many_are_registered() {
+    const THREADS: u32 = 12;
+    const SILENT: u32 = 10_000;
+    let load = |pace| Load {
+        pace,
+        read_permille: 1000,
+        bytes: 4096,
+    };
+    let tenant = |threads: Vec<u32>| Tenant {
+        declaration: critical(4_000, 1000),
+        load: load(Pace::Even(4_000)),
+        threads,
+    };
+    let mut tenants = vec![tenant(vec![7]), tenant((0..THREADS).collect())];
+    for thread in 0..THREADS {
+        let greedy = best_effort(load(Pace::Depth(32)), 100);
+        tenants.push(Tenant {
+            threads: vec![thread],
+            ..greedy
+        });
+    }
+    for number in 0..SILENT {
+        let rare = best_effort(load(Pace::Even(1)), 1);
+        tenants.push(Tenant {
+            threads: vec![number % THREADS],
+            ..rare
+        });
+    }
+    let setup = Setup {
+        threads: THREADS,
+        tenants,
+        ..scenario(Scenario::First, true, THREADS, 4)
+    };
+    let report = run(&setup).expect("admitted");
+    for number in [0, 1] {
+        assert!(
+            is_kept(&report, number, 4_000),
+            "{}: {} p95 {}",
+            number,
+            report.tenants[number].iops(),
+            p95(&report, number)
+        );
+    }
+    let shares: Vec<_> = (2..2 + THREADS as usize)
+        .map(|number| report.tenants[number].tokens_per_second())
+        .collect();
+    let [least, most] = [f64::min, f64::max]
+        .map(|of: fn(f64, f64) -> f64| shares.iter().copied().reduce(of).expect("twelve of them"));
+    assert!(least / most >= 0.9, "{shares:?}");
+    let served: u64 = report.tenants[14..]
+        .iter()
+        .map(|tenant| tenant.requests)
+        .sum();
+    assert!(served >= u64::from(SILENT) * 9 / 10, "{served}");
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let mut setup = scenario(Scenario::First, true, 1, 1);
+    setup.tenants[1].declaration = critical(1_000_000, 500);
+    let error = run(&setup).expect_err("more than the device has");
+    assert!(
+        error.to_string().starts_with("tenant 1 is not admitted"),
+        "{error}"
+    );
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let numbers = |seed| {
+        let report = run(&scenario(Scenario::Second, true, 2, seed)).expect("admitted");
+        let of = |tenant: usize| (report.tenants[tenant].requests, p95(&report, tenant));
+        [0, 1, 2, 3].map(of)
+    };
+    assert_eq!(numbers(1), numbers(1));
+    assert_ne!(numbers(1), numbers(2));
+}
