@@ -294,7 +294,7 @@ mod tests {
         let both = named(&[("another", reads(60_000)), ("one", reads(60_000))]);
         let (tenant, refusal) = device.replace(&both).unwrap_err();
         assert_eq!(tenant, "another");
-        assert!(refusal.to_string().contains("40000"), "{refusal}");
+        assert!(refusal.to_string().contains("27625"), "{refusal}");
         assert_eq!(device.declared().len(), 2, "one, and the default tenant");
         let id = account(&device, "one").id();
         // A name that comes back is somebody else.
