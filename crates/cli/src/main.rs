@@ -16,6 +16,7 @@ mod open_files;
 mod output;
 mod plane;
 mod tenants;
+mod top;
 mod view;
 
 use args::{Cli, Command, Common};
@@ -50,6 +51,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Calibrate(args) => cmd::calibrate::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
+        Command::Top(args) => cmd::top::run(&args, output),
         Command::Sim(args) => cmd::sim::run(&args, output),
         Command::Figure(args) => {
             let _ = open_files::raise();

@@ -9,6 +9,7 @@ mod serve;
 mod sim;
 mod switch;
 mod tenant;
+mod top;
 
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
@@ -19,6 +20,7 @@ pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
 pub use switch::{KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{TenantArgs, TenantCommand};
+pub use top::TopArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -77,6 +79,8 @@ pub enum Command {
     Switch(SwitchCommandArgs),
     /// See and change who the tenants of a running target are
     Tenant(TenantArgs),
+    /// Watch a running target: tenants, cores, namespaces and queues
+    Top(TopArgs),
     /// Ask the model how the stack does on other machines
     Sim(SimArgs),
     /// Run the papers' figures again on this machine

@@ -17,4 +17,5 @@ mod signals;
 pub mod sim;
 pub mod switch;
 pub mod tenant;
+pub mod top;
 pub mod write;
