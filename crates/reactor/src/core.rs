@@ -168,8 +168,6 @@ pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
     let before = driver.now();
     if idle.gives_way(before, busy) {
         std::thread::yield_now();
-        let now = driver.now();
-        let ran = neighbours::ran(now.since(before));
-        idle.gave_way(before, now, || ran);
+        idle.gave_way(before, driver.now(), neighbours::ran);
     }
 }

@@ -25,7 +25,7 @@ pub enum PollPolicy {
 
 /// How long a poll may last. A response that has to wake its sender's idle core first takes 50 to
 /// 100 µs; a shorter poll would never be rewarded, and two sleeping ends would stay asleep.
-const POLL_WINDOW: Nanos = Nanos::from_micros(250);
+const POLL_WINDOW: Nanos = Nanos::from_micros(120);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
 const CONFIDENCE_MAX: u32 = 16;
@@ -33,8 +33,7 @@ const CONFIDENCE_MAX: u32 = 16;
 /// A poll that is rewarded within this time spared a wake-up that would have cost more.
 const SOON: Nanos = Nanos::from_micros(30);
 
-/// What one soon rewarded poll is worth in polls in vain. One that is rewarded later, by a peer that
-/// had to be woken, is worth one: it spared a wake-up, and once both ends poll it will come soon.
+/// What one soon rewarded poll is worth in polls in vain.
 const REWARD: u32 = 2;
 
 /// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
@@ -54,12 +53,9 @@ const STAY_FOR: Nanos = Nanos::from_millis(50);
 const KEPT_COST: u32 = 4;
 
 /// A core that gave up tries one poll again after this many sleeps that were shorter than a poll
-/// would have been; after a try in vain, twice as many.
-const TRY_AFTER_SLEEPS_MIN: u32 = 8;
-
-/// The most of such sleeps between two tries: where polling never pays, both ends together lose
-/// less than 0.5 % of their requests to tries, so not even their 99th percentile shows it.
-const TRY_AFTER_SLEEPS_MAX: u32 = 512;
+/// would have been: where polling never pays, both ends together lose less than 0.5 % of their
+/// requests to such tries, so not even their 99th percentile shows it.
+const TRY_AFTER_SLEEPS: u32 = 512;
 
 /// Learns whether to poll.
 #[derive(Clone, Debug)]
@@ -67,8 +63,6 @@ pub struct IdlePolicy {
     policy: PollPolicy,
     confidence: u32,
     short_sleeps: u32,
-    /// So many short sleeps lead to the next try.
-    try_after: u32,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
     /// When a core with work gives way next.
@@ -90,7 +84,6 @@ impl IdlePolicy {
             policy,
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
-            try_after: TRY_AFTER_SLEEPS_MIN,
             stretch: None,
             give_way_at: Time::ZERO,
         }
@@ -164,9 +157,8 @@ impl IdlePolicy {
             self.polled(wait, length);
         } else if length < POLL_WINDOW {
             self.short_sleeps += 1;
-            if self.short_sleeps >= self.try_after {
+            if self.short_sleeps >= TRY_AFTER_SLEEPS {
                 self.short_sleeps = 0;
-                self.try_after = (self.try_after * 2).min(TRY_AFTER_SLEEPS_MAX);
                 self.confidence = 1;
             }
         }
@@ -175,15 +167,11 @@ impl IdlePolicy {
     fn polled(&mut self, wait: Wait, length: Nanos) {
         if wait != Wait::No {
             self.confidence = self.confidence.saturating_sub(1);
-            return;
+        } else if length <= SOON {
+            self.confidence = (self.confidence + REWARD).min(CONFIDENCE_MAX);
         }
-        if length > POLL_WINDOW {
-            // Others had the processor in the meantime: the poll was not what found it.
-            return;
-        }
-        let reward = if length <= SOON { REWARD } else { 1 };
-        self.confidence = (self.confidence + reward).min(CONFIDENCE_MAX);
-        self.try_after = TRY_AFTER_SLEEPS_MIN;
+        // A reward that came late, from a peer that had to be woken, proves nothing: once both
+        // ends poll, it will come soon.
     }
 }
 
@@ -341,15 +329,6 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_gave_up_soon_finds_out_that_work_comes_one_upon_the_other() {
-        let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        rewarded(&mut policy, 1_000 * US, 1_000 * US, 100);
-        // A backlog, from a peer that has to be woken for each of its requests.
-        assert!(rewarded(&mut policy, 100 * US, 60 * US, 10) > 0);
-        assert_eq!(rewarded(&mut policy, 100 * US, 60 * US, 10), 10);
-    }
-
-    #[test]
     fn two_ends_that_sleep_find_each_other() {
         // The first to try is rewarded late, since its peer still has to be woken; it goes on.
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
@@ -374,7 +353,7 @@ mod tests {
     fn what_follows_a_deadline_is_polled_for_anew() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         for request in 0..1_000 {
-            let (begins, next) = (Time(request * 400 * US), Time((request + 1) * 400 * US));
+            let (begins, next) = (Time(request * 200 * US), Time((request + 1) * 200 * US));
             assert_eq!(policy.decide(begins, begins), Wait::No);
             assert_eq!(policy.decide(begins, next), Wait::No, "request {request}");
             let answered = begins + Nanos(15 * US);

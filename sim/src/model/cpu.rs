@@ -10,7 +10,7 @@ use super::world::{Event, World};
 use switch::limits::CORES_MAX;
 
 /// What an idle core does before it sleeps, with adaptive polling: as long as the production loop.
-const POLL_WINDOW_NS: u64 = 250_000;
+const POLL_WINDOW_NS: u64 = 120_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
 const SETTLE_NS: u64 = 1_000;
