@@ -86,6 +86,8 @@ pub const FIGURES: &[Figure] = &[
     simulated::reflex::FIG03A,
     simulated::reflex::FIG03B,
     simulated::reflex::FIG03C,
+    simulated::reflex_tenants::FIG05A,
+    simulated::reflex_tenants::FIG05B,
 ];
 
 /// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.

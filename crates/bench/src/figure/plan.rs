@@ -116,6 +116,15 @@ impl Panel {
         }
     }
 
+    /// The same on a logarithmic scale.
+    #[must_use]
+    pub const fn logarithmic(self) -> Self {
+        Self {
+            scale: Scale::Log,
+            ..self
+        }
+    }
+
     const fn scale_of(metric: Metric) -> Scale {
         match metric {
             Metric::Latency(..) => Scale::Log,

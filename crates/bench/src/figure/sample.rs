@@ -143,6 +143,8 @@ pub enum Metric {
     SingleSends(End),
     /// The 95th percentile of the latency of reads, whatever is beside them.
     ReadTail,
+    /// What a tenant's requests cost, over time.
+    Tokens,
 }
 
 impl Metric {
@@ -172,6 +174,7 @@ impl Metric {
             Self::SingleSends(End::Host) => "host_single_sends_percent",
             Self::SingleSends(End::Target) => "target_single_sends_percent",
             Self::ReadTail => "read_p95_us",
+            Self::Tokens => "ktokens",
         }
     }
 
@@ -201,6 +204,7 @@ impl Metric {
             Self::SingleSends(End::Host) => "Host's sends of one request",
             Self::SingleSends(End::Target) => "Target's sends of one answer",
             Self::ReadTail => "Latency of reads, p95",
+            Self::Tokens => "Tokens",
         }
     }
 
@@ -211,7 +215,7 @@ impl Metric {
             Self::Latency(..) | Self::ReadTail => "µs",
             Self::Throughput(_) => "Gbit/s",
             Self::ThroughputPerCore => "Gbit/s per core",
-            Self::Requests => "1000/s",
+            Self::Requests | Self::Tokens => "1000/s",
             Self::RequestsPerHostCore => "1000/s per core",
             Self::SliceRun | Self::SliceWait => "ms",
             Self::SendBytes(_) => "bytes",
@@ -242,7 +246,7 @@ impl Metric {
                 sends.single as f64 * 100.0 / sends.sends as f64
             }
             // Loads of the machine's figures do not tell their reads from their writes.
-            Self::ReadTail => return None,
+            Self::ReadTail | Self::Tokens => return None,
         };
         value.is_finite().then_some(value)
     }

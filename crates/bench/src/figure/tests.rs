@@ -545,6 +545,7 @@ fn simulated_numbers_become_a_report() {
         simulate: invented,
         only: "",
         panels: &[],
+        names: &[],
         claims: |plan| {
             let p99 = Metric::Latency(Class::Latency, Statistic::P99);
             let ticks = plan.x.ticks.clone();

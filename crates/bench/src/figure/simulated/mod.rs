@@ -7,6 +7,7 @@
 pub(super) mod blk_switch;
 pub(super) mod i10;
 pub(super) mod reflex;
+pub(super) mod reflex_tenants;
 
 use super::measure::Effort;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
@@ -32,6 +33,8 @@ pub struct Simulation {
     pub only: &'static str,
     /// What is shown.
     pub panels: &'static [Panel],
+    /// What the places on the axis are called, from 1 on; numbers where it is empty.
+    pub names: &'static [&'static str],
     /// Adds the claims to what was simulated.
     pub claims: fn(&mut Plan),
 }
@@ -57,8 +60,32 @@ impl Simulation {
             simulate,
             only,
             panels,
+            names: &[],
             claims,
         })
+    }
+
+    /// All panels that are simulated, over places with names.
+    const fn over(
+        names: &'static [&'static str],
+        simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+        panels: &'static [Panel],
+        claims: fn(&mut Plan),
+    ) -> Work {
+        Work::Simulated(Self {
+            simulate,
+            only: "",
+            panels,
+            names,
+            claims,
+        })
+    }
+
+    /// What a place on the axis is called.
+    fn tick(&self, x: f64) -> String {
+        let mut places = (1_u32..).map(f64::from).zip(self.names);
+        let name = places.find(|(place, _)| *place == x);
+        name.map_or_else(|| x.to_string(), |(_, name)| (*name).to_owned())
     }
 }
 
@@ -86,7 +113,7 @@ pub fn simulate(
         series.retain(|series| simulation.only.is_empty() || series.panel == simulation.only);
         runs.push(series);
     }
-    let (mut plan, cells) = shape(&runs[0], simulation.panels);
+    let (mut plan, cells) = shape(&runs[0], &simulation);
     (simulation.claims)(&mut plan);
     let effort = Effort {
         measured: if extent == Extent::Quick {
@@ -96,12 +123,15 @@ pub fn simulate(
         },
         ..*effort
     };
-    let numbers = |cell: &Cell, metric| runs.iter().map(|run| number(run, cell, metric)).collect();
+    let numbers = |cell: &Cell, metric| {
+        let of = |run: &Vec<Series>| number(run, &simulation, cell, metric);
+        runs.iter().map(of).collect()
+    };
     Report::of(figure, &plan, &cells, extent, &effort, numbers)
 }
 
 /// The axis, the series and the places of what was simulated.
-fn shape(run: &[Series], panels: &[Panel]) -> (Plan, Vec<Cell>) {
+fn shape(run: &[Series], simulation: &Simulation) -> (Plan, Vec<Cell>) {
     let mut ticks: Vec<f64> = Vec::new();
     for point in run.iter().flat_map(|series| &series.points) {
         if !ticks.contains(&point.x) {
@@ -112,7 +142,9 @@ fn shape(run: &[Series], panels: &[Panel]) -> (Plan, Vec<Cell>) {
     let (label, unit) = run
         .first()
         .map_or(("", ""), |line| (line.x.name, line.x.unit));
-    let mut plan = Plan::over(Axis::new(label, unit, &ticks)).showing(panels.iter().copied());
+    let names = ticks.iter().map(|&tick| simulation.tick(tick));
+    let mut plan =
+        Plan::over(Axis::new(label, unit, names)).showing(simulation.panels.iter().copied());
     for series in run {
         if !plan.series.contains(&series.system) {
             plan.series.push(series.system);
@@ -125,7 +157,7 @@ fn shape(run: &[Series], panels: &[Panel]) -> (Plan, Vec<Cell>) {
                 series.system == system && series.points.iter().any(|point| point.x == tick)
             };
             if run.iter().any(there) {
-                cells.push(cell(system, tick));
+                cells.push(cell(system, simulation.tick(tick)));
             }
         }
     }
@@ -133,12 +165,12 @@ fn shape(run: &[Series], panels: &[Panel]) -> (Plan, Vec<Cell>) {
 }
 
 /// The number of one simulation at a place.
-fn number(run: &[Series], cell: &Cell, metric: Metric) -> Option<f64> {
+fn number(run: &[Series], simulation: &Simulation, cell: &Cell, metric: Metric) -> Option<f64> {
     let mut lines = run.iter();
     let line =
         lines.find(|line| line.system == cell.series && shows(line.panel) == Some(metric))?;
     let mut points = line.points.iter();
-    let point = points.find(|point| point.x.to_string() == cell.tick)?;
+    let point = points.find(|point| simulation.tick(point.x) == cell.tick)?;
     Some(point.y)
 }
 
@@ -152,6 +184,8 @@ fn shows(panel: &str) -> Option<Metric> {
         "throughput per core" => Some(Metric::ThroughputPerCore),
         "random read" | "random write" => Some(Metric::Requests),
         reflex::PANEL => Some(Metric::ReadTail),
+        reflex_tenants::REQUESTS => Some(Metric::Requests),
+        reflex_tenants::TOKENS => Some(Metric::Tokens),
         _ => None,
     }
 }
