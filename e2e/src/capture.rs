@@ -147,8 +147,10 @@ const FIELDS: [&str; 7] = [
 const SEVERITY_WARNING: u32 = 0x0060_0000;
 
 /// What warnings about TCP's flow say, which tell nothing about PDUs: a full window, an order of
-/// packets that the capture changed, a connection closed while data was under way.
-const FLOW_REMARKS: [&str; 6] = [
+/// packets that the capture changed (what it lost, it counts), a connection closed while data was
+/// under way.
+const FLOW_REMARKS: [&str; 7] = [
+    "Previous segment",
     "indow",
     "out-of-order",
     "retransmission",
@@ -292,12 +294,13 @@ mod tests {
         let text = "1\t0\t\t\t\t\t\n\
                     2\t4|6\t1|1\t1\t\t2097152\tWindow update\n\
                     3\t7\t0\t2\tNVMe TCP\t8388608\tMalformed Packet\n\
-                    4\t8\t\t\t\t\t\n";
+                    4\t8\t\t\t\t\t\n\
+                    5\t5\t1\t\t\t6291456\tPrevious segment(s) not captured (common at capture start)\n";
         let dissection = Dissection::parse(text).unwrap();
         assert_eq!(dissection.count(PduType::IcReq), 1);
         assert_eq!(dissection.count(PduType::H2cData), 1);
         assert_eq!(dissection.count(PduType::R2t), 0);
-        assert_eq!(dissection.header_digests, DigestCount { good: 2, bad: 1 });
+        assert_eq!(dissection.header_digests, DigestCount { good: 3, bad: 1 });
         assert_eq!(dissection.data_digests, DigestCount { good: 1, bad: 1 });
         assert_eq!(
             dissection.complaints,
