@@ -10,42 +10,10 @@ use serde_json::Value;
 
 const HOST: &str = "nqn.2026-11.com.example:db";
 
-/// A device on which a write costs ten reads, and that is given 1000 tokens a second at most.
-const MODEL: &str = "
-version = 1
-[provenance]
-device = \"a device of a test\"
-write_price_measured = true
-[prices.mixed]
-read_millitokens = 1000
-write_millitokens = 10000
-[prices.read_only]
-read_millitokens = 1000
-[[curve]]
-tokens_per_second = 1000
-p50_ns = 100000
-p95_ns = 100000
-p99_ns = 100000
-p999_ns = 100000
-";
-
-/// A target with a device of that model, and where its interface is.
+/// A target with a device that is given 1000 tokens a second, and where its interface is.
 fn serving(folder: &Folder) -> (Serving, String) {
-    let model = folder.write("model.toml", MODEL);
-    let socket = format!("unix:{}", folder.path("api.sock"));
-    let file = folder.write(
-        "target.toml",
-        format!(
-            "listen = [\"127.0.0.1:0\"]\napi = \"{socket}\"\ncores = [0]\n\
-             [devices.slow]\ntype = \"ram\"\nsize = \"8M\"\nmodel = \"{model}\"\n\
-             [[subsystems]]\nnqn = \"{}\"\nallow_any_host = true\n\
-             namespaces = [{{ nsid = 1, device = \"slow\" }}]\n",
-            common::NQN
-        ),
-    );
-    let mut serving = Serving::start(&["--config", &file]);
-    while !serving.line().starts_with("interface at ") {}
-    (serving, socket)
+    let kind = "type = \"ram\"\nsize = \"8M\"";
+    common::serve_by_tokens(folder, ("slow", kind), 1_000, "")
 }
 
 fn tenant(args: &[&str], socket: &str) -> std::process::Output {

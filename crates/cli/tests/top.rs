@@ -13,47 +13,17 @@ use std::sync::{Arc, Mutex};
 
 const HOST: &str = "nqn.2026-11.com.example:db";
 
-/// A device on which a read costs one token, and that is given 100,000 a second.
-const MODEL: &str = "
-version = 1
-[provenance]
-device = \"a device of a test\"
-write_price_measured = true
-[prices.mixed]
-read_millitokens = 1000
-write_millitokens = 10000
-[prices.read_only]
-read_millitokens = 1000
-[[curve]]
-tokens_per_second = 100000
-p50_ns = 100000
-p95_ns = 100000
-p99_ns = 100000
-p999_ns = 100000
-";
-
-/// A target with emulated flash of that model and two tenants, and where its interface is.
+/// A target with emulated flash that is given 100,000 tokens a second, and two tenants; and where its
+/// interface is.
 fn serving(folder: &Folder) -> (Serving, String) {
-    let model = folder.write("model.toml", MODEL);
-    let socket = format!("unix:{}", folder.path("api.sock"));
-    let file = folder.write(
-        "target.toml",
-        format!(
-            "listen = [\"127.0.0.1:0\"]\napi = \"{socket}\"\ncores = [0]\n\
-             [devices.flash]\ntype = \"flash\"\nprofile = \"A/8\"\nsize = \"8M\"\n\
-             model = \"{model}\"\n\
-             [[subsystems]]\nnqn = \"{}\"\nallow_any_host = true\n\
-             namespaces = [{{ nsid = 1, device = \"flash\" }}]\n\
-             [[tenants]]\nname = \"db\"\nhosts = [\"{HOST}\"]\n\
-             latency_critical = {{ latency_us = 500, iops = 600, read_percent = 100 }}\n\
-             [[tenants]]\nname = \"backup\"\nhosts = [\"nqn.2026-11.com.example:backup\"]\n\
-             best_effort = {{ weight = 20 }}\n",
-            common::NQN
-        ),
+    let kind = "type = \"flash\"\nprofile = \"A/8\"\nsize = \"8M\"";
+    let tenants = format!(
+        "[[tenants]]\nname = \"db\"\nhosts = [\"{HOST}\"]\n\
+         latency_critical = {{ latency_us = 500, iops = 600, read_percent = 100 }}\n\
+         [[tenants]]\nname = \"backup\"\nhosts = [\"nqn.2026-11.com.example:backup\"]\n\
+         best_effort = {{ weight = 20 }}\n"
     );
-    let mut serving = Serving::start(&["--config", &file]);
-    while !serving.line().starts_with("interface at ") {}
-    (serving, socket)
+    common::serve_by_tokens(folder, ("flash", kind), 100_000, &tenants)
 }
 
 #[test]

@@ -192,19 +192,26 @@ fn restless() -> (Bed, Client, Vec<Client>) {
     (bed, admin, clients)
 }
 
+/// Two clients of latency work and the bulk clients read what was written, while `during` runs.
+fn while_all_work(clients: &mut [Client], content: &[u8], during: impl FnOnce()) {
+    assert!(clients[0].write_by_r2t(0, content).status.is_success());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtLast(&stop);
+        for (seed, client) in (0u64..).zip(clients) {
+            let stop = &stop;
+            let depth = if seed < 2 { 1 } else { 16 };
+            scope.spawn(move || work(client, seed, depth, content, stop));
+        }
+        during();
+    });
+}
+
 #[test]
 fn queues_that_never_rest_lose_nothing() {
     let content = pattern(12, BLOCKS * BLOCK);
     let (bed, _admin, mut clients) = restless();
-    assert!(clients[0].write_by_r2t(0, &content).status.is_success());
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _stop = StopAtLast(&stop);
-        for (seed, client) in (0u64..).zip(&mut clients) {
-            let (content, stop) = (&content, &stop);
-            let depth = if seed < 2 { 1 } else { 16 };
-            scope.spawn(move || work(client, seed, depth, content, stop));
-        }
+    while_all_work(&mut clients, &content, || {
         eventually("bulk moves to and fro", || {
             moved(&bed, Class::Throughput) >= 20
         });
@@ -217,7 +224,6 @@ fn queues_that_never_rest_lose_nothing() {
 fn what_a_host_may_do_goes_along_with_its_queues() {
     let content = pattern(14, BLOCKS * BLOCK);
     let (bed, _admin, mut clients) = restless();
-    assert!(clients[0].write_by_r2t(0, &content).status.is_success());
     let tenancy = |blocks| Tenancy {
         tenants: vec![TenantOptions {
             name: "tested".to_owned(),
@@ -238,14 +244,7 @@ fn what_a_host_may_do_goes_along_with_its_queues() {
         let set = bed.handle().set_tenants(&tenancy(blocks));
         set.expect("every core follows");
     };
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let _stop = StopAtLast(&stop);
-        for (seed, client) in (0u64..).zip(&mut clients) {
-            let (content, stop) = (&content, &stop);
-            let depth = if seed < 2 { 1 } else { 16 };
-            scope.spawn(move || work(client, seed, depth, content, stop));
-        }
+    while_all_work(&mut clients, &content, || {
         eventually("bulk moves while the rules change", || {
             set(2048);
             set(1024);

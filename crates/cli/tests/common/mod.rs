@@ -221,6 +221,52 @@ impl Drop for Folder {
     }
 }
 
+/// A device on which a write costs ten reads, and that is given so many tokens a second at most.
+pub fn device_model(tokens_per_second: u64) -> String {
+    format!(
+        "version = 1
+[provenance]
+device = \"a device of a test\"
+write_price_measured = true
+[prices.mixed]
+read_millitokens = 1000
+write_millitokens = 10000
+[prices.read_only]
+read_millitokens = 1000
+[[curve]]
+tokens_per_second = {tokens_per_second}
+p50_ns = 100000
+p95_ns = 100000
+p99_ns = 100000
+p999_ns = 100000
+"
+    )
+}
+
+/// A target of one core with one namespace, over a device of this name, kind (lines of TOML) and
+/// tokens a second, and whatever else the configuration says; and where its interface is.
+pub fn serve_by_tokens(
+    folder: &Folder,
+    (name, kind): (&str, &str),
+    tokens_per_second: u64,
+    more: &str,
+) -> (Serving, String) {
+    let model = folder.write("model.toml", device_model(tokens_per_second));
+    let socket = format!("unix:{}", folder.path("api.sock"));
+    let file = folder.write(
+        "target.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\napi = \"{socket}\"\ncores = [0]\n\
+             [devices.{name}]\n{kind}\nmodel = \"{model}\"\n\
+             [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"{name}\" }}]\n{more}"
+        ),
+    );
+    let mut serving = Serving::start(&["--config", &file]);
+    while !serving.line().starts_with("interface at ") {}
+    (serving, socket)
+}
+
 /// Bytes that look random and are the same for the same seed.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
