@@ -72,6 +72,22 @@ fn promises_are_kept_with_the_scheduler_and_broken_without() {
     }
 }
 
+/// Why best effort advances tokens: B asks for what it was promised and no more.
+#[test]
+fn the_papers_rules_to_the_letter_break_the_promise_to_b() {
+    for threads in [1, 2] {
+        let mut setup = scenario(Scenario::First, true, threads, 1);
+        setup.rules.advance = Nanos::ZERO;
+        let report = run(&setup).expect("admitted");
+        let latency = p95(&report, 1);
+        println!("p95 of B on {threads} threads, without an advance: {latency}");
+        assert!(
+            latency > fig5::SLO,
+            "nothing needs to be advanced: {latency}"
+        );
+    }
+}
+
 #[test]
 fn what_is_not_used_is_shared_and_next_to_nothing_is_lost() {
     for seed in SEEDS {
