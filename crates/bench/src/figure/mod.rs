@@ -15,6 +15,7 @@ mod i10;
 mod measure;
 mod plan;
 pub mod plot;
+mod quiet;
 mod report;
 mod sample;
 mod scenario;
@@ -26,6 +27,7 @@ mod tests;
 pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
+pub use quiet::{Disturbances, ProcessorTime, QUIET_PERMILLE, Quiet, TRIES_MAX};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
 pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{

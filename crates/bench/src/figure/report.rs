@@ -3,6 +3,7 @@
 use super::claim::{self, Verdict, short};
 use super::measure::Effort;
 use super::plan::{Axis, Cell, Extent, Panel, Plan, titled};
+use super::quiet::Disturbances;
 use super::sample::Metric;
 use super::{Figure, Work};
 use crate::load::Machine;
@@ -40,6 +41,8 @@ pub struct Report {
     pub claims: Vec<Verdict>,
     /// Whether a model says so, and no machine did it.
     pub simulated: bool,
+    /// What the hypervisor did to the runs of a machine.
+    pub disturbances: Option<Disturbances>,
     /// What it was measured or simulated on.
     pub machine: Machine,
     /// The diagrams.
@@ -134,6 +137,7 @@ impl Report {
             points: points.collect(),
             claims: claims.collect::<Result<_>>()?,
             simulated: matches!(figure.work, Work::Simulated(_)),
+            disturbances: None,
             machine: Machine::look(),
             panels: plan.panels.clone(),
         })
@@ -271,7 +275,9 @@ impl fmt::Display for Report {
         if self.simulated {
             f.write_str("simulated")
         } else {
-            write!(f, "on {}", self.machine)
+            write!(f, "on {}", self.machine)?;
+            self.disturbances
+                .map_or(Ok(()), |disturbances| write!(f, "\n{disturbances}"))
         }
     }
 }

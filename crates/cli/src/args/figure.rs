@@ -1,6 +1,7 @@
 //! `switchyard figure` and `switchyard bench goals`.
 
 use super::seconds;
+use bench::figure::TRIES_MAX;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +37,11 @@ pub struct FigureArgs {
     /// Measure for so many seconds in each run [default: 3; quick: 0.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
+    /// Measure a run up to so many times, until the hypervisor takes next to nothing of the
+    /// processors meanwhile, and keep the quietest
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
+    pub tries: u8,
     /// What the simulator charges: a file of `switchyard sim calibrate` [default: the costs that
     /// come with the program]
     #[arg(long, value_name = "FILE")]
@@ -69,6 +75,11 @@ pub struct GoalsArgs {
     /// Measure for so many seconds in each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub seconds: Duration,
+    /// Measure a run up to so many times, until the hypervisor takes next to nothing of the
+    /// processors meanwhile, and keep the quietest
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
+    pub tries: u8,
     /// Fixes the order of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,

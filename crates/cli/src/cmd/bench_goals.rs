@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Result, ensure};
 use bench::figure::goals::{self, Judged, NumberVerdict};
-use bench::figure::{Effort, Verdict, aligned, measure, short};
+use bench::figure::{Disturbances, Effort, Quiet, Verdict, aligned, measure, short};
 use bench::load::Machine;
 use serde::Serialize;
 use std::fmt;
@@ -23,6 +23,7 @@ struct Report {
     goals: Vec<Judged>,
     runs: usize,
     seconds: f64,
+    disturbances: Disturbances,
     machine: Machine,
 }
 
@@ -44,7 +45,8 @@ pub fn run(args: &GoalsArgs, output: Output) -> Result<Outcome> {
         warmup: warmup(args.seconds),
         seed: args.seed,
     };
-    let mut runner = MachineRunner::new(&std::env::temp_dir())?;
+    let runner = MachineRunner::new(&std::env::temp_dir())?;
+    let mut runner = Quiet::new(runner, args.tries);
     let bar = output.count_bar();
     let measured = measure(&plan, &effort, &mut runner, &mut |progress| {
         show(&bar, "goals", progress);
@@ -59,6 +61,7 @@ pub fn run(args: &GoalsArgs, output: Output) -> Result<Outcome> {
         goals: measured?,
         runs: effort.runs,
         seconds: effort.measured.as_secs_f64(),
+        disturbances: runner.take(),
         machine: Machine::look(),
     };
     output.result(&report, &report)?;
@@ -124,8 +127,8 @@ impl fmt::Display for Report {
         write!(f, "{}", aligned(&rows, 3))?;
         write!(
             f,
-            "medians of {} interleaved runs of {} s, on {}",
-            self.runs, self.seconds, self.machine
+            "medians of {} interleaved runs of {} s, on {}\n{}",
+            self.runs, self.seconds, self.machine, self.disturbances
         )
     }
 }

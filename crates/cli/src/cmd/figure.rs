@@ -5,7 +5,9 @@ use crate::args::FigureArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::figure::{self, Effort, Extent, FIGURES, Figure, Progress, Report, Work, aligned};
+use bench::figure::{
+    self, Effort, Extent, FIGURES, Figure, Progress, Quiet, Report, Work, aligned,
+};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use sim::model::Costs;
@@ -41,7 +43,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     let figures = chosen(&args.names)?;
     let folder = &args.output;
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut runner = MachineRunner::new(folder)?;
+    let mut runner = Quiet::new(MachineRunner::new(folder)?, args.tries);
     let (extent, effort) = effort(args);
     let costs = super::sim::costs(args.costs.as_deref())?;
     let mut reports = Vec::new();
@@ -124,7 +126,7 @@ fn draw(
     extent: Extent,
     effort: &Effort,
     costs: &Costs,
-    runner: &mut MachineRunner,
+    runner: &mut Quiet<MachineRunner>,
     output: Output,
     folder: &Path,
 ) -> Result<Report> {
@@ -149,7 +151,8 @@ fn draw(
     bar.finish_and_clear();
     let measured = measured?;
     let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
-    let report = Report::of(figure, &plan, &plan.cells(), extent, effort, numbers)?;
+    let mut report = Report::of(figure, &plan, &plan.cells(), extent, effort, numbers)?;
+    report.disturbances = Some(runner.take());
     write(&report, folder)?;
     Ok(report)
 }

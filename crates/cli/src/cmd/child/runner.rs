@@ -6,8 +6,8 @@ use super::threads::Scheduled;
 use super::{cpu_seconds, ended_children_cpu_seconds};
 use anyhow::{Context as _, Result, ensure};
 use bench::figure::{
-    Effort, FLASH_READ_US, FLASH_WRITE_US, Runner, SHARED_CORES, Sample, Scenario, Sends, Storage,
-    System,
+    Effort, FLASH_READ_US, FLASH_WRITE_US, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario,
+    Sends, Storage, System,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -89,12 +89,14 @@ impl Runner for MachineRunner {
         let started = Instant::now();
         let target_before = cpu_seconds(target.pid())?;
         let host_before = ended_children_cpu_seconds()?;
+        let time_before = ProcessorTime::now()?;
         let loads = scenario.processes.iter();
         let loads = loads
             .map(|process| Load::start(target.address(), &scenario.system, process, effort))
             .collect::<Result<Vec<_>>>()?;
         let (reports, scheduled) = wait(loads)?;
         let seconds = started.elapsed().as_secs_f64();
+        let stolen_permille = ProcessorTime::now()?.stolen_permille_since(time_before);
         let host_cores = (ended_children_cpu_seconds()? - host_before) / seconds;
         let target_cores = (cpu_seconds(target.pid())? - target_before) / seconds;
         let switch: Vec<_> = reports
@@ -106,6 +108,7 @@ impl Runner for MachineRunner {
         Ok(Sample {
             host_cores,
             target_cores,
+            stolen_permille,
             slices: scheduled.means(),
             host_sends: Sends::of_host(&switch),
             target_sends: sends(&api)?.since(sent_before),
