@@ -74,6 +74,20 @@ pub fn ask(
     bail!("{error}; {remedy}")
 }
 
+/// A name as a part of a path: whatever is no letter or digit travels percent-encoded.
+#[must_use]
+pub fn escaped(name: &str) -> String {
+    let mut path = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    path
+}
+
 async fn exchange(api: &ApiAddress, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes)> {
     match api {
         ApiAddress::Loopback(address) => {

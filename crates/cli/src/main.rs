@@ -15,6 +15,8 @@ mod http;
 mod open_files;
 mod output;
 mod plane;
+mod provenance;
+mod recalibration;
 mod tenants;
 mod top;
 mod view;

@@ -5,15 +5,16 @@
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
 use crate::devices;
+use crate::recalibration::{Recalibrations, Subject};
 use crate::tenants::tenancy;
 use crate::view::{View, blocks_of};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
 use control::plane::{
-    ClassOfService, ClassSnapshot, CommandCounters, ConnectionCounters, ControllerSnapshot,
-    CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
-    QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, SwitchSnapshot, TenantLatencies,
-    TenantSnapshot, TokenCounters,
+    CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
+    ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
+    NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot,
+    SwitchSnapshot, TenantLatencies, TenantSnapshot, TokenCounters,
 };
 use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
 use qos::{Declaration, Rules};
@@ -34,6 +35,7 @@ pub struct Plane {
     cores: Vec<u32>,
     started: Instant,
     opened: Mutex<Opened>,
+    recalibrations: Recalibrations,
 }
 
 /// Devices, and who uses them.
@@ -48,8 +50,8 @@ struct Opened {
 #[derive(Clone, Debug)]
 struct OpenDevice {
     device: Arc<dyn Device>,
-    /// How tenants share it, where it has a model.
-    qos: Option<Arc<DeviceQos>>,
+    /// How tenants share it, where it has a model, and the file's.
+    shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
 }
 
 impl Plane {
@@ -61,6 +63,7 @@ impl Plane {
             cores,
             started: Instant::now(),
             opened: Mutex::default(),
+            recalibrations: Recalibrations::default(),
         }
     }
 
@@ -108,7 +111,7 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
-        let OpenDevice { device, qos } = self.device(&namespace.device)?;
+        let OpenDevice { device, shared } = self.device(&namespace.device)?;
         let view = View::new(device, namespace.size.map(|size| size.bytes)).map_err(|error| {
             ApplyError::new(
                 ApplyErrorKind::Invalid,
@@ -123,7 +126,7 @@ impl Plane {
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
-            qos,
+            qos: shared.map(|(qos, _)| qos),
         };
         self.target
             .add_namespace(&owner.nqn, options)
@@ -201,6 +204,7 @@ impl DataPlane for Plane {
             Action::RemoveDevice { name } => {
                 self.device(name)?;
                 self.opened().devices.remove(name);
+                self.recalibrations.forget(name);
                 Ok(())
             }
             Action::AddSubsystem { subsystem } => self.add_subsystem(subsystem),
@@ -274,6 +278,35 @@ impl DataPlane for Plane {
             devices: snapshot.devices.iter().map(shared_device).collect(),
             controllers: snapshot.controllers.iter().map(controller).collect(),
         }
+    }
+
+    fn calibrate(&self, name: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
+        let OpenDevice { device, shared } = self.device(name)?;
+        let (qos, model) = shared.ok_or_else(|| {
+            ApplyError::new(
+                ApplyErrorKind::Conflict,
+                format!("device {name:?} has no model, so nothing pays for reads of it"),
+                "calibrate it with `switchyard calibrate DEVICE --output FILE` and name the file as \
+                 its model",
+            )
+        })?;
+        let subject = Subject {
+            name: name.to_owned(),
+            device,
+            qos,
+            model,
+        };
+        self.recalibrations.start(subject, request)
+    }
+
+    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
+        self.device(device)?;
+        self.recalibrations.show(device)
+    }
+
+    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError> {
+        self.device(device)?;
+        self.recalibrations.cancel(device)
     }
 }
 
@@ -359,16 +392,17 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
     };
     let device = devices::open(model)
         .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
-    let qos = match &model.model {
+    let shared = match &model.model {
         None => None,
         Some(path) => {
             let read = DeviceModel::load(path)
                 .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
-            let (costs, curve) = (read.prices.costs(), read.curve);
-            Some(DeviceQos::new(name, Rules::default(), costs, curve))
+            let (costs, curve) = (read.prices.costs(), read.curve.clone());
+            let qos = DeviceQos::new(name, Rules::default(), costs, curve);
+            Some((qos, Arc::new(read)))
         }
     };
-    Ok(OpenDevice { device, qos })
+    Ok(OpenDevice { device, shared })
 }
 
 /// What the target knows of a device that tenants share, as the control plane's.

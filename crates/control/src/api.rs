@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `/v1/config` | GET, POST (`?dry_run=true`) |
 //! | `/v1/devices`, `/v1/devices/{name}` | GET, POST; GET, DELETE |
+//! | `/v1/devices/{name}/calibration` | GET, POST, DELETE |
 //! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, DELETE |
 //! | `/v1/subsystems/{nqn}/namespaces`, `…/{nsid}` | GET, POST; GET, PATCH, DELETE |
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
@@ -18,6 +19,7 @@
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 
 mod body;
+mod calibration;
 mod configuration;
 mod devices;
 mod error;
@@ -51,6 +53,7 @@ use state::ApiState;
 /// a Unix socket, which no browser opens.
 pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
     Router::new()
+        .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())
         .merge(hosts::routes())

@@ -110,6 +110,11 @@ impl Control {
         self.plane.snapshot()
     }
 
+    /// The dataplane, for what is no change of the configuration.
+    pub(crate) fn plane(&self) -> &dyn DataPlane {
+        &*self.plane
+    }
+
     /// Carries out `actions`, all or (as far as the dataplane allows) none.
     ///
     /// # Errors

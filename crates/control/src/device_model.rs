@@ -58,6 +58,19 @@ pub struct Provenance {
     /// How far token rates at the same latency lie apart, over the loads that were measured: half of
     /// the range, in thousandths of the middle.
     pub spread_permille: Option<u32>,
+    /// What of the curve was measured while the device served, where something was.
+    pub live: Option<Live>,
+}
+
+/// What was measured while a device served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// The share of the rate that was spent on it, in hundredths.
+    pub share_percent: u32,
+    /// The lowest load of which the curve is new; below and above, it is as it was before.
+    pub from: TokenRate,
+    /// The highest.
+    pub to: TokenRate,
 }
 
 /// Prices of a unit of 4 KiB.
@@ -149,6 +162,7 @@ impl DeviceModel {
             command,
             write_price_measured,
             spread_permille,
+            live,
         } = &self.provenance;
         let known = [
             ("device", Some(device)),
@@ -170,6 +184,7 @@ impl DeviceModel {
                  spread_permille = {spread}"
             )?;
         }
+        write_live(live.as_ref(), text)?;
         writeln!(
             text,
             "\n# Thousandths of a token for each 4 KiB. A read under a mixed load is one token.\n\
@@ -206,6 +221,26 @@ impl DeviceModel {
             other => self.prices.others.get(&other).copied(),
         }
     }
+}
+
+/// What was measured while the device served.
+fn write_live(live: Option<&Live>, text: &mut String) -> std::fmt::Result {
+    let Some(Live {
+        share_percent,
+        from,
+        to,
+    }) = live
+    else {
+        return Ok(());
+    };
+    writeln!(
+        text,
+        "# Between these rates the curve was measured while the device served; the rest, and the \
+         prices,\n# are of the model before.\n\
+         live = {{ share_percent = {share_percent}, from_tokens_per_second = {}, \
+         to_tokens_per_second = {} }}",
+        from.0, to.0
+    )
 }
 
 /// What the file says, before it was looked at together.
@@ -322,6 +357,7 @@ impl FromNode for Provenance {
         let command = table.optional("command");
         let write_price_measured = table.or_default("write_price_measured");
         let spread_permille = table.optional("spread_permille");
+        let live = table.optional("live");
         table.finish();
         Some(Self {
             device: device?,
@@ -331,6 +367,22 @@ impl FromNode for Provenance {
             command: command?,
             write_price_measured: write_price_measured?,
             spread_permille: spread_permille?,
+            live: live?,
+        })
+    }
+}
+
+impl FromNode for Live {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let share_percent = table.required("share_percent", "write the share that was spent");
+        let from = table.required("from_tokens_per_second", "write the lowest rate measured");
+        let to = table.required("to_tokens_per_second", "write the highest rate measured");
+        table.finish();
+        Some(Self {
+            share_percent: share_percent?,
+            from: TokenRate(from?),
+            to: TokenRate(to?),
         })
     }
 }

@@ -101,6 +101,16 @@ pub const CONFIGURATION_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a device's model: a curve of 256 points takes 32 KiB.
 pub const DEVICE_MODEL_BYTES_MAX: usize = 256 * 1024;
 
+/// The share of a device's rate that a calibration may spend while it serves, in hundredths.
+pub const CALIBRATION_SHARE_PERCENT: RangeInclusive<u32> = 1..=100;
+
+/// How long such a calibration observes: shorter sees nothing, and after an hour the device is
+/// another one.
+pub const CALIBRATION_SECONDS: RangeInclusive<u32> = 1..=3600;
+
+/// The same, where nobody says.
+pub const CALIBRATION_SECONDS_DEFAULT: u32 = 30;
+
 /// Problems listed in one report: more than a screenful is not read.
 pub const PROBLEMS_MAX: usize = 50;
 

@@ -4,6 +4,7 @@
 //! an [`Action`] that has happened when `apply` returns, and everything that is known about what
 //! happens on the cores is one [`Snapshot`].
 
+mod calibration;
 mod switch;
 mod tenants;
 
@@ -11,6 +12,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use calibration::{
+    CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
+    UnkeptPromise,
+};
 pub use switch::{CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot};
 pub use tenants::{
     ClassOfService, CommandCounters, SharedDeviceSnapshot, TenantLatencies, TenantSnapshot,
@@ -30,6 +35,25 @@ pub trait DataPlane: Send + Sync + 'static {
 
     /// What is known now. May be called by several threads at a time; must not disturb I/O.
     fn snapshot(&self) -> Snapshot;
+
+    /// Begins to calibrate a device again while it serves, and returns at once. What comes out is
+    /// in force as soon as it is done. May be called by several threads at a time, as the two below.
+    ///
+    /// # Errors
+    /// When there is no such device, it has no model, or it is being calibrated already.
+    fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError>;
+
+    /// How far a device's last calibration is, or how it ended.
+    ///
+    /// # Errors
+    /// When there was none.
+    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError>;
+
+    /// Lets a device's calibration end soon without a newer model. One that ended stays as it is.
+    ///
+    /// # Errors
+    /// When there was none.
+    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError>;
 }
 
 /// Why an action was not carried out.

@@ -641,3 +641,39 @@ fn tenants_are_added_changed_and_removed_one_by_one() {
     get(&server, "/v1/tenants/db").error(404);
     assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
 }
+
+#[test]
+fn a_device_is_calibrated_while_it_serves_and_one_at_a_time() {
+    let (control, _) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let path = "/v1/devices/fast/calibration";
+    get(&server, path).error(404);
+    for (body, key) in [
+        (r#"{"seconds": 5}"#, "share_percent"),
+        (r#"{"share_percent": 0}"#, "share_percent"),
+        (r#"{"share_percent": 101}"#, "share_percent"),
+        (r#"{"share_percent": 10, "seconds": 3601}"#, "seconds"),
+        (r#"{"share_percent": 10, "second": 5}"#, "second"),
+    ] {
+        let error = send(&server, "POST", path, body).error(422);
+        assert!(error.contains(key), "{body}: {error:?}");
+    }
+    let begun = send(&server, "POST", path, r#"{"share_percent": 10}"#);
+    assert_eq!(begun.status, 202, "{begun:?}");
+    assert_eq!(begun.json()["seconds"], 30);
+    assert_eq!(begun.json()["state"], "running");
+    send(&server, "POST", path, r#"{"share_percent": 10}"#).error(409);
+    get(&server, "/v1/devices/spare/calibration").error(404);
+    assert_eq!(request(&server, "DELETE", path, "", "").status, 204);
+    assert_eq!(get(&server, path).json()["state"], "cancelled");
+    assert_eq!(
+        send(
+            &server,
+            "POST",
+            path,
+            r#"{"share_percent": 1, "seconds": 1}"#
+        )
+        .status,
+        202
+    );
+}

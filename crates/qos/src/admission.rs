@@ -139,6 +139,12 @@ impl Admission {
         &self.model
     }
 
+    /// How late its reads are at each load.
+    #[must_use]
+    pub const fn curve(&self) -> &Curve {
+        &self.curve
+    }
+
     /// How the device is run now.
     #[must_use]
     pub fn plan(&self) -> Plan {
@@ -258,6 +264,19 @@ impl Admission {
         self.model = model;
         self.curve = curve;
         self.plan()
+    }
+
+    /// Whose promises this device cannot keep beside those of tenants with lower numbers, and what
+    /// would be admitted in their place. Nobody, unless the device was measured again and is worse.
+    #[must_use]
+    pub fn unkept(&self) -> Vec<(TenantId, Refusal)> {
+        let mut kept = Self::new(self.model, self.curve.clone());
+        let tenants = self.tenants.iter();
+        let refused = tenants.filter_map(|(&id, &declaration)| {
+            let refusal = kept.admit(id, declaration).err()?;
+            Some((id, refusal))
+        });
+        refused.collect()
     }
 
     /// The SLOs of all tenants but one.

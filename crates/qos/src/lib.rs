@@ -9,7 +9,8 @@
 //! - [`slo`]: what a tenant asks for. [`curve`]: what the device can do. [`admission`]: whether the
 //!   one fits the other; [`tenants`]: the registry that puts it into force. [`overrun`]: who asks
 //!   for more than its promise says.
-//! - [`fit`]: from what was measured to costs and curve.
+//! - [`fit`]: from what was measured to costs and curve. [`live`]: from what was seen of a device
+//!   that serves to a newer curve.
 //! - [`pool`] and [`account`]: what threads share of a device and of a tenant.
 //!   [`scheduler`]: what each thread does with it, once a turn.
 //! - [`access`]: who a connection is, and which blocks it may touch. [`limits`]: how far all goes.
@@ -28,6 +29,7 @@ pub mod cost;
 pub mod curve;
 pub mod fit;
 pub mod limits;
+pub mod live;
 pub mod overrun;
 pub mod pool;
 pub mod scheduler;

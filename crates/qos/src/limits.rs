@@ -112,6 +112,16 @@ pub const FIT_LATENCY_SPAN: u64 = 4;
 /// Beyond so many thousandths, token rates at equal latency contradict each other.
 pub const FIT_SPREAD_PERMILLE_MAX: u32 = 200;
 
+/// Reads of an observation at least: one of them is beyond its p99.9.
+pub const LIVE_READS_MIN: u64 = 1_000;
+
+/// Observations that make a newer curve at least: two are a line, and always rise or fall.
+pub const LIVE_POINTS_MIN: usize = 3;
+
+/// With at most so many thousandths of reads, a load is a mix: the mildest one that calibration
+/// measures, as of the paper's Fig. 1.
+pub const LIVE_MIXED_PERMILLE_MAX: u16 = 990;
+
 /// A device keeps up when it completes so many thousandths of what is asked for.
 pub const FIT_SUSTAINED_PERMILLE: u64 = 970;
 

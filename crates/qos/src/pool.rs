@@ -114,6 +114,8 @@ struct Flows {
     visited: AtomicU64,
     /// When that was.
     closed_at: AtomicU64,
+    /// Spent on requests since ever, in billionths (wraps).
+    spent: AtomicU64,
 }
 
 /// What became of tokens at a close.
@@ -147,6 +149,7 @@ impl Pool {
                 present: AtomicU64::new(0),
                 visited: AtomicU64::new(0),
                 closed_at: AtomicU64::new(0),
+                spent: AtomicU64::new(0),
             },
             share: ReadShare::new(),
         };
@@ -419,6 +422,23 @@ impl Pool {
             .fetch_add(quota.unsigned_abs(), Ordering::AcqRel);
         self.give(Tokens(amount.0 % hungry));
         closed
+    }
+
+    /// Requests were released.
+    #[inline]
+    pub(crate) fn spend(&self, amount: Tokens) {
+        self.flows
+            .spent
+            .fetch_add(amount.0.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// What all threads together spent on requests since `seen` was last given here, which moves
+    /// on: the load of the device. Right as long as that is less than nine thousand million tokens.
+    pub fn spent_since(&self, seen: &mut u64) -> Tokens {
+        let spent = self.flows.spent.load(Ordering::Relaxed);
+        let more = spent.wrapping_sub(*seen);
+        *seen = spent;
+        Tokens(i64::try_from(more).unwrap_or(i64::MAX))
     }
 
     /// What is in the bucket and what is promised: everything that no tenant has.

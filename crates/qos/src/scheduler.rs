@@ -103,6 +103,8 @@ pub struct Scheduler<T> {
     present: bool,
     deadline: Time,
     totals: Totals,
+    /// What of it was spent when the pool was told last.
+    told: Tokens,
     /// Units released in the round at hand: reads, and everything else.
     released: [u64; 2],
 }
@@ -149,6 +151,7 @@ impl<T> Scheduler<T> {
             present: false,
             deadline: Time::NEVER,
             totals: Totals::default(),
+            told: Tokens::ZERO,
             released: [0; 2],
         })
     }
@@ -357,6 +360,8 @@ impl<T> Scheduler<T> {
         let [reads, others] = std::mem::take(&mut self.released);
         if reads + others > 0 {
             self.pool.share().add(now, reads, others);
+            self.pool.spend(self.totals.spent - self.told);
+            self.told = self.totals.spent;
         }
         while let Some(index) = self.resting.pop() {
             self.put_to_rest(index);

@@ -12,6 +12,7 @@ use crate::snapshot::TenantSnapshot;
 use crate::tenant_record::TenantRecord;
 use crate::tenants::DEFAULT_TENANT;
 use qos::account::Contract;
+use qos::live::{LiveError, Observation, Refit, refit};
 use qos::overrun::Notice;
 use qos::{
     Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants,
@@ -91,6 +92,42 @@ impl DeviceQos {
     /// plan says whether they can be kept.
     pub fn recalibrate(&self, model: CostModel, curve: Curve) -> Plan {
         self.register().tenants.recalibrate(model, curve)
+    }
+
+    /// What is known of it: what requests cost, and how late reads are at each load.
+    #[must_use]
+    pub fn model(&self) -> (CostModel, Curve) {
+        let register = self.register();
+        let admission = register.tenants.admission();
+        (*admission.model(), admission.curve().clone())
+    }
+
+    /// It was [observed](crate::probe) while it served: the part of the curve that was seen is
+    /// replaced, from the next round on. Promises stay; [`unkept`](Self::unkept) says which do not
+    /// fit any more.
+    ///
+    /// # Errors
+    /// When too little was seen, or it contradicts itself: the model is as it was.
+    pub fn refit(&self, seen: &[Observation]) -> Result<Refit, LiveError> {
+        let mut register = self.register();
+        let admission = register.tenants.admission();
+        let model = *admission.model();
+        let refit = refit(admission.curve(), seen)?;
+        register.tenants.recalibrate(model, refit.curve.clone());
+        Ok(refit)
+    }
+
+    /// Whose promises it cannot keep any more since it was measured again, each with what would be
+    /// admitted in its place; of several that are too much together, those that came last.
+    #[must_use]
+    pub fn unkept(&self) -> Vec<(String, Refusal)> {
+        let register = self.register();
+        let unkept = register.tenants.admission().unkept();
+        let name = |id| register.by_name.iter().find(|(_, named)| named.id == id);
+        unkept
+            .into_iter()
+            .filter_map(|(id, refusal)| Some((name(id)?.0.clone(), refusal)))
+            .collect()
     }
 
     /// What the cores' schedulers share.

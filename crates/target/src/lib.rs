@@ -17,6 +17,7 @@ pub mod limits;
 mod namespace;
 mod pause;
 mod poll_group;
+pub mod probe;
 mod promises;
 mod qpair;
 mod registry;

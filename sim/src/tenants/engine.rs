@@ -1,7 +1,7 @@
 //! The events of a run, in the order of time.
 
 use super::report::{Report, TenantReport};
-use super::scenario::{Change, Load, Pace, Setup};
+use super::scenario::{Change, Known, Load, Pace, Setup};
 use crate::model::Random;
 use base::{Nanos, Time};
 use block::device::flash::{Access, Timing};
@@ -170,7 +170,7 @@ impl<'a> Engine<'a> {
                 }
             }
             Event::Done(request) => self.done(request),
-            Event::Change(index) => match self.setup.changes[index].1 {
+            Event::Change(index) => match self.setup.changes[index].1.clone() {
                 Change::Declare(tenant, declaration) => {
                     let back = self.live[tenant].keys.is_empty();
                     self.declare(tenant, declaration)?;
@@ -184,6 +184,11 @@ impl<'a> Engine<'a> {
                     self.live[tenant].load.pace = pace;
                     self.live[tenant].pace += 1;
                     self.begin(tenant);
+                }
+                Change::SlowDown(percent) => self.device.slow_down(percent),
+                Change::Storm(span) => self.device.storm(self.now, span),
+                Change::Recalibrate(Known { costs, curve }) => {
+                    self.tenants.recalibrate(costs, curve);
                 }
             },
         }

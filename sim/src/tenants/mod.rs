@@ -16,4 +16,4 @@ mod scenario;
 pub use calibration::{Calibrated, calibrate};
 pub use engine::{RunError, run};
 pub use report::{Report, TenantReport};
-pub use scenario::{Change, Load, Pace, Setup, Tenant};
+pub use scenario::{Change, Known, Load, Pace, Setup, Tenant};

@@ -2,7 +2,7 @@
 
 use super::Calibrated;
 use base::Nanos;
-use qos::{Declaration, Rules};
+use qos::{CostModel, Curve, Declaration, Rules};
 
 /// How a tenant's requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,17 @@ pub struct Tenant {
     pub threads: Vec<u32>,
 }
 
+/// What is known of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// What requests cost.
+    pub costs: CostModel,
+    /// How late reads are at each load.
+    pub curve: Curve,
+}
+
 /// What changes while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The tenant with this number asks for something else, or comes back.
     Declare(usize, Declaration),
@@ -46,6 +55,12 @@ pub enum Change {
     Remove(usize),
     /// The tenant with this number asks at another pace.
     Pace(usize, Pace),
+    /// The device takes so many hundredths of the time that it took when it was calibrated.
+    SlowDown(u32),
+    /// Every die of the device is busy with itself for so long.
+    Storm(Nanos),
+    /// The device is known to be as it is now: prices and curve follow.
+    Recalibrate(Known),
 }
 
 /// What is run.

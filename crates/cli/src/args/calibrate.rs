@@ -1,6 +1,7 @@
 //! `switchyard calibrate`.
 
 use super::host::HostArgs;
+use super::switch::ApiArgs;
 use super::{LocalDevice, block_size, seconds};
 use clap::Args;
 use control::model::{BlockSize, DEFAULT_NQN};
@@ -26,6 +27,7 @@ use std::time::Duration;
   switchyard calibrate file:/dev/nvme1n1 --destructive --output nvme1n1.toml
   switchyard calibrate file:/dev/nvme1n1 --write-cost 10 --read-only-cost 0.5 --output model.toml
   switchyard calibrate --target 127.0.0.1:4420 --destructive --json
+  switchyard calibrate --live nvme1 --share 10 --output nvme1n1.toml
 
 Exit codes: 0 there is a model, 2 an error, or measurements that are no model. Ctrl-C ends without
 one.")]
@@ -33,13 +35,29 @@ pub struct CalibrateDeviceArgs {
     /// The device: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
     #[arg(
         value_name = "DEVICE",
-        required_unless_present = "target",
-        conflicts_with = "target"
+        required_unless_present_any = ["target", "live"],
+        conflicts_with_all = ["target", "live"]
     )]
     pub device: Option<NamedDevice>,
     /// Instead, a namespace of an NVMe/TCP target: HOST:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub target: Option<String>,
+    /// Instead, a device of a running target while it serves, by its name there
+    ///
+    /// The target reads at random, ever faster up to a share of the device's rate and back; its
+    /// reads pay like a best-effort tenant's requests, so no promise waits for them. How late they
+    /// are beside the tenants' requests is the newer part of the curve, in force when this ends; the
+    /// prices and all rates that were not seen stay. Measurements that contradict each other
+    /// change nothing. Ctrl-C cancels.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["target", "virtual_time", "destructive",
+        "write_cost", "read_only_cost", "quick", "precondition", "svg"])]
+    pub live: Option<String>,
+    /// With --live: the most of the device's token rate that is spent, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, requires = "live")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub share: u32,
+    #[command(flatten)]
+    pub api: ApiArgs,
     /// The subsystem's name
     #[arg(long, value_name = "NQN", default_value = DEFAULT_NQN)]
     pub nqn: String,
@@ -65,7 +83,8 @@ pub struct CalibrateDeviceArgs {
     /// Fewer loads, shorter: to look at, not to rely on
     #[arg(long)]
     pub quick: bool,
-    /// Measure each load for so many seconds [default: 2; quick: 0.3]
+    /// Measure each load for so many seconds [default: 2; quick: 0.3]; with --live, all of them
+    /// [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "virtual_time")]
     pub seconds: Option<Duration>,
     /// Requests of each load in virtual time [default: 100000; quick: 20000]

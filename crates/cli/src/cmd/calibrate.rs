@@ -1,16 +1,16 @@
 //! `switchyard calibrate`: the model of a device, from loading it.
 
 use super::connect::builder;
-use super::signals;
+use super::{calibrate_live, signals};
 use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
 use crate::devices;
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::provenance;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::calibrate::{
     Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, calibrate, curves,
 };
-use bench::load::Machine;
 use block::Device;
 use block::device::flash::Profile;
 use control::DeviceModel;
@@ -23,8 +23,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 /// How long each load is measured, and how long a device that holds data is written before.
 const FULL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
@@ -43,6 +41,9 @@ const REQUESTS_QUICK: u64 = 20_000;
 /// A device that cannot be loaded, or must not be written while the price of a write is unknown;
 /// measurements that are no model; files that cannot be written.
 pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
+    if let Some(name) = &args.live {
+        return calibrate_live::run(name, args, output);
+    }
     let loaded = Loaded::of(args)?;
     let known = Known {
         write: args.write_cost.map(|cost| cost.0),
@@ -223,26 +224,21 @@ fn model(name: &str, calibration: &Calibration, known: Known) -> DeviceModel {
     DeviceModel {
         provenance: Provenance {
             device: name.to_owned(),
-            measured_at: now(),
-            switchyard: Some(env!("CARGO_PKG_VERSION").to_owned()),
-            kernel: Some(format!("Linux {}", Machine::look().kernel)),
             command: Some(command.join(" ")),
             write_price_measured: known.write.is_none(),
             spread_permille: fit.spread_permille,
+            ..provenance::here_and_now()
         },
         prices: PriceList::new(fit.write, fit.read_only_read),
         curve: fit.curve.clone(),
     }
 }
 
-/// The time as the log writes it: UTC, as of RFC 3339.
-fn now() -> Option<String> {
-    let mut text = String::new();
-    SystemTime.format_time(&mut Writer::new(&mut text)).ok()?;
-    Some(text)
-}
-
-fn write(path: &Path, text: &str, output: Output) -> Result<()> {
+/// Writes a result to a file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, text: &str, output: Output) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     output.note(format_args!("written: {}", path.display()));
     Ok(())

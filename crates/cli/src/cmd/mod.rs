@@ -5,6 +5,7 @@ pub mod bench_goals;
 pub mod bench_limit;
 mod bench_processes;
 pub mod calibrate;
+mod calibrate_live;
 mod child;
 mod connect;
 pub mod discover;

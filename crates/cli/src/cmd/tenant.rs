@@ -2,7 +2,7 @@
 
 use crate::args::{TenantArgs, TenantCommand};
 use crate::exit::Outcome;
-use crate::http::ask;
+use crate::http::{ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Error, Result};
 use control::model::Tenant;
@@ -53,17 +53,9 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
 
 const NOT_UNDERSTOOD: &str = "the target's answer is not understood";
 
-/// Where a tenant is; whatever is no letter or digit of a name travels percent-encoded.
+/// Where a tenant is.
 fn path(name: &str) -> String {
-    let mut path = format!("{PATH}/");
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path
+    format!("{PATH}/{}", escaped(name))
 }
 
 fn tell(answer: &Value, output: Output) -> Result<()> {

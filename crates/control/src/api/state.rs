@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
 use crate::model::Configuration;
-use crate::plane::Snapshot;
+use crate::plane::{DataPlane, Snapshot};
 
 use super::error::ApiError;
 
@@ -35,6 +35,17 @@ impl ApiState {
     pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {
         let control = Arc::clone(&self.control);
         blocking(move || control.snapshot()).await
+    }
+}
+
+impl ApiState {
+    /// Asks the dataplane for what is no change of the configuration, on a thread that may block.
+    pub(super) async fn plane<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&dyn DataPlane) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let control = Arc::clone(&self.control);
+        blocking(move || ask(control.plane())).await
     }
 }
 

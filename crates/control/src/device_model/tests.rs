@@ -18,6 +18,11 @@ fn model() -> DeviceModel {
             command: Some("switchyard calibrate flash:A/8:1G".to_owned()),
             write_price_measured: true,
             spread_permille: Some(31),
+            live: Some(Live {
+                share_percent: 10,
+                from: TokenRate(2_000),
+                to: TokenRate(11_000),
+            }),
         },
         prices: PriceList::new(Price::milli(10_125).unwrap(), Price::milli(487).unwrap()),
         curve: Curve::new(vec![point(10_000, 110), point(52_500, 500)]).unwrap(),

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 use switchyard_control::model::{ApiAddress, Configuration};
 use switchyard_control::plane::{
-    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantSnapshot,
+    CalibrationRequest, CalibrationSnapshot, CalibrationState, ConnectionCounters,
+    ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantSnapshot,
 };
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot};
@@ -23,6 +24,7 @@ pub struct MemoryPlane {
     pub model: Mutex<Configuration>,
     pub applied: Mutex<Vec<Action>>,
     refuses: Mutex<Option<Refusal>>,
+    calibration: Mutex<Option<CalibrationSnapshot>>,
 }
 
 impl MemoryPlane {
@@ -31,6 +33,7 @@ impl MemoryPlane {
             model: Mutex::new(model),
             applied: Mutex::default(),
             refuses: Mutex::new(None),
+            calibration: Mutex::default(),
         })
     }
 
@@ -94,6 +97,39 @@ impl DataPlane for MemoryPlane {
             }],
             ..Snapshot::default()
         }
+    }
+
+    fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
+        let mut calibration = self.calibration.lock().unwrap();
+        if calibration
+            .as_ref()
+            .is_some_and(|c| c.state == CalibrationState::Running)
+        {
+            let kind = ApplyErrorKind::Conflict;
+            return Err(ApplyError::new(kind, "one runs already", "wait"));
+        }
+        *calibration = Some(CalibrationSnapshot {
+            device: device.to_owned(),
+            share_percent: request.share_percent,
+            seconds: request.seconds,
+            ..CalibrationSnapshot::default()
+        });
+        Ok(())
+    }
+
+    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
+        let calibration = self.calibration.lock().unwrap().clone();
+        let missing = || ApplyError::new(ApplyErrorKind::NotFound, "there was none", "begin one");
+        calibration
+            .filter(|c| c.device == device)
+            .ok_or_else(missing)
+    }
+
+    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError> {
+        let mut calibration = self.calibration(device)?;
+        calibration.state = CalibrationState::Cancelled;
+        *self.calibration.lock().unwrap() = Some(calibration);
+        Ok(())
     }
 }
 

@@ -157,6 +157,34 @@ fn a_worse_device_is_overcommitted_and_leaves_nothing() {
     assert_eq!(plan.unreserved(), TokenRate(0), "not a huge number");
 }
 
+#[test]
+fn whose_promises_a_worse_device_cannot_keep_is_named() {
+    let mut admission = device_a();
+    let (first, second) = (critical(100_000, 1000, 500), critical(60_000, 1000, 500));
+    admission.admit(TenantId(1), first).unwrap();
+    admission.admit(TenantId(2), second).unwrap();
+    admission
+        .admit(TenantId(3), Declaration::default())
+        .unwrap();
+    assert_eq!(admission.unkept(), []);
+    let point = Point {
+        rate: TokenRate(120_000),
+        latency: [Nanos::from_micros(100); Percentile::COUNT],
+    };
+    let curve = Curve::new(vec![point]).unwrap();
+    let price = CostModel::new(Price::READ, Price::READ);
+    let plan = admission.recalibrate(price, curve);
+    assert!(plan.is_overcommitted());
+    let unkept = admission.unkept();
+    let [(tenant, refusal)] = unkept.as_slice() else {
+        panic!("{unkept:?}");
+    };
+    assert_eq!(*tenant, TenantId(2), "the first one still fits");
+    let said = refusal.to_string();
+    assert!(said.contains("20000 requests a second"), "{said}");
+    assert_eq!(admission.tenants().len(), 3, "and all stay");
+}
+
 proptest! {
     /// Whatever comes and goes, no promise is broken by a later one, and every offer is good.
     #[test]

@@ -146,6 +146,8 @@ impl World {
         let gone = of(|totals| totals.spent) + of(|totals| totals.expired);
         let made = of(|totals| totals.generated) + of(|totals| totals.forgiven);
         assert_eq!(made, there + gone, "at {:?}", self.now);
+        let told = self.pool.spent_since(&mut 0);
+        assert_eq!(told, of(|totals| totals.spent), "the load of the device");
     }
 }
 

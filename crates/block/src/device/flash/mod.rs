@@ -47,6 +47,12 @@ impl Flash {
         })
     }
 
+    /// When its requests end: to make it slower while it runs.
+    #[must_use]
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
     /// What it is made of.
     #[must_use]
     pub const fn profile(&self) -> Profile {

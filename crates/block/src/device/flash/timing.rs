@@ -10,8 +10,9 @@
 //!
 //! [`Timing`] only remembers until when each part is busy, so an answer takes no event queue: it
 //! depends on `now` and the order of questions alone, in virtual time as on a machine. All threads
-//! of a device share it: atomics, no lock. Must never: keep a question waiting, or let a request end
-//! before `now`.
+//! of a device share it: atomics, no lock. A device that ages, or is cooled too little, is
+//! [slower](Timing::slow_down) from then on; one that collects garbage for a while is
+//! [busy](Timing::storm). Must never: keep a question waiting, or let a request end before `now`.
 
 use super::profile::Parts;
 use base::{Nanos, Time};
@@ -63,6 +64,8 @@ pub struct Timing {
     work: AtomicU64,
     /// When something was programmed last.
     programmed_at: AtomicU64,
+    /// Everything takes so many hundredths of its time.
+    pace_percent: AtomicU64,
 }
 
 impl Timing {
@@ -78,6 +81,30 @@ impl Timing {
             written: AtomicU64::new(0),
             work: AtomicU64::new(0),
             programmed_at: AtomicU64::new(0),
+            pace_percent: AtomicU64::new(100),
+        }
+    }
+
+    /// From now on, dies and channels take so many hundredths of the time that they take when new:
+    /// 100 is a device as it was made, 200 one that is half as fast. What is under way ends as it
+    /// was to.
+    pub fn slow_down(&self, percent: u32) {
+        self.pace_percent
+            .store(percent.max(1).into(), Ordering::Relaxed);
+    }
+
+    /// Every die is busy with something of its own for so long, after what it does already.
+    pub fn storm(&self, now: Time, span: Nanos) {
+        for die in &self.dies {
+            reserve(die, now, span);
+        }
+    }
+
+    /// How long a part takes now for what takes it `span` when new.
+    fn paced(&self, span: Nanos) -> Nanos {
+        match self.pace_percent.load(Ordering::Relaxed) {
+            100 => span,
+            percent => Nanos(span.0.saturating_mul(percent) / 100),
         }
     }
 
@@ -114,7 +141,7 @@ impl Timing {
 
     /// So many pages to or from a die, over its channel.
     fn on_die(&self, now: Time, die: usize, pages: u64, each: Nanos) -> Time {
-        let transfer = self.parts.transfer;
+        let (transfer, each) = (self.paced(self.parts.transfer), self.paced(each));
         let channel = &self.channels[place(die as u64, self.channels.len() as u64)];
         let (begin, carried) = reserve(channel, now, Nanos(transfer.0.saturating_mul(pages)));
         let work = Nanos(each.0.saturating_mul(pages));
@@ -161,7 +188,7 @@ impl Timing {
             let slice_end = if number == first {
                 self.on_die(now, die, 1, slice)
             } else {
-                reserve(&self.dies[die], now, slice).1
+                reserve(&self.dies[die], now, self.paced(slice)).1
             };
             if number < first + own {
                 end = end.max(slice_end);

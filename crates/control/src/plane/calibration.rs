@@ -1,0 +1,113 @@
+//! Calibrating a device again while it serves.
+
+use serde::{Deserialize, Serialize};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CalibrationRequest {
+    /// The most that the target's own reads spend, in hundredths of the device's token rate: 1 to
+    /// 100.
+    pub share_percent: u32,
+    /// How long the device is observed.
+    pub seconds: u32,
+}
+
+/// How far a calibration is, or how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CalibrationSnapshot {
+    /// The device's name.
+    pub device: String,
+    /// Whether it goes on.
+    pub state: CalibrationState,
+    /// The share that was asked for.
+    pub share_percent: u32,
+    /// How long it takes in all.
+    pub seconds: u32,
+    /// How much of that is over, in thousandths.
+    pub done_permille: u64,
+    /// Reads of the target's own so far.
+    pub reads: u64,
+    /// What they cost, in thousandths of a token.
+    pub spent_milli: u64,
+    /// Why there is no newer model, where it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What came out, where it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<CalibrationResult>,
+}
+
+/// Whether a calibration goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CalibrationState {
+    /// It does.
+    #[default]
+    Running,
+    /// The device has a newer model.
+    Done,
+    /// The device has the model that it had.
+    Failed,
+    /// The same, because somebody wished so.
+    Cancelled,
+}
+
+/// What came out of a calibration. The model is in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CalibrationResult {
+    /// The loads that were seen, in the order of time.
+    pub observations: Vec<SeenLoad>,
+    /// Of these, those that had enough reads.
+    pub used: u64,
+    /// How far they contradict each other: the most that a p95 is off a rising curve, in
+    /// thousandths.
+    pub spread_permille: u32,
+    /// The lowest and the highest load of which the curve is new.
+    pub seen_tokens_per_second: [u64; 2],
+    /// The p95 at the highest, by the model before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p95_before_ns: Option<u64>,
+    /// And now.
+    pub p95_ns: u64,
+    /// Tokens generated in a second, at the strictest latency that was promised.
+    pub tokens_per_second: u64,
+    /// Of these, what is promised to latency-critical tenants.
+    pub reserved_tokens_per_second: u64,
+    /// Tenants whose promises the device cannot keep any more. They stay in force, as far as the
+    /// device goes.
+    pub unkept: Vec<UnkeptPromise>,
+    /// The model, as the text of its file.
+    pub model: String,
+}
+
+/// A load of a device that was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SeenLoad {
+    /// Everybody's requests, the target's own among them.
+    pub tokens_per_second: u64,
+    /// The share of reads among them, in thousandths of their units of 4 KiB.
+    pub read_permille: u16,
+    /// Reads of the target's own whose time was taken.
+    pub reads: u64,
+    /// Half of them were within this time.
+    pub p50_ns: u64,
+    /// Of a hundred, 95.
+    pub p95_ns: u64,
+    /// Of a hundred, 99.
+    pub p99_ns: u64,
+    /// Of a thousand, 999.
+    pub p999_ns: u64,
+}
+
+/// A promise that a device cannot keep.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnkeptPromise {
+    /// Whose.
+    pub tenant: String,
+    /// Why not, and what would be admitted.
+    pub reason: String,
+}

@@ -1,0 +1,244 @@
+//! From what was seen of a device while it served to its newer curve. `[ReFlex §4.3]`
+//!
+//! A target that serves cannot raise loads until reads come late: it takes the loads that there
+//! are, adds a few reads of its own, and looks how late those are at each rate of tokens. That says
+//! nothing of rates that were not seen, and nothing of prices; so [`refit`] replaces the part of a
+//! curve that was seen, and keeps the rest as it is. A curve holds for whatever mix, and some devices
+//! read sooner while nothing is written: a load that hardly writes may make reads later than the
+//! curve said, never earlier. Where what was seen contradicts itself there is no newer curve. Must
+//! never: promise more at a rate that nobody saw, or to a mix that is not there.
+
+use crate::curve::{Curve, CurveError, Point};
+use crate::limits::{
+    CURVE_POINTS_MAX, FIT_SPREAD_PERMILLE_MAX, LIVE_MIXED_PERMILLE_MAX, LIVE_POINTS_MIN,
+    LIVE_READS_MIN,
+};
+use crate::slo::Percentile;
+use crate::tokens::TokenRate;
+use base::Nanos;
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests;
+
+/// What was seen of a device over some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// What the device was given, by everybody together.
+    pub rate: TokenRate,
+    /// The share of reads in it, in thousandths of its units.
+    pub read_permille: u16,
+    /// Reads of 4 KiB whose time was taken.
+    pub reads: u64,
+    /// The latency of these at each [`Percentile`].
+    pub latency: [Nanos; Percentile::COUNT],
+}
+
+/// A newer curve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refit {
+    /// The curve.
+    pub curve: Curve,
+    /// Between which rates it is new.
+    pub seen: (TokenRate, TokenRate),
+    /// How far observations contradict each other, in thousandths: the most that a p95 is off a
+    /// curve that rises with the load.
+    pub spread_permille: u32,
+    /// Observations that it is made of.
+    pub used: usize,
+    /// The p95 at the highest rate that was seen: by the curve before (`None` beyond its end), and
+    /// now.
+    pub highest: (Option<Nanos>, Nanos),
+}
+
+/// Why there is no newer curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// Too little was seen.
+    #[error(
+        "too little was seen: {enough} of {all} observations have {LIVE_READS_MIN} reads or more, \
+         and {LIVE_POINTS_MIN} are needed; observe for longer, or with a larger share"
+    )]
+    TooFew {
+        /// Observations with enough reads.
+        enough: usize,
+        /// All of them.
+        all: usize,
+    },
+    /// What was seen is no curve.
+    #[error(
+        "the observations contradict each other: p95 latencies are {spread} thousandths off any \
+         curve that rises with the load, and no more than {FIT_SPREAD_PERMILLE_MAX} are a model; \
+         observe for longer, with a smaller share, or when the device is used more evenly"
+    )]
+    Noise {
+        /// How far they are off, in thousandths.
+        spread: u32,
+    },
+    /// The points are no curve.
+    #[error(transparent)]
+    Curve(#[from] CurveError),
+}
+
+/// Puts what was seen in the place of a part of a curve.
+///
+/// Below the lowest rate of a mix that was seen, reads are at most as late as there; above the
+/// highest, at least as late as there, and otherwise as `old` says.
+///
+/// # Errors
+/// When too little was seen, or it contradicts itself.
+pub fn refit(old: &Curve, seen: &[Observation]) -> Result<Refit, LiveError> {
+    let mut used: Vec<Observation> = seen
+        .iter()
+        .copied()
+        .filter(|one| one.reads >= LIVE_READS_MIN && one.rate.0 > 0)
+        .collect();
+    if used.len() < LIVE_POINTS_MIN {
+        let (enough, all) = (used.len(), seen.len());
+        return Err(LiveError::TooFew { enough, all });
+    }
+    used.sort_by_key(|one| one.rate);
+    let p95 = |one: &Observation| one.latency[Percentile::P95 as usize];
+    let of = |mixed: bool| used.iter().filter(move |one| one.is_mixed() == mixed);
+    let spreads = [true, false].map(|mixed| spread(&of(mixed).map(p95).collect::<Vec<_>>()));
+    let spread = spreads[0].max(spreads[1]);
+    if spread > FIT_SPREAD_PERMILLE_MAX {
+        return Err(LiveError::Noise { spread });
+    }
+    let (mixed, alone): (Vec<_>, Vec<_>) = used.iter().partition(|one| one.is_mixed());
+    let curve = if mixed.len() < LIVE_POINTS_MIN {
+        raised(old, &used)?
+    } else {
+        raised(&replaced(old, &mixed)?, &alone)?
+    };
+    let (first, last) = (used[0], used[used.len() - 1]);
+    let highest = curve.latency_at(Percentile::P95, last.rate);
+    Ok(Refit {
+        seen: (first.rate, last.rate),
+        spread_permille: spread,
+        used: used.len(),
+        highest: (
+            old.latency_at(Percentile::P95, last.rate),
+            highest.unwrap_or(p95(&last)),
+        ),
+        curve,
+    })
+}
+
+/// The curve with what was seen, in the order of its rates, in the place of what it said of these.
+fn replaced(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
+    let (first, last) = (seen[0], seen[seen.len() - 1]);
+    let below = old.points().iter().take_while(|one| one.rate < first.rate);
+    let mut points: Vec<Point> = below
+        .map(|&Point { rate, latency }| Point {
+            rate,
+            latency: each(latency, first.latency, Ord::min),
+        })
+        .collect();
+    for one in seen {
+        push(&mut points, one.rate, one.latency);
+    }
+    // Right above what was seen the old curve goes on where it was, not on a line from here.
+    let next = TokenRate(last.rate.0 + 1);
+    if let Some(latency) = at(old, next) {
+        push(&mut points, next, latency);
+    }
+    points.extend(old.points().iter().filter(|one| one.rate > next));
+    Curve::new(thinned(points))
+}
+
+/// The curve, but nowhere sooner than what was seen.
+fn raised(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
+    let mut rates: Vec<TokenRate> = old.points().iter().map(|one| one.rate).collect();
+    rates.extend(seen.iter().map(|one| one.rate));
+    rates.sort_unstable();
+    let mut points = Vec::with_capacity(rates.len());
+    for rate in rates {
+        push(&mut points, rate, at(old, rate).unwrap_or_default());
+        for one in seen.iter().filter(|one| one.rate == rate) {
+            push(&mut points, rate, one.latency);
+        }
+    }
+    Curve::new(thinned(points))
+}
+
+impl Observation {
+    /// Whether enough was written that the load stands for any mix.
+    const fn is_mixed(&self) -> bool {
+        self.read_permille <= LIVE_MIXED_PERMILLE_MAX
+    }
+}
+
+/// All latencies at a rate; `None` beyond the end of the curve.
+fn at(curve: &Curve, rate: TokenRate) -> Option<[Nanos; Percentile::COUNT]> {
+    let mut latency = [Nanos::ZERO; Percentile::COUNT];
+    for (latency, percentile) in latency.iter_mut().zip(Percentile::ALL) {
+        *latency = curve.latency_at(percentile, rate)?;
+    }
+    Some(latency)
+}
+
+/// One more point; at a rate that is there already, the later latencies count.
+fn push(points: &mut Vec<Point>, rate: TokenRate, latency: [Nanos; Percentile::COUNT]) {
+    match points.last_mut() {
+        Some(last) if last.rate >= rate => last.latency = each(last.latency, latency, Ord::max),
+        _ => points.push(Point { rate, latency }),
+    }
+}
+
+fn each(
+    a: [Nanos; Percentile::COUNT],
+    b: [Nanos; Percentile::COUNT],
+    of: fn(Nanos, Nanos) -> Nanos,
+) -> [Nanos; Percentile::COUNT] {
+    let mut all = a;
+    for (one, other) in all.iter_mut().zip(b) {
+        *one = of(*one, other);
+    }
+    all
+}
+
+/// No more points than a curve has. Of several, one stays that is as early as the first and as late
+/// as the last of them, so that nothing is promised that was not before.
+fn thinned(points: Vec<Point>) -> Vec<Point> {
+    let step = points.len().div_ceil(CURVE_POINTS_MAX - 1);
+    if points.len() <= CURVE_POINTS_MAX {
+        return points;
+    }
+    let last = points[points.len() - 1];
+    let kept = points[..points.len() - 1].chunks(step);
+    let kept = kept.map(|chunk| Point {
+        rate: chunk[0].rate,
+        latency: chunk.iter().fold(chunk[0].latency, |all, one| {
+            each(all, one.latency, Ord::max)
+        }),
+    });
+    kept.chain([last]).collect()
+}
+
+/// How far latencies, in the order of their loads, are off a curve that never falls, at most and in
+/// thousandths: neighbours that fall are pooled, and compared with their mean.
+fn spread(latencies: &[Nanos]) -> u32 {
+    // Sums of neighbours, and how many they are.
+    let mut pools: Vec<(u128, u128)> = Vec::new();
+    for latency in latencies {
+        let mut pool = (u128::from(latency.0), 1);
+        while let Some(&(sum, count)) = pools.last() {
+            // By their means.
+            if sum * pool.1 <= pool.0 * count {
+                break;
+            }
+            pools.pop();
+            pool = (pool.0 + sum, pool.1 + count);
+        }
+        pools.push(pool);
+    }
+    let means = pools
+        .iter()
+        .flat_map(|&(sum, count)| (0..count).map(move |_| sum / count));
+    let off = latencies.iter().zip(means).map(|(latency, mean)| {
+        let permille = u128::from(latency.0).abs_diff(mean) * 1000 / mean.max(1);
+        u32::try_from(permille).unwrap_or(u32::MAX)
+    });
+    off.max().unwrap_or(0)
+}
