@@ -12,6 +12,7 @@ mod client;
 mod controlling;
 mod driver;
 mod host_core;
+pub mod journal;
 pub mod model;
 mod network;
 pub mod oracle;

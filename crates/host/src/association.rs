@@ -83,6 +83,8 @@ pub(crate) struct Parameters {
     /// The controller heeds the class that a queue's Connect command names, and knows that we
     /// mean it.
     pub(crate) queue_classes: bool,
+    /// The controller knows barriers.
+    pub(crate) barrier: bool,
 }
 
 /// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would

@@ -52,6 +52,8 @@ pub(crate) enum Work {
     /// What the block layer asked for, of which the command is made when it is sent: it is
     /// smaller, and the table of a deep queue has to stay in the cache.
     Block(BlockRequest),
+    /// A barrier of the tenant that we are in this namespace.
+    Barrier(u32),
 }
 
 impl Exchange {
@@ -73,12 +75,32 @@ impl Exchange {
         }
     }
 
-    /// What the block layer asked for; `None` for admin commands.
+    /// A barrier.
+    pub(crate) fn barrier(tag: u64, nsid: u32) -> Self {
+        Self {
+            tag,
+            work: Work::Barrier(nsid),
+            direction: Direction::None,
+            data: None,
+            lent: false,
+            timeouts: 0,
+            retries: 0,
+            replayed: false,
+        }
+    }
+
+    /// Whether it is a barrier.
+    #[inline]
+    pub(crate) const fn is_barrier(&self) -> bool {
+        matches!(self.work, Work::Barrier(_))
+    }
+
+    /// What the block layer asked for; `None` for admin commands and barriers.
     #[inline]
     pub(crate) fn request(&self) -> Option<&BlockRequest> {
         match &self.work {
             Work::Block(request) => Some(request),
-            Work::Admin(_) => None,
+            Work::Admin(_) | Work::Barrier(_) => None,
         }
     }
 
@@ -86,7 +108,7 @@ impl Exchange {
     pub(crate) fn request_mut(&mut self) -> Option<&mut BlockRequest> {
         match &mut self.work {
             Work::Block(request) => Some(request),
-            Work::Admin(_) => None,
+            Work::Admin(_) | Work::Barrier(_) => None,
         }
     }
 
@@ -427,11 +449,12 @@ impl CommandTable {
         Some((tag, data))
     }
 
-    /// Takes the newest finished command out of the table if it has this tag.
+    /// Takes the newest finished command out of the table if it is an admin command with this tag:
+    /// requests have any tag that their submitters like.
     pub(crate) fn take_newest(&mut self, tag: u64) -> Option<Exchange> {
         let &(index, _) = self.finished.back()?;
         let exchange = self.slots[usize::from(index)].exchange.as_ref()?;
-        if exchange.tag != tag {
+        if exchange.tag != tag || !matches!(exchange.work, Work::Admin(_)) {
             return None;
         }
         self.finished.pop_back();

@@ -17,7 +17,7 @@ pub mod switchboard;
 mod tcp;
 
 pub use association::{Association, Phase};
-pub use channel::{ChannelState, RemoteChannel};
+pub use channel::{ChannelState, QueueFull, RemoteChannel};
 pub use client::{
     Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, Subsystem, discover,
 };

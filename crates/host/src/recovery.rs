@@ -63,6 +63,7 @@ pub(crate) fn judge(status: Status) -> Verdict {
         0x002 | 0x00d..=0x013 | 0x016 | 0x183 => BlockError::Malformed,
         0x00b => BlockError::Gone,
         0x020 | 0x182 => BlockError::ReadOnly,
+        0x021 => BlockError::TimedOut,
         0x007 | 0x008 | 0x01b | 0x371 => BlockError::Aborted,
         0x080 => BlockError::OutOfRange,
         0x081 => BlockError::NoSpace,

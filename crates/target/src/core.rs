@@ -4,6 +4,7 @@
 //! The functions of a connection get this beside the connection, so that both can be changed at
 //! once. Nothing here is shared with another core but what [`Shared`] says.
 
+use crate::core_barriers::CoreBarriers;
 use crate::core_switch::CoreSwitch;
 use crate::core_tokens::CoreTokens;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
@@ -58,6 +59,7 @@ pub(crate) struct CoreState {
     pub(crate) shared: Arc<Shared>,
     pub(crate) switch: CoreSwitch,
     pub(crate) tokens: CoreTokens,
+    pub(crate) barriers: CoreBarriers,
     /// Nobody is left to be protected from anybody: commands need no tokens.
     pub(crate) unscheduled: bool,
     pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
@@ -98,6 +100,7 @@ impl CoreState {
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
             tokens: CoreTokens::new(index),
+            barriers: CoreBarriers::default(),
             unscheduled: false,
             subsystems: Vec::new(),
             closing_channels: Vec::new(),

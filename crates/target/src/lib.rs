@@ -4,8 +4,10 @@
 //! listeners while I/O runs. [`PollGroup`] is a core's part of it, a service for
 //! [`reactor::Core`]; the [`RunningTarget`] starts one on each core of a machine.
 
+mod barrier;
 mod controller;
 mod core;
+mod core_barriers;
 mod core_switch;
 mod core_tokens;
 mod demand;

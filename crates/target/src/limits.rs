@@ -74,6 +74,16 @@ pub const TENANT_PLACES_MIN: u32 = 16;
 /// enough for an operator.
 pub const SLO_WINDOW: Nanos = Nanos::from_secs(1);
 
+/// Barriers in force at once, each of another tenant: as many as a command has marks for.
+pub const BARRIERS_ACTIVE_MAX: usize = 64;
+
+/// Data that commands which wait for barriers may keep in buffers of a core: half of those of the
+/// size that most commands need. A barrier that would hold more fails instead.
+pub const BARRIER_HELD_BYTES_MAX: usize = 8 * MIB;
+
+/// A core that is not told of the end of a barrier goes on so long after it must have come.
+pub const BARRIER_MARGIN: Nanos = Nanos::from_secs(1);
+
 /// What an operator may tune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -126,6 +136,12 @@ pub struct Limits {
     /// nothing of an old controller can take effect any more. Without it the command is refused
     /// with Invalid Opcode, as by any other target.
     pub end_controller: bool,
+    /// Whether Identify announces Barrier, our own I/O command. Without it the command is refused
+    /// with Invalid Opcode, as by any other target.
+    pub barrier: bool,
+    /// How long a barrier may take, and with it what it holds may wait. It fails then: shorter than
+    /// hosts have patience with the commands behind it.
+    pub barrier_timeout: Nanos,
 }
 
 impl Default for Limits {
@@ -153,6 +169,8 @@ impl Default for Limits {
             header_digest: true,
             data_digest: true,
             end_controller: true,
+            barrier: true,
+            barrier_timeout: Nanos::from_secs(10),
         }
     }
 }

@@ -154,17 +154,35 @@ impl Qpair {
         Some(slot)
     }
 
-    /// The command is answered, or nobody waits for its answer.
-    pub(crate) fn give_back(&mut self, slot: u16) {
+    /// The command is answered, or nobody waits for its answer. Returns its marks, which the
+    /// [connection](crate::tcp::connection::Connection::give_back) sees to.
+    #[must_use = "barriers wait for commands with marks"]
+    pub(crate) fn give_back(&mut self, slot: u16) -> u64 {
         let index = usize::from(slot);
         assert!(
             self.slots[index].phase != Phase::Free,
             "a slot is given back once"
         );
-        self.slots[index] = Slot::default();
+        let Slot { marks, .. } = std::mem::take(&mut self.slots[index]);
         self.cids[index] = NO_CID;
         self.free.push(slot);
         self.used -= 1;
+        marks
+    }
+
+    /// The outstanding commands, to mark them.
+    pub(crate) fn taken_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        let some = self.used > 0;
+        let slots = some.then(|| self.slots.iter_mut());
+        let slots = slots.into_iter().flatten();
+        slots.filter(|slot| slot.phase != Phase::Free)
+    }
+
+    /// Takes a mark off all commands.
+    pub(crate) fn unmark(&mut self, bit: u64) {
+        for slot in self.taken_mut() {
+            slot.marks &= !bit;
+        }
     }
 
     /// A slot that the caller knows to be taken.
@@ -213,7 +231,7 @@ mod tests {
         let slots: Vec<_> = (10..13).map(|cid| qpair.take(cid).expect("room")).collect();
         assert_eq!(qpair.take(99), None);
         assert_eq!(qpair.find(11), Some(slots[1]));
-        qpair.give_back(slots[1]);
+        assert_eq!(qpair.give_back(slots[1]), 0);
         assert_eq!(qpair.find(11), None);
         assert_eq!(qpair.used(), 2);
         assert_eq!(qpair.take(14), Some(slots[1]));

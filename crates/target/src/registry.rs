@@ -2,6 +2,7 @@
 //!
 //! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
 
+use crate::barrier::{Barrier, Registry, Scopes};
 use crate::limits::{ERROR_LOG_ENTRIES, Limits};
 use crate::pause::{Ack, Step};
 use crate::poll_group::{Message, Note};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) standings: PerCore<OnceLock<Standing>>,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<Rules>>,
+    barriers: Mutex<Registry>,
     /// Connections of all cores together.
     connections: Arc<AtomicUsize>,
 }
@@ -84,6 +86,7 @@ impl Shared {
             standings: PerCore::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),
+            barriers: Mutex::default(),
             connections: Arc::default(),
         })
     }
@@ -141,6 +144,30 @@ impl Shared {
             if sender.send(Message(note())).is_err() {
                 tracing::error!(core, "a core's mailbox is full: a notice is lost");
             }
+        }
+    }
+
+    /// One more barrier: it is in force on all cores as soon as those before it are over.
+    pub(crate) fn begin_barrier(&self, barrier: &Arc<Barrier>) {
+        // Cores hear of barriers in the order in which the registry puts them in force.
+        let mut registry = lock(&self.barriers);
+        for next in registry.enter(barrier) {
+            self.send_all(|| Note::TakeBarrier(Arc::clone(&next)));
+        }
+    }
+
+    /// A barrier is over, or its command is gone.
+    pub(crate) fn end_barrier(&self, barrier: &Arc<Barrier>) {
+        let mut registry = lock(&self.barriers);
+        let ended = registry.leave(barrier);
+        let note = || Note::EndBarrier(Arc::clone(barrier));
+        if ended.was_active {
+            self.send_all(note);
+        } else if self.send(barrier.owner, note()).is_err() {
+            tracing::error!("a core's mailbox is full: commands wait for a barrier that is gone");
+        }
+        for next in ended.next {
+            self.send_all(|| Note::TakeBarrier(Arc::clone(&next)));
         }
     }
 
@@ -256,6 +283,7 @@ struct Asked {
     rules: Arc<Rules>,
     pass: Pass,
     whom: Arc<Whom>,
+    scopes: Arc<Scopes>,
 }
 
 /// What of a controller is left in the target.
@@ -332,16 +360,25 @@ impl SharedController {
         self.ask(rules).map(|asked| asked.whom).unwrap_or_default()
     }
 
+    /// Whose its host's commands are to barriers by these rules; they are asked once.
+    pub(crate) fn scopes(&self, rules: &Arc<Rules>) -> Arc<Scopes> {
+        self.ask(rules)
+            .map(|asked| asked.scopes)
+            .unwrap_or_default()
+    }
+
     fn ask(&self, rules: &Arc<Rules>) -> Option<Asked> {
         let subsystem = self.subsystem.as_ref()?;
         let mut asked = lock(&self.asked);
         if let Some(asked) = asked.as_ref().filter(|a| Arc::ptr_eq(&a.rules, rules)) {
             return Some(asked.clone());
         }
+        let whom = rules.whom(&self.host_nqn, &subsystem.nqn);
         *asked = Some(Asked {
             rules: Arc::clone(rules),
             pass: rules.pass(&self.host_nqn, &subsystem.nqn),
-            whom: Arc::new(rules.whom(&self.host_nqn, &subsystem.nqn)),
+            scopes: Arc::new(Scopes::of(&whom, &self.host_nqn, self.host_id)),
+            whom: Arc::new(whom),
         });
         asked.clone()
     }

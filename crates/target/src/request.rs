@@ -51,6 +51,8 @@ pub(crate) enum Phase {
     Arriving,
     /// The namespace is paused.
     WaitingForNamespace,
+    /// A barrier of its tenant holds it; a barrier itself waits for what came before it.
+    WaitingForBarrier,
     /// Its tenant has no tokens for it yet.
     WaitingForTokens,
     /// No buffer is free for its data.
@@ -78,6 +80,8 @@ pub(crate) enum Kind {
     /// The normal shutdown of the controller: a Property Set that flushes what is volatile first.
     Shutdown,
     Dataset,
+    /// Our own: waits for other commands, and has nothing to do with a device.
+    Barrier,
 }
 
 impl Kind {
@@ -88,7 +92,7 @@ impl Kind {
             Self::Write | Self::WriteZeroes => Need::Write,
             // Dataset Management asks by what it does.
             Self::Read | Self::Compare | Self::Verify | Self::Flush | Self::Dataset => Need::Read,
-            Self::Admin | Self::Shutdown => Need::Read,
+            Self::Admin | Self::Shutdown | Self::Barrier => Need::Read,
         }
     }
 
@@ -125,6 +129,10 @@ pub(crate) struct Slot {
     /// A payload's digest did not match.
     pub(crate) damaged: bool,
     pub(crate) opcode: u8,
+    /// It waits for a barrier, as the core's command of this number; 0 where it does not.
+    pub(crate) held: u32,
+    /// Barriers in force that it came before.
+    pub(crate) marks: u64,
     /// Parts that the device has.
     pub(crate) parts: u16,
     /// Next part to begin, or to pay for (an index into ranges or namespaces).

@@ -89,6 +89,8 @@ counters! {
         device_waits,
         /// Commands that waited for a paused namespace.
         pause_waits,
+        /// Commands that waited for a barrier.
+        barrier_waits,
         /// Answers that waited because the host did not read.
         output_waits,
         /// Controllers ended because their host fell silent.

@@ -302,6 +302,17 @@ pub(crate) struct Whom {
 }
 
 impl Whom {
+    /// The tenants in the namespaces that differ from the rest, in order.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (u32, Option<&Arc<str>>)> {
+        let named = self.named.iter();
+        named.map(|(namespace, name)| (*namespace, name.as_ref()))
+    }
+
+    /// The tenant in the rest.
+    pub(crate) const fn unnamed(&self) -> Option<&Arc<str>> {
+        self.unnamed.as_ref()
+    }
+
     /// The tenant in a namespace.
     pub(crate) fn tenant(&self, namespace: u32) -> Option<&str> {
         let found = self.named.binary_search_by_key(&namespace, |named| named.0);

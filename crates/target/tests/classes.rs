@@ -13,7 +13,11 @@ use wire::nvme::{
 };
 
 fn say(admin: &mut Client, queue_classes: bool) {
-    let value = HostExtensions { queue_classes }.to_dword();
+    let value = HostExtensions {
+        queue_classes,
+        ..HostExtensions::default()
+    }
+    .to_dword();
     let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
     let completion = admin.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
     assert!(completion.status.is_success(), "{}", completion.status);

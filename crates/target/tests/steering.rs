@@ -32,7 +32,11 @@ fn admin(bed: &Bed) -> (Client, u16) {
     let cntlid = admin.connect_admin(NQN, 0);
     admin.enable();
     let queue_classes = true;
-    let value = HostExtensions { queue_classes }.to_dword();
+    let value = HostExtensions {
+        queue_classes,
+        ..HostExtensions::default()
+    }
+    .to_dword();
     let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, value);
     let completion = admin.execute(AdminCommand::SetFeatures(set).encode(0), &[]);
     assert!(completion.status.is_success(), "{}", completion.status);

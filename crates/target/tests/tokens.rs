@@ -26,6 +26,7 @@ use switchyard_target::{
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::io::DatasetRange;
+use wire::nvme::vendor::Barrier;
 use wire::nvme::{Abort, Command, DatasetManagement, IoOpcode, Nqn, SglDescriptor, Status};
 
 const OTHER: &str = "nqn.2026-11.io.example:other";
@@ -321,6 +322,29 @@ fn a_connection_takes_along_what_waits() {
     assert!(is_silent(&client));
     bed.target.stop().expect("an orderly end");
     assert_eq!(client.fetched(cid + 1).1.len(), MIB, "answered at last");
+}
+
+#[test]
+fn a_barrier_waits_for_what_waits_for_tokens_and_what_it_holds_costs_none() {
+    let device = device(DEAR);
+    let bed = bed(&device);
+    let (mut admin, mut client) = host(&bed, HOST);
+    let first = ask_for_much(&mut client);
+    let barrier = client.cid();
+    client.capsule(&Barrier { nsid: 1 }.encode(barrier), &[]);
+    let held = ask(&mut client, 3, 1);
+    taken(&bed, &mut admin, 3);
+    assert!(is_silent(&client));
+    let waiting: u64 = bed.handle().snapshot().devices[0]
+        .tenants
+        .iter()
+        .map(|tenant| tenant.stats.waiting)
+        .sum();
+    assert!(waiting <= 1, "what is held does not wait for tokens, too");
+    open(&device);
+    assert!(client.fetched(first).0.status.is_success());
+    assert_eq!(client.completion().cid, barrier);
+    assert!(client.fetched(held).0.status.is_success());
 }
 
 #[test]

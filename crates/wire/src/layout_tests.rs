@@ -7,6 +7,7 @@ use crate::nvme::identify_controller::{NvmIdentifyController, PowerState};
 use crate::nvme::identify_namespace::{IndependentIdentifyNamespace, NvmIdentifyNamespace};
 use crate::nvme::log_page::{
     ChangedNamespaces, EffectsLog, ErrorEntry, FirmwareSlotLog, SmartLog, SupportedLogPages,
+    TenantEvent, TenantEvents,
 };
 use crate::nvme::{IdentifyController, IdentifyNamespace};
 
@@ -52,6 +53,8 @@ proptest! {
             FirmwareSlotLog,
             ChangedNamespaces,
             EffectsLog,
+            TenantEvent,
+            TenantEvents,
             ConnectData,
             DiscoveryLogHeader,
             DiscoveryLogEntry,

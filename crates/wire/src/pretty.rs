@@ -215,7 +215,7 @@ fn io_command(f: &mut fmt::Formatter<'_>, command: &Command) -> fmt::Result {
             dsm.ranges,
             if dsm.deallocate { " deallocate" } else { "" }
         ),
-        Ok(IoCommand::Flush { .. }) | Err(_) => Ok(()),
+        Ok(IoCommand::Flush { .. } | IoCommand::Barrier(_)) | Err(_) => Ok(()),
     }
 }
 

@@ -14,7 +14,7 @@ mod tests {
     use wire::nvme::identify::Cns;
     use wire::nvme::io::{DatasetRange, LbaControl};
     use wire::nvme::log_page::LogPageId;
-    use wire::nvme::vendor::EndController;
+    use wire::nvme::vendor::{Barrier, EndController};
     use wire::nvme::{
         Abort, AdminCommand, AdminOpcode, Command, Completion, DataPointer, DatasetManagement,
         GetFeatures, GetLogPage, Identify, IoCommand, LbaCommand, SetFeatures, SglDescriptor,
@@ -295,9 +295,11 @@ mod tests {
                 3 => IoCommand::Verify(lba),
                 _ => IoCommand::WriteZeroes(lba),
             };
-            let bytes = command.encode(cid);
-            prop_assert_eq!(bytes.cid(), cid);
-            prop_assert_eq!(IoCommand::parse(&bytes), Ok(command));
+            for command in [command, IoCommand::Barrier(Barrier { nsid })] {
+                let bytes = command.encode(cid);
+                prop_assert_eq!(bytes.cid(), cid);
+                prop_assert_eq!(IoCommand::parse(&bytes), Ok(command));
+            }
         }
 
         #[test]

@@ -6,9 +6,12 @@
 //! request as done that no controller answered, and never let a newer write overtake an
 //! overlapping one that is being sent again.
 
+mod barrier;
 mod lanes;
 mod replay;
 mod translate;
+
+pub use barrier::QueueFull;
 
 use crate::association::{Association, Epoch, NamespaceState, Parameters, Phase};
 use crate::controller::qpair_config;
@@ -89,6 +92,9 @@ pub struct RemoteChannel {
     left_at: Time,
     locks: RangeLocks,
     capacity: usize,
+    /// Barriers that are not done; whether the first of them was sent.
+    barriers: usize,
+    barrier_sent: bool,
     outstanding: usize,
     done: VecDeque<Completion>,
     closing: bool,
@@ -152,6 +158,8 @@ impl RemoteChannel {
             left_at: Time::ZERO,
             locks: RangeLocks::with_capacity(capacity),
             capacity,
+            barriers: 0,
+            barrier_sent: false,
             outstanding: 0,
             done: VecDeque::with_capacity(capacity),
             closing: false,
@@ -205,6 +213,10 @@ impl RemoteChannel {
         {
             self.locks.unlock(request);
         }
+        if exchange.is_barrier() {
+            self.barriers -= 1;
+            self.barrier_sent = false;
+        }
         let private = exchange
             .request()
             .is_some_and(|request| request.private_data);
@@ -234,7 +246,7 @@ impl RemoteChannel {
 
     /// Whether a request has to wait although the channel is live.
     fn must_wait(&self, exchange: &Exchange) -> bool {
-        if self.state != ChannelState::Live {
+        if self.state != ChannelState::Live || self.barriers > 0 {
             return true;
         }
         if self.locks.is_empty() {
@@ -288,7 +300,7 @@ impl RemoteChannel {
     fn part_done(&mut self, mut exchange: Exchange, now: Time) {
         let replayed = exchange.replayed;
         let Some(request) = exchange.request_mut() else {
-            return;
+            return self.finish(exchange, Ok(()));
         };
         if request.blocks_left == 0 {
             self.finish(exchange, Ok(()));

@@ -60,15 +60,26 @@ impl RemoteChannel {
             self.lanes[lane].qpair.start(exchange, now);
         }
         for _ in 0..self.waiting.len() {
+            if self.barrier_sent {
+                return;
+            }
             let Some(exchange) = self.waiting.pop_front() else {
                 break;
             };
+            if exchange.is_barrier() && !self.is_all_through() {
+                self.waiting.push_front(exchange);
+                return;
+            }
             let request = exchange.request();
             if request.is_some_and(|request| self.is_closed_for(request)) {
                 self.finish(exchange, Err(BlockError::TimedOut));
                 continue;
             }
             if request.is_some_and(|request| self.locks.blocks(request)) {
+                if self.barriers > 0 {
+                    self.waiting.push_front(exchange);
+                    return;
+                }
                 // A full turn around the queue keeps its order.
                 self.waiting.push_back(exchange);
                 continue;
@@ -78,6 +89,7 @@ impl RemoteChannel {
                 // The rest keeps its place behind those that turned around before.
                 return;
             };
+            self.barrier_sent |= exchange.is_barrier();
             self.lanes[lane].qpair.start(exchange, now);
         }
     }

@@ -239,6 +239,32 @@ impl Namespace {
         self.run(Operation::Verify, offset, length, Data::None)
     }
 
+    /// Returns when every call on this namespace that was under way is done, and everything that the
+    /// target had received of the same tenant, on whichever queue of whichever host; calls that
+    /// begin meanwhile, and what the target receives of the tenant, take effect after that.
+    ///
+    /// # Errors
+    /// [`BlockError::Unsupported`] where the target does not announce barriers: then wait for your
+    /// calls, and whoever else writes for theirs. Any other [`RequestError`] says that the order was
+    /// perhaps not kept.
+    pub fn barrier(&self) -> Result<(), RequestError> {
+        let (reply, replies) = channel();
+        let request = BlockingRequest {
+            piece: 0,
+            operation: None,
+            lba: Lba(0),
+            blocks: 0,
+            data: Vec::new(),
+            reply,
+        };
+        let message = Message::Request(self.inner.id, request);
+        self.inner
+            .host()
+            .send(message)
+            .map_err(|_| RequestError::Closed)?;
+        Ok(wait(&replies)?.result?)
+    }
+
     fn check(&self, offset: u64, length: u64) -> Result<(), RequestError> {
         let geometry = self.inner.remote.geometry();
         if geometry.blocks == 0 {
@@ -324,7 +350,7 @@ impl Namespace {
         let block = u64::from(self.block_bytes());
         let request = BlockingRequest {
             piece,
-            operation,
+            operation: Some(operation),
             lba: Lba((offset + at) / block),
             blocks: u32::try_from(size / block).expect("a step has fewer than 2^32 blocks"),
             data: data.piece(at, size),

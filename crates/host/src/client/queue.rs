@@ -2,7 +2,7 @@
 //! its own connection. This is the fast way in.
 
 use super::blocking::Subsystem;
-use crate::channel::RemoteChannel;
+use crate::channel::{QueueFull, RemoteChannel};
 use crate::error::HostError;
 use crate::limits::QUEUE_DEPTH_MAX;
 use crate::namespace::RemoteNamespace;
@@ -191,6 +191,20 @@ impl Queue {
         };
         slice.copy_in(0, data);
         self.submit(request)
+    }
+
+    /// Submits a barrier: its completion comes when every request that was submitted to this queue
+    /// before is done, and everything that the target had received of the same tenant elsewhere;
+    /// what is submitted after it takes effect after it ([`RemoteChannel::barrier`]).
+    ///
+    /// # Errors
+    /// [`QueueFull`].
+    pub fn barrier(&mut self, tag: u64) -> Result<(), QueueFull> {
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        self.channel.barrier(tag, &mut cx)
     }
 
     /// Sends off what was submitted, without waiting.

@@ -33,7 +33,8 @@ pub(super) enum Message {
 pub(super) struct BlockingRequest {
     /// The caller's name for it.
     pub(super) piece: usize,
-    pub(super) operation: Operation,
+    /// What to do; `None` for a barrier.
+    pub(super) operation: Option<Operation>,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
     /// What to write or compare; room for what is read.
@@ -123,22 +124,32 @@ impl OpenChannel {
                     break;
                 }
             };
-            let request = Request {
-                tag: u64::from(key.index) << 8 | u64::from(key.generation),
-                operation,
-                lba,
-                blocks,
-                data,
-            };
-            match self.channel.submit(request, cx) {
-                Submit::Queued => {}
-                Submit::Done(done) => finish(requests, done),
-                Submit::Busy(_) => {
-                    if let Some(request) = requests.remove(key) {
-                        self.backlog.push_front(request);
+            let tag = u64::from(key.index) << 8 | u64::from(key.generation);
+            let submitted = match operation {
+                None => self.channel.barrier(tag, cx).is_ok(),
+                Some(operation) => {
+                    let request = Request {
+                        tag,
+                        operation,
+                        lba,
+                        blocks,
+                        data,
+                    };
+                    match self.channel.submit(request, cx) {
+                        Submit::Queued => true,
+                        Submit::Done(done) => {
+                            finish(requests, done);
+                            true
+                        }
+                        Submit::Busy(_) => false,
                     }
-                    break;
                 }
+            };
+            if !submitted {
+                if let Some(request) = requests.remove(key) {
+                    self.backlog.push_front(request);
+                }
+                break;
             }
         }
         self.channel.kick(cx);
@@ -149,13 +160,13 @@ impl OpenChannel {
 struct NoBuffer;
 
 fn slice_for(request: &BlockingRequest, cx: &mut Context<'_>) -> Result<Option<IoSlice>, NoBuffer> {
-    if !request.operation.has_data() {
+    let Some(operation) = request.operation.filter(|operation| operation.has_data()) else {
         return Ok(None);
-    }
+    };
     let length = request.data.len();
     let buffer = cx.driver.buffers().take(length).ok_or(NoBuffer)?;
     let mut slice = IoSlice::from_buffer(buffer, length);
-    if request.operation != Operation::Read {
+    if operation != Operation::Read {
         slice.copy_in(0, &request.data);
     }
     Ok(Some(slice))
@@ -169,7 +180,9 @@ fn finish(requests: &mut Slab<BlockingRequest>, done: block::Completion) {
     let Some(mut request) = requests.remove(key) else {
         return;
     };
-    if let (Operation::Read, Ok(()), Some(data)) = (request.operation, done.result, &done.data) {
+    if let (Some(Operation::Read), Ok(()), Some(data)) =
+        (request.operation, done.result, &done.data)
+    {
         data.copy_out(0, &mut request.data);
     }
     request.answer(done.result);

@@ -223,6 +223,7 @@ impl Controller {
             },
             fenced: extensions.end_controller,
             queue_classes: extensions.queue_classes,
+            barrier: extensions.barrier,
         };
         self.setup.identified = Some(Box::new(info));
         if options.is_discovery() {
@@ -266,7 +267,11 @@ impl Controller {
             return self.fence(cx);
         }
         self.setup.step = Step::Extensions;
-        let ours = HostExtensions { queue_classes }.to_dword();
+        let ours = HostExtensions {
+            queue_classes,
+            ..HostExtensions::default()
+        }
+        .to_dword();
         let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, ours);
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }

@@ -7,6 +7,7 @@ use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS};
 use reactor::{IoSlice, SendList};
 use std::collections::VecDeque;
 use wire::nvme::SglDescriptor;
+use wire::nvme::vendor::Barrier;
 use wire::tcp::digest::crc32c_append;
 use wire::tcp::limits::{DIGEST_BYTES, PREFIX_BYTES_MAX, TERM_REQ_BYTES_MAX};
 use wire::tcp::{CapsuleCmd, H2cData, Role, TermReq};
@@ -145,6 +146,7 @@ impl Qpair {
         let mut command = match &exchange.work {
             Work::Admin(command) => **command,
             Work::Block(request) => request.command(),
+            Work::Barrier(nsid) => Barrier { nsid: *nsid }.encode(0),
         };
         command.set_cid(cid);
         let mut in_capsule = None;

@@ -54,6 +54,7 @@ impl Connection {
                 self.done(cid)
             }
             IoCommand::Flush { .. } | IoCommand::Verify(_) => self.done(cid),
+            IoCommand::Barrier(_) => self.complete(cid, Status::INVALID_OPCODE.with_dnr(), 0),
         }
     }
 

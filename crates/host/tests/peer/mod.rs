@@ -646,7 +646,7 @@ impl Connection {
             iorcsz: 1,
             vendor: wire::nvme::vendor::Extensions {
                 end_controller: self.behaviour.fences,
-                queue_classes: false,
+                ..wire::nvme::vendor::Extensions::default()
             }
             .encode(),
             ..IdentifyController::default()

@@ -30,7 +30,12 @@ pub fn namespace(nsid: u32, block_bytes: u32) -> NamespaceOptions {
 
 /// A target with namespace 1, on so many cores of its own.
 pub fn start(cores: u32) -> RunningTarget {
-    let target = Target::new(Limits::default(), cores as usize).unwrap();
+    start_with(cores, Limits::default())
+}
+
+/// The same with limits of its own.
+pub fn start_with(cores: u32, limits: Limits) -> RunningTarget {
+    let target = Target::new(limits, cores as usize).unwrap();
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
         .unwrap();

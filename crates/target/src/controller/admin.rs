@@ -47,7 +47,7 @@ pub(crate) fn execute(
             let cid = command.cid();
             controller.events.request(cid)?;
             // It waits in the controller, without a slot and without being part of a drain.
-            connection.qpair.give_back(slot);
+            connection.give_back(slot, core);
             if let Some((cid, event)) = controller.events.next() {
                 let result = u64::from(event.to_dword());
                 transfer::respond(connection, cid, Status::SUCCESS, result, core, cx);

@@ -312,6 +312,7 @@ fn connect_io(
     connection.owner = Owner::Io(controller);
     connection.subsystem = index;
     connection.reseat(core);
+    connection.enroll(core);
     settle(connection, connect, core.limits.in_capsule_bytes, core);
     Ok(id)
 }

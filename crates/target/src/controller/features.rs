@@ -108,7 +108,11 @@ pub(crate) fn get(
         FeatureId::KEEP_ALIVE_TIMER => 0,
         FeatureId::HOST_EXTENSIONS => {
             let queue_classes = current && controller.shared.queues().classes;
-            HostExtensions { queue_classes }.to_dword()
+            HostExtensions {
+                queue_classes,
+                ..HostExtensions::default()
+            }
+            .to_dword()
         }
         FeatureId::TIMESTAMP => return timestamp(&features, data, now),
         FeatureId::HOST_IDENTIFIER => {

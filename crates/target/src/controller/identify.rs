@@ -212,12 +212,18 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
         vwc: present | IdentifyController::VWC_FLUSH_ALL,
         ioccsz: (64 + core.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
-        vendor: Extensions {
-            end_controller: core.limits.end_controller,
-            queue_classes: true,
-        }
-        .encode(),
+        vendor: extensions(core).encode(),
         ..common
+    }
+}
+
+/// What of our own the target announces.
+const fn extensions(core: &CoreState) -> Extensions {
+    Extensions {
+        end_controller: core.limits.end_controller,
+        queue_classes: true,
+        barrier: core.limits.barrier,
+        tenant_events: false,
     }
 }
 

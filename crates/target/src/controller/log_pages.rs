@@ -75,7 +75,7 @@ fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<V
         LogPageId::CHANGED_NAMESPACES => ChangedNamespaces::of(controller.events.changed())
             .to_bytes()
             .to_vec(),
-        LogPageId::EFFECTS => effects().to_bytes().to_vec(),
+        LogPageId::EFFECTS => effects(core.limits.barrier).to_bytes().to_vec(),
         _ => return Err(unknown),
     })
 }
@@ -125,7 +125,7 @@ fn smart(controller: &Controller) -> SmartLog {
     }
 }
 
-fn effects() -> EffectsLog {
+fn effects(barrier: bool) -> EffectsLog {
     let mut log = EffectsLog::default();
     let admin = [
         AdminOpcode::GET_LOG_PAGE,
@@ -147,6 +147,9 @@ fn effects() -> EffectsLog {
     ] {
         log.io[usize::from(opcode.0)] = EffectsLog::SUPPORTED;
     }
+    if barrier {
+        log.io[usize::from(IoOpcode::BARRIER.0)] = EffectsLog::SUPPORTED;
+    }
     for opcode in [
         IoOpcode::WRITE,
         IoOpcode::WRITE_ZEROES,
@@ -163,9 +166,10 @@ mod tests {
 
     #[test]
     fn effects_name_every_command_that_changes_data() {
-        let log = effects();
+        let log = effects(false);
         assert_eq!(log.io[usize::from(IoOpcode::WRITE.0)], 0b11);
         assert_eq!(log.io[usize::from(IoOpcode::READ.0)], 0b01);
         assert_eq!(log.io[usize::from(IoOpcode::COPY.0)], 0);
+        assert_eq!(log.io[usize::from(IoOpcode::BARRIER.0)], 0);
     }
 }

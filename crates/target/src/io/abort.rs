@@ -1,8 +1,8 @@
 //! Taking commands back that have not reached their device.
 
 use crate::core::CoreState;
-use crate::io::{finish, schedule};
-use crate::request::{Phase, Ticket};
+use crate::io::{barrier, finish, schedule};
+use crate::request::{Kind, Phase, Ticket};
 use crate::tcp::connection::{Connection, State};
 use block::{Operation, Request};
 use reactor::Context;
@@ -23,9 +23,9 @@ pub(crate) fn abort(
         return false;
     };
     let entry = connection.qpair.slot(slot);
-    let (phase, nsid) = (entry.phase, entry.nsid);
+    let (phase, nsid, kind) = (entry.phase, entry.nsid, entry.kind);
     let waits = match phase {
-        Phase::WaitingForNamespace | Phase::WaitingForBuffer => true,
+        Phase::WaitingForNamespace | Phase::WaitingForBuffer | Phase::WaitingForBarrier => true,
         Phase::WaitingForTokens => schedule::give_up(connection, slot, core),
         Phase::Executing => {
             let tag = Ticket {
@@ -37,6 +37,9 @@ pub(crate) fn abort(
         }
         _ => false,
     };
+    if waits && kind == Kind::Barrier {
+        barrier::withdraw(connection.key, slot, core);
+    }
     if waits {
         finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
     }

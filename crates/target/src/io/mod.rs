@@ -5,6 +5,7 @@
 //! goes through the device's channel.
 
 mod abort;
+pub(crate) mod barrier;
 mod parts;
 pub(crate) mod schedule;
 
@@ -43,6 +44,7 @@ pub(crate) fn command(
         IoOpcode::WRITE_ZEROES => without_data(connection, Kind::WriteZeroes, command, core, cx),
         IoOpcode::DATASET_MANAGEMENT => parts::dataset(connection, command, payload, core, cx),
         IoOpcode::FLUSH => parts::flush(connection, command, core, cx),
+        IoOpcode::BARRIER => barrier::command(connection, command, core, cx),
         _ => Err(Status::INVALID_OPCODE.with_dnr()),
     };
     result.unwrap_or_else(|status| {
@@ -104,7 +106,7 @@ fn read(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let digests = connection.output.format.data_digest;
+    let at_once = !connection.output.format.data_digest && core.barriers.is_idle();
     let (run, bytes, namespace) = blocks(connection, command, Need::Read, core)?;
     match (command.data_pointer()?, payload) {
         (DataPointer::Transport { length }, Payload::None) if length == bytes => {}
@@ -113,7 +115,7 @@ fn read(
         }
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     }
-    if !digests
+    if at_once
         && namespace.scheduler.is_none()
         && namespace.is_open()
         && let Some(data) = memory(namespace, run.slba, bytes)
@@ -155,11 +157,12 @@ fn write(
     let Payload::Whole(capsule, digest_ok) = payload else {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     };
+    let unheld = core.barriers.is_idle();
     let (run, bytes, namespace) = blocks(connection, command, Need::Write, core)?;
     if namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let at_once = namespace.direct.is_some() && namespace.scheduler.is_none();
+    let at_once = unheld && namespace.direct.is_some() && namespace.scheduler.is_none();
     if !at_once || !namespace.is_open() || !digest_ok {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     }
@@ -215,6 +218,8 @@ fn take(
     weigh(connection, core, |outstanding| {
         *outstanding += u64::from(bytes);
     });
+    let brought = bytes <= core.limits.in_capsule_bytes && kind.takes_data();
+    barrier::arrive(connection, slot, if brought { bytes } else { 0 }, core);
     Ok(slot)
 }
 
@@ -370,6 +375,10 @@ pub(crate) fn gate(
 ) {
     let key = connection.key;
     let entry = connection.qpair.slot(slot);
+    if entry.held != 0 {
+        entry.phase = Phase::WaitingForBarrier;
+        return;
+    }
     let subsystem = connection.subsystem;
     let (nsid, lba, blocks, kind) = (entry.nsid, entry.lba, entry.blocks, entry.kind);
     let Some(namespace) = core.namespace(subsystem, nsid) else {
@@ -482,6 +491,8 @@ pub(crate) fn execute(
         Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
         Kind::Flush | Kind::Shutdown => return parts::flush_parts(connection, slot, core, cx),
         Kind::Dataset => return parts::begin_dataset(connection, slot, core, cx),
+        // Nobody gives it anything to do.
+        Kind::Barrier => return finish(connection, slot, Status::INTERNAL_ERROR, core, cx),
         Kind::Read if entry.direct => {
             let namespace = core.namespace(subsystem, nsid);
             entry.data = namespace.and_then(|namespace| memory(namespace, lba, length));
@@ -577,7 +588,7 @@ pub(crate) fn finish(
     let (cid, opcode) = (entry.cid, entry.opcode);
     let took = cx.now.since(entry.began);
     let submitted = Some(entry.submitted).filter(|&at| at > Time::ZERO);
-    if kind != Kind::Admin
+    if !matches!(kind, Kind::Admin | Kind::Barrier)
         && let Some(namespace) = core.namespace(connection.subsystem, nsid)
     {
         let stats = &mut namespace.stats;
@@ -624,6 +635,6 @@ pub(crate) fn finish(
     if connection.answers() {
         transfer::answer(connection, slot, core, cx);
     } else {
-        connection.qpair.give_back(slot);
+        connection.give_back(slot, core);
     }
 }

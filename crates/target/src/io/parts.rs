@@ -1,7 +1,7 @@
 //! Commands that have several parts: Flush of all namespaces, and Dataset Management.
 
 use crate::core::CoreState;
-use crate::io::{arrival, arrived, finish, gate, schedule};
+use crate::io::{arrival, arrived, barrier, finish, gate, schedule};
 use crate::limits::DATASET_PARALLEL_MAX;
 use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::Connection;
@@ -58,6 +58,9 @@ pub(super) fn dataset(
     entry.blocks = u32::from(management.ranges);
     entry.deallocate = management.deallocate;
     entry.length = length;
+    let brought = if inside.is_some() { length } else { 0 };
+    barrier::arrive(connection, slot, brought, core);
+    let entry = connection.qpair.slot(slot);
     let Some((skip, data)) = inside else {
         entry.data = Some(buffer);
         gate(connection, slot, core, cx);
@@ -112,6 +115,7 @@ pub(super) fn flush(
     entry.opcode = command.opcode();
     entry.began = cx.now;
     entry.nsid = nsid;
+    barrier::arrive(connection, slot, 0, core);
     if all {
         schedule::flush_all(connection, slot, core, cx);
     } else {

@@ -49,6 +49,11 @@ pub(crate) fn flush_all(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
+    let entry = connection.qpair.slot(slot);
+    if entry.held != 0 {
+        entry.phase = Phase::WaitingForBarrier;
+        return;
+    }
     let subsystem = connection.subsystem;
     let mut scheduled = core.scheduled(subsystem);
     let Slot {
@@ -132,7 +137,7 @@ pub(super) fn give_up(connection: &mut Connection, slot: u16, core: &mut CoreSta
 fn asked(entry: &Slot, block_shift: u32) -> (Operation, u64) {
     let bytes = u64::from(entry.blocks) << block_shift;
     match entry.kind {
-        Kind::Read | Kind::Admin => (Operation::Read, bytes),
+        Kind::Read | Kind::Admin | Kind::Barrier => (Operation::Read, bytes),
         Kind::Write => (Operation::Write, bytes),
         Kind::Compare => (Operation::Compare, bytes),
         Kind::Verify => (Operation::Verify, bytes),

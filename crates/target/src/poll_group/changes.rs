@@ -44,7 +44,7 @@ impl PollGroup {
                 }
                 Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
                 Step::AskRules => {
-                    self.ask_rules();
+                    self.ask_rules(cx);
                     Ok(())
                 }
                 Step::Turn(knobs) => {
@@ -58,8 +58,10 @@ impl PollGroup {
         }
     }
 
-    /// Commands are checked by the rules now in force, from the next one on.
-    fn ask_rules(&mut self) {
+    /// Commands are checked by the rules now in force, from the next one on. Barriers were of the
+    /// tenants before.
+    fn ask_rules(&mut self, cx: &mut Context<'_>) {
+        self.interrupt_barriers(cx);
         let rules = self.core.shared.rules();
         for (_, connection) in self.connections.iter_mut() {
             let Owner::Io(controller) = &connection.owner else {
@@ -67,6 +69,7 @@ impl PollGroup {
             };
             let rights = controller.pass(&rules).rights();
             connection.rights = rights;
+            connection.enroll(&mut self.core);
         }
         self.reseat();
     }

@@ -5,12 +5,14 @@
 //! group also owns the listeners, and deals the connections that come in out to all cores in turn.
 
 mod accept;
+mod barriers;
 mod changes;
 mod devices;
 mod output;
 mod steering;
 mod tokens;
 
+use crate::barrier::Barrier;
 use crate::controller::async_events::{self, Notice};
 use crate::core::{Action, CoreState};
 use crate::io;
@@ -76,6 +78,14 @@ pub(crate) enum Note {
     Ended { asker: Ticket },
     /// What became of an Abort that was passed to another core.
     Aborted { asker: Ticket, aborted: bool },
+    /// A barrier is in force: what the core has of its tenant came before it.
+    TakeBarrier(Arc<Barrier>),
+    /// What came before a barrier of this core's is through everywhere.
+    BarrierThrough(Arc<Barrier>),
+    /// A barrier of this core's holds too much on another one.
+    GiveUpBarrier(Arc<Barrier>),
+    /// A barrier is over.
+    EndBarrier(Arc<Barrier>),
     /// The core finishes its work and ends.
     Shutdown,
 }
@@ -145,9 +155,10 @@ impl PollGroup {
         if !connection.is_gone() {
             return;
         }
-        let Some(connection) = self.connections.remove(key) else {
+        let Some(mut connection) = self.connections.remove(key) else {
             return;
         };
+        connection.strike_off(&mut self.core);
         if let Some(controller) = connection.controller() {
             self.core.detach(controller);
         }
@@ -378,6 +389,7 @@ impl PollGroup {
             cx.driver.close_listener(listener);
         }
         self.stop_scheduling(cx);
+        self.interrupt_barriers(cx);
         for (_, connection) in self.connections.iter_mut() {
             connection.drain(&mut self.core, cx);
         }
@@ -534,6 +546,10 @@ impl Service for PollGroup {
             }
             Note::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             Note::Ended { asker } => self.answer_later(asker, 0, cx),
+            Note::TakeBarrier(barrier) => self.take_barrier(&barrier, cx),
+            Note::BarrierThrough(barrier) => self.barrier_through(&barrier, cx),
+            Note::GiveUpBarrier(barrier) => self.give_up_barrier(&barrier, cx),
+            Note::EndBarrier(barrier) => self.barrier_ended(&barrier, cx),
             Note::Shutdown => self.shut_down(cx),
         }
     }
@@ -541,6 +557,7 @@ impl Service for PollGroup {
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.run_timers(cx);
         self.run_devices(cx);
+        self.run_barriers(cx);
         self.run_waiters(cx);
         self.run_tokens(cx);
         self.run_kicks(cx);
@@ -560,6 +577,7 @@ impl Service for PollGroup {
             self.core.switch.held.next(),
             self.steering.deadline(),
             Some(self.core.tokens.deadline()),
+            Some(self.core.barriers.deadline()),
         ];
         let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.unpublished {

@@ -189,6 +189,7 @@ impl PollGroup {
             return;
         };
         connection.settle_key(key);
+        connection.enroll(&mut self.core);
         self.core.switch.moved_in[class] += 1;
         self.core.touch();
         // Whoever ended the queue meanwhile took its place away, and could not find it.

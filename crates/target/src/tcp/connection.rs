@@ -3,6 +3,7 @@
 //! Owned by its core's poll group, which calls it with what the driver brought. It never blocks,
 //! and whatever its peer sends, the worst that happens is that this connection ends.
 
+use crate::barrier::Scopes;
 use crate::controller::Controller;
 use crate::core::{Action, CoreState};
 use crate::core_tokens::TenantSeat;
@@ -73,6 +74,8 @@ pub(crate) struct Connection {
     pub(crate) rights: Option<Arc<Rights>>,
     /// Where its commands wait for tokens, by namespace identifier less one.
     pub(super) seats: Vec<Option<TenantSeat>>,
+    /// Whose the commands of an I/O queue are to barriers.
+    pub(crate) scopes: Option<Arc<Scopes>>,
     pub(crate) qpair: Qpair,
     pub(crate) framer: Framer,
     pub(crate) output: Output,
@@ -128,6 +131,7 @@ impl Connection {
             subsystem: u32::MAX,
             rights: None,
             seats: Vec::new(),
+            scopes: None,
             qpair: Qpair::new(),
             framer: Framer::new(End::Controller, limits),
             output: Output::new(key, socket),
@@ -326,6 +330,14 @@ impl Connection {
             if entry.phase != Phase::Executing || entry.kind == Kind::Admin {
                 transfer::forget(self, slot, core);
             }
+        }
+    }
+
+    /// A command is over: its slot serves again, and barriers that it came before are told.
+    pub(crate) fn give_back(&mut self, slot: u16, core: &mut CoreState) {
+        let marks = self.qpair.give_back(slot);
+        if marks != 0 {
+            core.barriers.passed(marks);
         }
     }
 

@@ -57,6 +57,7 @@ impl Connection {
         let class = self.output.class()?;
         let demand = self.demand;
         self.closed(core);
+        self.strike_off(core);
         let Owner::Io(controller) = self.owner else {
             return None;
         };

@@ -35,6 +35,8 @@ pub(crate) struct Output {
     /// Answers in the list being filled.
     filling_answers: usize,
     queued: VecDeque<(Box<SendList>, usize)>,
+    /// Caravans that have left.
+    departed: u64,
     pub(crate) sending: bool,
     /// When the send under way began.
     pub(crate) since: Time,
@@ -59,6 +61,7 @@ impl Output {
             filling: None,
             filling_answers: 0,
             queued: VecDeque::new(),
+            departed: 0,
             sending: false,
             since: Time::ZERO,
             unsent_answers: 0,
@@ -258,10 +261,28 @@ impl Output {
     pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) {
         core.lists.give_back(list);
         self.sending = false;
+        self.departed += 1;
         let due = self.doorbell.due().is_some();
         if due || !self.queued.is_empty() || !self.waiting.is_empty() {
             self.mark(core);
         }
+    }
+
+    /// Lets all that was appended leave without waiting for more: when
+    /// [`has_left`](Self::has_left) is true of the number, it has. `None` where nothing was.
+    pub(crate) fn leave_soon(&mut self, core: &mut CoreState) -> Option<u64> {
+        self.complete_caravan(core);
+        let ahead = self.queued.len() as u64 + u64::from(self.sending);
+        if ahead == 0 {
+            return None;
+        }
+        self.mark(core);
+        Some(self.departed + ahead)
+    }
+
+    /// Whether as many caravans have left.
+    pub(crate) const fn has_left(&self, mark: u64) -> bool {
+        self.departed >= mark
     }
 
     /// Drops what was to be sent.

@@ -7,7 +7,7 @@
 use crate::core::CoreState;
 use crate::core_tokens::TenantSeat;
 use crate::request::{Phase, Ticket};
-use crate::tcp::connection::{Connection, State};
+use crate::tcp::connection::{Connection, Owner, State};
 use std::collections::BTreeSet;
 
 impl Connection {
@@ -47,6 +47,30 @@ impl Connection {
         }
         for seat in before.into_iter().flatten() {
             core.tokens.unseat(seat);
+        }
+    }
+
+    /// An I/O queue is among those of its tenants from now on, by the rules now in force.
+    pub(crate) fn enroll(&mut self, core: &mut CoreState) {
+        self.strike_off(core);
+        if let Owner::Io(controller) = &self.owner {
+            let scopes = controller.scopes(&core.shared.rules());
+            core.barriers.join(&scopes, self.key);
+            self.scopes = Some(scopes);
+        }
+    }
+
+    /// It is among them no more, and no barrier waits for its commands.
+    pub(crate) fn strike_off(&mut self, core: &mut CoreState) {
+        let Some(scopes) = self.scopes.take() else {
+            return;
+        };
+        core.barriers.part(&scopes, self.key);
+        for entry in self.qpair.taken_mut() {
+            let marks = std::mem::take(&mut entry.marks);
+            if marks != 0 {
+                core.barriers.passed(marks);
+            }
         }
     }
 

@@ -425,12 +425,12 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
         cid: entry.cid,
         status,
     };
-    let waits = !entry.durable && !matches!(entry.kind, Kind::Flush | Kind::Admin);
+    let waits = !entry.durable && !matches!(entry.kind, Kind::Flush | Kind::Barrier | Kind::Admin);
     match entry.data.take().filter(|_| bytes > 0) {
         Some(data) => connection.output.push_data(data, completion, flow_control),
         None => connection.output.push_completion(completion),
     }
-    connection.qpair.give_back(slot);
+    connection.give_back(slot, core);
     let urgency = if waits && status.is_success() {
         connection.output.urgency()
     } else {
@@ -468,10 +468,14 @@ pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreStat
     io::lift(connection, slot, core);
     let entry = connection.qpair.slot(slot);
     let (counted, nsid, phase) = (entry.counted, entry.nsid, entry.phase);
+    let kind = entry.kind;
     if phase == Phase::Transferring {
         connection.transferring -= 1;
     }
-    connection.qpair.give_back(slot);
+    if kind == Kind::Barrier {
+        io::barrier::withdraw(connection.key, slot, core);
+    }
+    connection.give_back(slot, core);
     if counted {
         core.uncount(connection.subsystem, nsid);
     }

@@ -6,6 +6,8 @@
     reason = "sizes in tests are small and chosen by the test"
 )]
 
+pub mod late;
+
 use base::units::{CoreId, MIB};
 use block::device::Ram;
 use std::io::{Read, Write};

@@ -80,6 +80,14 @@ impl AsyncEvent {
         log_page: LogPageId::SMART,
     };
 
+    /// A tenant of the host began or ceased to ask for more than it was promised. Ours, and sent
+    /// only to hosts that asked for it.
+    pub const TENANT: Self = Self {
+        kind: Self::VENDOR,
+        information: 0x00,
+        log_page: LogPageId::TENANT_EVENTS,
+    };
+
     /// From the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
@@ -109,6 +117,7 @@ impl core::fmt::Display for AsyncEvent {
             Self::RELIABILITY_DEGRADED => "reliability degraded",
             Self::TEMPERATURE_THRESHOLD => "temperature threshold",
             Self::SPARE_BELOW_THRESHOLD => "spare below threshold",
+            Self::TENANT => "tenant event",
             _ => {
                 return write!(
                     f,

@@ -8,6 +8,7 @@ use crate::limits::{BLOCKS_PER_COMMAND_MAX, DATASET_RANGES_MAX};
 use crate::nvme::command::Command;
 use crate::nvme::opcode::IoOpcode;
 use crate::nvme::status::Status;
+use crate::nvme::vendor::Barrier;
 
 /// A command on a run of logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -245,6 +246,8 @@ pub enum IoCommand {
     },
     /// Dataset Management.
     DatasetManagement(DatasetManagement),
+    /// Barrier, an extension of ours.
+    Barrier(Barrier),
 }
 
 impl IoCommand {
@@ -271,6 +274,7 @@ impl IoCommand {
             }
             IoOpcode::COMPARE => Self::Compare(LbaCommand::parse(command)),
             IoOpcode::VERIFY => Self::Verify(LbaCommand::parse(command)),
+            IoOpcode::BARRIER => Self::Barrier(Barrier::parse(command)),
             _ => return Err(Status::INVALID_OPCODE.with_dnr()),
         })
     }
@@ -294,6 +298,7 @@ impl IoCommand {
                 command
             }
             Self::DatasetManagement(dsm) => dsm.encode(cid),
+            Self::Barrier(barrier) => barrier.encode(cid),
         }
     }
 }

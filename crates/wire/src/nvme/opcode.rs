@@ -121,6 +121,8 @@ code_names! {
         COPY = 0x19, "Copy";
         /// Fabrics commands.
         FABRICS = 0x7f, "Fabrics";
+        /// Barrier, one of our own ([`Barrier`](crate::nvme::vendor::Barrier)).
+        BARRIER = 0x80, "Barrier";
     }
 }
 

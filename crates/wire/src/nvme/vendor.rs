@@ -5,7 +5,7 @@
 
 use crate::bytes::low16;
 use crate::nvme::command::Command;
-use crate::nvme::opcode::AdminOpcode;
+use crate::nvme::opcode::{AdminOpcode, IoOpcode};
 
 /// What the vendor's area begins with when the controller is a Switchyard.
 const MAGIC: [u8; 8] = *b"SWITCHYD";
@@ -21,6 +21,11 @@ pub struct Extensions {
     /// It heeds the priority class of a queue's Connect command, once the host has said with
     /// [`HostExtensions`] that it means it.
     pub queue_classes: bool,
+    /// It knows [`Barrier`].
+    pub barrier: bool,
+    /// It has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the
+    /// event that goes with it once the host has said with [`HostExtensions`] that it listens.
+    pub tenant_events: bool,
 }
 
 impl Extensions {
@@ -28,6 +33,8 @@ impl Extensions {
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,
+        barrier: true,
+        tenant_events: true,
     };
 
     /// Reads the vendor's area of Identify Controller; any other vendor's announces nothing.
@@ -38,6 +45,8 @@ impl Extensions {
         Self {
             end_controller: area[BITS] & 1 != 0,
             queue_classes: area[BITS] & 2 != 0,
+            barrier: area[BITS] & 4 != 0,
+            tenant_events: area[BITS] & 8 != 0,
         }
     }
 
@@ -45,7 +54,10 @@ impl Extensions {
     pub fn encode(self) -> [u8; 1024] {
         let mut area = [0; 1024];
         area[..MAGIC.len()].copy_from_slice(&MAGIC);
-        area[BITS] = u8::from(self.end_controller) | u8::from(self.queue_classes) << 1;
+        area[BITS] = u8::from(self.end_controller)
+            | u8::from(self.queue_classes) << 1
+            | u8::from(self.barrier) << 2
+            | u8::from(self.tenant_events) << 3;
         area
     }
 }
@@ -79,6 +91,35 @@ impl EndController {
     }
 }
 
+/// Barrier: a vendor-specific I/O command without data.
+///
+/// It completes when every command is through that came before it and is of the same tenant: on
+/// its own queue what was sent before it, on every other queue of the tenant, whichever host's, what
+/// the target had taken off that queue when the barrier reached it. What comes after it waits until
+/// then. The tenant is the one that the host is in the namespace that the command names
+/// (docs/decisions/0015-barrier.md).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Barrier {
+    /// NSID: a namespace in which the host is the tenant that is meant.
+    pub nsid: u32,
+}
+
+impl Barrier {
+    /// Reads the command.
+    pub fn parse(command: &Command) -> Self {
+        Self {
+            nsid: command.nsid(),
+        }
+    }
+
+    /// The command.
+    pub fn encode(&self, cid: u16) -> Command {
+        let mut command = Command::new(IoOpcode::BARRIER.0, cid);
+        command.set_nsid(self.nsid);
+        command
+    }
+}
+
 /// Host Extensions: a vendor-specific feature, dword 11 of Set Features, which a host sets before
 /// it connects I/O queues. A controller that does not announce the extension knows no such feature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -86,6 +127,9 @@ pub struct HostExtensions {
     /// The priority class (bits 1:0 of CATTR) of this host's I/O queues is meant: 00 is urgent.
     /// Ordinary hosts leave it 00 and mean nothing by it.
     pub queue_classes: bool,
+    /// This host wants to be told when its tenant keeps asking for more than it was promised, by
+    /// [`AsyncEvent::TENANT`](crate::nvme::AsyncEvent::TENANT).
+    pub tenant_events: bool,
 }
 
 impl HostExtensions {
@@ -93,12 +137,13 @@ impl HostExtensions {
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             queue_classes: dword & 1 != 0,
+            tenant_events: dword & 2 != 0,
         }
     }
 
     /// Dword 11.
     pub const fn to_dword(self) -> u32 {
-        self.queue_classes as u32
+        self.queue_classes as u32 | (self.tenant_events as u32) << 1
     }
 }
 
@@ -114,18 +159,34 @@ mod tests {
         );
         let none = Extensions::default();
         assert_eq!(Extensions::parse(&none.encode()), none);
+        let barrier = Extensions {
+            barrier: true,
+            ..none
+        };
+        assert_eq!(Extensions::parse(&barrier.encode()), barrier);
         assert_eq!(Extensions::parse(&[0xFF; 1024]), none);
         assert_eq!(Extensions::parse(&[0; 1024]), none);
     }
 
     #[test]
     fn host_extensions_survive_the_dword_and_unknown_bits_say_nothing() {
-        for queue_classes in [false, true] {
-            let ours = HostExtensions { queue_classes };
+        for (queue_classes, tenant_events) in [(false, true), (true, false), (true, true)] {
+            let ours = HostExtensions {
+                queue_classes,
+                tenant_events,
+            };
             assert_eq!(HostExtensions::from_dword(ours.to_dword()), ours);
         }
-        let strange = HostExtensions::from_dword(!1);
+        let strange = HostExtensions::from_dword(!3);
         assert_eq!(strange, HostExtensions::default());
+    }
+
+    #[test]
+    fn a_barrier_is_of_the_vendor_and_moves_no_data() {
+        let barrier = Barrier { nsid: 0x1234_5678 };
+        let command = barrier.encode(7);
+        assert_eq!((command.opcode(), command.cid()), (0x80, 7));
+        assert_eq!(Barrier::parse(&command), barrier);
     }
 
     #[test]

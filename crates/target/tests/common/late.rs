@@ -1,0 +1,131 @@
+//! A device that begins its first requests only when it is told to.
+
+use super::{BLOCK, Bed, NQN, namespace, run};
+use base::Time;
+use base::units::MIB;
+use block::device::Ram;
+use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
+use reactor::{Context, Driver};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use switchyard_target::{Limits, SubsystemOptions, Target};
+
+/// Blocks from here on answer at once.
+pub const QUICK: u64 = 1000;
+
+/// RAM that begins requests for its first blocks only when it is told to: then it reads into, and
+/// writes from, whatever memory they came with. It has room for a few of them.
+#[derive(Debug)]
+struct Late {
+    ram: Arc<Ram>,
+    state: Arc<State>,
+}
+
+#[derive(Debug)]
+pub struct State {
+    room: usize,
+    pub open: AtomicBool,
+    /// Requests that it began to hold.
+    pub held: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct LateChannel {
+    ram: Box<dyn Channel>,
+    state: Arc<State>,
+    held: Vec<Request>,
+    done: VecDeque<Completion>,
+}
+
+impl Device for Late {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            volatile_cache: true,
+            ..self.ram.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(LateChannel {
+            ram: self.ram.open(driver)?,
+            state: Arc::clone(&self.state),
+            held: Vec::new(),
+            done: VecDeque::new(),
+        }))
+    }
+}
+
+impl Channel for LateChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        let late = request.lba.0 < QUICK && !self.state.open.load(Ordering::SeqCst);
+        if !late {
+            return self.ram.submit(request, cx);
+        }
+        if self.held.len() == self.state.room {
+            return Submit::Busy(request);
+        }
+        self.held.push(request);
+        self.state.held.fetch_add(1, Ordering::SeqCst);
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if !self.state.open.load(Ordering::SeqCst) {
+            return;
+        }
+        for request in self.held.drain(..) {
+            if let Submit::Done(completion) = self.ram.submit(request, cx) {
+                self.done.push_back(completion);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        if self.held.is_empty() {
+            Time::NEVER
+        } else {
+            Time::ZERO
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+/// A target on two cores whose device has room for so many late requests.
+pub fn bed(room: usize) -> (Bed, Arc<State>) {
+    bed_with(room, Limits::default())
+}
+
+/// The same with other limits.
+pub fn bed_with(room: usize, limits: Limits) -> (Bed, Arc<State>) {
+    let target = Target::new(limits, 2).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let state = Arc::new(State {
+        room,
+        open: AtomicBool::new(false),
+        held: AtomicUsize::new(0),
+    });
+    let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
+    let late = Late {
+        ram: Arc::clone(&ram),
+        state: Arc::clone(&state),
+    };
+    target
+        .add_namespace(NQN, namespace(1, Arc::new(late)))
+        .expect("a new namespace");
+    let target = run(target, 2);
+    (Bed { target, ram }, state)
+}
