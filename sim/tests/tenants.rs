@@ -5,9 +5,12 @@
 #![cfg(test)]
 
 use base::Nanos;
+use block::device::flash::Parts;
 use qos::{Declaration, Percentile, Slo, slo::Weight};
 use sim::tenants::fig5::{self, Scenario};
-use sim::tenants::{Calibrated, Change, Load, Pace, Report, Setup, Tenant, calibrate, run};
+use sim::tenants::{
+    Calibrated, Change, Known, Load, Pace, Report, Setup, Tenant, calibrate, calibrate_parts, run,
+};
 use std::sync::LazyLock;
 
 const DIVISOR: u32 = 8;
@@ -250,6 +253,111 @@ fn a_rate_does_not_depend_on_threads_or_on_how_many_are_registered() {
         .map(|tenant| tenant.requests)
         .sum();
     assert!(served >= u64::from(SILENT) * 9 / 10, "{served}");
+}
+
+/// What calibration would find of the device now that everything takes it so many hundredths of the
+/// time.
+fn slowed(percent: u64) -> Known {
+    let Parts {
+        transfer,
+        read,
+        read_alone,
+        program,
+        erase,
+        ..
+    } = DEVICE.parts;
+    let longer = |span: Nanos| Nanos(span.0 * percent / 100);
+    let parts = Parts {
+        transfer: longer(transfer),
+        read: longer(read),
+        read_alone: longer(read_alone),
+        program: longer(program),
+        erase: longer(erase),
+        ..DEVICE.parts
+    };
+    let Calibrated { costs, curve, .. } = calibrate_parts(parts, 1);
+    Known { costs, curve }
+}
+
+/// A and B of the first scenario, B with less, so that a device that is a fifth slower can keep both;
+/// and with a margin, as its requests come at random.
+fn modest(seed: u64) -> Setup {
+    let mut setup = scenario(Scenario::First, true, 2, seed);
+    let part = |iops: u64| iops / u64::from(DIVISOR);
+    setup.tenants[1].declaration = critical(part(30_000), 800);
+    setup.tenants[1].load.pace = Pace::Random(part(22_000));
+    setup
+}
+
+/// Once it is known, best effort makes room, and promises are kept as long as they fit.
+#[test]
+fn promises_are_kept_on_a_device_that_became_slower_as_far_as_it_goes() {
+    let known = slowed(120);
+    for seed in SEEDS {
+        let mut setup = modest(seed);
+        setup.changes = vec![
+            (Nanos::from_millis(100), Change::SlowDown(120)),
+            (Nanos::from_millis(110), Change::Recalibrate(known.clone())),
+        ];
+        let slow = run(&setup).expect("admitted");
+        assert_eq!(slow.unkept, [], "all of it still fits");
+        assert!(
+            is_kept(&slow, 0, fig5::IOPS[0] / u64::from(DIVISOR)),
+            "seed {seed}: {} p95 {}",
+            slow.tenants[0].iops(),
+            p95(&slow, 0)
+        );
+        assert!(p95(&slow, 1) <= fig5::SLO, "seed {seed}: {}", p95(&slow, 1));
+        let fast = run(&modest(seed)).expect("admitted");
+        assert!(slow.rate < fast.rate);
+        for tenant in [2, 3] {
+            let [slow, fast] =
+                [&slow, &fast].map(|report| report.tenants[tenant].tokens_per_second());
+            assert!(slow > 0.0 && slow < fast, "{tenant}: {slow} of {fast}");
+        }
+    }
+}
+
+/// What cannot be kept any more is told by name, nobody who has a rate starves, and once the device
+/// is as it was, everything is kept again.
+#[test]
+fn a_promise_that_a_slow_device_cannot_keep_is_told_and_comes_back_with_the_device() {
+    let known = slowed(300);
+    let back = Known {
+        costs: DEVICE.costs,
+        curve: DEVICE.curve.clone(),
+    };
+    for seed in SEEDS {
+        let mut setup = modest(seed);
+        setup.changes = vec![
+            (Nanos::from_millis(100), Change::SlowDown(300)),
+            (Nanos::from_millis(110), Change::Recalibrate(known.clone())),
+        ];
+        let slow = run(&setup).expect("admitted");
+        assert!(slow.unkept.contains(&1), "seed {seed}: {:?}", slow.unkept);
+        for tenant in [0, 1] {
+            let iops = slow.tenants[tenant].iops();
+            assert!(iops > 1_000.0, "{tenant} of seed {seed}: {iops}");
+        }
+        setup.changes.extend([
+            (Nanos::from_millis(150), Change::SlowDown(100)),
+            (Nanos::from_millis(150), Change::Recalibrate(back.clone())),
+        ]);
+        setup.warm_up = Nanos::from_millis(600);
+        let again = run(&setup).expect("admitted");
+        assert_eq!(again.unkept, []);
+        assert!(
+            is_kept(&again, 0, fig5::IOPS[0] / u64::from(DIVISOR)),
+            "seed {seed}: {} p95 {}",
+            again.tenants[0].iops(),
+            p95(&again, 0)
+        );
+        assert!(
+            p95(&again, 1) <= fig5::SLO,
+            "seed {seed}: {}",
+            p95(&again, 1)
+        );
+    }
 }
 
 #[test]

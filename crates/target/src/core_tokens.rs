@@ -195,7 +195,7 @@ mod tests {
     use base::SlabKey;
     use qos::cost::Price;
     use qos::curve::Point;
-    use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
+    use qos::{CostModel, Curve, Declaration, Percentile, Rules, TokenRate};
 
     fn device(rate: u64) -> Arc<DeviceQos> {
         let point = Point {
@@ -277,5 +277,41 @@ mod tests {
         // Its place serves again.
         let again = core.open(&device(1)).expect("a thread");
         assert_eq!(again, first);
+    }
+
+    /// Each of its connections has a queue, and all of them are one tenant.
+    #[test]
+    fn a_best_effort_host_with_a_thousand_connections_gets_no_more_than_its_share() {
+        const CONNECTIONS: u32 = 1_000;
+        let qos = device(100_000);
+        let both = ["greedy", "modest"].map(|name| (name.to_owned(), Declaration::default()));
+        qos.replace(&both.into()).expect("best effort");
+        let mut core = CoreTokens::new(0);
+        let scheduler = core.open(&qos).expect("a thread");
+        for connection in 0..CONNECTIONS {
+            let seat = core.seat(scheduler, "greedy").expect("a seat");
+            for slot in 0..8 {
+                core.enqueue(seat, read(connection, slot)).expect("open");
+            }
+        }
+        let modest = core.seat(scheduler, "modest").expect("a seat");
+        for slot in 0..4_000 {
+            core.enqueue(modest, read(CONNECTIONS, slot)).expect("open");
+        }
+        let mut served = [0u32; 2];
+        let mut now = Time(1);
+        while served.iter().sum::<u32>() < 4_000 {
+            now = now + Nanos::from_micros(100);
+            core.round(now);
+            while let Some(ticket) = core.released() {
+                served[usize::from(ticket.connection.index == CONNECTIONS)] += 1;
+            }
+            assert!(now < Time(1_000_000_000), "{served:?} in a second");
+        }
+        let [greedy, modest] = served;
+        assert!(
+            greedy.abs_diff(modest) <= modest / 50,
+            "{greedy} and {modest}"
+        );
     }
 }

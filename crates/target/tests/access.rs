@@ -93,6 +93,35 @@ fn deallocate(client: &mut Client, ranges: &[(u64, u32)]) -> Status {
     client.execute(command.encode(0), &list).status
 }
 
+/// A name proves nothing by itself: there is no authentication. But one that is not quite a tenant's
+/// is nobody's, and nobody comes in beside somebody who was let in.
+#[test]
+fn a_host_that_lies_about_its_nqn_gets_nothing() {
+    let bed = Bed::with(Limits::default(), 2);
+    set(&bed, &only(vec![tenant(HOST, None)]));
+    let (_admin, mut queue) = bed.host();
+    let mut slips = vec![
+        format!("{HOST}x"),
+        HOST.to_uppercase(),
+        HOST.replace("io.", "IO."),
+    ];
+    slips.push(HOST[..HOST.len() - 1].to_owned());
+    for slip in slips.iter().filter(|slip| Nqn::new(slip).is_ok()) {
+        let (_, status) = connect(&bed, slip, ConnectData::CNTLID_DYNAMIC, 0);
+        assert!(status.is(Status::CONNECT_INVALID_HOST), "{slip}: {status}");
+    }
+    // A queue more for the controller of somebody who was let in, by another name.
+    let cntlids = bed.handle().snapshot().controllers;
+    let cntlids: Vec<u16> = cntlids.iter().map(|controller| controller.id).collect();
+    assert_eq!(cntlids.len(), 1);
+    let (_, status) = connect(&bed, STRANGER, cntlids[0], 2);
+    assert!(status.is(Status::CONNECT_INVALID_PARAMETERS), "{status}");
+    assert!(
+        queue.read(0, 1).0.status.is_success(),
+        "and that one goes on"
+    );
+}
+
 /// The ancestor refused a tenant's first connection, and let its second one pass.
 #[test]
 fn a_refused_tenants_second_connection_is_refused_too() {

@@ -37,7 +37,15 @@ pub struct Calibrated {
 /// When a device of these parts has no curve: it answers nothing in time.
 #[must_use]
 pub fn calibrate(profile: Profile, seed: u64) -> Calibrated {
-    let parts = profile.parts();
+    calibrate_parts(profile.parts(), seed)
+}
+
+/// The same of a device of these parts.
+///
+/// # Panics
+/// As [`calibrate`].
+#[must_use]
+pub fn calibrate_parts(parts: Parts, seed: u64) -> Calibrated {
     let milli = |work: Nanos| {
         let milli = u32::try_from(work.0 * 1000 / parts.read.0).unwrap_or(u32::MAX);
         Price::milli(milli).expect("parts of flash cost something that can be asked")

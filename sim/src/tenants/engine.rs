@@ -340,11 +340,19 @@ impl<'a> Engine<'a> {
             tokens.forgiven += totals.forgiven;
         }
         Report {
-            tenants: self.reports,
             tokens,
             rate: self.tenants.admission().plan().rate.0,
+            unkept: self.unkept(),
+            tenants: self.reports,
             rounds: self.rounds,
         }
+    }
+
+    fn unkept(&self) -> Vec<usize> {
+        let unkept = self.tenants.admission().unkept().into_iter();
+        unkept
+            .map(|(TenantId(number), _)| number as usize)
+            .collect()
     }
 }
 

@@ -13,7 +13,7 @@ pub mod fig5;
 mod report;
 mod scenario;
 
-pub use calibration::{Calibrated, calibrate};
+pub use calibration::{Calibrated, calibrate, calibrate_parts};
 pub use engine::{RunError, run};
 pub use report::{Report, TenantReport};
 pub use scenario::{Change, Known, Load, Pace, Setup, Tenant};

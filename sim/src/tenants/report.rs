@@ -75,6 +75,8 @@ pub struct Report {
     pub tokens: Totals,
     /// The rate at which tokens were generated in the end, in tokens a second.
     pub rate: u64,
+    /// Whose promises the device cannot keep in the end, by number.
+    pub unkept: Vec<usize>,
     /// Rounds of all threads.
     pub rounds: u64,
 }
