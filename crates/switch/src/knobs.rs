@@ -15,6 +15,7 @@ use crate::doorbell::Mode;
 use crate::limits;
 use crate::request_steering::{self, Preference};
 use crate::scheduler::{self, Order, Window};
+use crate::thread_scaling::Bounds;
 
 mod error;
 mod preset;
@@ -123,6 +124,8 @@ pub struct Knobs {
     pub floor_permille: PerClass<u16>,
     /// Of what, and over what stretch.
     pub floor_window: Window,
+    /// How many threads a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
+    pub target_threads: Bounds,
 }
 
 impl Knobs {
@@ -163,6 +166,10 @@ impl Knobs {
             quantum_bytes: limits::QUANTUM_BYTES,
             floor_permille: PerClass::of([0, limits::FLOOR_PERMILLE]),
             floor_window: Window::Time(limits::FLOOR_WINDOW),
+            target_threads: Bounds {
+                min: 0,
+                max: limits::TARGET_THREADS_MAX,
+            },
         }
     }
 
@@ -268,6 +275,10 @@ impl Knobs {
             .sum();
         if promised > u32::from(limits::FLOOR_PERMILLE_MAX) {
             return Err(KnobError::TooMuchPromised { promised });
+        }
+        let Bounds { min, max } = self.target_threads;
+        if min > max {
+            return Err(KnobError::BoundsCross { min, max });
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! - [`load`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.
 //! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
+//! - [`thread_scaling`]: how many threads a target uses, and which hands its queues to which.
 //! - [`knobs`]: everything that can be turned, while it runs too; [`limits`]: how far.
 //!
 //! Pure: this crate takes `now`, loads and limits, and returns decisions. It reads no clock, does
@@ -18,7 +19,7 @@
 //! passes in, and no decision depends on such a number being right, only on its being read once.
 //!
 //! Citations name the paper's section: `[blk-switch §3.2]` (Hwang et al., OSDI 2021), `[i10 §2.4]`
-//! (Hwang et al., NSDI 2020).
+//! (Hwang et al., NSDI 2020), `[ReFlex §4.3]` (Klimovic et al., ASPLOS 2017).
 
 pub mod application_steering;
 pub mod caravan;
@@ -30,6 +31,7 @@ pub mod limits;
 pub mod load;
 pub mod request_steering;
 pub mod scheduler;
+pub mod thread_scaling;
 
 pub use application_steering::ApplicationSteering;
 pub use caravan::{Caravan, CaravanLimits};
@@ -39,3 +41,4 @@ pub use doorbell::Doorbell;
 pub use knobs::Knobs;
 pub use request_steering::RequestSteering;
 pub use scheduler::Scheduler;
+pub use thread_scaling::ThreadScaling;

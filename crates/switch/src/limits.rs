@@ -112,6 +112,44 @@ pub const LATENCY_LOAD_MAX_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 /// Moves of one step of application steering: each is a system call and cold caches.
 pub const MOVES_PER_STEP_MAX: usize = 64;
 
+// Thread scaling.
+
+/// Threads of a target that can be bounded: as many as share the tokens of a device.
+pub const TARGET_THREADS_MAX: u32 = 64;
+
+/// How often thread scaling looks: as often as application steering does, for the same reason.
+pub const THREAD_SCALING_PERIOD: Nanos = Nanos::from_millis(10);
+
+/// A thread that has something to do for so much of its time is pressed: beyond it, what waits for
+/// it grows out of proportion.
+pub const THREAD_PRESSED_PERMILLE: u32 = 800;
+
+/// So is one that keeps no promises and is this busy; below it, it is not the thread that is slow.
+pub const THREAD_LATE_PERMILLE: u32 = 500;
+
+/// What a thread does with ease: half of its time leaves room for bursts.
+pub const THREAD_CALM_PERMILLE: u32 = 500;
+
+/// A thread that is less busy than another by so much is worth sharing with; one more is not
+/// needed.
+pub const THREAD_GAP_PERMILLE: u32 = 300;
+
+/// Looks in a row that find a thread pressed before anything is done: a burst is over by then.
+pub const THREAD_PRESSED_STEPS: u32 = 2;
+
+/// Looks in a row that find a thread too many before it goes.
+pub const THREAD_CALM_STEPS: u32 = 10;
+
+/// How long queues take to move, and numbers to show it.
+pub const THREAD_SETTLE: Nanos = Nanos::from_millis(50);
+
+/// How long threads in use keep the queues that they have before one shares again: loads go up and
+/// down, and a difference that does not last is not worth the moves.
+pub const THREAD_SHARE_DWELL: Nanos = Nanos::from_millis(200);
+
+/// How long a number of threads stays before it shrinks: growing is urgent, shrinking is not.
+pub const THREAD_DWELL: Nanos = Nanos::from_millis(500);
+
 // Service.
 
 /// Bytes of `Throughput` work between two looks at the `Latency` queues: one caravan.
@@ -150,6 +188,8 @@ pub const FLOOR_WINDOW_MIN: Nanos = Nanos::from_micros(10);
 /// The longest stretch of time: a tenth of what applications call a hang.
 pub const FLOOR_WINDOW_MAX: Nanos = Nanos::from_secs(1);
 
+const _: () = assert!(THREAD_CALM_PERMILLE <= THREAD_LATE_PERMILLE);
+const _: () = assert!(THREAD_LATE_PERMILLE < THREAD_PRESSED_PERMILLE);
 const _: () = assert!(FLOOR_PERMILLE <= FLOOR_PERMILLE_MAX);
 const _: () = assert!(DOORBELL_DELAY_MIN.0 <= DOORBELL_DELAY.0);
 const _: () = assert!(DOORBELL_DELAY.0 <= DOORBELL_HOLD_MAX.0);

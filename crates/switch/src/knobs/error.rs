@@ -1,5 +1,6 @@
 //! What is wrong with knobs, and what would be right.
 
+use super::table::TARGET_THREADS_MIN;
 use super::{Knob, Preset};
 use crate::limits;
 use std::fmt;
@@ -27,6 +28,13 @@ pub enum KnobError {
     TooMuchPromised {
         /// Their sum in thousandths.
         promised: u32,
+    },
+    /// A target is to use more threads than it may.
+    BoundsCross {
+        /// Threads at least.
+        min: u32,
+        /// Threads at most.
+        max: u32,
     },
     /// A word that names no preset.
     NoPreset {
@@ -71,6 +79,7 @@ impl KnobError {
             | Self::NoValue { knob, .. }
             | Self::NotInUse { knob, .. }
             | Self::TurnedTwice { knob } => Some(knob),
+            Self::BoundsCross { .. } => Some(TARGET_THREADS_MIN),
             Self::TooMuchPromised { .. } | Self::NoPreset { .. } | Self::NoKnob { .. } => None,
         }
     }
@@ -84,6 +93,9 @@ impl KnobError {
             }
             Self::TooMuchPromised { promised } => {
                 format!("the floors of all classes are {promised} thousandths")
+            }
+            Self::BoundsCross { min, max } => {
+                format!("{TARGET_THREADS_MIN} is {min}, and target_threads_max {max}")
             }
             Self::NoPreset { word } => format!("{word:?} is no preset"),
             Self::NoKnob { word } => format!("{word:?} is no knob"),
@@ -109,6 +121,7 @@ impl KnobError {
             Self::TooMuchPromised { .. } => {
                 format!("they can be {} in all", limits::FLOOR_PERMILLE_MAX)
             }
+            Self::BoundsCross { max, .. } => format!("the least can be 0 to {max}"),
             Self::NoPreset { .. } => {
                 let names: Vec<_> = Preset::ALL.iter().map(|(_, name)| *name).collect();
                 format!("say one of {}", names.join(", "))

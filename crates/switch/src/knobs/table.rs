@@ -318,6 +318,7 @@ fn shortened(text: &str) -> String {
 }
 
 const DOORBELL_DELAY: &str = "doorbell_delay_us";
+pub(super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
 const REQUESTS: Range = Range::Number(1, limits::CARAVAN_REQUESTS_MAX as u64);
 const BYTES: Range = Range::Number(1, limits::CARAVAN_BYTES_MAX);
@@ -417,6 +418,20 @@ const KNOBS: &[Knob] = &[
             "best" = ThreadPriority::Best], latency_threads),
     always!("threads", "dataplane threads of a host's core, for switchboards started from then on",
         words ["per-core" = Threads::PerCore, "per-class" = Threads::PerClass], threads),
+    Knob {
+        key: TARGET_THREADS_MIN,
+        meaning: "threads that a target uses at least; 0 for all of the cores that it was given, \
+                  and one where it was given none",
+        range: Range::Number(0, limits::TARGET_THREADS_MAX as u64),
+        with: None,
+        get: |knobs| Some(Value::Number(u64::from(knobs.target_threads.min))),
+        put: |knobs, value| {
+            knobs.target_threads.min = value.number()?;
+            Some(())
+        },
+    },
+    always!("target_threads_max", "threads that a target uses at most, if it has as many cores",
+        number Range::Number(1, limits::TARGET_THREADS_MAX as u64), target_threads.max),
     always!("polling", "what a core without work does: polls while that pays, for ever, or never",
         words ["adaptive" = Polling::Adaptive, "always" = Polling::Always,
             "never" = Polling::Never], polling),

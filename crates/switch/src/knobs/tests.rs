@@ -132,6 +132,14 @@ fn a_number_out_of_range_is_named_with_its_range() {
         "request_steering_nearly_full_requests is 0: ",
     );
     assert_says(
+        |k| k.target_threads.max = 65,
+        "target_threads_max is 65: it can be 1 to 64",
+    );
+    assert_says(
+        |k| k.target_threads = Bounds { min: 3, max: 2 },
+        "target_threads_min is 3, and target_threads_max 2: the least can be 0 to 2",
+    );
+    assert_says(
         |k| k.application_steering.latency_load_max_bytes = 0,
         "application_steering_latency_load_max_bytes is 0: ",
     );
