@@ -61,7 +61,7 @@ pub trait Service {
     /// a time that has passed for "at once".
     fn deadline(&self) -> Time;
 
-    /// Whether the core polls while it is idle, from now on; `None` leaves it as it was made.
+    /// Whether the core polls while it is idle, for now; `None` for what it was made with.
     fn poll_policy(&self) -> Option<PollPolicy> {
         None
     }
@@ -79,6 +79,8 @@ pub struct Core<D, S: Service> {
     pub service: S,
     mailbox: Mailbox<S::Message>,
     completions: Vec<Completion>,
+    /// Whether it polls while it is idle, unless the service says otherwise.
+    poll: PollPolicy,
     idle: IdlePolicy,
     keeper: Option<Keeper>,
 }
@@ -92,6 +94,7 @@ impl<D: Driver, S: Service> Core<D, S> {
             service,
             mailbox,
             completions: Vec::with_capacity(256),
+            poll,
             idle: IdlePolicy::new(poll),
             keeper: None,
         }
@@ -116,9 +119,8 @@ impl<D: Driver, S: Service> Core<D, S> {
     /// When the driver is broken.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.service.finished() {
-            if let Some(policy) = self.service.poll_policy() {
-                self.idle.set_policy(policy);
-            }
+            let policy = self.service.poll_policy().unwrap_or(self.poll);
+            self.idle.set_policy(policy);
             let deadline = self.service.deadline();
             let wait = self.idle.decide(self.driver.now(), deadline);
             if let (Wait::Until(_), Some(keeper)) = (wait, &self.keeper) {

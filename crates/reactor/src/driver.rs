@@ -3,8 +3,8 @@
 use crate::memory::BufferPool;
 use crate::op::{Completion, FileId, ListenerId, Op, OpKey, Room, SocketId, SocketOptions, Stream};
 use crate::room::RoomLease;
-use base::Time;
 use base::units::CoreId;
+use base::{Nanos, Time};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -117,6 +117,12 @@ pub trait Driver {
 
     /// Counters since the start.
     fn stats(&self) -> DriverStats;
+
+    /// How long it slept in [`reap`](Self::reap) since the start, because nothing happened. A
+    /// driver that does not know never slept.
+    fn slept(&self) -> Nanos {
+        Nanos::ZERO
+    }
 }
 
 /// What a driver did since it was made.

@@ -128,6 +128,7 @@ pub struct UringDriver {
     waker: Arc<EventWaker>,
     rooms: Rooms,
     now: Time,
+    slept: Nanos,
     stats: DriverStats,
 }
 
@@ -177,6 +178,7 @@ impl UringDriver {
             waker: Arc::new(waker),
             rooms: Rooms::default(),
             now: clock(),
+            slept: Nanos::ZERO,
             stats: DriverStats::default(),
         };
         driver.watch_waker();
@@ -394,7 +396,9 @@ impl Driver for UringDriver {
                     deadline.since(self.now)
                 };
                 self.ring.sleep(span)?;
+                let asleep = self.now;
                 self.now = clock();
+                self.slept += self.now.since(asleep);
             }
             // A core that would sleep but for what completed at once (a send, as a rule) will do
             // so on its next turn, and looks then; unless there is always something.
@@ -496,6 +500,10 @@ impl Driver for UringDriver {
             service: *self.service.counters(),
             ..self.stats
         }
+    }
+
+    fn slept(&self) -> Nanos {
+        self.slept
     }
 }
 
