@@ -14,6 +14,7 @@ use crate::poll_group::Note;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
+use crate::work::Work;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Channel, Completion, Request, Submit};
 use reactor::{Context, Room, SendList};
@@ -85,6 +86,10 @@ pub(crate) struct CoreState {
     pub(crate) unpublished: bool,
     pub(crate) publish_at: Time,
     pub(crate) fresh_connections: usize,
+    /// I/O queues that were connected in this turn, and have no core yet that serves them.
+    pub(crate) undealt: Vec<SlabKey>,
+    /// How much of its time the core has something to do.
+    pub(crate) work: Work,
     /// Error lines that may still be logged this second.
     pub(crate) log_budget: LogBudget,
 }
@@ -116,6 +121,8 @@ impl CoreState {
             unpublished: false,
             publish_at: Time::ZERO,
             fresh_connections: 0,
+            undealt: Vec::new(),
+            work: Work::default(),
             log_budget: LogBudget::default(),
             limits,
         }
@@ -235,6 +242,7 @@ impl CoreState {
         self.stats.connections = connections as u64;
         self.stats.latency_queues = self.classes[Class::Latency] as u64;
         self.stats.throughput_queues = self.classes[Class::Throughput] as u64;
+        self.stats.work_ns = self.work.busy().0;
         self.stats.turns = driver.turns;
         self.stats.sleeps = driver.sleeps;
         self.stats.receives = driver.receives;

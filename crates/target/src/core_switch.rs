@@ -38,6 +38,9 @@ pub(crate) struct CoreSwitch {
     pub(crate) steering: ApplicationSteering,
     pub(crate) moved_in: PerClass<u64>,
     pub(crate) moved_out: PerClass<u64>,
+    /// Queues that thread scaling brought and took.
+    pub(crate) scaled_in: u64,
+    pub(crate) scaled_out: u64,
 }
 
 impl CoreSwitch {
@@ -57,6 +60,8 @@ impl CoreSwitch {
             steering: ApplicationSteering::new(knobs.application_steering),
             moved_in: PerClass::default(),
             moved_out: PerClass::default(),
+            scaled_in: 0,
+            scaled_out: 0,
         }
     }
 
@@ -156,6 +161,8 @@ impl CoreSwitch {
     pub(crate) fn stats(&self, receive: &scheduler::Counters) -> SwitchStats {
         let mut stats = SwitchStats {
             steering_steps: self.steering.counters().steps,
+            scaled_in: self.scaled_in,
+            scaled_out: self.scaled_out,
             ..SwitchStats::default()
         };
         for (class, stats) in stats.classes.iter_mut() {

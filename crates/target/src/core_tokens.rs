@@ -62,6 +62,29 @@ pub(crate) struct CoreTokens {
     /// The core's number, by which tenants keep its counters.
     core: usize,
     schedulers: Vec<Option<CoreScheduler>>,
+    lateness: Lateness,
+}
+
+/// How late reads were that were promised to be in time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lateness {
+    /// Thousandths of reads that were late.
+    late: u64,
+    /// Thousandths of reads that may be.
+    allowed: u64,
+}
+
+impl Lateness {
+    /// A read is done, of which `allowed` in a thousand may be late.
+    #[inline]
+    fn count(&mut self, late: bool, allowed: u32) {
+        self.late += 1000 * u64::from(late);
+        self.allowed += u64::from(allowed);
+    }
+
+    const fn is_too_much(self) -> bool {
+        self.late > self.allowed
+    }
 }
 
 impl CoreTokens {
@@ -69,6 +92,10 @@ impl CoreTokens {
         Self {
             core,
             schedulers: Vec::new(),
+            lateness: Lateness {
+                late: 0,
+                allowed: 0,
+            },
         }
     }
 
@@ -125,7 +152,16 @@ impl CoreTokens {
     /// Counts a command that is through.
     #[inline]
     pub(crate) fn done(&mut self, seat: TenantSeat, done: &Done) {
-        self.scheduler(seat.scheduler).done(seat.tenant, done);
+        let scheduler = self.schedulers.get_mut(seat.scheduler as usize);
+        if let Some(scheduler) = scheduler.and_then(Option::as_mut) {
+            scheduler.done(seat.tenant, done, &mut self.lateness);
+        }
+    }
+
+    /// Whether more reads were late than promises allow since it was asked last, of all tenants
+    /// here together.
+    pub(crate) fn was_late(&mut self) -> bool {
+        std::mem::take(&mut self.lateness).is_too_much()
     }
 
     /// Publishes what was counted since the last time. Whether there is more to come although
@@ -253,6 +289,17 @@ mod tests {
         core.unseat(flood);
         core.close(scheduler);
         assert!(core.schedulers[0].is_none());
+    }
+
+    #[test]
+    fn lateness_is_what_exceeds_the_percentile() {
+        let mut lateness = Lateness::default();
+        for read in 0..100 {
+            lateness.count(read < 5, 50);
+        }
+        assert!(!lateness.is_too_much(), "p95, and 5 of 100");
+        lateness.count(true, 50);
+        assert!(lateness.is_too_much());
     }
 
     #[test]

@@ -33,6 +33,8 @@ mod target;
 mod tcp;
 mod tenant_record;
 mod tenants;
+mod threads;
+mod work;
 
 pub use device_qos::DeviceQos;
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};
@@ -52,3 +54,4 @@ pub use switch_stats::{ClassStats, ServiceStats, SwitchStats};
 pub use target::{Change, Target, TargetError};
 pub use tenant_record::Windows;
 pub use tenants::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOptions};
+pub use threads::ThreadsSnapshot;

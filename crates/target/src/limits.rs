@@ -54,6 +54,10 @@ pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 /// devices take, shorter than a host notices.
 pub const MOVE_PATIENCE: Nanos = Nanos::from_millis(20);
 
+/// The same for a queue that must move, because its thread is to sleep, at most: a tenant with less
+/// than two requests a second has got an answer by then.
+pub const MOVE_PATIENCE_MAX: Nanos = Nanos::from_millis(640);
+
 /// Input that a connection may put aside while no buffer is free, for all connections of a core.
 /// Beyond it a command is answered with a status that asks for a retry.
 pub const STASH_BYTES_MAX: usize = 16 * MIB;
@@ -109,8 +113,8 @@ pub struct Limits {
     pub io_queues: u16,
     /// Connections of the target, on all cores together.
     pub connections: usize,
-    /// Connections of a core that have not got through Connect yet, and at most its share of half
-    /// of `connections`; for one more, the oldest of them goes.
+    /// Connections that have not got through Connect yet, and at most half of `connections`; for
+    /// one more, the oldest of them goes.
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,

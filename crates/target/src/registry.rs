@@ -11,6 +11,7 @@ use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch_stats::{SharedLoad, SharedSwitchStats};
 use crate::tenants::{Pass, Rules, Whom};
+use crate::threads::Threads;
 use base::SlabKey;
 use reactor::MailboxSender;
 use reactor::priority::Standing;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) loads: PerCore<SharedLoad>,
     /// By what each core's thread goes before others, where it asked.
     pub(crate) standings: PerCore<OnceLock<Standing>>,
+    /// Which threads are in use.
+    pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<Rules>>,
     barriers: Mutex<Registry>,
@@ -84,6 +87,7 @@ impl Shared {
             switch_stats: PerCore::new(cores),
             loads: PerCore::new(cores),
             standings: PerCore::new(cores),
+            threads: Threads::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),
             barriers: Mutex::default(),

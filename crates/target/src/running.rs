@@ -27,8 +27,11 @@ pub struct TargetOptions {
     /// Where to listen; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// The cores to use, one thread on each, as many as the target was made for. The first one
-    /// accepts connections for all.
+    /// accepts connections for all, and has their admin queues.
     pub cores: Vec<CoreId>,
+    /// Somebody chose these cores, so all of them are in use unless the knobs (`target_threads`)
+    /// say otherwise; without it, as many as there is work for.
+    pub named: bool,
     /// Whether each thread stays on its core.
     pub pin: bool,
     /// Whether an idle core polls, until knobs are turned: then `polling` among them counts.
@@ -51,6 +54,7 @@ impl Default for TargetOptions {
                 wire::tcp::limits::IO_PORT,
             ))],
             cores: vec![CoreId(0)],
+            named: true,
             pin: true,
             poll: PollPolicy::Auto,
             socket: SocketOptions::default(),
@@ -95,6 +99,7 @@ impl RunningTarget {
             let reason = format!("the largest buffers must have at least {largest} bytes");
             return Err(TargetError::Invalid(reason));
         }
+        target.shared.threads.set_named(options.named);
         if let Some(knobs) = options.knobs {
             target.set_knobs(knobs)?;
         }

@@ -7,6 +7,7 @@ use crate::subsystem::Subsystem;
 use crate::switch_stats::SwitchStats;
 use crate::target::Target;
 use crate::tenant_record::Windows;
+use crate::threads::ThreadsSnapshot;
 use qos::{Declaration, Plan, TokenRate};
 use reactor::priority::Standing;
 use std::net::SocketAddr;
@@ -59,6 +60,7 @@ impl Target {
         let switch = switch.map(|core| core.load()).collect();
         let standings = self.shared.standings.iter();
         let standings = standings.map(|core| core.get().copied().unwrap_or_default());
+        let knobs = self.knobs();
         Snapshot {
             generation,
             listeners,
@@ -69,7 +71,8 @@ impl Target {
             cores,
             switch,
             standings: standings.collect(),
-            knobs: self.knobs(),
+            threads: self.shared.threads.snapshot(&knobs),
+            knobs,
         }
     }
 }
@@ -95,6 +98,8 @@ pub struct Snapshot {
     pub switch: Vec<SwitchStats>,
     /// By what each core's thread goes before others.
     pub standings: Vec<Standing>,
+    /// Which threads are in use.
+    pub threads: ThreadsSnapshot,
     /// How everything that can be turned is turned.
     pub knobs: Knobs,
 }

@@ -95,6 +95,8 @@ counters! {
         output_waits,
         /// Controllers ended because their host fell silent.
         keep_alive_expirations,
+        /// Nanoseconds in which the core had something to do.
+        work_ns,
         /// Turns of the core's loop.
         turns,
         /// Times that the core slept in the kernel.

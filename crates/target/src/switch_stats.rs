@@ -17,6 +17,10 @@ pub struct SwitchStats {
     pub classes: PerClass<ClassStats>,
     /// Steps of application steering: each core steers its own queues.
     pub steering_steps: u64,
+    /// Queues that thread scaling brought here from another core.
+    pub scaled_in: u64,
+    /// Queues that thread scaling took from here to another core.
+    pub scaled_out: u64,
 }
 
 /// What one core's switch did for one class.
@@ -95,6 +99,8 @@ impl SwitchStats {
             stats.add(&other.classes[class]);
         }
         self.steering_steps += other.steering_steps;
+        self.scaled_in += other.scaled_in;
+        self.scaled_out += other.scaled_out;
     }
 }
 

@@ -150,7 +150,8 @@ impl Target {
     /// Turns knobs while I/O runs: every core works by them when this returns. Nothing is lost or
     /// repeated: what a doorbell held is sent, what was waiting waits by the new rules.
     ///
-    /// What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
+    /// `target_threads` says how many threads are in use: queues move accordingly, soon after this
+    /// returns. What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
     /// then on: whether the class that a host names when it connects an I/O queue is heeded at
     /// all. `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
     /// `latency_threads` counts when the cores start. `threads` and `request_steering` mean the
@@ -189,6 +190,12 @@ impl Target {
     #[must_use]
     pub fn knobs(&self) -> Knobs {
         self.shared.knobs().unwrap_or_default()
+    }
+
+    /// How many threads are in use: those of the first so many cores. `[ReFlex §4.3]`
+    #[must_use]
+    pub fn threads_in_use(&self) -> usize {
+        self.shared.threads.active()
     }
 
     /// By what the thread of a core goes before others; said once, by the thread itself.

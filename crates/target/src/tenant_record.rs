@@ -12,7 +12,7 @@ use base::Nanos;
 use qos::overrun::{Notice, Overrun};
 use qos::{Account, Declaration, Slo};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is known of a tenant.
@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct TenantRecord {
     /// The latency of reads that was promised, in nanoseconds; 0 for none.
     promised_ns: AtomicU64,
+    /// Of a thousand reads, so many may be late.
+    late_permille: AtomicU32,
     /// What each core counted that ever served it.
     cores: Mutex<BTreeMap<usize, Arc<CoreRecord>>>,
     looked: Mutex<Looked>,
@@ -61,12 +63,18 @@ impl TenantRecord {
         }
     }
 
+    /// Of a thousand of its reads, so many may take longer than promised.
+    pub(crate) fn late_permille(&self) -> u32 {
+        self.late_permille.load(Ordering::Relaxed)
+    }
+
     /// The tenant is declared as this from now on.
     pub(crate) fn declare(&self, declaration: &Declaration) {
-        let promised = match declaration {
-            Declaration::LatencyCritical(slo) => slo.latency.0,
-            Declaration::BestEffort(_) => 0,
+        let (promised, late) = match declaration {
+            Declaration::LatencyCritical(slo) => (slo.latency.0, 1000 - slo.percentile.permille()),
+            Declaration::BestEffort(_) => (0, 0),
         };
+        self.late_permille.store(late, Ordering::Relaxed);
         self.promised_ns.store(promised, Ordering::Relaxed);
     }
 

@@ -89,6 +89,9 @@ fn what_changes_nothing_is_not_waited_for_and_keeps_its_memory() {
     old.begin(IoOpcode::FLUSH, &[]);
     device_has(&state, 11);
 
+    // Queues are dealt out in turn: with this one, the new host's comes to the core of the first.
+    let mut between = Client::dial(bed.address(), Dialect::default());
+    between.connect_io(NQN, old.cntlid, 2, 127);
     let mut new = Host::new(&bed);
     let cid = new.ask_to_end(old.cntlid);
     new.ended(cid);

@@ -314,6 +314,7 @@ fn connect_io(
     connection.reseat(core);
     connection.enroll(core);
     settle(connection, connect, core.limits.in_capsule_bytes, core);
+    core.undealt.push(connection.key);
     Ok(id)
 }
 

@@ -1,7 +1,7 @@
 //! A core's part of the scheduling of one device: its tenants here, and what waits of each.
 
 use super::tenant::CoreTenant;
-use super::{Closed, Done, Priced};
+use super::{Closed, Done, Lateness, Priced};
 use crate::device_qos::{DeviceQos, Registered};
 use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
 use crate::request::Ticket;
@@ -120,9 +120,9 @@ impl CoreScheduler {
     }
 
     #[inline]
-    pub(super) fn done(&mut self, tenant: u32, done: &Done) {
+    pub(super) fn done(&mut self, tenant: u32, done: &Done, lateness: &mut Lateness) {
         if let Some(entry) = &mut self.tenants[tenant as usize] {
-            entry.count(done);
+            entry.count(done, lateness);
         }
         self.note(tenant);
     }

@@ -1,7 +1,7 @@
 //! A tenant on one core: what waits of it for a device, and what was counted.
 
 use super::scheduler::Waiting;
-use super::{Done, Priced};
+use super::{Done, Lateness, Priced};
 use crate::latency::TenantLatency;
 use crate::request::Kind;
 use crate::stats::TenantStats;
@@ -93,7 +93,7 @@ impl CoreTenant {
 
     /// Counts a command that is through.
     #[inline]
-    pub(super) fn count(&mut self, done: &Done) {
+    pub(super) fn count(&mut self, done: &Done, lateness: &mut Lateness) {
         let (stats, latency) = (&mut self.stats, &mut self.latency);
         let read = done.kind == Kind::Read;
         match done.kind {
@@ -110,7 +110,9 @@ impl CoreTenant {
         }
         if read && let Some(promised) = self.record.promised() {
             stats.promised_reads += 1;
-            stats.late_reads += u64::from(done.took > promised);
+            let late = done.took > promised;
+            stats.late_reads += u64::from(late);
+            lateness.count(late, self.record.late_permille());
         }
         let (whole, device) = if read {
             (&mut latency.reads, &mut latency.device_reads)

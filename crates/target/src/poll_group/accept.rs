@@ -1,6 +1,7 @@
-//! How connections come in: accepted by one core, dealt out to all, adopted by theirs.
+//! How connections come in: accepted by the first core, which keeps them until it is known what
+//! they are for. Admin queues stay, I/O queues are dealt out when they are connected.
 
-use crate::poll_group::{Note, PollGroup};
+use crate::poll_group::PollGroup;
 use crate::registry::Seat;
 use crate::tcp::connection::Connection;
 use base::SlabKey;
@@ -25,25 +26,11 @@ impl PollGroup {
     }
 
     pub(super) fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
-        let cores = self.core.shared.cores().len().max(1);
-        let core = self.next_core % cores;
-        self.next_core = (core + 1) % cores;
         let Some(seat) = self.core.shared.take_seat() else {
             self.refuse(peer, cx);
             return;
         };
-        if core == self.core.index {
-            self.adopt(stream, peer, seat, cx);
-        } else if self
-            .core
-            .shared
-            .send(core, Note::Adopt { stream, peer, seat })
-            .is_err()
-        {
-            // The stream went with the message: the peer sees its connection closed.
-            self.core.stats.refused += 1;
-            self.core.touch();
-        }
+        self.adopt(stream, peer, seat, cx);
     }
 
     /// Lets a connection fall: there is no room for it.
@@ -55,13 +42,7 @@ impl PollGroup {
         }
     }
 
-    pub(super) fn adopt(
-        &mut self,
-        stream: Stream,
-        peer: SocketAddr,
-        seat: Seat,
-        cx: &mut Context<'_>,
-    ) {
+    fn adopt(&mut self, stream: Stream, peer: SocketAddr, seat: Seat, cx: &mut Context<'_>) {
         if self.core.fresh_connections >= self.fresh_max() {
             self.end_oldest_fresh(cx);
         }
@@ -93,13 +74,12 @@ impl PollGroup {
         self.forget_known();
     }
 
-    /// How many connections of this core may be fresh: all cores' together never take more than
-    /// half of what the target has.
+    /// How many connections may be fresh: never more than half of what the target has.
     fn fresh_max(&self) -> usize {
         let limits = &self.core.limits;
-        let cores = self.core.shared.cores().len().max(1);
-        let share = (limits.connections / 2 / cores).max(1);
-        limits.fresh_connections.min(share)
+        limits
+            .fresh_connections
+            .min((limits.connections / 2).max(1))
     }
 
     /// Whoever connects and says nothing must not keep out those who would: the one that has said

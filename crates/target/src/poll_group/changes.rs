@@ -89,6 +89,8 @@ impl PollGroup {
             Polling::Always => PollPolicy::Always,
             Polling::Never => PollPolicy::Never,
         });
+        let range = self.core.shared.threads.range(&knobs);
+        self.set_thread_range(range, cx.now);
     }
 
     fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {

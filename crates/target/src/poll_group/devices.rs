@@ -92,6 +92,7 @@ impl PollGroup {
             };
             namespace.in_channel -= 1;
             finished += 1;
+            self.core.work.bring();
             self.complete(completion, cx);
         }
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {

@@ -1,14 +1,16 @@
 //! The connections of one core: the service that its loop runs.
 //!
 //! It takes what the driver brings to the connection or channel that it is for, carries out what
-//! other cores and the control plane ask, and once a turn sends what was gathered. One core's poll
-//! group also owns the listeners, and deals the connections that come in out to all cores in turn.
+//! other cores and the control plane ask, and once a turn sends what was gathered. The first core's
+//! poll group also owns the listeners and all admin queues, deals I/O queues out, and decides how
+//! many cores are in use.
 
 mod accept;
 mod barriers;
 mod changes;
 mod devices;
 mod output;
+mod scaling;
 mod steering;
 mod tokens;
 
@@ -17,7 +19,7 @@ use crate::controller::async_events::{self, Notice};
 use crate::core::{Action, CoreState};
 use crate::io;
 use crate::pause::{Ack, Step};
-use crate::registry::{Place, Seat, Shared, SharedController};
+use crate::registry::{Place, Shared, SharedController};
 use crate::request::{Phase, Ticket};
 use crate::tcp::connection::{CLOSE, Connection, Owner, State};
 use crate::tcp::input::RECEIVE;
@@ -26,10 +28,11 @@ use crate::tcp::output::SEND;
 use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
 use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Service, Stream};
+use scaling::Scaling;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use steering::{RELEASE, Steering};
+use switch::thread_scaling::Counters;
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::opcode::AdminOpcode;
@@ -45,17 +48,15 @@ pub struct Message(pub(crate) Note);
 /// What a [`Message`] says.
 #[derive(Debug)]
 pub(crate) enum Note {
-    /// A connection is the core's from now on.
-    Adopt {
-        stream: Stream,
-        peer: SocketAddr,
-        seat: Seat,
-    },
     /// An I/O queue is the core's from now on; it was another's.
     Arrive {
         stream: Stream,
         luggage: Box<Luggage>,
     },
+    /// A part of the core's load, in thousandths, goes to another core.
+    Give { permille: u32, to: usize },
+    /// Something changed that all cores can see, and this one may sleep.
+    Look,
     /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
     Change { steps: Vec<Step>, ack: Arc<Ack> },
     /// Hosts of a subsystem (or of the discovery service) are to be told, if they asked for it.
@@ -98,8 +99,8 @@ pub struct PollGroup {
     /// Those of which nobody knows yet whose they are, oldest first; others among them are skipped.
     fresh: VecDeque<SlabKey>,
     listeners: Vec<ListenerId>,
-    /// The core that gets the next connection.
-    next_core: usize,
+    /// The thread that gets the next I/O queue.
+    next_thread: usize,
     /// Where the operations of a room belong: to a namespace of a subsystem.
     rooms: Vec<Option<(u32, u32)>>,
     /// Requests that were done at once when they were submitted again.
@@ -113,18 +114,25 @@ pub struct PollGroup {
     /// Whether an idle core polls, once anybody said so.
     polls: Option<PollPolicy>,
     steering: Steering,
+    scaling: Scaling,
 }
 
 impl PollGroup {
     /// The service of core `index` of the target.
     pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
         let connections = shared.limits.connections;
+        let knobs = shared.knobs().unwrap_or_default();
+        let range = shared.threads.range(&knobs);
+        if index == 0 {
+            shared.threads.set_active(range.min, &Counters::default());
+        }
         Self {
             core: CoreState::new(index, room, shared),
             connections: Slab::with_capacity(connections),
             fresh: VecDeque::new(),
             listeners: Vec::new(),
-            next_core: 0,
+            // The first one has the admin queues already.
+            next_thread: 1,
             rooms: Vec::new(),
             done: VecDeque::new(),
             draining: false,
@@ -133,6 +141,7 @@ impl PollGroup {
             accepting: false,
             polls: None,
             steering: Steering::default(),
+            scaling: Scaling::new(index, range),
         }
     }
 
@@ -477,6 +486,7 @@ impl Service for PollGroup {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        self.core.work.bring();
         if completion.key.room != self.core.room {
             self.channel_completed(completion, cx);
             return;
@@ -522,9 +532,11 @@ impl Service for PollGroup {
     }
 
     fn message(&mut self, message: Message, cx: &mut Context<'_>) {
+        self.core.work.bring();
         match message.0 {
-            Note::Adopt { stream, peer, seat } => self.adopt(stream, peer, seat, cx),
             Note::Arrive { stream, luggage } => self.arrive(stream, *luggage, cx),
+            Note::Give { permille, to } => self.give(permille, to, cx.now),
+            Note::Look => {}
             Note::Change { steps, ack } => self.change(steps, &ack, cx),
             Note::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
             Note::EndHost {
@@ -567,6 +579,7 @@ impl Service for PollGroup {
         self.run_closing(cx);
         self.forget_silent(cx.now);
         self.steer(cx.now);
+        self.scale(cx);
         self.run_moves(cx);
         self.core.publish(cx, self.connections.len());
     }
@@ -578,6 +591,7 @@ impl Service for PollGroup {
             self.steering.deadline(),
             Some(self.core.tokens.deadline()),
             Some(self.core.barriers.deadline()),
+            Some(self.scaling_deadline()),
         ];
         let mut deadline = timers.into_iter().flatten().min().unwrap_or(Time::NEVER);
         if self.core.unpublished {
@@ -606,6 +620,9 @@ impl Service for PollGroup {
     }
 
     fn poll_policy(&self) -> Option<PollPolicy> {
+        if self.connections.is_empty() && !self.is_in_use() {
+            return Some(PollPolicy::Never);
+        }
         self.polls
     }
 

@@ -8,9 +8,10 @@
 //! quiet moment, which it gets by taking no further commands; if that takes too long, it stays.
 
 use crate::limits::MOVE_PATIENCE;
+use crate::poll_group::scaling::is_movable;
 use crate::poll_group::{Message, Note, PollGroup};
 use crate::tcp::connection::{Connection, State};
-use crate::tcp::luggage::Luggage;
+use crate::tcp::luggage::{Luggage, Moving, Why};
 use base::units::CoreId;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, Stream};
@@ -62,7 +63,8 @@ impl PollGroup {
     /// Every period, while there is work: looks which queues are better off elsewhere.
     pub(super) fn steer(&mut self, now: Time) {
         let shared = &self.core.shared;
-        if now < self.core.switch.steering.next() || shared.loads.len() < 2 {
+        let active = shared.threads.active();
+        if now < self.core.switch.steering.next() || active < 2 || self.core.index >= active {
             return;
         }
         shared
@@ -75,7 +77,9 @@ impl PollGroup {
             queues,
         } = &mut self.steering;
         loads.clear();
-        loads.extend(shared.loads.iter().map(|core| core.load(now)));
+        // A thread that is not in use has no load, and would look like the best of places.
+        let in_use = shared.loads.iter().take(active);
+        loads.extend(in_use.map(|core| core.load(now)));
         let home = CoreId(u32::try_from(self.core.index).expect("a machine has fewer cores"));
         let everywhere = CoreSet::first(loads.len());
         queues.clear();
@@ -117,8 +121,18 @@ impl PollGroup {
             }
             loads[self.core.index][class] = loads[self.core.index][class].saturating_sub(load);
             loads[to][class] += load;
-            connection.moving = Some(to);
+            let why = Why::Steered;
+            connection.moving = Some(Moving { to, why });
             leaving.push((key, now + MOVE_PATIENCE));
+        }
+    }
+
+    /// Lets a queue move as soon as it has a quiet moment, which it gets until then or not at all.
+    pub(super) fn send_off(&mut self, key: SlabKey, moving: Moving, until: Time) {
+        let connection = self.connections.get_mut(key);
+        if let Some(connection) = connection.filter(|connection| is_movable(connection)) {
+            connection.moving = Some(moving);
+            self.steering.leaving.push((key, until));
         }
     }
 
@@ -153,12 +167,18 @@ impl PollGroup {
         let Some(connection) = self.connections.remove(key) else {
             return;
         };
-        let to = connection.moving.unwrap_or(self.core.index);
+        let to = connection
+            .moving
+            .map_or(self.core.index, |moving| moving.to);
         let subsystem = connection.subsystem;
         let Some(luggage) = connection.pack(&mut self.core) else {
             return;
         };
-        self.core.switch.moved_out[luggage.class] += 1;
+        match luggage.why {
+            Why::Dealt => {}
+            Why::Steered => self.core.switch.moved_out[luggage.class] += 1,
+            Why::Scaled => self.core.switch.scaled_out += 1,
+        }
         self.core.touch();
         // Its new core knows whether the subsystem goes; this one waits for it no more.
         self.finish_removal(subsystem);
@@ -179,7 +199,8 @@ impl PollGroup {
             self.lose(luggage);
             return;
         }
-        let (id, from, class) = (luggage.terms.id, luggage.from, luggage.class);
+        let (id, from) = (luggage.terms.id, luggage.from);
+        let (class, why) = (luggage.class, luggage.why);
         let socket = cx.driver.adopt(stream);
         let connection = Connection::unpack(luggage, socket, &mut self.core, cx);
         let Ok(key) = self.connections.insert(Box::new(connection)) else {
@@ -190,7 +211,11 @@ impl PollGroup {
         };
         connection.settle_key(key);
         connection.enroll(&mut self.core);
-        self.core.switch.moved_in[class] += 1;
+        match why {
+            Why::Dealt => {}
+            Why::Steered => self.core.switch.moved_in[class] += 1,
+            Why::Scaled => self.core.switch.scaled_in += 1,
+        }
         self.core.touch();
         // Whoever ended the queue meanwhile took its place away, and could not find it.
         let here = self.core.index;
@@ -205,6 +230,7 @@ impl PollGroup {
         });
         if ours {
             connection.arm_receive(&mut self.core, cx);
+            self.came();
         } else {
             connection.close(&mut self.core, cx);
         }
@@ -226,8 +252,7 @@ impl PollGroup {
 
 /// The class of a queue that may be moved.
 fn steered_class(connection: &Connection) -> Option<Class> {
-    let steered = connection.state == State::Live && connection.moving.is_none();
-    connection.output.class().filter(|_| steered)
+    connection.output.class().filter(|_| is_movable(connection))
 }
 
 /// Whether a queue that spreads finds its new core, with its own load there, no busier with such

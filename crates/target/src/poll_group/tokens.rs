@@ -10,6 +10,7 @@ impl PollGroup {
     pub(super) fn run_tokens(&mut self, cx: &mut Context<'_>) {
         self.core.tokens.round(cx.now);
         while let Some(ticket) = self.core.tokens.released() {
+            self.core.work.bring();
             self.paid(ticket, cx);
         }
     }

@@ -12,6 +12,7 @@ use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
 use crate::request::{Kind, Phase};
 use crate::tcp::input::{Incoming, Receiving, Stalled};
+use crate::tcp::luggage::Moving;
 use crate::tcp::output::Output;
 use crate::tcp::transfer;
 use crate::tenants::Rights;
@@ -101,8 +102,8 @@ pub(crate) struct Connection {
     pub(crate) close_at: Time,
     /// The timer that is set.
     timer_at: Time,
-    /// The core that the queue is to move to.
-    pub(crate) moving: Option<usize>,
+    /// Where the queue is to move to.
+    pub(crate) moving: Option<Moving>,
     /// Held for as long as anything of the connection is left.
     pub(super) seat: Seat,
 }

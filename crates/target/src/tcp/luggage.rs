@@ -19,6 +19,26 @@ use switch::Class;
 use wire::tcp::PduFormat;
 use wire::tcp::framer::Framer;
 
+/// Where a queue is to move to, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moving {
+    /// The core.
+    pub(crate) to: usize,
+    /// Why.
+    pub(crate) why: Why,
+}
+
+/// Why a queue moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It is new, and it is that core's turn.
+    Dealt,
+    /// Application steering says so.
+    Steered,
+    /// Thread scaling says so.
+    Scaled,
+}
+
 /// What of a connection goes along.
 #[derive(Debug)]
 pub(crate) struct Luggage {
@@ -28,6 +48,7 @@ pub(crate) struct Luggage {
     pub(crate) subsystem: u32,
     pub(crate) terms: Terms,
     pub(crate) class: Class,
+    pub(crate) why: Why,
     seat: Seat,
     ends: (SocketAddr, Option<SocketAddr>),
     framer: Framer,
@@ -55,6 +76,7 @@ impl Connection {
     /// Leaves a core that has let go of its socket; `None` for what is no I/O queue.
     pub(crate) fn pack(mut self, core: &mut CoreState) -> Option<Luggage> {
         let class = self.output.class()?;
+        let why = self.moving.map_or(Why::Steered, |moving| moving.why);
         let demand = self.demand;
         self.closed(core);
         self.strike_off(core);
@@ -70,6 +92,7 @@ impl Connection {
             subsystem: self.subsystem,
             terms: self.qpair.terms(),
             class,
+            why,
             seat: self.seat,
             ends: (self.peer, self.local),
             framer: self.framer,

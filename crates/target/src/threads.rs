@@ -1,0 +1,166 @@
+//! Which of the target's threads are in use, for all of them to see.
+//!
+//! The first thread decides ([`switch::thread_scaling`]) and writes; everybody reads. All of it
+//! only hints: a queue that comes to a thread which is not in use is served there, and handed on.
+//! Must never: be waited for.
+
+use crate::stats::PerCore;
+use base::Time;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use switch::Knobs;
+use switch::limits::THREAD_SCALING_PERIOD;
+use switch::thread_scaling::{Counters, Range, Thread};
+
+/// The threads of a target at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadsSnapshot {
+    /// How many are in use: the first so many of its cores.
+    pub active: usize,
+    /// How many there may be.
+    pub range: Range,
+    /// What changed so far.
+    pub counters: Counters,
+}
+
+/// Which threads are in use.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    /// The operator named the cores.
+    named: AtomicBool,
+    active: AtomicUsize,
+    grown: AtomicU64,
+    shrunk: AtomicU64,
+    balanced: AtomicU64,
+    each: PerCore<SharedThread>,
+}
+
+/// One thread, on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct SharedThread {
+    busy_permille: AtomicU32,
+    smallest_permille: AtomicU32,
+    late: AtomicBool,
+    /// When that was, in nanoseconds of the drivers' clock.
+    at: AtomicU64,
+    /// To which thread it hands its queues when it is not in use.
+    heir: AtomicUsize,
+}
+
+impl Threads {
+    /// All threads are in use, on cores that were named.
+    pub(crate) fn new(cores: usize) -> Self {
+        Self {
+            named: AtomicBool::new(true),
+            active: AtomicUsize::new(cores),
+            grown: AtomicU64::new(0),
+            shrunk: AtomicU64::new(0),
+            balanced: AtomicU64::new(0),
+            each: PerCore::new(cores),
+        }
+    }
+
+    /// The cores were named by the operator, or else are what there is.
+    pub(crate) fn set_named(&self, named: bool) {
+        self.named.store(named, Ordering::Relaxed);
+    }
+
+    /// How many threads there may be by these knobs.
+    pub(crate) fn range(&self, knobs: &Knobs) -> Range {
+        let named = self.named.load(Ordering::Relaxed);
+        knobs.target_threads.on(self.each.len(), named)
+    }
+
+    /// How many threads are in use: the first so many, at least one.
+    #[inline]
+    pub(crate) fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed).max(1)
+    }
+
+    /// What was decided.
+    pub(crate) fn set_active(&self, active: usize, counters: &Counters) {
+        self.active.store(active, Ordering::Relaxed);
+        self.grown.store(counters.grown, Ordering::Relaxed);
+        self.shrunk.store(counters.shrunk, Ordering::Relaxed);
+        self.balanced.store(counters.balanced, Ordering::Relaxed);
+    }
+
+    /// To which thread one that is not in use hands its queues.
+    pub(crate) fn heir(&self, thread: usize) -> usize {
+        self.each.of(thread).heir.load(Ordering::Relaxed)
+    }
+
+    /// A thread that is in use no more hands its queues to this one.
+    pub(crate) fn set_heir(&self, thread: usize, heir: usize) {
+        self.each.of(thread).heir.store(heir, Ordering::Relaxed);
+    }
+
+    /// What a thread did in its last period.
+    pub(crate) fn publish(&self, thread: usize, now: Time, did: Thread) {
+        let shared = self.each.of(thread);
+        let relaxed = Ordering::Relaxed;
+        shared.busy_permille.store(did.busy_permille, relaxed);
+        let smallest = did.smallest_permille;
+        shared.smallest_permille.store(smallest, relaxed);
+        shared.late.store(did.late, relaxed);
+        shared.at.store(now.0, relaxed);
+    }
+
+    /// What every thread did in its last period: nothing, where it has not said anything for
+    /// longer than that. The numbers may be of different periods.
+    pub(crate) fn did(&self, now: Time) -> impl Iterator<Item = Thread> {
+        self.each.iter().map(move |shared| {
+            let at = Time(shared.at.load(Ordering::Relaxed));
+            if now.since(at).0 >= 2 * THREAD_SCALING_PERIOD.0 {
+                return Thread::IDLE;
+            }
+            Thread {
+                busy_permille: shared.busy_permille.load(Ordering::Relaxed),
+                smallest_permille: shared.smallest_permille.load(Ordering::Relaxed),
+                late: shared.late.load(Ordering::Relaxed),
+            }
+        })
+    }
+
+    pub(crate) fn snapshot(&self, knobs: &Knobs) -> ThreadsSnapshot {
+        ThreadsSnapshot {
+            active: self.active(),
+            range: self.range(knobs),
+            counters: Counters {
+                grown: self.grown.load(Ordering::Relaxed),
+                shrunk: self.shrunk.load(Ordering::Relaxed),
+                balanced: self.balanced.load(Ordering::Relaxed),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_thread_has_nothing_to_do() {
+        let threads = Threads::new(2);
+        let now = Time(5_000_000_000);
+        let did = Thread {
+            busy_permille: 900,
+            smallest_permille: 10,
+            late: true,
+        };
+        threads.publish(1, now, did);
+        let seen = |now| threads.did(now).collect::<Vec<_>>();
+        assert_eq!(seen(now + THREAD_SCALING_PERIOD), [Thread::IDLE, did]);
+        let later = now + THREAD_SCALING_PERIOD + THREAD_SCALING_PERIOD;
+        assert_eq!(seen(later), [Thread::IDLE; 2]);
+    }
+
+    #[test]
+    fn cores_that_were_not_named_are_used_as_needed() {
+        let threads = Threads::new(4);
+        let range = |min, max| Range { min, max };
+        assert_eq!(threads.range(&Knobs::default()), range(4, 4));
+        threads.set_named(false);
+        assert_eq!(threads.range(&Knobs::default()), range(1, 4));
+    }
+}
