@@ -14,7 +14,7 @@ use control::plane::{
     CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
     ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
     NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot,
-    SwitchSnapshot, TenantLatencies, TenantSnapshot, TokenCounters,
+    SwitchSnapshot, TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
 };
 use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
 use qos::{Declaration, Rules};
@@ -259,6 +259,7 @@ impl DataPlane for Plane {
                 core,
                 connections: stats.connections,
                 busy_ns: busy_ns(core),
+                work_ns: stats.work_ns,
                 loops: stats.turns,
                 sleeps: stats.sleeps,
                 received_bytes: stats.received_bytes,
@@ -273,6 +274,7 @@ impl DataPlane for Plane {
             discovery_generation: snapshot.generation,
             connections,
             cores: cores.collect(),
+            threads: threads(&snapshot.threads),
             switch: self.switch(&snapshot),
             namespaces: self.namespaces(&snapshot),
             devices: snapshot.devices.iter().map(shared_device).collect(),
@@ -329,10 +331,13 @@ impl Plane {
             moved_out: stats.moved_out,
         };
         let cores = self.cores.iter().zip(&snapshot.switch);
-        let cores = cores.zip(&snapshot.standings);
+        let cores = cores.zip(&snapshot.standings).enumerate();
         cores
-            .map(|((&core, stats), standing)| SwitchSnapshot {
+            .map(|(thread, ((&core, stats), standing))| SwitchSnapshot {
                 core,
+                in_use: thread < snapshot.threads.active,
+                scaled_in: stats.scaled_in,
+                scaled_out: stats.scaled_out,
                 privilege: standing.privilege().name().to_owned(),
                 privilege_refused: standing.refusal(),
                 steering_steps: stats.steering_steps,
@@ -381,6 +386,18 @@ impl Plane {
             }
         })
         .collect()
+    }
+}
+
+/// Which threads are in use, as the control plane's.
+fn threads(threads: &target::ThreadsSnapshot) -> ThreadsSnapshot {
+    ThreadsSnapshot {
+        active: threads.active as u64,
+        min: threads.range.min as u64,
+        max: threads.range.max as u64,
+        grown: threads.counters.grown,
+        shrunk: threads.counters.shrunk,
+        balanced: threads.counters.balanced,
     }
 }
 

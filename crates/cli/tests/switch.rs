@@ -218,6 +218,55 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     assert!(answers("throughput") > Some(0), "{seen}");
 }
 
+/// Without cores that are named, there are as many threads as there is work for, or as many as
+/// somebody says.
+#[test]
+fn an_unloaded_target_uses_one_thread_and_others_when_it_is_told() {
+    let folder = Folder::new();
+    let socket = format!("unix:{}", folder.path("api.sock"));
+    let listen = ["--listen", "127.0.0.1:0", "--ram", "8M"];
+    let mut serving = Serving::start(&[&listen[..], &["--api", &socket]].concat());
+    while !serving.line().starts_with("interface at ") {}
+    let seen = || json(&switch(&["show", "--json"], &socket));
+    let first = seen();
+    let cores = first["cores"].as_array().unwrap().len();
+    let threads = |active: usize, min: usize, grown: usize| {
+        let shrunk = grown + 1 - active;
+        let threads = serde_json::json!({
+            "active": active, "min": min, "max": cores,
+            "grown": grown, "shrunk": shrunk, "balanced": 0,
+        });
+        eventually("so many threads are in use", || {
+            seen()["threads"] == threads
+        });
+        let in_use = seen()["cores"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .fold(0, |count, core| {
+                count + usize::from(core["in_use"].as_bool().unwrap())
+            });
+        assert_eq!(in_use, active);
+    };
+    threads(1, 1, 0);
+    let set = |change: &str| code(&switch(&["set", change], &socket), 0);
+    set("target_threads_min=64");
+    threads(cores, cores, cores - 1);
+    set("target_threads_min=0");
+    threads(1, 1, cores - 1);
+    let text = stdout(&switch(&["show"], &socket));
+    let line = format!("\nthreads: 1 in use, of 1 to {cores}; ");
+    assert!(text.contains(&line), "{text}");
+    let output = switch(
+        &["set", "target_threads_min=3", "target_threads_max=2"],
+        &socket,
+    );
+    code(&output, 2);
+    let expected = "target_threads_min is 3, and target_threads_max 2: the least can be 0 to 2";
+    let told = stderr(&output).replace("; ", ": ");
+    assert!(told.contains(expected), "{told}");
+}
+
 #[test]
 fn what_a_target_refuses_or_does_not_hear_is_an_error() {
     let folder = Folder::new();

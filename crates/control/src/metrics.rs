@@ -206,6 +206,14 @@ fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
     family(
         encoder,
         Kind::Counter,
+        "core_work",
+        "Time in which the core had something to do",
+        Some(&Unit::Seconds),
+        each(|core| Value::Seconds(seconds(core.work_ns))),
+    )?;
+    family(
+        encoder,
+        Kind::Counter,
         "core_busy",
         "Processor time used by the core's thread",
         Some(&Unit::Seconds),
@@ -337,6 +345,7 @@ mod tests {
                 core: 2,
                 sent_bytes: 4_096,
                 busy_ns: 250_000_000,
+                work_ns: 125_000_000,
                 ..CoreSnapshot::default()
             }],
             controllers: vec![ControllerSnapshot {
@@ -387,6 +396,7 @@ mod tests {
             "# UNIT switchyard_core_sent_bytes bytes".to_owned(),
             "switchyard_core_sent_bytes_total{core=\"2\"} 4096".to_owned(),
             "switchyard_core_busy_seconds_total{core=\"2\"} 0.25".to_owned(),
+            "switchyard_core_work_seconds_total{core=\"2\"} 0.125".to_owned(),
             "switchyard_uptime_seconds 1.5".to_owned(),
             "switchyard_discovery_generation 3".to_owned(),
             format!("switchyard_namespace_commands_total{{{read}}} 10"),

@@ -16,7 +16,9 @@ pub use calibration::{
     CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
     UnkeptPromise,
 };
-pub use switch::{CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot};
+pub use switch::{
+    CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot, ThreadsSnapshot,
+};
 pub use tenants::{
     ClassOfService, CommandCounters, SharedDeviceSnapshot, TenantLatencies, TenantSnapshot,
     TokenCounters,
@@ -111,6 +113,8 @@ pub struct Snapshot {
     pub connections: ConnectionCounters,
     /// The cores, by number.
     pub cores: Vec<CoreSnapshot>,
+    /// Which threads are in use.
+    pub threads: ThreadsSnapshot,
     /// What the switch did, by core.
     pub switch: Vec<SwitchSnapshot>,
     /// The namespaces, by subsystem and identifier.
@@ -155,6 +159,9 @@ pub struct CoreSnapshot {
     pub sleeps: u64,
     /// Nanoseconds of processor time its thread has used.
     pub busy_ns: u64,
+    /// Nanoseconds in which its thread had something to do: polling in vain does not count, waiting
+    /// for the processor in the midst of work does.
+    pub work_ns: u64,
     /// Bytes received.
     pub received_bytes: u64,
     /// Bytes sent.

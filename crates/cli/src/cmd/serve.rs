@@ -62,6 +62,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let options = TargetOptions {
         listen: configuration.listen.clone(),
         cores: cores.clone(),
+        named: configuration.cores.is_some(),
         ..TargetOptions::default()
     };
     let running = RunningTarget::start(Arc::clone(&target), &options)?;

@@ -6,7 +6,7 @@ use crate::http::ask;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use control::model::ApiAddress;
-use control::plane::{ClassSnapshot, SwitchSnapshot};
+use control::plane::{ClassSnapshot, SwitchSnapshot, ThreadsSnapshot};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -66,6 +66,9 @@ fn tell(answer: &Value, output: Output) -> Result<()> {
 struct Seen {
     setting: Map<String, Value>,
     knobs: Map<String, Value>,
+    /// Nothing in the answer to a change.
+    #[serde(default)]
+    threads: Option<ThreadsSnapshot>,
     #[serde(default)]
     cores: Vec<SwitchSnapshot>,
 }
@@ -101,10 +104,29 @@ impl fmt::Display for Seen {
             };
             write!(f, "\n{mark} {key}={}", word(&self.knobs[*key]))?;
         }
+        if let Some(threads) = &self.threads {
+            write!(
+                f,
+                "\nthreads: {} in use, of {} to {}; {} grown, {} shrunk, {} balanced",
+                threads.active,
+                threads.min,
+                threads.max,
+                threads.grown,
+                threads.shrunk,
+                threads.balanced
+            )?;
+        }
         for core in &self.cores {
             write!(f, "\ncore {}: served {}", core.core, core.privilege)?;
             if let Some(reason) = &core.privilege_refused {
                 write!(f, " ({reason})")?;
+            }
+            if self.threads.is_some() && !core.in_use {
+                write!(f, ", not in use")?;
+            }
+            if core.scaled_in + core.scaled_out > 0 {
+                let (came, went) = (core.scaled_in, core.scaled_out);
+                write!(f, ", {came} queues scaled in and {went} out")?;
             }
             for (name, class) in &core.classes {
                 write!(f, "\ncore {} {name}: {}", core.core, Did(class))?;

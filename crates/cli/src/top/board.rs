@@ -75,10 +75,12 @@ impl Board {
         let connections = &later.connections;
         Self {
             summary: format!(
-                "up {}, {} connections, {} controllers",
+                "up {}, {} connections, {} controllers, {}/{} threads",
                 Uptime(later.uptime_ms / 1000),
                 connections.open,
-                later.controllers.len()
+                later.controllers.len(),
+                later.threads.active,
+                later.cores.len()
             ),
             tables: [
                 tenants(interval, earlier, later),
@@ -255,6 +257,9 @@ const CORES: &[Column] = columns![
     "moved_in" "moved in",
     "moved_out" "moved out",
     "steering_steps" "steered",
+    "in_use" "in use",
+    "scaled_in" "scaled in",
+    "scaled_out" "scaled out",
 ];
 
 fn cores(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
@@ -279,6 +284,8 @@ fn cores(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
             ];
             cells.extend(class_cells(interval, &before, class));
             cells.push(Cell::Count(is.steering_steps));
+            cells.push(Cell::text(if is.in_use { "yes" } else { "no" }));
+            cells.extend([is.scaled_in, is.scaled_out].map(Cell::Count));
             rows.push(Row::plain(cells));
         }
         if is.classes.is_empty() {

@@ -57,6 +57,7 @@ fn cores_tell_each_class_and_those_without_any() {
         "preemptions_per_second": 20, "answers_per_second": 1000,
         "caravans_per_second": 250, "sent_bytes_per_second": 40_960,
         "moved_in": 4, "moved_out": 5, "steering_steps": 6,
+        "in_use": "yes", "scaled_in": 8, "scaled_out": 9,
     });
     assert_eq!(cores[1], throughput);
     assert_eq!(cores[2]["core"], 1);
@@ -125,7 +126,10 @@ fn every_row_has_a_cell_for_every_column() {
 fn plain_text_says_it_all_and_what_is_not_there() {
     let text = Board::between(Some(&after(1)), &after(2)).to_string();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "up 1d 1:00:02, 0 connections, 1 controllers");
+    assert_eq!(
+        lines[0],
+        "up 1d 1:00:02, 0 connections, 1 controllers, 1/2 threads"
+    );
     assert_eq!(lines[2], "TENANTS");
     let db = lines[6].split_whitespace().collect::<Vec<_>>().join(" ");
     let told = "slow db p95 500us 600 100 380K 0 230 600 370 1 7 100us 400us 2.0ms 12 3 no";

@@ -4,7 +4,7 @@ use control::plane::{
     CaravanSnapshot, ClassOfService, ClassSnapshot, CommandCounters, ControllerSnapshot,
     CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
     QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, Snapshot, SwitchSnapshot,
-    TenantLatencies, TenantSnapshot, TokenCounters,
+    TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
 };
 use std::collections::BTreeMap;
 
@@ -119,9 +119,18 @@ pub fn after(seconds: u64) -> Snapshot {
     Snapshot {
         uptime_ms: 90_000_000 + 1000 * seconds,
         cores: vec![core(0), core(1)],
+        threads: ThreadsSnapshot {
+            active: 1,
+            min: 1,
+            max: 2,
+            ..ThreadsSnapshot::default()
+        },
         switch: vec![SwitchSnapshot {
             core: 0,
+            in_use: true,
             steering_steps: 6,
+            scaled_in: 8,
+            scaled_out: 9,
             classes: BTreeMap::from([
                 ("latency".to_owned(), class(seconds)),
                 ("throughput".to_owned(), class(10 * seconds)),

@@ -28,7 +28,7 @@ fn a_usual_terminal_has_all_panes() {
     assert_eq!(
         seen(&mut screen(), 80, 24),
         [
-            "127.0.0.1:4421: up 1d 1:00:02, 0 connections, 1 controllers",
+            "127.0.0.1:4421: up 1d 1:00:02, 0 connections, 1 controllers, 1/2 threads",
             "TENANTS",
             "device  tenant  class          promised  IOPS   B/s  err/s  spent/s  earned/s",
             "slow    (all)   1000 tokens/s       600   400  1.4M      0      920      2400",

@@ -29,7 +29,9 @@ fn knobs(switch: Switch) -> Value {
 /// The knobs, and what the switch did on each core.
 async fn show(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
     let mut view = knobs(state.configuration().switch);
-    view["cores"] = json!(state.snapshot().await?.switch);
+    let snapshot = state.snapshot().await?;
+    view["threads"] = json!(snapshot.threads);
+    view["cores"] = json!(snapshot.switch);
     Ok(Json(view))
 }
 

@@ -7,7 +7,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{Kind, Labels, Value, family};
-use crate::plane::{CaravanSnapshot, ClassSnapshot, ServiceSnapshot, Snapshot};
+use crate::plane::{
+    CaravanSnapshot, ClassSnapshot, ServiceSnapshot, Snapshot, SwitchSnapshot, ThreadsSnapshot,
+};
 
 /// A column of the table of classes: kind, name, help, unit, and where it is found.
 type Column = (
@@ -105,6 +107,70 @@ const SERVICE: [ServiceColumn; 4] = [
     ),
 ];
 
+/// A number of each core: kind, name, help, and where it is found.
+type CoreColumn = (Kind, &'static str, &'static str, fn(&SwitchSnapshot) -> u64);
+
+const CORES: [CoreColumn; 4] = [
+    (
+        Kind::Counter,
+        "steering_steps",
+        "Steps of application steering",
+        |core| core.steering_steps,
+    ),
+    (
+        Kind::Gauge,
+        "core_in_use",
+        "Whether the core's thread is in use",
+        |core| u64::from(core.in_use),
+    ),
+    (
+        Kind::Counter,
+        "core_scaled_in",
+        "Queues that thread scaling brought to the core",
+        |core| core.scaled_in,
+    ),
+    (
+        Kind::Counter,
+        "core_scaled_out",
+        "Queues that thread scaling took from the core",
+        |core| core.scaled_out,
+    ),
+];
+
+/// A number of the target's, in the same form.
+type ThreadsColumn = (
+    Kind,
+    &'static str,
+    &'static str,
+    fn(&ThreadsSnapshot) -> u64,
+);
+
+const THREADS: [ThreadsColumn; 6] = [
+    (Kind::Gauge, "threads_active", "Threads in use", |t| {
+        t.active
+    }),
+    (Kind::Gauge, "threads_min", "Threads at least", |t| t.min),
+    (Kind::Gauge, "threads_max", "Threads at most", |t| t.max),
+    (
+        Kind::Counter,
+        "threads_grown",
+        "Threads that were taken into use",
+        |t| t.grown,
+    ),
+    (
+        Kind::Counter,
+        "threads_shrunk",
+        "Threads that were put to sleep",
+        |t| t.shrunk,
+    ),
+    (
+        Kind::Counter,
+        "threads_balanced",
+        "Times that a busy thread shared its queues with another one in use",
+        |t| t.balanced,
+    ),
+];
+
 /// Each core's classes with their labels.
 fn classes(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &ClassSnapshot)> {
     snapshot.switch.iter().flat_map(|core| {
@@ -163,12 +229,18 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
         None,
         privileges,
     )?;
-    let steps = snapshot.switch.iter().map(|core| {
-        let labels = vec![("core", core.core.to_string())];
-        (labels, Value::Count(core.steering_steps))
-    });
-    let help = "Steps of application steering";
-    family(encoder, Kind::Counter, "steering_steps", help, None, steps)
+    for (kind, name, help, value) in CORES {
+        let values = snapshot.switch.iter().map(|core| {
+            let labels = vec![("core", core.core.to_string())];
+            (labels, Value::Count(value(core)))
+        });
+        family(encoder, kind, name, help, None, values)?;
+    }
+    for (kind, name, help, value) in THREADS {
+        let value = [(Labels::new(), Value::Count(value(&snapshot.threads)))];
+        family(encoder, kind, name, help, None, value)?;
+    }
+    Ok(())
 }
 
 fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -202,7 +274,6 @@ fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
 mod tests {
     use super::super::render;
     use super::*;
-    use crate::plane::SwitchSnapshot;
     use switch::doorbell::{Counters, Reason};
 
     #[test]
@@ -230,9 +301,20 @@ mod tests {
                 core: 2,
                 privilege: "nice".to_owned(),
                 privilege_refused: None,
+                in_use: true,
                 steering_steps: 7,
+                scaled_in: 8,
+                scaled_out: 9,
                 classes: classes.into(),
             }],
+            threads: ThreadsSnapshot {
+                active: 2,
+                min: 1,
+                max: 3,
+                grown: 5,
+                shrunk: 4,
+                balanced: 6,
+            },
             ..Snapshot::default()
         });
         let of = "core=\"2\",class=\"throughput\"";
@@ -251,6 +333,15 @@ mod tests {
             format!("switchyard_class_caravan_requests_sum{{{of}}} 9.0"),
             "switchyard_core_privilege{core=\"2\",privilege=\"nice\"} 1".to_owned(),
             "switchyard_steering_steps_total{core=\"2\"} 7".to_owned(),
+            "switchyard_core_in_use{core=\"2\"} 1".to_owned(),
+            "switchyard_core_scaled_in_total{core=\"2\"} 8".to_owned(),
+            "switchyard_core_scaled_out_total{core=\"2\"} 9".to_owned(),
+            "switchyard_threads_active 2".to_owned(),
+            "switchyard_threads_min 1".to_owned(),
+            "switchyard_threads_max 3".to_owned(),
+            "switchyard_threads_grown_total 5".to_owned(),
+            "switchyard_threads_shrunk_total 4".to_owned(),
+            "switchyard_threads_balanced_total 6".to_owned(),
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\nis not in\n{text}");
         }

@@ -16,10 +16,34 @@ pub struct SwitchSnapshot {
     /// Why by nothing although it was asked for, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub privilege_refused: Option<String>,
+    /// Its thread is in use; otherwise it sleeps, and has no connection.
+    pub in_use: bool,
     /// Steps of application steering; only the core that steers takes any.
     pub steering_steps: u64,
+    /// Queues that thread scaling brought here.
+    pub scaled_in: u64,
+    /// Queues that thread scaling took away.
+    pub scaled_out: u64,
     /// What it did for each class, by the class's name.
     pub classes: BTreeMap<String, ClassSnapshot>,
+}
+
+/// Which threads of a target are in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadsSnapshot {
+    /// How many: those of the first so many cores.
+    pub active: u64,
+    /// Never fewer.
+    pub min: u64,
+    /// Never more.
+    pub max: u64,
+    /// Threads that were taken into use since the start.
+    pub grown: u64,
+    /// Threads that were put to sleep since the start.
+    pub shrunk: u64,
+    /// Times that a busy thread shared its queues with another one in use.
+    pub balanced: u64,
 }
 
 /// What one core's switch did for one class.
