@@ -80,9 +80,14 @@ pub struct Client {
     refused: VecDeque<Request>,
     issued: u64,
     report: Rc<RefCell<Report>>,
+    /// When reads were answered, and how long they took.
+    log: Option<ReadLog>,
     now: Time,
     closing: bool,
 }
+
+/// When each read was answered, and how long it took.
+pub type ReadLog = Rc<RefCell<Vec<(Time, Nanos)>>>;
 
 impl Client {
     /// An application on a freshly made device whose content is all zeroes. It writes what came
@@ -107,6 +112,7 @@ impl Client {
             refused: VecDeque::new(),
             issued: 0,
             report,
+            log: None,
             now: Time::ZERO,
             closing: false,
         }
@@ -116,6 +122,13 @@ impl Client {
     #[must_use]
     pub fn beside(mut self, oracle: Rc<RefCell<Oracle>>) -> Self {
         self.oracle = oracle;
+        self
+    }
+
+    /// The same application; each of its reads is noted in `log`.
+    #[must_use]
+    pub fn noted_in(mut self, log: Option<ReadLog>) -> Self {
+        self.log = log;
         self
     }
 
@@ -250,6 +263,10 @@ impl Client {
             }
             Kind::Write { version, .. } => self.oracle.borrow_mut().fail(request.range, version),
             Kind::Read(began) if completion.result.is_ok() => {
+                if let Some(log) = &self.log {
+                    let took = self.now.since(request.since);
+                    log.borrow_mut().push((self.now, took));
+                }
                 let data = completion.data.expect("a read's data comes back");
                 let mut bytes = vec![0; data.len()];
                 data.copy_out(0, &mut bytes);

@@ -49,6 +49,9 @@ pub struct SimDriver {
     receive_buffers: BufferPool,
     waker: Arc<Flag>,
     busy_until: Time,
+    /// When the last turn was, and how long there was nothing to do between turns.
+    turned_at: Time,
+    slept: Nanos,
     next_room: u16,
     /// In which order classes are received.
     service: Scheduler,
@@ -87,6 +90,8 @@ impl SimDriver {
             receive_buffers,
             waker: Arc::default(),
             busy_until: Time::ZERO,
+            turned_at: Time::ZERO,
+            slept: Nanos::ZERO,
             next_room: 0,
             service: Scheduler::new(Knobs::default().service()),
             first: 0,
@@ -488,6 +493,9 @@ impl Driver for SimDriver {
     /// Never waits: the world moves its clock when every core has nothing left to do.
     fn reap(&mut self, _wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
+        let now = self.now();
+        self.slept += now.since(self.turned_at.max(self.busy_until));
+        self.turned_at = now;
         self.waker.0.store(false, Ordering::Release);
         self.poll_accepts();
         self.poll_connects();
@@ -562,6 +570,10 @@ impl Driver for SimDriver {
 
     fn stats(&self) -> DriverStats {
         self.stats
+    }
+
+    fn slept(&self) -> Nanos {
+        self.slept
     }
 }
 

@@ -1,6 +1,6 @@
 //! A core of a simulated host: a controller, and an application on one of its namespaces.
 
-use crate::client::{Client, Report, Workload};
+use crate::client::{Client, ReadLog, Report, Workload};
 use block::Device;
 use host::{Association, ConnectOptions, Controller, Phase, RemoteNamespace};
 use reactor::{Completion, Context, Driver, Service};
@@ -16,6 +16,7 @@ pub struct HostCore {
     workload: Workload,
     seed: u64,
     report: Rc<RefCell<Report>>,
+    log: Option<ReadLog>,
     closing: bool,
 }
 
@@ -34,8 +35,16 @@ impl HostCore {
             workload,
             seed,
             report: Rc::default(),
+            log: None,
             closing: false,
         }
+    }
+
+    /// The same host; each read of its application is noted in `log`.
+    #[must_use]
+    pub fn noted_in(mut self, log: ReadLog) -> Self {
+        self.log = Some(log);
+        self
     }
 
     /// What came of the work so far; shared with the running host.
@@ -61,13 +70,8 @@ impl HostCore {
         let geometry = namespace.geometry();
         let channel = namespace.open(cx.driver).expect("the association is live");
         let report = Rc::clone(&self.report);
-        self.client = Some(Client::new(
-            channel,
-            geometry,
-            self.workload,
-            self.seed,
-            report,
-        ));
+        let client = Client::new(channel, geometry, self.workload, self.seed, report);
+        self.client = Some(client.noted_in(self.log.clone()));
     }
 }
 

@@ -334,7 +334,7 @@ pub fn run(seed: u64, scenario: &Scenario, device: Arc<dyn Device>) -> Ending {
     shared
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
         .expect("a new subsystem");
-    add_namespace(&shared, NQN, 1, device);
+    add_namespace(&shared, NQN, 1, device, None);
     let tenants = vec![TenantOptions {
         name: "journal".to_owned(),
         ..TenantOptions::default()

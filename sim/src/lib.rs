@@ -16,6 +16,7 @@ pub mod journal;
 pub mod model;
 mod network;
 pub mod oracle;
+pub mod scaling;
 pub mod storage;
 pub mod switched;
 pub mod tenants;
@@ -24,7 +25,7 @@ mod world;
 
 pub use app::{App, Job};
 pub use cache::{Cache, Medium};
-pub use client::{Client, Report, WARM_UP, Workload};
+pub use client::{Client, ReadLog, Report, WARM_UP, Workload};
 pub use driver::SimDriver;
 pub use host_core::HostCore;
 pub use network::NetworkFaults;

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+use target::{DeviceQos, Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -157,11 +157,17 @@ fn configure(shared: &Target, name: &str, device: Arc<dyn Device>) {
     shared
         .add_subsystem(SubsystemOptions::open_to_all(name))
         .expect("a new subsystem");
-    add_namespace(shared, name, 1, device);
+    add_namespace(shared, name, 1, device, None);
 }
 
 /// Adds a namespace to a subsystem, before there are cores that must be told.
-pub(crate) fn add_namespace(shared: &Target, name: &str, nsid: u32, device: Arc<dyn Device>) {
+pub(crate) fn add_namespace(
+    shared: &Target,
+    name: &str,
+    nsid: u32,
+    device: Arc<dyn Device>,
+    qos: Option<Arc<DeviceQos>>,
+) {
     let mut uuid = [0; 16];
     let seed = u64::from(name.as_bytes()[name.len() - 1]) | u64::from(nsid) << 8;
     Prng::from_seed(seed).fill(&mut uuid);
@@ -172,7 +178,7 @@ pub(crate) fn add_namespace(shared: &Target, name: &str, nsid: u32, device: Arc<
         nguid: [0; 16],
         eui64: [0; 8],
         read_only: false,
-        qos: None,
+        qos,
     };
     shared
         .add_namespace(name, options)

@@ -282,7 +282,7 @@ fn remote(world: &World, scenario: &Scenario, seed: u64, number: usize) -> Remot
             let (device, medium) = device(ram, scenario.cached);
             let blocks = usize::try_from(scenario.blocks).expect("a small device");
             let nsid = u32::try_from(nsid).expect("a few");
-            add_namespace(&target, &name, nsid, device);
+            add_namespace(&target, &name, nsid, device, None);
             Store {
                 oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
                 medium,
