@@ -13,12 +13,14 @@ use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
 use crate::limits::IO_QUEUES_MAX;
 use crate::options::ConnectOptions;
 use crate::recovery::Span;
+use crate::tenant_event::{Heard, TenantEvent};
 use block::Geometry;
 use reactor::Wake;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use wire::nvme::log_page::TenantEvents;
 
 /// What phase an association is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +159,7 @@ struct Knowledge {
     aftermath: Aftermath,
     aborts: Vec<AbortRequest>,
     queues: Vec<bool>,
+    tenants: Heard,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
     next_waker: u64,
 }
@@ -246,6 +249,18 @@ impl Association {
     #[must_use]
     pub fn discovery_log(&self) -> Vec<DiscoveryEntry> {
         self.lock().discovery.clone()
+    }
+
+    /// What the target has told since the last call about the tenants that we are, oldest first; a
+    /// target of ours alone does. At most 64 are kept.
+    #[must_use]
+    pub fn take_tenant_events(&self) -> Vec<TenantEvent> {
+        self.lock().tenants.take()
+    }
+
+    /// The log page of tenants' events was read.
+    pub(crate) fn note_tenant_events(&self, page: &TenantEvents) {
+        self.lock().tenants.note(page);
     }
 
     /// Why a namespace that exists cannot be used.

@@ -15,6 +15,7 @@ mod options;
 mod recovery;
 pub mod switchboard;
 mod tcp;
+mod tenant_event;
 
 pub use association::{Association, Phase};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
@@ -27,3 +28,4 @@ pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;
 pub use options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
 pub use switchboard::{Switchboard, SwitchboardOptions, SwitchedNamespace};
+pub use tenant_event::TenantEvent;

@@ -9,6 +9,7 @@
 //! Must never: give a tenant's number to another one; leave a tenant registered that was refused.
 
 use crate::snapshot::TenantSnapshot;
+use crate::tenant_events::TenantEvent;
 use crate::tenant_record::TenantRecord;
 use crate::tenants::DEFAULT_TENANT;
 use qos::account::Contract;
@@ -160,30 +161,43 @@ impl DeviceQos {
     }
 
     /// Looks at every latency-critical tenant: who asks for more than its promise says is told so
-    /// in the log, and at the end of a window promises are judged.
-    pub(crate) fn look(&self, window_ends: bool) {
+    /// in the log, and at the end of a window promises are judged. What happened at `unix_ms`.
+    pub(crate) fn look(&self, window_ends: bool, unix_ms: u64) -> Vec<TenantEvent> {
+        let mut events = Vec::new();
         let promised = |declaration: &Declaration| match declaration {
             Declaration::LatencyCritical(slo) => Some(*slo),
             Declaration::BestEffort(_) => None,
         };
         for (name, slo, Registered { account, record }) in self.all(promised) {
             let device = &self.name;
-            match record.look(&account) {
-                Some(Notice::Began) => tracing::warn!(
+            let told = record.look(&account);
+            match told {
+                Some((Notice::Began, demand)) => tracing::warn!(
                     tenant = name,
                     device,
+                    promised_tokens = demand.promised_milli / 1000,
+                    asked_tokens = demand.asked_milli / 1000,
                     "a tenant keeps asking for more than it is promised: its requests wait, and \
                      may be later than its latency; raise its iops"
                 ),
-                Some(Notice::Ended) => {
+                Some((Notice::Ended, _)) => {
                     tracing::info!(tenant = name, device, "a tenant keeps to its promise again");
                 }
                 None => {}
             }
+            events.extend(told.map(|(notice, demand)| TenantEvent {
+                number: 0,
+                unix_ms,
+                tenant: name,
+                device: device.clone(),
+                kind: notice.into(),
+                demand,
+            }));
             if window_ends {
                 record.end_window(&slo);
             }
         }
+        events
     }
 
     /// Its tenants at one moment.

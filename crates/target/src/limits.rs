@@ -78,6 +78,9 @@ pub const TENANT_PLACES_MIN: u32 = 16;
 /// enough for an operator.
 pub const SLO_WINDOW: Nanos = Nanos::from_secs(1);
 
+/// Tenant events that a target keeps: more than happen in a day that nobody looks.
+pub const TENANT_EVENTS_MAX: usize = 256;
+
 /// Barriers in force at once, each of another tenant: as many as a command has marks for.
 pub const BARRIERS_ACTIVE_MAX: usize = 64;
 

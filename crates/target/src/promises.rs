@@ -10,8 +10,10 @@ use crate::namespace::Namespace;
 use crate::pause::Step;
 use crate::poll_group::Note;
 use crate::target::{Target, TargetError, check_name};
+use crate::tenant_events::TenantEvent;
 use crate::tenants::{Pass, Rules, Tenancy};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A device, and the namespaces over it by subsystem.
 type Used = (Arc<DeviceQos>, Vec<(String, u32)>);
@@ -66,9 +68,22 @@ impl Target {
     /// every [`SLO_WINDOW`](crate::limits::SLO_WINDOW): then promises are judged by the reads since
     /// the last time. [`RunningTarget`](crate::RunningTarget) does it by itself.
     pub fn look_at_tenants(&self, window_ends: bool) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_millis());
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
         for (qos, _) in self.scheduled_devices() {
-            qos.look(window_ends);
+            for event in qos.look(window_ends, now) {
+                self.shared.tell(event);
+            }
         }
+    }
+
+    /// What happened to tenants after the event of this number (0 for all), oldest first. The
+    /// target keeps the last [`TENANT_EVENTS_MAX`](crate::limits::TENANT_EVENTS_MAX); a gap in the
+    /// numbers is what was dropped.
+    #[must_use]
+    pub fn tenant_events(&self, after: u64) -> Vec<TenantEvent> {
+        self.shared.tenant_events().after(after)
     }
 
     /// Declares on the device of a namespace that is to come whoever can use it.

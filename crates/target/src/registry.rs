@@ -10,6 +10,7 @@ use crate::request::Ticket;
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch_stats::{SharedLoad, SharedSwitchStats};
+use crate::tenant_events::{TenantEvent, TenantEvents};
 use crate::tenants::{Pass, Rules, Whom};
 use crate::threads::Threads;
 use base::SlabKey;
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     knobs: Mutex<Option<Knobs>>,
     rules: Mutex<Arc<Rules>>,
     barriers: Mutex<Registry>,
+    tenant_events: Mutex<TenantEvents>,
     /// Connections of all cores together.
     connections: Arc<AtomicUsize>,
 }
@@ -91,6 +93,7 @@ impl Shared {
             knobs: Mutex::default(),
             rules: Mutex::default(),
             barriers: Mutex::default(),
+            tenant_events: Mutex::default(),
             connections: Arc::default(),
         })
     }
@@ -149,6 +152,17 @@ impl Shared {
                 tracing::error!(core, "a core's mailbox is full: a notice is lost");
             }
         }
+    }
+
+    pub(crate) fn tenant_events(&self) -> MutexGuard<'_, TenantEvents> {
+        lock(&self.tenant_events)
+    }
+
+    /// Something happened to a tenant: whoever asks is told, and its hosts that want to know are.
+    pub(crate) fn tell(&self, event: TenantEvent) {
+        let tenant: Arc<str> = event.tenant.as_str().into();
+        self.tenant_events().push(event);
+        self.send_all(|| Note::TenantEvent(Arc::clone(&tenant)));
     }
 
     /// One more barrier: it is in force on all cores as soon as those before it are over.

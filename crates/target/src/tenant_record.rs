@@ -8,10 +8,13 @@
 
 use crate::latency::{SharedTenantLatency, TenantLatency};
 use crate::stats::{SharedTenantStats, TenantStats};
+use crate::tenant_events::Demand;
 use base::Nanos;
+use qos::account::Contract;
+use qos::limits::{OVERRUN_WINDOW, OVERRUN_WINDOWS};
 use qos::overrun::{Notice, Overrun};
 use qos::{Account, Declaration, Slo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,10 +41,20 @@ pub(crate) struct CoreRecord {
 #[derive(Debug, Default)]
 struct Looked {
     overrun: Overrun,
+    /// What it had asked for at the last looks, oldest first.
+    asked: VecDeque<Asked>,
     windows: Windows,
     /// The counters when the window at hand began.
     promised_reads: u64,
     late_reads: u64,
+}
+
+/// What a tenant had asked for at one look.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    spent_milli: u64,
+    done: u64,
+    waiting: u64,
 }
 
 /// Seconds in which a latency-critical tenant read something, by whether its promise was kept.
@@ -94,9 +107,38 @@ impl TenantRecord {
         (stats, latency)
     }
 
-    /// Looks whether the tenant asks for more than its promise says. What there is to tell.
-    pub(crate) fn look(&self, account: &Account) -> Option<Notice> {
-        lock(&self.looked).overrun.look(account.limited_rounds())
+    /// What all cores together counted, but for latencies.
+    fn stats(&self) -> TenantStats {
+        let mut stats = TenantStats::default();
+        for core in lock(&self.cores).values() {
+            stats.add(&core.stats.load());
+        }
+        stats
+    }
+
+    /// Looks whether the tenant asks for more than its promise says. What there is to tell, and
+    /// what it asked for over the looks of which that is told.
+    pub(crate) fn look(&self, account: &Account) -> Option<(Notice, Demand)> {
+        let stats = self.stats();
+        let mut looked = lock(&self.looked);
+        if looked.asked.len() > OVERRUN_WINDOWS as usize {
+            looked.asked.pop_front();
+        }
+        looked.asked.push_back(Asked {
+            spent_milli: stats.spent_milli,
+            done: stats.reads + stats.writes + stats.others + stats.errors,
+            waiting: stats.waiting,
+        });
+        let notice = looked.overrun.look(account.limited_rounds())?;
+        let promised_milli = match account.contract() {
+            Contract::LatencyCritical(rate) => rate.0.saturating_mul(1000),
+            Contract::BestEffort(_) | Contract::Closed => 0,
+        };
+        let demand = Demand {
+            promised_milli,
+            ..demand(&looked.asked)
+        };
+        Some((notice, demand))
     }
 
     /// Ends a window in which the tenant was promised `slo`.
@@ -126,6 +168,29 @@ impl TenantRecord {
     }
 }
 
+/// What was asked for from the first look to the last.
+fn demand(looks: &VecDeque<Asked>) -> Demand {
+    let (Some(first), Some(last)) = (looks.front(), looks.back()) else {
+        return Demand::default();
+    };
+    let spent = last.spent_milli.saturating_sub(first.spent_milli);
+    let done = last.done.saturating_sub(first.done);
+    let came_to_wait = last.waiting.saturating_sub(first.waiting);
+    let price = spent.checked_div(done).unwrap_or(0);
+    let asked = spent.saturating_add(came_to_wait.saturating_mul(price));
+    let looks = u64::try_from(looks.len() - 1).expect("a few");
+    let window_ms = OVERRUN_WINDOW.as_millis() * looks;
+    Demand {
+        window_ms: u32::try_from(window_ms).unwrap_or(u32::MAX),
+        promised_milli: 0,
+        asked_milli: asked
+            .saturating_mul(1000)
+            .checked_div(window_ms)
+            .unwrap_or(0),
+        waiting: last.waiting,
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Plain numbers: whatever a panicking thread left is as good.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -143,6 +208,27 @@ mod tests {
         read_permille: 1000,
         request_bytes: 4096,
     };
+
+    #[test]
+    fn what_waits_is_asked_for_at_the_price_of_what_was_done() {
+        let look = |spent, done, waiting| Asked {
+            spent_milli: spent,
+            done,
+            waiting,
+        };
+        assert_eq!(demand(&VecDeque::new()), Demand::default());
+        let one = VecDeque::from([look(7, 1, 0)]);
+        assert_eq!(demand(&one).asked_milli, 0, "no time has passed");
+        // 100 commands at 2 tokens within 200 ms, and 50 more that wait.
+        let looks = [
+            look(1000, 10, 5),
+            look(5000, 20, 99),
+            look(201_000, 110, 55),
+        ];
+        let asked = demand(&looks.into());
+        assert_eq!((asked.window_ms, asked.waiting), (200, 55));
+        assert_eq!(asked.asked_milli, 1_500_000);
+    }
 
     #[test]
     fn a_window_is_judged_by_its_own_reads_of_all_cores() {

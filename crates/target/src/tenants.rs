@@ -313,6 +313,12 @@ impl Whom {
         self.unnamed.as_ref()
     }
 
+    /// Whether it is this tenant in any namespace.
+    pub(crate) fn is(&self, tenant: &str) -> bool {
+        let mut all = self.named().map(|(_, name)| name).chain([self.unnamed()]);
+        all.any(|name| name.is_some_and(|name| **name == *tenant))
+    }
+
     /// The tenant in a namespace.
     pub(crate) fn tenant(&self, namespace: u32) -> Option<&str> {
         let found = self.named.binary_search_by_key(&namespace, |named| named.0);

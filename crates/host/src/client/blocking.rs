@@ -7,6 +7,7 @@ use crate::association::Association;
 use crate::error::{HostError, RequestError};
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::namespace::RemoteNamespace;
+use crate::tenant_event::TenantEvent;
 use base::units::Lba;
 use block::{BlockError, Device, Operation};
 use std::sync::Arc;
@@ -63,6 +64,14 @@ impl Subsystem {
     #[must_use]
     pub fn namespaces(&self) -> Vec<NamespaceInfo> {
         self.association().namespaces()
+    }
+
+    /// What the target has told since the last call about the tenants that this host is: that one
+    /// asks for more than it was promised, and that it does no more. Oldest first; only a target of
+    /// ours tells.
+    #[must_use]
+    pub fn tenant_events(&self) -> Vec<TenantEvent> {
+        self.association().take_tenant_events()
     }
 
     /// A namespace, for blocking calls.
@@ -125,6 +134,12 @@ impl Namespace {
     #[must_use]
     pub fn info(&self) -> &NamespaceInfo {
         self.inner.remote.info()
+    }
+
+    /// The subsystem that it is a namespace of.
+    #[must_use]
+    pub fn subsystem(&self) -> &Subsystem {
+        &self.inner.subsystem
     }
 
     /// Size in bytes now.

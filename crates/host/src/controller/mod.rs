@@ -25,7 +25,8 @@ use std::sync::Arc;
 use wire::fabrics::{
     ConnectData, FabricsCommand, Property, PropertyGet, PropertySet, PropertySize,
 };
-use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion};
+use wire::nvme::log_page::{LogPageId, TenantEvents};
+use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion, GetLogPage};
 
 /// What state a controller is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ enum Purpose {
     ShutDown = 5,
     /// End Controller; the association that it is for stands above these bits.
     Fence = 6,
+    TenantEvents = 7,
 }
 
 /// Bits of a tag that name the purpose.
@@ -212,6 +214,13 @@ impl Controller {
             tag if tag == Purpose::Event as u64 => self.event(&completion, cx),
             tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
             tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
+            tag if tag == Purpose::TenantEvents as u64 => {
+                let page = TenantEvents::parse_prefix(data);
+                // A page that is refused, or too short, tells nothing.
+                if let Some(page) = page.filter(|_| completion.status.is_success()) {
+                    self.association.note_tenant_events(&page);
+                }
+            }
             fence if fence == Purpose::Fence as u64 => {
                 self.fence_answered(tag >> PURPOSE_BITS, completion.status, cx);
             }
@@ -443,6 +452,12 @@ impl Controller {
             AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED | AsyncEvent::DISCOVERY_LOG_CHANGE
         ) {
             self.look_again(cx);
+        }
+        if event == AsyncEvent::TENANT {
+            let bytes = u32::try_from(TenantEvents::SIZE).expect("4096");
+            let get = GetLogPage::new(LogPageId::TENANT_EVENTS, 0, 0, bytes);
+            let get = AdminCommand::GetLogPage(get);
+            self.ask_admin(Purpose::TenantEvents, &get, TenantEvents::SIZE, cx);
         }
         self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
     }

@@ -56,6 +56,8 @@ pub(super) struct Setup {
     identified: Option<Box<ControllerInfo>>,
     parameters: Parameters,
     wanted_events: AsyncEventConfiguration,
+    /// The controller tells of tenants.
+    tenant_events: bool,
     /// When the controller must be ready.
     ready_by: Time,
     pub(super) shutdown_asked: bool,
@@ -202,6 +204,7 @@ impl Controller {
             .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE);
         self.setup.wanted_events = AsyncEventConfiguration(identify.oaes & wanted.0);
         let extensions = Extensions::parse(&identify.vendor);
+        self.setup.tenant_events = extensions.tenant_events;
         self.setup.parameters = Parameters {
             cntlid: info.cntlid,
             depth: info.queue_depth,
@@ -263,13 +266,14 @@ impl Controller {
     /// Tells the controller which of its extensions we use.
     fn extend(&mut self, cx: &mut Context<'_>) {
         let queue_classes = self.setup.parameters.queue_classes;
-        if !queue_classes {
+        let tenant_events = self.setup.tenant_events;
+        if !queue_classes && !tenant_events {
             return self.fence(cx);
         }
         self.setup.step = Step::Extensions;
         let ours = HostExtensions {
             queue_classes,
-            ..HostExtensions::default()
+            tenant_events,
         }
         .to_dword();
         let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, ours);

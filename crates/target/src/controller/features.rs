@@ -110,7 +110,7 @@ pub(crate) fn get(
             let queue_classes = current && controller.shared.queues().classes;
             HostExtensions {
                 queue_classes,
-                ..HostExtensions::default()
+                tenant_events: current && controller.events.tenants,
             }
             .to_dword()
         }
@@ -221,6 +221,7 @@ pub(crate) fn set(
         FeatureId::HOST_EXTENSIONS => {
             let extensions = HostExtensions::from_dword(value);
             controller.shared.queues().classes = extensions.queue_classes;
+            controller.events.tenants = extensions.tenant_events;
         }
         // [NVMe Base 2.0 §5.27.1.25]: Connect has said it, and it cannot be changed since.
         FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),

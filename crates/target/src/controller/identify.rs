@@ -223,7 +223,7 @@ const fn extensions(core: &CoreState) -> Extensions {
         end_controller: core.limits.end_controller,
         queue_classes: true,
         barrier: core.limits.barrier,
-        tenant_events: false,
+        tenant_events: true,
     }
 }
 

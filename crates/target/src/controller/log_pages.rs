@@ -4,9 +4,11 @@ use crate::controller::{Controller, Reply};
 use crate::core::CoreState;
 use crate::discovery;
 use crate::stats::NamespaceStats;
+use crate::tenant_events::TenantEvent;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::log_page::{
     ChangedNamespaces, EffectsLog, FirmwareSlotLog, LogPageId, SmartLog, SupportedLogPages,
+    TenantEvents,
 };
 use wire::nvme::{AdminOpcode, GetLogPage, IoOpcode, Status};
 use wire::text;
@@ -75,6 +77,14 @@ fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<V
         LogPageId::CHANGED_NAMESPACES => ChangedNamespaces::of(controller.events.changed())
             .to_bytes()
             .to_vec(),
+        LogPageId::TENANT_EVENTS => {
+            let whom = controller.shared.whom(&core.shared.rules());
+            let events = core.shared.tenant_events();
+            let ours = events.newest().filter(|event| whom.is(&event.tenant));
+            TenantEvents::of(ours.map(TenantEvent::entry))
+                .to_bytes()
+                .to_vec()
+        }
         LogPageId::EFFECTS => effects(core.limits.barrier).to_bytes().to_vec(),
         _ => return Err(unknown),
     })
@@ -92,6 +102,7 @@ fn supported(discovery: bool) -> SupportedLogPages {
             LogPageId::FIRMWARE_SLOT,
             LogPageId::CHANGED_NAMESPACES,
             LogPageId::EFFECTS,
+            LogPageId::TENANT_EVENTS,
         ]
     };
     for page in pages {

@@ -64,6 +64,8 @@ pub(crate) enum Note {
         subsystem: Option<u32>,
         notice: Notice,
     },
+    /// Something happened to a tenant: its hosts are to be told, if they asked for it.
+    TenantEvent(Arc<str>),
     /// A host may not use a subsystem any more.
     EndHost { subsystem: u32, host_nqn: String },
     /// The connection of an I/O queue ends, because its controller does.
@@ -388,6 +390,19 @@ impl PollGroup {
         }
     }
 
+    fn tell_of_tenant(&mut self, tenant: &str, cx: &mut Context<'_>) {
+        let rules = self.core.shared.rules();
+        for (_, connection) in self.connections.iter_mut() {
+            let Owner::Admin(controller) = &mut connection.owner else {
+                continue;
+            };
+            if controller.events.tenants && controller.shared.whom(&rules).is(tenant) {
+                controller.events.raise(Notice::Tenant);
+                async_events::deliver(connection, &mut self.core, cx);
+            }
+        }
+    }
+
     fn shut_down(&mut self, cx: &mut Context<'_>) {
         if self.draining {
             return;
@@ -539,6 +554,7 @@ impl Service for PollGroup {
             Note::Look => {}
             Note::Change { steps, ack } => self.change(steps, &ack, cx),
             Note::Notify { subsystem, notice } => self.notify(subsystem, notice, cx),
+            Note::TenantEvent(tenant) => self.tell_of_tenant(&tenant, cx),
             Note::EndHost {
                 subsystem,
                 host_nqn,

@@ -1,0 +1,140 @@
+//! What happened to tenants: who began to ask for more than its promise says, and who ceased to.
+//! `[ReFlex §4.3]`
+//!
+//! A device's register makes the events ([`DeviceQos::look`](crate::DeviceQos)); the target keeps
+//! the last of them, numbered, for whoever asks: a control plane, and hosts by the log page. Must
+//! never: grow without bound; tell a host of a tenant that it is not.
+
+use crate::limits::TENANT_EVENTS_MAX;
+use qos::overrun::Notice;
+use std::collections::VecDeque;
+use wire::nvme::log_page::TenantEvent as Entry;
+use wire::text::zero_padded_field;
+
+/// Something that happened to a latency-critical tenant on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantEvent {
+    /// Its number among all events of the target, from 1 on, without gaps.
+    pub number: u64,
+    /// When, in milliseconds since 1970 by this machine's clock.
+    pub unix_ms: u64,
+    /// The tenant's name.
+    pub tenant: String,
+    /// The device's name.
+    pub device: String,
+    /// What happened.
+    pub kind: TenantEventKind,
+    /// What the tenant asked for.
+    pub demand: Demand,
+}
+
+/// What happened to a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenantEventKind {
+    /// It keeps asking for more than it is promised.
+    OverrunBegan,
+    /// It keeps to its promise again.
+    OverrunEnded,
+}
+
+/// What a tenant asked for, and was promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// Over how long, in milliseconds.
+    pub window_ms: u32,
+    /// Thousandths of a token that it is promised in a second.
+    pub promised_milli: u64,
+    /// Those that it asked for: what it spent, and what came to wait at the price of what it spent.
+    pub asked_milli: u64,
+    /// Commands that waited for tokens at the end.
+    pub waiting: u64,
+}
+
+impl From<Notice> for TenantEventKind {
+    fn from(notice: Notice) -> Self {
+        match notice {
+            Notice::Began => Self::OverrunBegan,
+            Notice::Ended => Self::OverrunEnded,
+        }
+    }
+}
+
+impl TenantEvent {
+    /// The event as an entry of the log page.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry {
+            number: self.number,
+            kind: match self.kind {
+                TenantEventKind::OverrunBegan => Entry::BEGAN,
+                TenantEventKind::OverrunEnded => Entry::ENDED,
+            },
+            window_ms: self.demand.window_ms,
+            unix_ms: self.unix_ms,
+            waiting: self.demand.waiting,
+            promised_milli: self.demand.promised_milli,
+            asked_milli: self.demand.asked_milli,
+            tenant: zero_padded_field(&self.tenant),
+            device: zero_padded_field(&self.device),
+        }
+    }
+}
+
+/// The last events of a target.
+#[derive(Debug, Default)]
+pub(crate) struct TenantEvents {
+    last: u64,
+    kept: VecDeque<TenantEvent>,
+}
+
+impl TenantEvents {
+    /// One more, which gets the next number; the oldest gives way.
+    pub(crate) fn push(&mut self, mut event: TenantEvent) {
+        self.last += 1;
+        event.number = self.last;
+        if self.kept.len() == TENANT_EVENTS_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(event);
+    }
+
+    /// Those that are kept, newest first.
+    pub(crate) fn newest(&self) -> impl Iterator<Item = &TenantEvent> {
+        self.kept.iter().rev()
+    }
+
+    /// Those that are kept of what came after the one of this number, oldest first.
+    pub(crate) fn after(&self, number: u64) -> Vec<TenantEvent> {
+        let after = self.kept.iter().filter(|event| event.number > number);
+        after.cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_events_are_kept_and_numbered() {
+        let mut events = TenantEvents::default();
+        for _ in 0..TENANT_EVENTS_MAX + 3 {
+            events.push(TenantEvent {
+                number: 0,
+                unix_ms: 5,
+                tenant: "a".to_owned(),
+                device: "flash".to_owned(),
+                kind: Notice::Began.into(),
+                demand: Demand::default(),
+            });
+        }
+        let all = events.after(0);
+        assert_eq!((all.len(), all[0].number), (TENANT_EVENTS_MAX, 4));
+        let last = TENANT_EVENTS_MAX as u64 + 3;
+        let newest = events.newest().next().map(|event| event.number);
+        assert_eq!(newest, Some(last));
+        assert_eq!(events.after(last - 1).len(), 1);
+        assert!(events.after(last).is_empty());
+        let entry = all[0].entry();
+        assert_eq!((entry.kind, entry.number), (Entry::BEGAN, 4));
+        assert_eq!(entry.device[..6], *b"flash\0");
+    }
+}
