@@ -14,7 +14,8 @@ use control::plane::{
     CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
     ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
     NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot,
-    SwitchSnapshot, TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
+    SwitchSnapshot, TenantEvent, TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot,
+    TokenCounters,
 };
 use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
 use qos::{Declaration, Rules};
@@ -239,6 +240,11 @@ impl DataPlane for Plane {
         }
     }
 
+    fn events(&self, after: u64) -> Vec<TenantEvent> {
+        let events = self.target.tenant_events(after);
+        events.into_iter().map(tenant_event).collect()
+    }
+
     fn snapshot(&self) -> Snapshot {
         let snapshot = self.target.snapshot();
         let mut connections = ConnectionCounters::default();
@@ -429,6 +435,24 @@ fn shared_device(device: &target::ScheduledDevice) -> SharedDeviceSnapshot {
         tokens_per_second: device.plan.rate.0,
         reserved_tokens_per_second: device.plan.reserved.0,
         tenants: device.tenants.iter().map(tenant).collect(),
+    }
+}
+
+fn tenant_event(event: target::TenantEvent) -> TenantEvent {
+    let demand = event.demand;
+    TenantEvent {
+        number: event.number,
+        unix_ms: event.unix_ms,
+        kind: match event.kind {
+            target::TenantEventKind::OverrunBegan => TenantEventKind::OverrunBegan,
+            target::TenantEventKind::OverrunEnded => TenantEventKind::OverrunEnded,
+        },
+        tenant: event.tenant,
+        device: event.device,
+        window_ms: demand.window_ms,
+        promised_tokens_per_second: demand.promised_milli / 1000,
+        asked_tokens_per_second: demand.asked_milli / 1000,
+        waiting: demand.waiting,
     }
 }
 

@@ -88,6 +88,55 @@ fn tenants_come_change_and_go_while_a_target_runs() {
 }
 
 #[test]
+fn whoever_asks_for_more_than_was_promised_is_told_of() {
+    let folder = Folder::new();
+    let (serving, socket) = serving(&folder);
+    let output = tenant(&["events"], &socket);
+    code(&output, 0);
+    assert!(stdout(&output).starts_with("no tenant has asked for more"));
+    let promise = ["--latency-us", "500", "--iops", "100"];
+    let add = ["add", "db", "--host", HOST];
+    code(&tenant(&[&add[..], &promise].concat(), &socket), 0);
+    let app = "a:rw=randread,bs=4k,depth=64";
+    let load = [
+        "bench",
+        "--target",
+        serving.address(),
+        "--seconds",
+        "3",
+        "--host-nqn",
+        HOST,
+    ];
+    let output = run(&[&load[..], &["--app", app]].concat());
+    code(&output, 0);
+    let told = stderr(&output);
+    assert!(
+        told.contains("tenant db asks for more than it is promised on slow"),
+        "{told}"
+    );
+    let output = tenant(&["events", "--json"], &socket);
+    code(&output, 0);
+    let answer = json(&output);
+    let first = &answer["events"][0];
+    assert_eq!(first["kind"], "overrun_began");
+    assert_eq!(
+        (&first["tenant"], &first["device"]),
+        (&"db".into(), &"slow".into())
+    );
+    assert_eq!(first["promised_tokens_per_second"], 100);
+    let text = stdout(&tenant(&["events"], &socket));
+    assert!(
+        text.starts_with("1: db asks for more than it is promised on slow: "),
+        "{text}"
+    );
+    // It ends with the load, which those who follow hear at once.
+    eventually("its end is told", || {
+        let text = stdout(&tenant(&["events", "--after", "1"], &socket));
+        text == "2: db keeps to its promise on slow again\n"
+    });
+}
+
+#[test]
 fn a_model_that_cannot_be_read_is_named_with_its_device() {
     let folder = Folder::new();
     let model = folder.write("model.toml", "version = 1\n");

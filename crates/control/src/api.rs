@@ -16,6 +16,7 @@
 //! | `/v1/referrals` | GET, POST, DELETE |
 //! | `/v1/switch` | GET, PATCH |
 //! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST; GET, PUT, DELETE |
+//! | `/v1/events` (`?after=`, `?wait_ms=`) | GET |
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 
 mod body;
@@ -23,6 +24,7 @@ mod calibration;
 mod configuration;
 mod devices;
 mod error;
+mod events;
 mod guard;
 mod hosts;
 mod namespaces;
@@ -56,6 +58,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
         .merge(calibration::routes())
         .merge(configuration::routes())
         .merge(devices::routes())
+        .merge(events::routes())
         .merge(hosts::routes())
         .merge(namespaces::routes())
         .merge(referrals::routes())
@@ -74,7 +77,7 @@ async fn unknown_path(uri: Uri) -> ApiError {
     ApiError::not_found(
         format!("there is nothing at {}", uri.path()),
         "begin at /v1/config, /v1/devices, /v1/subsystems, /v1/referrals, /v1/switch, /v1/tenants, \
-         /v1/controllers, /v1/stats, /metrics or /healthz",
+         /v1/events, /v1/controllers, /v1/stats, /metrics or /healthz",
     )
 }
 

@@ -15,7 +15,7 @@ use crate::action::Action;
 use crate::config::{self, ConfigError};
 use crate::diff::{FixedWhileRunning, diff};
 use crate::model::Configuration;
-use crate::plane::{ApplyError, DataPlane, Snapshot};
+use crate::plane::{ApplyError, DataPlane, Snapshot, TenantEvent};
 
 /// The configuration in force, and the dataplane it is in force in.
 pub struct Control {
@@ -102,6 +102,12 @@ impl Control {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
+    }
+
+    /// What happened after the event of this number.
+    #[must_use]
+    pub fn events(&self, after: u64) -> Vec<TenantEvent> {
+        self.plane.events(after)
     }
 
     /// What the dataplane knows now.

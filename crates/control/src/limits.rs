@@ -1,6 +1,7 @@
 //! Every limit of the control plane, with its reason.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// Entries of one queue: the target's promise to hosts is 1,024 (MQES, a 0's based field, would
 /// allow 65,536), and memory for a queue is taken when it is created.
@@ -131,3 +132,10 @@ const _: () = assert!(
     (SUBSYSTEMS_MAX + REFERRALS_MAX + 1) * 1024 <= 1_048_576,
     "a discovery log page fits one transfer"
 );
+
+/// How long a request for events may wait for one, in milliseconds: shorter than proxies between
+/// have patience.
+pub const EVENTS_WAIT_MS_MAX: u64 = 60_000;
+
+/// How often a request that waits looks whether something happened: events are about seconds.
+pub const EVENTS_LOOK: Duration = Duration::from_millis(100);

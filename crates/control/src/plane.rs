@@ -20,8 +20,8 @@ pub use switch::{
     CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot, ThreadsSnapshot,
 };
 pub use tenants::{
-    ClassOfService, CommandCounters, SharedDeviceSnapshot, TenantLatencies, TenantSnapshot,
-    TokenCounters,
+    ClassOfService, CommandCounters, SharedDeviceSnapshot, TenantEvent, TenantEventKind,
+    TenantLatencies, TenantSnapshot, TokenCounters,
 };
 
 use crate::action::Action;
@@ -37,6 +37,11 @@ pub trait DataPlane: Send + Sync + 'static {
 
     /// What is known now. May be called by several threads at a time; must not disturb I/O.
     fn snapshot(&self) -> Snapshot;
+
+    /// What happened after the event of this number, 0 for all that is known, oldest first. A
+    /// bounded number is kept; numbers have no gaps but for what was dropped. As
+    /// [`snapshot`](Self::snapshot) otherwise.
+    fn events(&self, after: u64) -> Vec<TenantEvent>;
 
     /// Begins to calibrate a device again while it serves, and returns at once. What comes out is
     /// in force as soon as it is done. May be called by several threads at a time, as the two below.

@@ -8,6 +8,7 @@ mod common;
 use common::{Scratch, control, exchange, get, request, send, serve};
 use std::os::unix::fs::PermissionsExt;
 use switchyard_control::model::ApiAddress;
+use switchyard_control::plane::{TenantEvent, TenantEventKind};
 use switchyard_control::server::{ServerOptions, run};
 use switchyard_control::{Action, ServerError};
 
@@ -24,6 +25,51 @@ allowed_hosts = []
 namespaces = [{ nsid = 1, device = \"fast\" }]
 ";
 const A: &str = "/v1/subsystems/nqn.2026-11.com.example:a";
+
+#[test]
+fn events_are_told_by_number_and_to_those_who_wait() {
+    let event = |number| TenantEvent {
+        number,
+        unix_ms: 1_000,
+        kind: TenantEventKind::OverrunBegan,
+        tenant: "db".to_owned(),
+        device: "fast".to_owned(),
+        window_ms: 1_000,
+        promised_tokens_per_second: 100,
+        asked_tokens_per_second: 250,
+        waiting: 9,
+    };
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let none = get(&server, "/v1/events").json();
+    assert_eq!(
+        (none["last"].as_u64(), &none["events"]),
+        (Some(0), &serde_json::json!([]))
+    );
+    plane.events.lock().unwrap().extend([event(1), event(2)]);
+    let all = get(&server, "/v1/events").json();
+    assert_eq!(all["events"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&all["last"], &all["events"][0]["kind"]),
+        (&2.into(), &"overrun_began".into())
+    );
+    assert_eq!(all["events"][1]["asked_tokens_per_second"], 250);
+    // Somebody waits, and is told when it happens.
+    let waiting = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| get(&server, "/v1/events?after=2&wait_ms=60000").json());
+        plane.events.lock().unwrap().push(event(3));
+        waits.join().unwrap()
+    });
+    assert_eq!(waiting["last"], 3);
+    assert_eq!(waiting["events"].as_array().unwrap().len(), 1);
+    let empty = get(&server, "/v1/events?after=3&wait_ms=1").json();
+    assert_eq!(empty["last"], 3);
+    assert!(
+        get(&server, "/v1/events?since=3")
+            .error(400)
+            .contains("since=3")
+    );
+}
 
 #[test]
 fn a_namespace_is_added_resized_and_removed() {

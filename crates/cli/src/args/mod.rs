@@ -18,7 +18,7 @@ pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
-pub use switch::{KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{TenantArgs, TenantCommand};
 pub use top::TopArgs;
 

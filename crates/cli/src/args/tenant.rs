@@ -18,6 +18,7 @@ use control::model::{BestEffort, LatencyCritical, Percentile, Size, Tenant};
   switchyard tenant set backup --weight 20
   switchyard tenant show database --json
   switchyard tenant remove backup
+  switchyard tenant events --follow
 
 Exit codes: 0 done, 2 an error; nothing was changed then")]
 pub struct TenantArgs {
@@ -54,6 +55,17 @@ pub enum TenantCommand {
         name: String,
         #[command(flatten)]
         change: TenantChange,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Show which tenants began, or ceased, to ask for more than they are promised
+    Events {
+        /// Wait for further ones, until interrupted or the target ends
+        #[arg(long)]
+        follow: bool,
+        /// Only what came after the event of this number
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        after: u64,
         #[command(flatten)]
         api: ApiArgs,
     },

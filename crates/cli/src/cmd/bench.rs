@@ -103,12 +103,26 @@ pub(super) fn measure(
         Some(led) => bench::load::run_led(&loads, &options, led, stop, progress)?,
         None => bench::load::run(&loads, &options, stop, progress)?,
     };
+    if let Some(namespace) = &remote {
+        tell_of_tenants(namespace);
+    }
     turning?;
     report.switch = board.iter().map(SwitchReport::of).collect();
     if let Some(switch) = report.switch.first_mut() {
         switch.turned = turns.turned();
     }
     Ok(report)
+}
+
+/// What the target told about the tenant that the load is, once each.
+fn tell_of_tenants(namespace: &Namespace) {
+    for event in namespace.subsystem().tenant_events() {
+        if event.overruns {
+            tracing::warn!("{event}");
+        } else {
+            tracing::info!("{event}");
+        }
+    }
 }
 
 /// Prints what the apps achieved.

@@ -18,5 +18,6 @@ mod signals;
 pub mod sim;
 pub mod switch;
 pub mod tenant;
+mod tenant_events;
 pub mod top;
 pub mod write;

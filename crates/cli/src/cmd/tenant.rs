@@ -1,5 +1,6 @@
 //! `switchyard tenant`: who the tenants of a running target are, and changing that.
 
+use super::tenant_events;
 use crate::args::{TenantArgs, TenantCommand};
 use crate::exit::Outcome;
 use crate::http::{ask, escaped};
@@ -41,6 +42,9 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
             change.apply(&mut tenant).map_err(Error::msg)?;
             let body = serde_json::to_value(&tenant)?;
             tell(&ask(&api.api, Method::PUT, &path, Some(&body))?, output)?;
+        }
+        TenantCommand::Events { follow, after, api } => {
+            tenant_events::run(*follow, *after, api, output)?;
         }
         TenantCommand::Remove { name, api } => {
             ask(&api.api, Method::DELETE, &path(name), None)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
 use crate::model::Configuration;
-use crate::plane::{DataPlane, Snapshot};
+use crate::plane::{DataPlane, Snapshot, TenantEvent};
 
 use super::error::ApiError;
 
@@ -35,6 +35,11 @@ impl ApiState {
     pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {
         let control = Arc::clone(&self.control);
         blocking(move || control.snapshot()).await
+    }
+
+    pub(super) async fn events(&self, after: u64) -> Result<Vec<TenantEvent>, ApiError> {
+        let control = Arc::clone(&self.control);
+        blocking(move || control.events(after)).await
     }
 }
 

@@ -52,6 +52,39 @@ pub struct TenantSnapshot {
     pub latency: TenantLatencies,
 }
 
+/// Something that happened to a latency-critical tenant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantEvent {
+    /// Its number, from 1 on.
+    pub number: u64,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// What happened.
+    pub kind: TenantEventKind,
+    /// The tenant's name.
+    pub tenant: String,
+    /// The device on which it was promised something.
+    pub device: String,
+    /// Over how long it was looked at, in milliseconds.
+    pub window_ms: u32,
+    /// Tokens that it is promised in a second.
+    pub promised_tokens_per_second: u64,
+    /// Tokens that it asked for in a second.
+    pub asked_tokens_per_second: u64,
+    /// Commands that waited for tokens.
+    pub waiting: u64,
+}
+
+/// What happened to a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TenantEventKind {
+    /// It keeps asking for more than it is promised.
+    OverrunBegan,
+    /// It keeps to its promise again.
+    OverrunEnded,
+}
+
 /// What a tenant is on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

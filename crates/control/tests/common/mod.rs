@@ -12,7 +12,7 @@ use serde_json::Value;
 use switchyard_control::model::{ApiAddress, Configuration};
 use switchyard_control::plane::{
     CalibrationRequest, CalibrationSnapshot, CalibrationState, ConnectionCounters,
-    ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantSnapshot,
+    ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantEvent, TenantSnapshot,
 };
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot};
@@ -23,6 +23,7 @@ type Refusal = Box<dyn Fn(&Action) -> bool + Send>;
 pub struct MemoryPlane {
     pub model: Mutex<Configuration>,
     pub applied: Mutex<Vec<Action>>,
+    pub events: Mutex<Vec<TenantEvent>>,
     refuses: Mutex<Option<Refusal>>,
     calibration: Mutex<Option<CalibrationSnapshot>>,
 }
@@ -32,6 +33,7 @@ impl MemoryPlane {
         Arc::new(Self {
             model: Mutex::new(model),
             applied: Mutex::default(),
+            events: Mutex::default(),
             refuses: Mutex::new(None),
             calibration: Mutex::default(),
         })
@@ -60,6 +62,12 @@ impl DataPlane for MemoryPlane {
         action.apply_to_model(&mut self.model.lock().unwrap())?;
         self.applied.lock().unwrap().push(action.clone());
         Ok(())
+    }
+
+    fn events(&self, after: u64) -> Vec<TenantEvent> {
+        let events = self.events.lock().unwrap();
+        let after = events.iter().filter(|event| event.number > after);
+        after.cloned().collect()
     }
 
     fn snapshot(&self) -> Snapshot {
