@@ -9,7 +9,8 @@ use block::device::flash::Parts;
 use qos::{Declaration, Percentile, Slo, slo::Weight};
 use sim::tenants::fig5::{self, Scenario};
 use sim::tenants::{
-    Calibrated, Change, Known, Load, Pace, Report, Setup, Tenant, calibrate, calibrate_parts, run,
+    Calibrated, Change, Known, Load, Pace, Processor, Report, Setup, Tenant, calibrate,
+    calibrate_parts, fig6, run,
 };
 use std::sync::LazyLock;
 
@@ -380,4 +381,61 @@ fn one_seed_is_one_run() {
     };
     assert_eq!(numbers(1), numbers(1));
     assert_ne!(numbers(1), numbers(2));
+}
+
+/// A thread whose work takes time is as fast as that: with half the load nobody waits for it, and
+/// beyond what it can do it does what it can.
+#[test]
+fn a_thread_does_as_much_as_its_work_allows() {
+    let processor = Processor {
+        turn: Nanos(0),
+        receive: Nanos(1_500),
+        request: Nanos(1_000),
+        send: Nanos(2_500),
+        answer: Nanos(0),
+        receive_byte_ps: 0,
+        send_byte_ps: 0,
+    };
+    let device = calibrate("A".parse().expect("a profile"), 1);
+    let measure = |connections: u32, iops: u64| {
+        let mut setup = fig6::connections(&device, connections, iops, processor, 5);
+        setup.measured = Nanos::from_millis(300);
+        run(&setup).expect("best effort")
+    };
+    // 5 µs each, as a turn seldom finds two requests of one connection: 200 K/s.
+    let half = measure(1_000, 100);
+    let iops = half.tenants[0].iops();
+    assert!((iops / 100_000.0 - 1.0).abs() < 0.02, "{iops}");
+    let busy = half.busy[0].0 as f64 / 3e8;
+    assert!((0.45..0.55).contains(&busy), "{busy}");
+    let over = measure(4_000, 100);
+    let most = over.tenants[0].iops();
+    assert!((150_000.0..210_000.0).contains(&most), "{most}");
+    assert!(p95(&over, 0) > Nanos(p95(&half, 0).0 * 10));
+    // Of two connections a turn under load finds many: 1 µs each.
+    let few = measure(2, 200_000);
+    let few = few.tenants[0].iops();
+    assert!(few > most * 1.5, "{few} of two, {most} of many");
+}
+
+/// Threads with a promise each, and two tenants that take the rest.
+#[test]
+fn promises_add_up_over_threads() {
+    let device = calibrate("A".parse().expect("a profile"), 1);
+    let processor = Processor::of_the_paper();
+    let mut setup = fig6::cores(&device, 4, processor, 1);
+    setup.measured = Nanos::from_millis(600);
+    let report = run(&setup).expect("admitted");
+    for tenant in fig6::BEST_EFFORT..fig6::BEST_EFFORT + 4 {
+        let late = p95(&report, tenant);
+        assert!(
+            late <= fig6::SLO,
+            "{late} at {} of {}",
+            report.tokens_per_second(),
+            report.rate
+        );
+        let iops = report.tenants[tenant].iops();
+        assert!(iops >= fig6::IOPS as f64 * 0.99, "{iops}");
+    }
+    assert!(report.tokens_per_second() >= report.rate as f64 * 0.95);
 }

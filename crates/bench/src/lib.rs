@@ -6,6 +6,7 @@ mod cpu;
 pub mod figure;
 pub mod limit;
 pub mod load;
+pub mod remote;
 mod statistics;
 
 pub use statistics::Spread;

@@ -70,6 +70,42 @@ fn apps_run_together_in_open_and_closed_loops() {
     assert_eq!(report["apps"][0]["intended_iops"], 500);
 }
 
+/// Each host has an admin queue and connections of its own, and each of them is tried.
+#[test]
+fn one_load_can_be_many_hosts() {
+    const HOSTS: usize = 300;
+    let serving = Serving::small();
+    let app = "a:rw=randread,queues=3,depth=64,rate=2000,pace=poisson";
+    let hosts = HOSTS.to_string();
+    let many = [
+        "--hosts",
+        &hosts,
+        "--host-nqn",
+        "nqn.2026-11.io.example:many",
+    ];
+    let open = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", serving.pid())).unwrap();
+        files.count()
+    };
+    let before = open();
+    let report = std::thread::scope(|scope| {
+        let target = ["--target", serving.address(), "--app", app];
+        let load = scope.spawn(move || bench(&[&target[..], &many].concat()));
+        eventually("the target has all connections", || {
+            open() >= before + HOSTS * 4
+        });
+        load.join().unwrap()
+    });
+    code(&report, 0);
+    check(&json(&report), &["a"]);
+    for args in [&["--lanes", "switched"][..], &["--baseline", "switchyard"]] {
+        let target = ["--target", serving.address(), "--app", app, "--hosts", "2"];
+        let refused = bench(&[&target[..], args].concat());
+        code(&refused, 2);
+        assert!(stderr(&refused).contains("--hosts"), "{}", stderr(&refused));
+    }
+}
+
 #[test]
 fn local_devices_are_loaded_the_same_way() {
     let folder = Folder::new();

@@ -157,6 +157,66 @@ fn both_ends_count_what_they_send() {
 }
 
 #[test]
+fn every_stack_answers_one_request_at_a_time() {
+    let folder = Folder::new();
+    let files = folder.path("figures");
+    let args = ["figure", "reflex-table2", "--quick", "--output", &files];
+    let (reports, code) = measured(&[&args[..], &SHORT].concat());
+    let report = &reports[0];
+    check_verdicts(report["claims"].as_array().unwrap().iter(), code);
+    let left_out: Vec<_> = report["left_out"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    for why in &left_out {
+        println!("skipped: {why}");
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "nothing may be skipped: {why}"
+        );
+        assert!(why.as_str().unwrap().contains("apt-get install"), "{why}");
+    }
+    let points = report["points"].as_array().unwrap();
+    for series in [
+        "local",
+        "switchyard",
+        "switchyard, sleeps",
+        "plain",
+        "plain, client polls",
+        "nbd",
+        "iscsi",
+        "iscsi-perf",
+    ] {
+        let name = format!("{series} ");
+        if left_out
+            .iter()
+            .any(|why| why.as_str().unwrap().starts_with(&name))
+        {
+            continue;
+        }
+        let of_it = points.iter().filter(|point| point["series"] == series);
+        let of_it: Vec<_> = of_it.collect();
+        // iscsi-perf only reads, and knows no percentiles.
+        let (places, values) = if series == "iscsi-perf" {
+            (1, 1)
+        } else {
+            (2, 2)
+        };
+        assert_eq!(of_it.len(), places, "{series}");
+        for point in of_it {
+            let numbers = point["values"].as_array().unwrap();
+            assert_eq!(numbers.len(), values, "{point}");
+            assert!(
+                numbers
+                    .iter()
+                    .all(|value| value["min"].as_f64() > Some(0.0))
+            );
+        }
+    }
+}
+
+#[test]
 fn what_is_no_figure_is_said() {
     for (args, says) in [
         (&["figure", "blk-switch-99"][..], "figure list"),

@@ -127,7 +127,7 @@ impl Default for Limits {
             max_r2t: 4,
             keep_alive_default_ms: 0,
             keep_alive_min_ms: 1_000,
-            connections: 4_096,
+            connections: 16_384,
         }
     }
 }

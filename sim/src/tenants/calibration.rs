@@ -100,6 +100,7 @@ fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::C
         scheduled: false,
         rules: Rules::default(),
         threads: 1,
+        processor: None,
         tenants: vec![Tenant {
             declaration: Declaration::default(),
             load: Load {

@@ -1,10 +1,12 @@
 //! The events of a run, in the order of time.
 
-use super::report::{Report, TenantReport};
+use super::processor::Core;
+use super::report::{Report, TenantReport, histogram};
 use super::scenario::{Change, Known, Load, Pace, Setup};
 use crate::model::Random;
 use base::{Nanos, Time};
 use block::device::flash::{Access, Timing};
+use hdrhistogram::Histogram;
 use qos::cost::Load as Prices;
 use qos::scheduler::{Refused, Totals};
 use qos::{Operation, Refusal, Scheduler, TenantId, TenantKey, Tenants, Tokens, units};
@@ -16,6 +18,12 @@ const PLACES: u32 = 1 << 16;
 
 /// Pages of the device: a terabyte.
 const PAGES: u64 = 1 << 28;
+
+/// A command's capsule. `[NVMe-TCP 1.0 §3.6.2.6]`
+const COMMAND_BYTES: u64 = 72;
+
+/// The header of data, or a response. `[NVMe-TCP 1.0 §3.6.2.10]`
+const ANSWER_BYTES: u64 = 24;
 
 /// Why there is no run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,22 +42,44 @@ enum Event {
     Arrival { tenant: usize, pace: u32 },
     /// A thread's scheduler asked for a round.
     Round { thread: usize },
+    /// A thread has something to do, and time.
+    Turn { thread: usize },
+    /// A thread hands a request to the device.
+    Start(Request),
     /// The device is done.
     Done(Request),
+    /// The answer is sent.
+    Answered(Request),
     /// Something changes.
     Change(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Request {
+pub(super) struct Request {
     tenant: usize,
     pace: u32,
     arrived: Time,
     read: bool,
     pages: u32,
+    pub(super) bytes: u32,
+    thread: usize,
+    /// Of all tenants' connections, in their order.
+    pub(super) connection: usize,
 }
 
 impl Request {
+    /// Bytes that its connection brings beside the command.
+    pub(super) fn received_bytes(&self) -> u64 {
+        let data = if self.read { 0 } else { self.bytes };
+        COMMAND_BYTES + u64::from(data)
+    }
+
+    /// Bytes that its answer takes.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        let data = if self.read { self.bytes } else { 0 };
+        ANSWER_BYTES + u64::from(data)
+    }
+
     const fn operation(&self) -> Operation {
         if self.read {
             Operation::Read
@@ -68,12 +98,15 @@ struct Live {
     /// Where its connections are, and what it is called there; none while it is not registered.
     keys: Vec<(usize, TenantKey)>,
     next: usize,
+    /// Its first connection.
+    first_connection: usize,
 }
 
 struct Thread {
     scheduler: Scheduler<Request>,
     /// The round that is in the calendar.
     round_at: Time,
+    core: Core,
 }
 
 struct Engine<'a> {
@@ -87,6 +120,7 @@ struct Engine<'a> {
     threads: Vec<Thread>,
     device: Timing,
     reports: Vec<TenantReport>,
+    reads: Histogram<u64>,
     rounds: u64,
     released: Vec<(Request, Tokens)>,
 }
@@ -117,6 +151,7 @@ impl<'a> Engine<'a> {
                 Ok(Thread {
                     scheduler: Scheduler::new(tenants.pool().clone(), PLACES)?,
                     round_at: Time::NEVER,
+                    core: Core::default(),
                 })
             })
             .collect::<Result<_, RunError>>()?;
@@ -130,17 +165,24 @@ impl<'a> Engine<'a> {
             live: Vec::new(),
             threads,
             device: Timing::new(setup.device.parts),
-            reports: vec![TenantReport::new(setup.measured); setup.tenants.len()],
+            // A histogram that is made, and not copied, takes memory as it fills.
+            reports: (0..setup.tenants.len())
+                .map(|_| TenantReport::new(setup.measured))
+                .collect(),
+            reads: histogram(),
             rounds: 0,
             released: Vec::new(),
         };
+        let mut connections = 0;
         for (number, tenant) in setup.tenants.iter().enumerate() {
             engine.live.push(Live {
                 load: tenant.load,
                 pace: 0,
                 keys: Vec::new(),
                 next: 0,
+                first_connection: connections,
             });
+            connections += tenant.threads.len();
             engine.declare(number, tenant.declaration)?;
             engine.begin(number);
         }
@@ -166,10 +208,13 @@ impl<'a> Engine<'a> {
             Event::Round { thread } => {
                 if self.threads[thread].round_at <= self.now {
                     self.threads[thread].round_at = Time::NEVER;
-                    self.turn(thread);
+                    self.look(thread);
                 }
             }
+            Event::Turn { thread } => self.turn(thread),
+            Event::Start(request) => self.start(request),
             Event::Done(request) => self.done(request),
+            Event::Answered(request) => self.answered(request),
             Event::Change(index) => match self.setup.changes[index].1.clone() {
                 Change::Declare(tenant, declaration) => {
                     let back = self.live[tenant].keys.is_empty();
@@ -250,57 +295,129 @@ impl<'a> Engine<'a> {
     /// A request of a tenant.
     fn ask(&mut self, tenant: usize) {
         let live = &mut self.live[tenant];
+        if live.keys.is_empty() {
+            self.reports[tenant].refused += 1;
+            return;
+        }
+        live.next = (live.next + 1) % live.keys.len();
+        let (thread, _) = live.keys[live.next];
         let request = Request {
             tenant,
             pace: live.pace,
             arrived: self.now,
             read: self.random.permille(live.load.read_permille),
             pages: units(u64::from(live.load.bytes)),
+            bytes: live.load.bytes,
+            thread,
+            connection: live.first_connection + live.next,
         };
+        if self.setup.processor.is_some() {
+            self.threads[thread].core.arrived.push_back(request);
+        } else {
+            self.take(request);
+        }
+        self.look(thread);
+    }
+
+    /// A thread has a request in its hands.
+    fn take(&mut self, request: Request) {
         if !self.setup.scheduled {
             let prices = self.setup.device.costs.prices(Prices::Mixed);
             let cost = prices.cost(request.operation(), request.pages);
-            self.start(request, cost);
+            self.released.push((request, cost));
             return;
         }
-        if live.keys.is_empty() {
-            self.reports[tenant].refused += 1;
+        let live = &self.live[request.tenant];
+        let key = live.keys.get(request.connection - live.first_connection);
+        let Some(&(thread, key)) = key else {
+            self.reports[request.tenant].refused += 1;
             return;
-        }
-        live.next = (live.next + 1) % live.keys.len();
-        let (thread, key) = live.keys[live.next];
+        };
         let scheduler = &mut self.threads[thread].scheduler;
-        match scheduler.enqueue(key, request.operation(), request.pages, request) {
-            Ok(()) => self.turn(thread),
-            Err(Refused::Full(_) | Refused::Closed(_)) => self.reports[tenant].refused += 1,
+        let taken = scheduler.enqueue(key, request.operation(), request.pages, request);
+        if let Err(Refused::Full(_) | Refused::Closed(_)) = taken {
+            self.reports[request.tenant].refused += 1;
         }
     }
 
-    /// A turn of a thread.
+    /// A thread looks at what there is: at once, or when it has time.
+    fn look(&mut self, thread: usize) {
+        if self.setup.processor.is_none() {
+            self.round(thread);
+            let mut released = std::mem::take(&mut self.released);
+            for (request, cost) in released.drain(..) {
+                self.charge(&request, cost);
+                self.start(request);
+            }
+            self.released = released;
+            return;
+        }
+        let core = &mut self.threads[thread].core;
+        if !core.waits {
+            core.waits = true;
+            let at = core.busy_until.max(self.now);
+            self.at(at, Event::Turn { thread });
+        }
+    }
+
+    /// A turn of a thread that takes time. It takes in what it finds, and runs a round of the
+    /// scheduler; at its end requests start and answers leave.
     fn turn(&mut self, thread: usize) {
+        let processor = self.setup.processor.expect("only then are turns planned");
+        let is_measured = self.is_measured();
+        let core = &mut self.threads[thread].core;
+        core.waits = false;
+        let found = core.gather();
+        let took = core.cost(&processor, &found);
+        let end = self.now + took;
+        core.busy_until = end;
+        if is_measured {
+            core.busy += took;
+        }
+        let [taken, answers] = found;
+        for request in taken {
+            self.take(request);
+        }
+        self.round(thread);
         let mut released = std::mem::take(&mut self.released);
+        for (request, cost) in released.drain(..) {
+            self.charge(&request, cost);
+            self.at(end, Event::Start(request));
+        }
+        self.released = released;
+        for request in answers {
+            self.at(end, Event::Answered(request));
+        }
+        if self.threads[thread].core.has_work() {
+            self.look(thread);
+        }
+    }
+
+    /// A round of a thread's scheduler.
+    fn round(&mut self, thread: usize) {
+        if !self.setup.scheduled {
+            return;
+        }
+        let (released, now) = (&mut self.released, self.now);
         let scheduler = &mut self.threads[thread].scheduler;
-        scheduler.round(self.now, &mut |request, cost| {
-            released.push((request, cost));
-        });
+        scheduler.round(now, &mut |request, cost| released.push((request, cost)));
         self.rounds += 1;
         let due = scheduler.deadline();
         if due < self.threads[thread].round_at {
             self.threads[thread].round_at = due;
-            self.at(due.max(self.now), Event::Round { thread });
+            self.at(due.max(now), Event::Round { thread });
         }
-        for (request, cost) in released.drain(..) {
-            self.start(request, cost);
-        }
-        self.released = released;
     }
 
-    /// Hands a request to the device.
-    fn start(&mut self, request: Request, cost: Tokens) {
+    fn charge(&mut self, request: &Request, cost: Tokens) {
         if self.is_measured() {
             let milli = u64::try_from(cost.0 / Tokens::milli(1).0).expect("costs are positive");
             self.reports[request.tenant].milli_tokens += milli;
         }
+    }
+
+    /// Hands a request to the device.
+    fn start(&mut self, request: Request) {
         let pages = u64::from(request.pages);
         let access = if request.read {
             let page = self.random.below(PAGES);
@@ -312,12 +429,25 @@ impl<'a> Engine<'a> {
         self.at(end, Event::Done(request));
     }
 
+    /// The device is done with a request.
     fn done(&mut self, request: Request) {
+        if self.setup.processor.is_none() {
+            self.answered(request);
+        } else {
+            self.threads[request.thread].core.done.push_back(request);
+            self.look(request.thread);
+        }
+    }
+
+    /// A tenant has its answer.
+    fn answered(&mut self, request: Request) {
         if self.is_measured() {
             let report = &mut self.reports[request.tenant];
             report.requests += 1;
             if request.read {
-                report.read(self.now.since(request.arrived));
+                let took = self.now.since(request.arrived);
+                report.read(took);
+                self.reads.saturating_record(took.0);
             }
         }
         let live = &self.live[request.tenant];
@@ -345,6 +475,8 @@ impl<'a> Engine<'a> {
             unkept: self.unkept(),
             tenants: self.reports,
             rounds: self.rounds,
+            reads: self.reads,
+            busy: self.threads.iter().map(|thread| thread.core.busy).collect(),
         }
     }
 

@@ -84,6 +84,7 @@ pub fn setup(
         scheduled,
         rules: Rules::default(),
         threads,
+        processor: None,
         tenants: tenants.collect(),
         changes: Vec::new(),
         warm_up: Nanos::from_millis(200),

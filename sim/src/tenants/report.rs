@@ -30,8 +30,7 @@ impl TenantReport {
             requests: 0,
             milli_tokens: 0,
             refused: 0,
-            reads: Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS)
-                .expect("a range and a precision that there are"),
+            reads: histogram(),
             measured,
         }
     }
@@ -55,8 +54,7 @@ impl TenantReport {
     /// The latency of its reads, from their arrival to the device's answer.
     #[must_use]
     pub fn read_latency(&self, percentile: Percentile) -> Nanos {
-        let quantile = f64::from(percentile.permille()) / 1000.0;
-        Nanos(self.reads.value_at_quantile(quantile))
+        latency(&self.reads, percentile)
     }
 
     /// Reads that ended.
@@ -64,6 +62,16 @@ impl TenantReport {
     pub fn reads(&self) -> u64 {
         self.reads.len()
     }
+}
+
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS)
+        .expect("a range and a precision that there are")
+}
+
+fn latency(reads: &Histogram<u64>, percentile: Percentile) -> Nanos {
+    let quantile = f64::from(percentile.permille()) / 1000.0;
+    Nanos(reads.value_at_quantile(quantile))
 }
 
 /// What all tenants got.
@@ -79,9 +87,18 @@ pub struct Report {
     pub unkept: Vec<usize>,
     /// Rounds of all threads.
     pub rounds: u64,
+    /// How long each thread worked while it was measured; nothing where work takes no time.
+    pub busy: Vec<Nanos>,
+    pub(super) reads: Histogram<u64>,
 }
 
 impl Report {
+    /// The latency of all tenants' reads together.
+    #[must_use]
+    pub fn read_latency(&self, percentile: Percentile) -> Nanos {
+        latency(&self.reads, percentile)
+    }
+
     /// Tokens a second of all tenants.
     #[must_use]
     pub fn tokens_per_second(&self) -> f64 {

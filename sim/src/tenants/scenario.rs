@@ -1,6 +1,6 @@
 //! What is run: a device, its tenants, and what they ask for.
 
-use super::Calibrated;
+use super::{Calibrated, Processor};
 use base::Nanos;
 use qos::{CostModel, Curve, Declaration, Rules};
 
@@ -33,7 +33,7 @@ pub struct Tenant {
     pub declaration: Declaration,
     /// What it does.
     pub load: Load,
-    /// The threads on which its connections are, taken in turn.
+    /// The thread of each of its connections, which are taken in turn.
     pub threads: Vec<u32>,
 }
 
@@ -74,6 +74,8 @@ pub struct Setup {
     pub rules: Rules,
     /// Threads, 1 to 64.
     pub threads: u32,
+    /// What their work costs them; `None` where it takes no time.
+    pub processor: Option<Processor>,
     /// Numbered from 0.
     pub tenants: Vec<Tenant>,
     /// In the order of time, from the beginning.

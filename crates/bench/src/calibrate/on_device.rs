@@ -122,6 +122,7 @@ impl<'a> OnDevice<'a> {
             prefill,
             knobs: Knobs::default(),
             switched: false,
+            hosts: 1,
             moments: Vec::new(),
         };
         let of = |app: &App| Load {

@@ -16,6 +16,7 @@ mod measure;
 mod plan;
 pub mod plot;
 mod quiet;
+mod reflex;
 mod report;
 mod sample;
 mod scenario;
@@ -31,8 +32,8 @@ pub use quiet::{Disturbances, ProcessorTime, QUIET_PERMILLE, Quiet, TRIES_MAX};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
 pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{
-    FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Storage,
-    System, TARGET_CORE, Workload,
+    FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Stack,
+    Storage, System, TARGET_CORE, Workload,
 };
 pub use simulated::{Simulation, simulate};
 
@@ -76,6 +77,9 @@ pub const FIGURES: &[Figure] = &[
     i10::fig08::FIGURE,
     i10::fig10::FIGURE,
     i10::fig11::FIGURE,
+    reflex::table2::FIGURE,
+    reflex::fig06::TENANTS_FIGURE,
+    reflex::fig06::CONNECTIONS_FIGURE,
     simulated::blk_switch::FIG07,
     simulated::blk_switch::FIG09,
     simulated::blk_switch::FIG10,
@@ -90,6 +94,9 @@ pub const FIGURES: &[Figure] = &[
     simulated::reflex::FIG03C,
     simulated::reflex_tenants::FIG05A,
     simulated::reflex_tenants::FIG05B,
+    simulated::reflex_scaling::FIG06A,
+    simulated::reflex_scaling::FIG06B,
+    simulated::reflex_scaling::FIG06C,
 ];
 
 /// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.

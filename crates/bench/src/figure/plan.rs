@@ -302,6 +302,17 @@ impl Plan {
         });
     }
 
+    /// Takes out a series, and all claims about it.
+    pub fn leave_out(&mut self, series: &str) {
+        self.series.retain(|name| *name != series);
+        self.points.retain(|point| point.cell.series != series);
+        let about = |cell: &Cell| cell.series == series;
+        self.claims.retain(|claim| {
+            let mut pairs = claim.comparisons.iter();
+            !pairs.any(|pair| about(&pair.of) || about(&pair.to))
+        });
+    }
+
     /// Everything that is run, in the order in which it is.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {

@@ -43,6 +43,9 @@ pub struct Report {
     pub simulated: bool,
     /// What the hypervisor did to the runs of a machine.
     pub disturbances: Option<Disturbances>,
+    /// Series that were not run, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// What it was measured or simulated on.
     pub machine: Machine,
     /// The diagrams.
@@ -138,6 +141,7 @@ impl Report {
             claims: claims.collect::<Result<_>>()?,
             simulated: matches!(figure.work, Work::Simulated(_)),
             disturbances: None,
+            left_out: Vec::new(),
             machine: Machine::look(),
             panels: plan.panels.clone(),
         })
@@ -272,6 +276,9 @@ impl fmt::Display for Report {
         )?;
         write!(f, "{}", aligned(&self.table(), 2))?;
         write!(f, "{}", claim::lines(&self.claims))?;
+        for reason in &self.left_out {
+            writeln!(f, "left out: {reason}")?;
+        }
         if self.simulated {
             f.write_str("simulated")
         } else {

@@ -115,6 +115,8 @@ pub enum Statistic {
     Average,
     /// Median.
     P50,
+    /// 95th percentile.
+    P95,
     /// 99th percentile.
     P99,
     /// 99.9th percentile.
@@ -153,14 +155,16 @@ impl Metric {
     /// Its name in JSON and CSV, with the unit last.
     #[must_use]
     pub const fn key(self) -> &'static str {
-        use Statistic::{Average, P50, P99, P999};
+        use Statistic::{Average, P50, P95, P99, P999};
         match self {
             Self::Latency(Class::Latency, Average) => "l_avg_us",
             Self::Latency(Class::Latency, P50) => "l_p50_us",
+            Self::Latency(Class::Latency, P95) => "l_p95_us",
             Self::Latency(Class::Latency, P99) => "l_p99_us",
             Self::Latency(Class::Latency, P999) => "l_p999_us",
             Self::Latency(Class::Throughput, Average) => "t_avg_us",
             Self::Latency(Class::Throughput, P50) => "t_p50_us",
+            Self::Latency(Class::Throughput, P95) => "t_p95_us",
             Self::Latency(Class::Throughput, P99) => "t_p99_us",
             Self::Latency(Class::Throughput, P999) => "t_p999_us",
             Self::Throughput(None) => "total_gbit_per_s",
@@ -183,14 +187,16 @@ impl Metric {
     /// Its name on an axis, without the unit.
     #[must_use]
     pub const fn label(self) -> &'static str {
-        use Statistic::{Average, P50, P99, P999};
+        use Statistic::{Average, P50, P95, P99, P999};
         match self {
             Self::Latency(Class::Latency, Average) => "L-app latency, average",
             Self::Latency(Class::Latency, P50) => "L-app latency, median",
+            Self::Latency(Class::Latency, P95) => "L-app latency, p95",
             Self::Latency(Class::Latency, P99) => "L-app latency, p99",
             Self::Latency(Class::Latency, P999) => "L-app latency, p99.9",
             Self::Latency(Class::Throughput, Average) => "Latency, average",
             Self::Latency(Class::Throughput, P50) => "Latency, median",
+            Self::Latency(Class::Throughput, P95) => "Latency, p95",
             Self::Latency(Class::Throughput, P99) => "Latency, p99",
             Self::Latency(Class::Throughput, P999) => "Latency, p99.9",
             Self::Throughput(None) => "Throughput, all apps",
@@ -329,6 +335,7 @@ impl Statistic {
         match self {
             Self::Average => latency.avg,
             Self::P50 => latency.p50,
+            Self::P95 => latency.p95,
             Self::P99 => latency.p99,
             Self::P999 => latency.p999,
         }

@@ -3,6 +3,7 @@
 //! Plain data: the command line turns it into processes. Figures put scenarios together from
 //! systems and layouts; nothing here knows how they are run.
 
+use crate::remote::Wait;
 use switch::Class;
 use switch::knobs::Preset;
 
@@ -19,14 +20,52 @@ pub const SHARED_CORES: [u32; 2] = [TARGET_CORE, LOAD_CORE];
 pub struct System {
     /// How tables and legends call it.
     pub name: &'static str,
+    /// Whose programs are at both ends.
+    pub stack: Stack,
     /// All knobs, on both sides.
     pub preset: Preset,
-    /// Further arguments of `bench`, which turn single knobs of the preset.
+    /// Further arguments of `bench` and of the target, which turn single knobs of the preset.
     pub turned: &'static [&'static str],
+    /// Whether each thread has connections of its own, whatever the preset.
+    pub own_lanes: bool,
     /// Bytes of a T-app's request.
     pub t_bytes: u32,
     /// Requests that a T-app keeps in flight.
     pub t_depth: u32,
+}
+
+/// Whose programs serve a scenario's storage, and load it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// This program is at both ends.
+    Own,
+    /// This program loads the storage, with nothing in between.
+    Local,
+    /// The small server of [`crate::remote`], and its client; whether that polls.
+    Plain(Wait),
+    /// `nbdkit`, and our client.
+    Nbd,
+    /// `tgtd`, and our client.
+    Iscsi,
+    /// `tgtd`, and `iscsi-perf`: it only reads, and only tells how many requests it did.
+    IscsiPerf,
+}
+
+impl Stack {
+    /// Other people's programs that it needs, and the package of Debian that each is in.
+    #[must_use]
+    pub const fn programs(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Own | Self::Local | Self::Plain(_) => &[],
+            Self::Nbd => &[("nbdkit", "nbdkit")],
+            Self::Iscsi => &[("tgtd", "tgt"), ("tgtadm", "tgt")],
+            Self::IscsiPerf => &[
+                ("tgtd", "tgt"),
+                ("tgtadm", "tgt"),
+                ("iscsi-perf", "libiscsi-bin"),
+            ],
+        }
+    }
 }
 
 impl System {
@@ -35,8 +74,10 @@ impl System {
     pub const fn of(name: &'static str, preset: Preset) -> Self {
         Self {
             name,
+            stack: Stack::Own,
             preset,
             turned: &[],
+            own_lanes: false,
             t_bytes: 64 << 10,
             t_depth: 16,
         }
@@ -44,6 +85,11 @@ impl System {
 
     /// This stack with everything on.
     pub const SWITCHYARD: Self = Self::of("switchyard", Preset::Switchyard);
+    /// The same, whose threads have connections of their own instead of a switchboard's.
+    pub const OWN_LANES: Self = Self {
+        own_lanes: true,
+        ..Self::SWITCHYARD
+    };
     /// What the blk-switch paper calls Linux: i10's lanes without classes, 64 KiB at depth 32.
     pub const LINUX: Self = Self {
         t_depth: 32,
@@ -100,6 +146,12 @@ pub enum Storage {
     Memory,
     /// Memory behind a delay: reads take 80 µs, as those of the paper's SSD. `[blk-switch §5.2]`
     Flash,
+    /// Emulated flash of profile A whose requests cost tokens; who loads it is one tenant.
+    Tokens,
+    /// The same, and each host is a tenant of its own.
+    TokensByHost,
+    /// A file in memory, which other people's programs can share as well.
+    File,
 }
 
 /// Delay of a read from [`Storage::Flash`], in microseconds. `[blk-switch §5.1]`
@@ -122,6 +174,10 @@ pub struct Workload {
     pub read_percent: u8,
     /// Requests per second of all threads, as an open loop.
     pub rate: Option<u64>,
+    /// Whether these start independently of each other, instead of evenly.
+    pub random: bool,
+    /// Connections of each thread, and of each host.
+    pub queues: u16,
     /// The processor that the threads are pinned to.
     pub core: Option<u32>,
 }
@@ -137,6 +193,8 @@ impl Workload {
             depth: 1,
             read_percent: 100,
             rate: None,
+            random: false,
+            queues: 1,
             core: None,
         }
     }
@@ -180,6 +238,12 @@ impl Workload {
         if let Some(rate) = self.rate {
             let _ = write!(text, ",rate={rate}");
         }
+        if self.random {
+            text.push_str(",pace=poisson");
+        }
+        if self.queues != 1 {
+            let _ = write!(text, ",queues={}", self.queues);
+        }
         text
     }
 }
@@ -193,6 +257,8 @@ pub struct LoadProcess {
     pub storage: Storage,
     /// Its niceness.
     pub nice: i32,
+    /// As how many hosts it connects.
+    pub hosts: u32,
 }
 
 impl LoadProcess {
@@ -203,6 +269,7 @@ impl LoadProcess {
             apps,
             storage: Storage::Memory,
             nice: 0,
+            hosts: 1,
         }
     }
 }
@@ -293,7 +360,7 @@ fn evenly(app: &Workload) -> impl Iterator<Item = Workload> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::App;
+    use crate::load::{App, Pace};
 
     #[test]
     fn an_app_s_text_is_what_the_load_generator_reads() {
@@ -303,6 +370,8 @@ mod tests {
             Workload {
                 rate: Some(5000),
                 read_percent: 25,
+                random: true,
+                queues: 3,
                 ..Workload::latency(1)
             },
         ];
@@ -312,6 +381,8 @@ mod tests {
             assert_eq!((read.depth, read.count), (app.depth, app.count));
             assert_eq!((read.cpu, read.rate), (app.core, app.rate));
             assert_eq!(read.read_percent, app.read_percent);
+            assert_eq!(read.pace == Pace::Poisson, app.random);
+            assert_eq!(read.queues, app.queues);
             assert_eq!(read.class, Some(app.class));
         }
     }

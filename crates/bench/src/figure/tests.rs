@@ -628,3 +628,16 @@ fn every_simulated_figure_can_be_judged() {
         assert!(plot::svg(&report).unwrap().contains("simulated"));
     }
 }
+
+#[test]
+fn threads_and_connections_are_simulated() {
+    let effort = Effort { runs: 1, ..EFFORT };
+    let costs = Costs::shipped();
+    for name in ["reflex-6a", "reflex-6c"] {
+        let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
+        let report = report.unwrap();
+        // What is virtual is the same on every machine: what holds once holds.
+        assert!(report.holds(), "{report}");
+        assert!(plot::svg(&report).unwrap().contains("simulated"));
+    }
+}

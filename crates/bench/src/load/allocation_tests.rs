@@ -33,6 +33,7 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
         prefill: verify,
         knobs: switch::Knobs::default(),
         switched: false,
+        hosts: 1,
         moments: Vec::new(),
     };
     let (_, job) = plan_all(&[load], &options).unwrap().remove(0);

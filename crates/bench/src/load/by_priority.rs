@@ -132,6 +132,7 @@ mod tests {
             prefill: true,
             knobs: switch::Knobs::default(),
             switched: false,
+            hosts: 1,
             moments: Vec::new(),
         };
         let report = run(&[load], &options, &AtomicBool::new(false), &mut |_| {}).unwrap();

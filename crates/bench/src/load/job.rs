@@ -30,6 +30,8 @@ pub(super) struct Job {
     pub(super) seed: u64,
     /// Whether the thread may poll before an intended start.
     pub(super) punctual: bool,
+    /// Requests before the start, so that each connection is known to work.
+    pub(super) tries: u64,
 }
 
 /// What is the same for all threads of a run.
@@ -43,6 +45,7 @@ pub(super) struct Common {
     pub(super) nonce: Option<u64>,
     pub(super) prefill: bool,
     pub(super) punctual: bool,
+    pub(super) hosts: u32,
 }
 
 /// Lays the threads of `app` out over a device; `before` threads of other apps come first.
@@ -94,6 +97,11 @@ pub(super) fn plan(
                 content,
                 seed: common.seed.wrapping_add(u64::from(before + thread) << 32),
                 punctual: common.punctual,
+                tries: if common.hosts > 1 {
+                    u64::from(common.hosts) * u64::from(app.queues)
+                } else {
+                    1
+                },
             })
         })
         .collect()
@@ -194,6 +202,7 @@ mod tests {
             nonce,
             prefill: true,
             punctual: true,
+            hosts: 1,
         }
     }
 

@@ -48,4 +48,15 @@ pub const SPARE_BUFFERS: usize = 64;
 /// the I/O priority), an admin queue, and those of a connection that is being replaced.
 pub const SOCKETS: usize = 512;
 
+/// First requests under way at once, where there are many connections to try: as many hosts then
+/// connect at a time.
+pub const TRIES_AT_ONCE: usize = 64;
+
+/// Where there are many hosts, for each connection: itself, and the one that replaces it.
+pub const SOCKETS_PER_QUEUE: usize = 2;
+
+/// Hosts that one load connects as: as many controllers as a target has identifiers for, with
+/// room for others.
+pub const HOSTS_MAX: u32 = 50_000;
+
 const _: () = assert!(SOCKETS > 2 * switch::Class::COUNT * QUEUES_MAX as usize);

@@ -42,6 +42,9 @@ pub struct LoadOptions {
     /// The devices are behind a switchboard, whose threads share the apps' processors: no app may
     /// poll.
     pub switched: bool,
+    /// Hosts among which a device divides its requests, with connections of their own
+    /// ([`Spread`](super::Spread)); 1 for any other. Each connection is tried before the start.
+    pub hosts: u32,
     /// Moments of the measured time, counted from its start, at which whoever is shown progress is
     /// told besides, within a millisecond or so.
     pub moments: Vec<Duration>,
@@ -246,6 +249,7 @@ fn plan_part(
         nonce: options.verify.then(|| Nanos::from(now).0),
         prefill: options.prefill,
         punctual: options.poll() != PollPolicy::Never,
+        hosts: options.hosts,
     };
     let mut jobs = Vec::new();
     for (index, Load { app, device }) in loads.iter().enumerate() {
@@ -351,9 +355,10 @@ pub(super) fn driver_options(job: &Job) -> uring::Options {
             },
         ]
     };
+    let tries = usize::try_from(job.tries).expect("fewer connections than addresses");
     uring::Options {
         buffers,
-        sockets: limits::SOCKETS,
+        sockets: limits::SOCKETS.max(limits::SOCKETS_PER_QUEUE * tries),
         file_operations: 2 * depth,
     }
 }

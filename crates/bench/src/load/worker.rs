@@ -38,7 +38,7 @@ pub(super) enum Message {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Reads one unit, so that a connection is known to work.
+    /// Reads one unit by each connection, so that they are known to work.
     Probe,
     /// Writes everything once.
     Prefill,
@@ -88,6 +88,8 @@ pub(super) struct Worker {
     measured: Measured,
     on_ready: Option<Box<dyn FnOnce()>>,
     completed: u64,
+    /// First requests that were issued.
+    tried: u64,
     progress: Arc<Progress>,
 }
 
@@ -149,6 +151,7 @@ impl Worker {
             measured: Measured::new()?,
             on_ready: Some(on_ready),
             completed: 0,
+            tried: 0,
             progress,
             job,
         })
@@ -196,22 +199,15 @@ impl Worker {
         loop {
             match self.phase {
                 Phase::Probe if self.stopped || self.failure.is_some() => self.close(cx),
-                Phase::Probe if self.completed > 0 => {
+                Phase::Probe if self.completed >= self.job.tries => {
                     self.pass = self.job.prefill.clone();
                     self.phase = Phase::Prefill;
                     continue;
                 }
                 Phase::Probe => {
-                    if self.in_flight() == 0 {
-                        let unit = self.job.span.start;
-                        self.planned = Some(Planned {
-                            unit,
-                            read: true,
-                            begins: self.now,
-                        });
-                        submitted |= self.submit_planned(cx);
-                    }
-                    if self.completed > 0 {
+                    let before = self.completed;
+                    submitted |= self.try_connections(cx);
+                    if self.completed > before {
                         continue;
                     }
                 }
@@ -243,6 +239,27 @@ impl Worker {
         if submitted {
             self.channel.kick(cx);
         }
+    }
+
+    /// Issues the first requests, a few at once: the way to a host that is far or busy is long.
+    fn try_connections(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut submitted = false;
+        while self.tried < self.job.tries
+            && self.in_flight() < limits::TRIES_AT_ONCE
+            && !self.free.is_empty()
+        {
+            self.planned = Some(Planned {
+                unit: self.job.span.start,
+                read: true,
+                begins: self.now,
+            });
+            if !self.submit_planned(cx) {
+                break;
+            }
+            self.tried += 1;
+            submitted = true;
+        }
+        submitted
     }
 
     fn end_pass(&mut self, cx: &mut Context<'_>) {

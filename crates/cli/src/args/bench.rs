@@ -38,6 +38,8 @@ use switch::knobs::Preset;
       --app 'b:rw=randread,bs=64k,depth=32,class=T,cpu=1'
   switchyard bench --target 127.0.0.1:4420 --processes \\
       --app 'l:rw=randread,class=L' --app 't:rw=randread,bs=64k,depth=16,class=T'
+  switchyard bench --target 127.0.0.1:4420 --hosts 100 \
+      --app 'many:rw=randread,bs=1k,queues=10,depth=256,rate=50000,pace=poisson'
   switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,depth=64' \\
       --knob-at 5:doorbell=immediate --knob-at 8:doorbell=adaptive
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
@@ -111,6 +113,19 @@ pub struct LoadArgs {
     /// large application do.
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub lanes: Option<Lanes>,
+    /// Load the target as so many hosts, each with connections of its own
+    ///
+    /// Requests go by each in turn, and every connection is tried before the start. The hosts'
+    /// names are that of --host-nqn with a number behind it, from 0 on, so that a target can tell
+    /// their tenants apart.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        conflicts_with = "device"
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::load::limits::HOSTS_MAX)))]
+    pub hosts: u32,
     /// Run every app in a process of its own: they share nothing but the kernel
     #[arg(long)]
     pub processes: bool,

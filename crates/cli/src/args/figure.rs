@@ -10,7 +10,8 @@ use std::time::Duration;
 ///
 /// A figure of the machine starts targets and loads of this program in processes of their own, on
 /// processors 0 and 1, system by system in turns; those whose names begin with "sim-" need more
-/// cores and are simulated, and "reflex-" are emulated devices in virtual time. Each writes NAME.json, NAME.csv, NAME.svg and NAME.png, and
+/// cores and are simulated, and those of "reflex-" and a number are emulated devices in virtual time
+/// unless they end in "-machine". Each writes NAME.json, NAME.csv, NAME.svg and NAME.png, and
 /// says for each claim of the paper whether it holds here.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:

@@ -1,8 +1,7 @@
 //! `switchyard bench`: loads on a target or a local device.
 
-use super::connect::builder;
 use super::knob_turns::KnobTurns;
-use super::{bench_processes, signals};
+use super::{bench_hosts as hosts, bench_processes, signals};
 use crate::args::{LoadArgs, LocalDevice};
 use crate::devices;
 use crate::exit::Outcome;
@@ -16,7 +15,6 @@ use block::Device;
 use control::model::Device as Model;
 use host::{Namespace, Switchboard, SwitchboardOptions};
 use indicatif::ProgressBar;
-use reactor::PollPolicy;
 use reactor::placement::allowed_cores;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -63,26 +61,30 @@ pub(super) fn measure(
         prefill: args.prefill,
         knobs,
         switched: args.is_switched(),
+        hosts: args.hosts,
         moments: turns.moments(),
     };
     ensure!(
         !options.switched || args.target.is_some(),
         "--lanes switched needs a --target; a local device has no lanes"
     );
-    // Keeps the controller connected until the load is over.
-    let remote = args
-        .target
-        .as_ref()
-        .map(|address| connect(args, options.knobs, address))
-        .transpose()?;
+    ensure!(
+        !options.switched || args.hosts == 1,
+        "--lanes switched are those of one host; leave --hosts away"
+    );
+    // Keep the controllers connected until the load is over.
+    let remote = match &args.target {
+        Some(address) => hosts::connect(args, options.knobs, address)?,
+        None => Vec::new(),
+    };
     let mut board = None;
-    let loads = match (&remote, &args.device) {
-        (Some(namespace), _) if options.switched => {
+    let loads = match (&remote[..], &args.device) {
+        ([namespace], _) if options.switched => {
             let board = board.insert(switchboard(&args.apps, options.knobs)?);
             switched_loads(&args.apps, namespace, board)?
         }
-        (Some(namespace), _) => remote_loads(&args.apps, namespace),
-        (None, Some(device)) => {
+        ([namespace], _) => remote_loads(&args.apps, namespace),
+        (_, Some(device)) => {
             let device = local(args, device)?;
             let load = |app: &App| Load {
                 app: app.clone(),
@@ -90,7 +92,7 @@ pub(super) fn measure(
             };
             args.apps.iter().map(load).collect()
         }
-        (None, None) => unreachable!("the command line demands one of them"),
+        (namespaces, None) => hosts::loads(&args.apps, namespaces),
     };
     let mut turning = Ok(());
     let progress = &mut |now| {
@@ -142,16 +144,6 @@ pub(super) fn outcome(report: &LoadReport) -> Outcome {
     }
 }
 
-/// Connects to the namespace to be loaded.
-fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Namespace> {
-    // The thread that keeps the controller alive must not compete with the load by polling.
-    let host = builder(&args.host)
-        .poll(PollPolicy::Never)
-        .knobs(knobs)
-        .build()?;
-    Ok(host.connect(address, &args.nqn)?.namespace(args.nsid)?)
-}
-
 /// Each app loads the same namespace, by as many connections and with such queues as it wants.
 pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
     let load = |app: &App| {
@@ -165,7 +157,7 @@ pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
 }
 
 /// The app's load on the device of its class; on those of all, where its class may change.
-fn of_class(app: &App, device: impl Fn(Class) -> Arc<dyn Device>) -> Load {
+pub(super) fn of_class(app: &App, device: impl Fn(Class) -> Arc<dyn Device>) -> Load {
     Load {
         app: app.clone(),
         device: if app.class_by_io_priority {

@@ -1,12 +1,12 @@
 //! `switchyard figure`: the papers' figures, run again on this machine.
 
-use super::child::MachineRunner;
+use super::child::{MachineRunner, found};
 use crate::args::FigureArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::figure::{
-    self, Effort, Extent, FIGURES, Figure, Progress, Quiet, Report, Work, aligned,
+    self, Effort, Extent, FIGURES, Figure, Plan, Point, Progress, Quiet, Report, Work, aligned,
 };
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -131,7 +131,7 @@ fn draw(
     folder: &Path,
 ) -> Result<Report> {
     let bar = output.count_bar();
-    let plan = match figure.work {
+    let mut plan = match figure.work {
         Work::Machine(plan) => plan(extent),
         Work::Simulated(_) => {
             bar.set_length(effort.runs as u64);
@@ -145,6 +145,7 @@ fn draw(
             return Ok(report);
         }
     };
+    let left_out = leave_out(&mut plan, found);
     let measured = figure::measure(&plan, effort, runner, &mut |progress| {
         show(&bar, figure.name, progress);
     });
@@ -153,8 +154,32 @@ fn draw(
     let numbers = |cell: &_, metric| measured.numbers(&plan, cell, metric);
     let mut report = Report::of(figure, &plan, &plan.cells(), extent, effort, numbers)?;
     report.disturbances = Some(runner.take());
+    report.left_out = left_out;
     write(&report, folder)?;
     Ok(report)
+}
+
+/// Takes out of a plan what needs programs that are not there; what, and why.
+fn leave_out(plan: &mut Plan, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for series in plan.series.clone() {
+        let of_it = |point: &&Point| point.cell.series == series;
+        let stack = plan
+            .points
+            .iter()
+            .find(of_it)
+            .map(|point| point.scenario.system.stack);
+        let programs = stack.map_or(&[][..], |stack| stack.programs());
+        let Some((program, package)) = programs.iter().find(|(program, _)| !is_there(program))
+        else {
+            continue;
+        };
+        reasons.push(format!(
+            "{series} needs {program}, of Debian's package {package}: apt-get install {package}"
+        ));
+        plan.leave_out(series);
+    }
+    reasons
 }
 
 /// The numbers first: a picture can be drawn again from them.
@@ -247,6 +272,24 @@ mod tests {
         assert_eq!(found, expected);
         let error = names(&["blk-switch-1"]).unwrap_err().to_string();
         assert!(error.contains("figure list"), "{error}");
+    }
+
+    #[test]
+    fn what_needs_a_missing_program_is_left_out_with_its_claims() {
+        let figure = figure::named("reflex-table2")[0];
+        let Work::Machine(plan) = figure.work else {
+            panic!("it is measured");
+        };
+        let mut all = plan(Extent::Quick);
+        assert_eq!(leave_out(&mut all, |_| true), [""; 0]);
+        assert_eq!(all, plan(Extent::Quick));
+        let mut without = plan(Extent::Quick);
+        let reasons = leave_out(&mut without, |program| program != "tgtd");
+        assert_eq!(reasons.len(), 2, "{reasons:?}");
+        assert!(reasons[0].contains("apt-get install tgt"), "{reasons:?}");
+        assert_eq!(without.series.len(), all.series.len() - 2);
+        assert_eq!(without.points.len(), all.points.len() - 3);
+        assert_eq!(without.claims.len(), all.claims.len() - 2);
     }
 
     #[test]

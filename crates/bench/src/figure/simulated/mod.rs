@@ -7,6 +7,7 @@
 pub(super) mod blk_switch;
 pub(super) mod i10;
 pub(super) mod reflex;
+pub(super) mod reflex_scaling;
 pub(super) mod reflex_tenants;
 
 use super::measure::Effort;

@@ -137,6 +137,7 @@ impl Case {
             verify: false,
             prefill: false,
             switched: false,
+            hosts: 1,
             moments: Vec::new(),
             knobs: Knobs {
                 polling: self.polling,

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// How much longer than it was told to a load may take; it connects, and ends what is under way.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What hosts that are told apart are called; a number follows.
+pub(super) const HOST_NQN: &str = "nqn.2026-11.io.switchyard:figure";
+
 /// `switchyard bench`, killed when dropped.
 #[derive(Debug)]
 pub struct Load {
@@ -21,6 +24,15 @@ pub struct Load {
     stdout: Option<JoinHandle<String>>,
     stderr: Option<JoinHandle<String>>,
     give_up: Instant,
+}
+
+/// What a load is put on.
+#[derive(Clone, Copy, Debug)]
+pub enum On<'a> {
+    /// A target.
+    Target(SocketAddr),
+    /// A file, with nothing in between.
+    File(&'a str),
 }
 
 /// What figures need of `bench --json`.
@@ -39,7 +51,7 @@ impl Load {
     /// # Errors
     /// When the process cannot be started, or not with its niceness.
     pub fn start(
-        target: SocketAddr,
+        on: On<'_>,
         system: &System,
         process: &LoadProcess,
         effort: &Effort,
@@ -47,8 +59,7 @@ impl Load {
         let mut command = super::program()?;
         let seconds = |span: Duration| span.as_secs_f64().to_string();
         command
-            .args(["bench", "--json", "--target", &target.to_string()])
-            .args(["--nsid", nsid(process.storage)])
+            .args(["bench", "--json"])
             .args(["--seconds", &seconds(effort.measured)])
             .args(["--warmup", &seconds(effort.warmup)])
             .args(["--seed", &effort.seed.to_string()])
@@ -57,6 +68,22 @@ impl Load {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        match on {
+            On::Target(address) => {
+                command.args(["--target", &address.to_string()]);
+                command.args(["--nsid", nsid(process.storage)]);
+            }
+            On::File(path) => {
+                command.arg("--device").arg(format!("file:{path}"));
+            }
+        }
+        if system.own_lanes {
+            command.args(["--lanes", "own"]);
+        }
+        if process.hosts > 1 {
+            let hosts = process.hosts.to_string();
+            command.args(["--host-nqn", HOST_NQN, "--hosts", &hosts]);
+        }
         for (index, app) in process.apps.iter().enumerate() {
             let name = format!("{}{index}", app.class.properties().letter);
             command.args(["--app", &app.text(&name)]);
@@ -129,7 +156,7 @@ impl Drop for Load {
 /// The namespace of a storage, as [`super::runner`] shares them.
 fn nsid(storage: Storage) -> &'static str {
     match storage {
-        Storage::Memory => "1",
+        Storage::Memory | Storage::Tokens | Storage::TokensByHost | Storage::File => "1",
         Storage::Flash => "2",
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! What must never happen: that a process outlives whoever started it.
 
+mod configuration;
 mod load;
+mod others;
 mod runner;
 mod target;
 mod threads;
 
+pub use others::found;
 pub use runner::MachineRunner;
 pub use target::{RAM_BYTES, Target, prefill};
 

@@ -1,20 +1,21 @@
 //! Runs a figure's scenarios on this machine.
 
-use super::load::{Load, Report};
+use super::configuration;
+use super::load::{Load, On, Report};
+use super::others::{self, SharedFile};
 use super::target::{RAM_BYTES, Target, prefill, sends};
 use super::threads::Scheduled;
 use super::{cpu_seconds, ended_children_cpu_seconds};
 use anyhow::{Context as _, Result, ensure};
 use bench::figure::{
-    Effort, FLASH_READ_US, FLASH_WRITE_US, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario,
-    Sends, Storage, System,
+    Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Stack, Storage,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 /// Where targets are asked what they sent.
-const INTERFACE: &str = "127.0.0.1:0";
+pub(super) const INTERFACE: &str = "127.0.0.1:0";
 
 /// How often running loads are looked at.
 const LOOK: Duration = Duration::from_millis(25);
@@ -25,6 +26,10 @@ pub struct MachineRunner {
     /// Where targets' configurations are written.
     folder: PathBuf,
     ram_bytes: u64,
+    /// The emulated flash's model, once it was needed.
+    model: Option<PathBuf>,
+    /// The file that other people's programs share, once one was needed.
+    file: Option<SharedFile>,
 }
 
 impl MachineRunner {
@@ -44,45 +49,129 @@ impl MachineRunner {
         Ok(Self {
             folder: folder.to_owned(),
             ram_bytes: RAM_BYTES,
+            model: None,
+            file: None,
         })
     }
 
     /// A target with the storage of `scenario`, every block written once.
-    fn target(&self, scenario: &Scenario) -> Result<Target> {
-        let flash = scenario
-            .processes
-            .iter()
-            .any(|process| process.storage == Storage::Flash);
+    fn target(&mut self, scenario: &Scenario) -> Result<Target> {
+        let uses = |storage| {
+            let mut processes = scenario.processes.iter();
+            processes.any(|process| process.storage == storage)
+        };
         let cores = scenario.layout.target_cores();
         let system = &scenario.system;
-        if !flash {
-            let baseline = system.preset.to_string();
-            let own = ["--api", INTERFACE, "--baseline", &baseline];
-            let further = [&own[..], system.turned].concat();
-            let target = Target::start(cores, self.ram_bytes, &further)?;
-            prefill(&target.connect(1)?)?;
-            return Ok(target);
+        if uses(Storage::Flash) {
+            ensure!(
+                system.turned.is_empty(),
+                "a target with a configuration file has no single knobs"
+            );
+            let text = configuration::with_flash(system, cores, self.ram_bytes);
+            return self.configured(&text, &[1, 2]);
         }
-        ensure!(
-            system.turned.is_empty(),
-            "a target with a configuration file has no single knobs"
-        );
+        if uses(Storage::Tokens) || uses(Storage::TokensByHost) {
+            let tenants = scenario.processes.iter();
+            let tenants = tenants
+                .filter(|process| process.storage == Storage::TokensByHost)
+                .map(|process| process.hosts)
+                .sum();
+            let model = self.model()?;
+            let text = configuration::with_tokens(system, cores, &model, tenants);
+            return self.configured(&text, &[1]);
+        }
+        let baseline = system.preset.to_string();
+        let own = ["--api", INTERFACE, "--baseline", &baseline];
+        if uses(Storage::File) {
+            let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
+            let cores = cores.join(",");
+            let file = text_of(self.file()?.path())?;
+            let where_ = ["--listen", "127.0.0.1:0", "--cores", &cores, "--file", file];
+            return Target::start_with(&[&where_[..], &own, system.turned].concat());
+        }
+        let further = [&own[..], system.turned].concat();
+        let target = Target::start(cores, self.ram_bytes, &further)?;
+        prefill(&target.connect(1)?)?;
+        Ok(target)
+    }
+
+    /// A target by a configuration, the blocks of these namespaces of it written.
+    fn configured(&self, text: &str, namespaces: &[u32]) -> Result<Target> {
         let path = self.folder.join("target.toml");
-        let text = with_flash(system, cores, self.ram_bytes);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        let path = path
-            .to_str()
-            .context("the output folder's name is not text")?;
-        let target = Target::start_with(&["--config", path])?;
-        for nsid in [1, 2] {
+        let target = Target::start_with(&["--config", text_of(&path)?])?;
+        for &nsid in namespaces {
             prefill(&target.connect(nsid)?)?;
         }
         Ok(target)
     }
+
+    /// The file in memory, made when it is needed first.
+    fn file(&mut self) -> Result<&SharedFile> {
+        if self.file.is_none() {
+            self.file = Some(SharedFile::new()?);
+        }
+        Ok(self.file.as_ref().expect("just made"))
+    }
+
+    /// What requests cost on the emulated flash: measured once, in virtual time.
+    fn model(&mut self) -> Result<PathBuf> {
+        if let Some(model) = &self.model {
+            return Ok(model.clone());
+        }
+        // Devices look for their models where they are told, not beside the configuration.
+        let folder = self.folder.canonicalize().context("the output folder")?;
+        let path = folder.join("model.toml");
+        let device = format!("flash:{}:1G", configuration::FLASH_PROFILE);
+        let output = super::program()?
+            .args(["calibrate", &device, "--virtual", "--quick", "--output"])
+            .arg(&path)
+            .output()
+            .context("cannot start this program again")?;
+        ensure!(
+            output.status.success(),
+            "the flash cannot be calibrated: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        self.model = Some(path.clone());
+        Ok(path)
+    }
+}
+
+fn text_of(path: &Path) -> Result<&str> {
+    path.to_str()
+        .context("the output folder's name is not text")
 }
 
 impl Runner for MachineRunner {
     fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
+        if scenario.system.stack == Stack::Own {
+            return self.run_own(scenario, effort);
+        }
+        let time_before = ProcessorTime::now()?;
+        let sample = match scenario.system.stack {
+            Stack::Local => {
+                let file = text_of(self.file()?.path())?;
+                let processes = scenario.processes.iter();
+                let loads = processes
+                    .map(|process| Load::start(On::File(file), &scenario.system, process, effort))
+                    .collect::<Result<Vec<_>>>()?;
+                let (reports, _) = wait(loads)?;
+                let apps: Vec<_> = reports.into_iter().flat_map(|report| report.apps).collect();
+                Sample::of_reports(scenario, &apps)?
+            }
+            _ => others::run(self.file()?, scenario, effort)?,
+        };
+        Ok(Sample {
+            stolen_permille: ProcessorTime::now()?.stolen_permille_since(time_before),
+            ..sample
+        })
+    }
+}
+
+impl MachineRunner {
+    /// This program at both ends.
+    fn run_own(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
         let mut target = self.target(scenario)?;
         let api = target.interface()?;
         let sent_before = sends(&api)?;
@@ -92,7 +181,10 @@ impl Runner for MachineRunner {
         let time_before = ProcessorTime::now()?;
         let loads = scenario.processes.iter();
         let loads = loads
-            .map(|process| Load::start(target.address(), &scenario.system, process, effort))
+            .map(|process| {
+                let on = On::Target(target.address());
+                Load::start(on, &scenario.system, process, effort)
+            })
             .collect::<Result<Vec<_>>>()?;
         let (reports, scheduled) = wait(loads)?;
         let seconds = started.elapsed().as_secs_f64();
@@ -144,45 +236,4 @@ fn wait(mut loads: Vec<Load>) -> Result<(Vec<Report>, Scheduled)> {
         reports.push(load.report(end.expect("all have ended"))?);
     }
     Ok((reports, scheduled))
-}
-
-/// The configuration of a target with memory as namespace 1 and flash as namespace 2.
-fn with_flash(system: &System, cores: &[u32], ram_bytes: u64) -> String {
-    format!(
-        r#"listen = ["127.0.0.1:0"]
-api = "{INTERFACE}"
-cores = {cores:?}
-
-[switch]
-baseline = "{preset}"
-
-[devices.memory]
-type = "ram"
-size = {ram_bytes}
-block_size = 4096
-
-[devices.flash]
-type = "ram"
-size = {ram_bytes}
-block_size = 4096
-
-[devices.flash.delay]
-read_us = {FLASH_READ_US}
-write_us = {FLASH_WRITE_US}
-
-[[subsystems]]
-nqn = "{nqn}"
-allow_any_host = true
-
-[[subsystems.namespaces]]
-nsid = 1
-device = "memory"
-
-[[subsystems.namespaces]]
-nsid = 2
-device = "flash"
-"#,
-        preset = system.preset,
-        nqn = control::model::DEFAULT_NQN,
-    )
 }

@@ -1,0 +1,156 @@
+//! One request at a time: what a stack adds to its storage. `[ReFlex §5.2, Table 2]`
+//!
+//! The storage is a file in memory that all of them can share, so what is shown is what the stacks
+//! add, and the loopback; the paper's flash would add 78 µs to a read and 11 µs to a write.
+
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Axis, Panel, Plan};
+use crate::figure::sample::{Metric, Statistic};
+use crate::figure::scenario::{
+    LOAD_CORE, Layout, LoadProcess, Scenario, Stack, Storage, System, Workload,
+};
+use crate::figure::{Figure, Work};
+use crate::remote::Wait;
+use switch::Class;
+use switch::knobs::Preset;
+
+const AVERAGE: Metric = Metric::Latency(Class::Throughput, Statistic::Average);
+const P95: Metric = Metric::Latency(Class::Throughput, Statistic::P95);
+
+const READ: &str = "read";
+const WRITE: &str = "write";
+
+const LOCAL: System = other("local", Stack::Local);
+const SWITCHYARD: System = System::OWN_LANES;
+const SLEEPS: System = System {
+    name: "switchyard, sleeps",
+    turned: &["--poll", "never"],
+    ..System::OWN_LANES
+};
+const PLAIN: System = other("plain", Stack::Plain(Wait::Sleeps));
+const PLAIN_POLLS: System = other("plain, client polls", Stack::Plain(Wait::Polls));
+const NBD: System = other("nbd", Stack::Nbd);
+const ISCSI: System = other("iscsi", Stack::Iscsi);
+const ISCSI_PERF: System = other("iscsi-perf", Stack::IscsiPerf);
+
+/// Neighbours are compared.
+const SYSTEMS: [System; 8] = [
+    LOCAL,
+    SWITCHYARD,
+    PLAIN_POLLS,
+    SLEEPS,
+    PLAIN,
+    NBD,
+    ISCSI,
+    ISCSI_PERF,
+];
+
+const fn other(name: &'static str, stack: Stack) -> System {
+    System {
+        stack,
+        own_lanes: true,
+        ..System::of(name, Preset::Switchyard)
+    }
+}
+
+/// Table 2.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "reflex-table2",
+    title: "Latency without load",
+    paper: "ReFlex §5.2, Table 2",
+    workload: "4 KiB at random, one request at a time, of a file in memory; server on core 0, client \
+               on core 1: local, this stack, a plain server of epoll and pread, NBD (nbdkit) and \
+               iSCSI (tgt) with our clients, and tgt with iscsi-perf",
+    work: Work::Machine(|_| plan()),
+};
+
+fn plan() -> Plan {
+    let mut plan = Plan::over(Axis::new("4 KiB at random", "", [READ, WRITE]));
+    for (tick, read_percent) in [(READ, 100), (WRITE, 0)] {
+        for system in SYSTEMS {
+            // It has no writes.
+            if system.stack == Stack::IscsiPerf && tick == WRITE {
+                continue;
+            }
+            plan.run(system.name, tick, scenario(system, read_percent));
+        }
+    }
+    let mut plan = plan.showing([Panel::bars(AVERAGE), Panel::bars(P95)]);
+    claims(&mut plan);
+    plan
+}
+
+fn scenario(system: System, read_percent: u8) -> Scenario {
+    let app = Workload {
+        class: Class::Throughput,
+        read_percent,
+        ..Workload::latency(1).on(LOAD_CORE)
+    };
+    Scenario {
+        system,
+        layout: Layout::Split,
+        processes: vec![LoadProcess {
+            storage: Storage::File,
+            ..LoadProcess::of(vec![app])
+        }],
+    }
+}
+
+fn claims(plan: &mut Plan) {
+    let both = [READ, WRITE];
+    let own = SWITCHYARD.name;
+    let mut claim = |name, says, metric, of: &System, to, bound| {
+        plan.claim_at_each(name, says, metric, (of.name, to), both, bound);
+    };
+    let clearly = Bound::AtLeast(1.2);
+    claim(
+        "plain",
+        "a server as one writes it on Linux takes 1.6 times as long on average to read, 3 times to \
+         write",
+        AVERAGE,
+        &PLAIN,
+        own,
+        clearly,
+    );
+    claim("plain-p95", "and at p95 as well", P95, &PLAIN, own, clearly);
+    claim(
+        "polls",
+        "with a better client it still takes 1.2 times as long to read, 3.8 times to write",
+        AVERAGE,
+        &PLAIN_POLLS,
+        own,
+        Bound::AtLeast(1.0),
+    );
+    claim(
+        "sleeps",
+        "(ours) where nobody polls, this stack adds about as much as the plain server",
+        AVERAGE,
+        &SLEEPS,
+        PLAIN.name,
+        Bound::AtMost(1.25),
+    );
+    claim(
+        "iscsi",
+        "iSCSI takes 1.8 times as long on average to read, 2.7 times to write",
+        AVERAGE,
+        &ISCSI,
+        own,
+        Bound::AtLeast(1.5),
+    );
+    claim(
+        "iscsi-p95",
+        "and at p95 as well",
+        P95,
+        &ISCSI,
+        own,
+        Bound::AtLeast(1.5),
+    );
+    claim(
+        "nbd",
+        "(ours) NBD takes longer as well",
+        AVERAGE,
+        &NBD,
+        own,
+        clearly,
+    );
+}
