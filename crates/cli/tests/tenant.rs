@@ -9,6 +9,7 @@ use common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
 use serde_json::Value;
 
 const HOST: &str = "nqn.2026-11.com.example:db";
+const STRANGER: &str = "nqn.2026-11.com.example:stranger";
 
 /// A target with a device that is given 1000 tokens a second, and where its interface is.
 fn serving(folder: &Folder) -> (Serving, String) {
@@ -154,4 +155,144 @@ fn a_model_that_cannot_be_read_is_named_with_its_device() {
         told.contains("device \"slow\"") && told.contains(&model),
         "{told}"
     );
+}
+
+/// Whether a host may read and write so many blocks from the first one on.
+#[track_caller]
+fn may(
+    (serving, folder): (&Serving, &Folder),
+    host: &str,
+    (first, blocks): (u64, usize),
+) -> (bool, bool) {
+    const BLOCK: usize = 4096;
+    let (offset, length) = (
+        (first * BLOCK as u64).to_string(),
+        (blocks * BLOCK).to_string(),
+    );
+    let at = ["--host-nqn", host, "--offset", &offset, "--length", &length];
+    let out = folder.path("out");
+    let read = ["read", serving.address(), "--output", &out];
+    let read = run(&[&read[..], &at].concat());
+    let input = folder.write("input", vec![7; blocks * BLOCK]);
+    let write = ["write", serving.address(), "--input", &input];
+    let write = run(&[&write[..], &at].concat());
+    for output in [&read, &write] {
+        if !output.status.success() {
+            let told = stderr(output).to_lowercase();
+            assert!(told.contains("access denied"), "{told}");
+        }
+    }
+    (read.status.success(), write.status.success())
+}
+
+#[test]
+fn permissions_are_set_shown_and_in_force_while_a_target_runs() {
+    let folder = Folder::new();
+    let (serving, socket) = serving(&folder);
+    let bed = (&serving, &folder);
+    let some = "namespace=1,first_block=0,blocks=8,access=read";
+    let added = tenant(&["add", "db", "--host", HOST, "--allow", some], &socket);
+    code(&added, 0);
+    let text = stdout(&added);
+    let line = format!("allow: {some}");
+    assert!(text.lines().any(|l| l == line), "{text}");
+    assert_eq!(may(bed, HOST, (0, 8)), (true, false));
+    assert_eq!(
+        may(bed, HOST, (7, 2)),
+        (false, false),
+        "the last block is another's"
+    );
+    assert_eq!(may(bed, HOST, (8, 1)), (false, false));
+    assert_eq!(
+        may(bed, STRANGER, (8, 1)),
+        (true, true),
+        "it is the default tenant"
+    );
+    // Others replace them; what is not named stays.
+    let rest = format!("subsystem={},first_block=8,access=read_write", common::NQN);
+    let set = ["set", "db", "--allow", some, "--allow", &rest];
+    code(&tenant(&set, &socket), 0);
+    code(&tenant(&["set", "db", "--weight", "7"], &socket), 0);
+    assert_eq!(may(bed, HOST, (7, 1)), (true, false));
+    assert_eq!(may(bed, HOST, (8, 1)), (true, true));
+    assert_eq!(
+        may(bed, HOST, (7, 2)),
+        (true, false),
+        "one range beside the other"
+    );
+    let (declared, _) = show("db", &socket);
+    assert_eq!(declared["permissions"][0]["blocks"], 8);
+    assert_eq!(declared["permissions"][1]["first_block"], 8);
+    let text = stdout(&tenant(&["show", "db"], &socket));
+    for line in [line, format!("allow: {rest}")] {
+        assert!(text.lines().any(|l| l == line), "{text}");
+    }
+    // A third change that counts, and a fourth.
+    code(&tenant(&["set", "db", "--allow", "nothing"], &socket), 0);
+    assert_eq!(may(bed, HOST, (7, 1)), (false, false));
+    let text = stdout(&tenant(&["show", "db"], &socket));
+    assert!(text.lines().any(|l| l == "allow: nothing"), "{text}");
+    code(&tenant(&["set", "db", "--allow", "everything"], &socket), 0);
+    assert_eq!(may(bed, HOST, (7, 1)), (true, true));
+}
+
+#[test]
+fn permissions_that_mean_nothing_change_nothing() {
+    let folder = Folder::new();
+    let (_serving, socket) = serving(&folder);
+    let add = ["add", "db", "--host", HOST, "--allow", "access=read"];
+    code(&tenant(&add, &socket), 0);
+    for (allow, expected) in [
+        ("access=read,blocks=0", "0 blocks are nothing to permit"),
+        (
+            "access=read,subsystem=nqn.2026-11.com.example:slip",
+            "there is no subsystem",
+        ),
+        ("access=read,range=1", "\"range\" is none of"),
+        ("namespace=1", "access is missing"),
+    ] {
+        let output = tenant(&["set", "db", "--allow", allow], &socket);
+        code(&output, 2);
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    let both = ["set", "db", "--allow", "nothing", "--allow", "everything"];
+    code(&tenant(&both, &socket), 2);
+    let (declared, _) = show("db", &socket);
+    let before = serde_json::json!([{ "first_block": 0, "access": "read" }]);
+    assert_eq!(declared["permissions"], before);
+}
+
+#[test]
+fn hosts_that_are_no_tenant_are_refused_and_served_again() {
+    let folder = Folder::new();
+    let (serving, socket) = serving(&folder);
+    code(&tenant(&["add", "db", "--host", HOST], &socket), 0);
+    let out = folder.path("out");
+    let read = |host| {
+        let read = [
+            "read",
+            serving.address(),
+            "--length",
+            "4k",
+            "--output",
+            &out,
+        ];
+        let output = run(&[&read[..], &["--host-nqn", host]].concat());
+        output.status.success()
+    };
+    assert!(read(STRANGER) && read(HOST));
+    let told = stdout(&tenant(&["others", "refuse"], &socket));
+    assert!(told.contains("may not connect"), "{told}");
+    assert!(!read(STRANGER) && read(HOST));
+    let list = json(&tenant(&["list", "--json"], &socket));
+    assert_eq!(list["default_tenant"], false);
+    let text = stdout(&tenant(&["list"], &socket));
+    let line = "hosts that are no tenant may not connect";
+    assert!(text.lines().any(|l| l == line), "{text}");
+    // Who is a tenant of one namespace only is nobody in the others.
+    let set = ["set", "db", "--any", "host", "--namespace", "2"];
+    code(&tenant(&set, &socket), 0);
+    assert!(!read(HOST), "this is namespace 1");
+    code(&tenant(&["others", "serve"], &socket), 0);
+    assert!(read(STRANGER) && read(HOST));
 }

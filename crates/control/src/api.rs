@@ -15,7 +15,7 @@
 //! | `/v1/subsystems/{nqn}/hosts`, `…/{host}` | GET, POST, PATCH; DELETE |
 //! | `/v1/referrals` | GET, POST, DELETE |
 //! | `/v1/switch` | GET, PATCH |
-//! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST; GET, PUT, DELETE |
+//! | `/v1/tenants`, `/v1/tenants/{name}` | GET, POST, PATCH; GET, PUT, DELETE |
 //! | `/v1/events` (`?after=`, `?wait_ms=`) | GET |
 //! | `/v1/controllers`, `/v1/stats`, `/metrics`, `/healthz` | GET |
 

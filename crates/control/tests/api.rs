@@ -685,6 +685,16 @@ fn tenants_are_added_changed_and_removed_one_by_one() {
     assert_eq!(gone.status, 204);
     request(&server, "DELETE", "/v1/tenants/db", "", "").error(404);
     get(&server, "/v1/tenants/db").error(404);
+    // Whoever is no tenant is served, or not.
+    let others = |text: &str| send(&server, "PATCH", "/v1/tenants", text);
+    let refused = others(r#"{"default_tenant": false}"#).json();
+    assert_eq!(refused["default_tenant"], false);
+    let nobody = get(&server, "/v1/tenants").json();
+    assert_eq!(nobody["default_tenant"], false);
+    assert_eq!(nobody["tenants"], serde_json::json!([]));
+    let error = others("{}").error(422);
+    assert!(error.contains("default_tenant"), "{error}");
+    assert!(!control.configuration().default_tenant);
     assert_eq!(*plane.model.lock().unwrap(), *control.configuration());
 }
 

@@ -1,5 +1,6 @@
 //! The command line: every flag once, with short and long help.
 
+mod allow;
 mod bench;
 mod calibrate;
 mod figure;
@@ -11,6 +12,7 @@ mod switch;
 mod tenant;
 mod top;
 
+pub use allow::Allow;
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use figure::{FigureArgs, GoalsArgs};
@@ -19,7 +21,7 @@ pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, Wr
 pub use serve::ServeArgs;
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
 pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
-pub use tenant::{TenantArgs, TenantCommand};
+pub use tenant::{OthersChoice, TenantArgs, TenantCommand};
 pub use top::TopArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

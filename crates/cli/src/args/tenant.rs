@@ -1,8 +1,10 @@
 //! The tenants of a running target on the command line.
 
+use super::allow::Allow;
 use super::switch::ApiArgs;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use control::model::{BestEffort, LatencyCritical, Percentile, Size, Tenant};
+use std::collections::BTreeSet;
 
 /// See and change who the tenants of a running target are
 ///
@@ -16,6 +18,8 @@ use control::model::{BestEffort, LatencyCritical, Percentile, Size, Tenant};
       --latency-us 500 --percentile p95 --read-percent 80
   switchyard tenant add backup --host nqn.2026-11.com.example:backup --weight 50
   switchyard tenant set backup --weight 20
+  switchyard tenant set backup --allow namespace=1,first_block=0,blocks=1048576,access=read
+  switchyard tenant others refuse
   switchyard tenant show database --json
   switchyard tenant remove backup
   switchyard tenant events --follow
@@ -69,6 +73,14 @@ pub enum TenantCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
+    /// Serve hosts that are no tenant as the tenant "default", or refuse them
+    Others {
+        /// What becomes of them
+        #[arg(value_enum)]
+        choice: OthersChoice,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
     /// Remove a tenant; its hosts are the default tenant from then on, or nobody
     Remove {
         /// Its name
@@ -76,6 +88,26 @@ pub enum TenantCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
+}
+
+/// What a tenant may be asked not to name any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Whichever {
+    /// Hosts.
+    Host,
+    /// Subsystems.
+    Subsystem,
+    /// Namespaces.
+    Namespace,
+}
+
+/// What becomes of hosts that are no tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OthersChoice {
+    /// They are served as the tenant "default".
+    Serve,
+    /// They may not connect.
+    Refuse,
 }
 
 /// What a tenant is to be.
@@ -90,6 +122,17 @@ pub struct TenantChange {
     /// A namespace in which they are (repeatable; replaces those before) [default: all]
     #[arg(long = "namespace", value_name = "NSID")]
     pub namespaces: Vec<u32>,
+    /// Let it be whatever host, in every subsystem, or in every namespace (repeatable)
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub any: Vec<Whichever>,
+    /// What it may do and nothing else: everything, nothing, or blocks (repeatable; replaces those
+    /// before) [default: everything]
+    ///
+    /// Blocks are said in the words of a configuration: access=read, write or read_write, of
+    /// subsystem=NQN, namespace=NSID, first_block=BLOCK and blocks=NUMBER; what is left away means
+    /// all. A command that names one block that is not permitted fails with Access Denied.
+    #[arg(long = "allow", value_name = "WHAT")]
+    pub allow: Vec<Allow>,
     /// Best effort: its share of what is left, beside the weights of others
     #[arg(long, value_name = "N", conflicts_with_all = ["iops", "latency_us", "percentile",
         "read_percent", "request_size"])]
@@ -115,22 +158,41 @@ impl TenantChange {
     /// Changes a tenant by what is named.
     ///
     /// # Errors
-    /// A promise that lacks something.
+    /// A promise that lacks something, or words that contradict each other.
     pub fn apply(&self, tenant: &mut Tenant) -> Result<(), String> {
-        if !self.hosts.is_empty() {
-            tenant.hosts = self.hosts.iter().cloned().collect();
-        }
-        if !self.subsystems.is_empty() {
-            tenant.subsystems = self.subsystems.iter().cloned().collect();
-        }
-        if !self.namespaces.is_empty() {
-            tenant.namespaces = self.namespaces.iter().copied().collect();
+        self.identify(tenant)?;
+        if !self.allow.is_empty() {
+            tenant.permissions = Allow::permissions(&self.allow)?;
         }
         if let Some(weight) = self.weight {
             tenant.best_effort = Some(BestEffort { weight });
             tenant.latency_critical = None;
-            return Ok(());
         }
+        self.promise(tenant)
+    }
+
+    /// Changes who is the tenant.
+    fn identify(&self, tenant: &mut Tenant) -> Result<(), String> {
+        let any = |which| self.any.contains(&which);
+        replace(&mut tenant.hosts, &self.hosts, any(Whichever::Host), "host")?;
+        let everywhere = any(Whichever::Subsystem);
+        replace(
+            &mut tenant.subsystems,
+            &self.subsystems,
+            everywhere,
+            "subsystem",
+        )?;
+        let everywhere = any(Whichever::Namespace);
+        replace(
+            &mut tenant.namespaces,
+            &self.namespaces,
+            everywhere,
+            "namespace",
+        )
+    }
+
+    /// Changes what it is promised, where that is named.
+    fn promise(&self, tenant: &mut Tenant) -> Result<(), String> {
         let promises = self.iops.is_some()
             || self.latency_us.is_some()
             || self.percentile.is_some()
@@ -166,6 +228,24 @@ impl TenantChange {
         tenant.best_effort = None;
         Ok(())
     }
+}
+
+/// Puts what is named in the place of what was there; `any` leaves nothing.
+fn replace<T: Ord + Clone>(
+    before: &mut BTreeSet<T>,
+    named: &[T],
+    any: bool,
+    flag: &str,
+) -> Result<(), String> {
+    if any && !named.is_empty() {
+        return Err(format!(
+            "--any {flag} contradicts --{flag}; keep one of them"
+        ));
+    }
+    if any || !named.is_empty() {
+        *before = named.iter().cloned().collect();
+    }
+    Ok(())
 }
 
 fn percentile(text: &str) -> Result<Percentile, String> {
@@ -209,5 +289,22 @@ mod tests {
         share.apply(&mut tenant).unwrap();
         assert_eq!(tenant.latency_critical, None);
         assert_eq!(tenant.best_effort, Some(BestEffort { weight: 7 }));
+    }
+
+    #[test]
+    fn who_is_named_is_forgotten_when_asked() {
+        let mut tenant = Tenant::new("t");
+        tenant.hosts.insert("nqn.2026-11.com.example:h".to_owned());
+        tenant.namespaces.insert(2);
+        let mut change = TenantChange {
+            any: vec![Whichever::Namespace],
+            ..TenantChange::default()
+        };
+        change.apply(&mut tenant).unwrap();
+        assert!(tenant.namespaces.is_empty());
+        assert_eq!(tenant.hosts.len(), 1);
+        change.namespaces = vec![3];
+        let error = change.apply(&mut tenant).unwrap_err();
+        assert!(error.contains("--any namespace contradicts"), "{error}");
     }
 }

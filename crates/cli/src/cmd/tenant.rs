@@ -1,7 +1,7 @@
 //! `switchyard tenant`: who the tenants of a running target are, and changing that.
 
 use super::tenant_events;
-use crate::args::{TenantArgs, TenantCommand};
+use crate::args::{Allow, OthersChoice, TenantArgs, TenantCommand};
 use crate::exit::Outcome;
 use crate::http::{ask, escaped};
 use crate::output::Output;
@@ -46,6 +46,13 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
         TenantCommand::Events { follow, after, api } => {
             tenant_events::run(*follow, *after, api, output)?;
         }
+        TenantCommand::Others { choice, api } => {
+            let serve = *choice == OthersChoice::Serve;
+            let body = serde_json::json!({ "default_tenant": serve });
+            let answer = ask(&api.api, Method::PATCH, PATH, Some(&body))?;
+            let told = if serve { OTHERS_SERVED } else { OTHERS_REFUSED };
+            output.result(&answer, told)?;
+        }
         TenantCommand::Remove { name, api } => {
             ask(&api.api, Method::DELETE, &path(name), None)?;
             let removed = serde_json::json!({ "removed": name });
@@ -54,6 +61,9 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
     }
     Ok(Outcome::Done)
 }
+
+const OTHERS_SERVED: &str = "hosts that are no tenant are served as the tenant \"default\"";
+const OTHERS_REFUSED: &str = "hosts that are no tenant may not connect";
 
 const NOT_UNDERSTOOD: &str = "the target's answer is not understood";
 
@@ -70,6 +80,7 @@ fn tell(answer: &Value, output: Output) -> Result<()> {
 /// All tenants of a target.
 #[derive(Debug, Deserialize)]
 struct List {
+    default_tenant: bool,
     tenants: Vec<One>,
     devices: Vec<Device>,
 }
@@ -117,6 +128,12 @@ impl fmt::Display for List {
                 write!(f, "\n  {device}: {}", Line(served))?;
             }
         }
+        if !self.default_tenant {
+            if !self.tenants.is_empty() || self.devices.is_empty() {
+                f.write_str("\n")?;
+            }
+            f.write_str(OTHERS_REFUSED)?;
+        }
         Ok(())
     }
 }
@@ -140,8 +157,8 @@ impl fmt::Display for One {
             };
             write!(f, "\n{what}: {names}")?;
         }
-        if let Some(permissions) = &tenant.permissions {
-            write!(f, "\npermissions: {}", permissions.len())?;
+        for allow in Allow::of(tenant.permissions.as_deref()) {
+            write!(f, "\nallow: {allow}")?;
         }
         for Served { device, served } in &self.devices {
             write!(f, "\ndevice {device}: {}{}", Line(served), Details(served))?;

@@ -10,13 +10,14 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
+use crate::config::{Decoder, FromNode, Node, Place, Table};
 use crate::control::ChangeError;
 use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
 use crate::plane::{ApplyError, ApplyErrorKind, Snapshot};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()
-        .route("/v1/tenants", get(list).post(add))
+        .route("/v1/tenants", get(list).post(add).patch(set_others))
         .route("/v1/tenants/{name}", get(show).put(set).delete(remove))
 }
 
@@ -54,7 +55,10 @@ async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
         })
     });
     let devices: Vec<Value> = devices.collect();
-    Ok(Json(json!({ "tenants": tenants, "devices": devices })))
+    let default_tenant = state.configuration().default_tenant;
+    Ok(Json(json!({
+        "default_tenant": default_tenant, "tenants": tenants, "devices": devices
+    })))
 }
 
 async fn show(
@@ -145,6 +149,35 @@ async fn set(
     };
     state.change(decide).await?;
     show(State(state), PathParts(name)).await
+}
+
+/// `{ "default_tenant": false }`
+struct OthersServed(bool);
+
+impl FromNode for OthersServed {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let table = Table::open(node, place, decoder)?;
+        let hint = "write whether hosts that are no tenant are served: true or false";
+        let served = table.required("default_tenant", hint);
+        table.finish();
+        Some(Self(served?))
+    }
+}
+
+/// Serves hosts that are no tenant, or refuses them from now on: those that are connected, too.
+async fn set_others(State(state): State<ApiState>, body: Body) -> Result<Json<Value>, ApiError> {
+    let OthersServed(default_tenant) = body.read()?;
+    let decide = move |before: &Configuration| {
+        if before.default_tenant == default_tenant {
+            return Ok(Vec::new());
+        }
+        Ok(vec![Action::SetTenants {
+            tenants: before.tenants.clone(),
+            default_tenant,
+        }])
+    };
+    state.change(decide).await?;
+    Ok(Json(json!({ "default_tenant": default_tenant })))
 }
 
 /// Removes a tenant: its hosts are the default tenant, or nobody.
