@@ -105,7 +105,7 @@ pub(super) fn measure(
         Some(led) => bench::load::run_led(&loads, &options, led, stop, progress)?,
         None => bench::load::run(&loads, &options, stop, progress)?,
     };
-    if let Some(namespace) = &remote {
+    for namespace in &remote {
         tell_of_tenants(namespace);
     }
     turning?;
@@ -116,7 +116,7 @@ pub(super) fn measure(
     Ok(report)
 }
 
-/// What the target told about the tenant that the load is, once each.
+/// What the target told about the tenants that the load is, once each.
 fn tell_of_tenants(namespace: &Namespace) {
     for event in namespace.subsystem().tenant_events() {
         if event.overruns {
