@@ -20,6 +20,10 @@ const BYTES: usize = 4 << 20;
 /// Short, and every load only once it must be: to see what is done, not how fast.
 const SOON: [&str; 5] = ["--quick", "--seconds", "0.05", "--precondition", "0.1"];
 
+/// What is there before comes from the same generator as what the loads write, which takes small
+/// seeds; by others, no block of the two is the same.
+const SEED: u64 = 0x0bad_5eed_0000_0000;
+
 const READER: &str = "nqn.2026-11.com.example:reader";
 
 /// A target whose namespace, in memory, is given 8000 tokens a second of which a write takes two, and
@@ -53,10 +57,14 @@ fn content(serving: &Serving, folder: &Folder) -> Vec<u8> {
     std::fs::read(out).unwrap()
 }
 
-/// Every 4 KiB of what was there is gone, and there is as much.
+/// Every 4 KiB of what was there is gone, and there is as much. But for the first request's 64 KiB:
+/// the load begins by reading them, and may write them again as they were.
 fn overwritten(before: &[u8], after: &[u8]) {
+    const FIRST: usize = 64 << 10;
     assert_eq!(before.len(), after.len());
-    let mut pairs = before.chunks(4096).zip(after.chunks(4096));
+    let mut pairs = before[FIRST..]
+        .chunks(4096)
+        .zip(after[FIRST..].chunks(4096));
     let kept = pairs.position(|(before, after)| before == after);
     assert_eq!(kept, None, "a block was not written");
 }
@@ -103,7 +111,7 @@ fn judged(output: &Output, model: &str, folder: &Folder) {
 #[test]
 fn a_file_is_overwritten_when_that_is_asked_for() {
     let folder = Folder::new();
-    let before = pattern(4, BYTES);
+    let before = pattern(SEED + 4, BYTES);
     let file = folder.write("disk", &before);
     let (device, model) = (format!("file:{file}"), folder.path("model.toml"));
     let more = ["--output", &model, "--json"];
@@ -121,7 +129,7 @@ fn a_file_is_overwritten_when_that_is_asked_for() {
 #[test]
 fn a_peers_namespace_is_overwritten_when_that_is_asked_for() {
     let folder = Folder::new();
-    let before = pattern(2, BYTES);
+    let before = pattern(SEED + 2, BYTES);
     let serving = serving(&folder, &before);
     let model = folder.path("model.toml");
     let more = ["--output", &model, "--json"];
@@ -146,7 +154,7 @@ fn a_peers_namespace_is_overwritten_when_that_is_asked_for() {
 #[test]
 fn a_peers_namespace_is_only_read_where_prices_are_said() {
     let folder = Folder::new();
-    let before = pattern(3, BYTES);
+    let before = pattern(SEED + 3, BYTES);
     let serving = serving(&folder, &before);
     let prices = ["--write-cost", "2", "--read-only-cost", "1"];
     let args = ["calibrate", "--target", serving.address()];
