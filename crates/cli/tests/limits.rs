@@ -14,7 +14,7 @@ const SERVE: [&str; 4] = ["--listen", "127.0.0.1:0", "--ram", "16M"];
 
 #[test]
 fn serve_takes_the_hard_limit_of_open_files() {
-    let limited = limited_program("ulimit -Sn 64 && ulimit -Hn 8192");
+    let limited = limited_program("ulimit -Sn 64 && ulimit -Hn 20000");
     let serving = Serving::start_by(limited, &SERVE);
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.pid())).unwrap();
     let line = limits
@@ -22,10 +22,10 @@ fn serve_takes_the_hard_limit_of_open_files() {
         .find(|line| line.starts_with("Max open files"))
         .unwrap();
     let numbers: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
-    assert_eq!(numbers, ["8192", "8192"]);
+    assert_eq!(numbers, ["20000", "20000"]);
     serving.signal("-TERM");
     let (code, said) = serving.end();
-    assert_eq!((code, said.as_str()), (Some(0), ""), "8192 is enough");
+    assert_eq!((code, said.as_str()), (Some(0), ""), "20000 are enough");
 }
 
 #[test]
