@@ -96,13 +96,15 @@ fn waits(bed: &Bed) -> u64 {
     cores.iter().map(|core| core.barrier_waits).sum()
 }
 
-/// Writes to a block that the device takes at once, until such a write is held; its command.
-fn until_held(bed: &Bed, client: &mut Client) -> u16 {
-    let before = waits(bed);
+/// Writes to a block that the device takes at once, until such a write is held; its command. So many
+/// commands were held `already`: cores publish what they count when they have time, and one more than
+/// those is this one.
+fn until_held(bed: &Bed, client: &mut Client, already: u64) -> u16 {
+    eventually("what came before is held", || waits(bed) == already);
     for seed in 0.. {
         let cid = write(client, QUICK + 50, &pattern(seed, BLOCK));
         eventually("the write is answered or held", || {
-            waits(bed) > before || !is_silent(client)
+            waits(bed) > already || !is_silent(client)
         });
         if is_silent(client) {
             return cid;
@@ -135,7 +137,7 @@ fn what_came_before_is_through_and_what_follows_waits_on_every_queue() {
     device_has(&state, 2);
     let waits_for_both = barrier(one);
     let follows = write(one, QUICK, &pattern(3, BLOCK));
-    let elsewhere = until_held(&bed, two);
+    let elsewhere = until_held(&bed, two, 1);
     // Admin commands are nobody's to hold.
     assert_ne!(host.admin.property(Property::CAP), 0);
     assert!(is_silent(one) && is_silent(two));
@@ -244,7 +246,7 @@ fn a_barrier_that_is_lost_or_aborted_holds_nobody() {
     device_has(&state, 1);
     // Its connection goes.
     barrier(&mut host.queues[1]);
-    let held = until_held(&bed, &mut host.queues[0]);
+    let held = until_held(&bed, &mut host.queues[0], 0);
     drop(host.queues.remove(1));
     succeeds(&mut host.queues[0], held);
     // It is aborted, and so is one that waits behind it.
@@ -253,7 +255,7 @@ fn a_barrier_that_is_lost_or_aborted_holds_nobody() {
     };
     let first = barrier(three);
     let second = barrier(three);
-    let held = until_held(&bed, one);
+    let held = until_held(&bed, one, 2);
     for cid in [second, first] {
         let abort = AdminCommand::Abort(Abort { sq_id: 3, cid });
         let aborted = host.admin.execute(abort.encode(0), &[]);
@@ -314,7 +316,7 @@ fn other_tenants_are_not_held_and_all_hosts_of_a_tenant_are() {
     let late = write(&mut host.queues[0], 0, &pattern(2, BLOCK));
     device_has(&state, 2);
     let waits = barrier(&mut host.queues[0]);
-    let held = until_held(&bed, &mut other.queues[1]);
+    let held = until_held(&bed, &mut other.queues[1], 0);
     open(&state);
     succeeds(&mut host.queues[0], late);
     succeeds(&mut host.queues[0], waits);
@@ -345,13 +347,13 @@ fn a_change_of_tenants_interrupts_barriers() {
     let late = write(one, 0, &pattern(1, BLOCK));
     device_has(&state, 1);
     let interrupted = barrier(one);
-    let held = until_held(&bed, two);
+    let held = until_held(&bed, two, 0);
     share(&bed, &[HOST]);
     assert_eq!(answer(one, interrupted), Status::COMMAND_INTERRUPTED);
     succeeds(two, held);
     // The tenant that it is now has barriers, too, and what is under way came before them.
     let again = barrier(two);
-    let held = until_held(&bed, one);
+    let held = until_held(&bed, one, 1);
     open(&state);
     succeeds(one, late);
     succeeds(two, again);
@@ -390,7 +392,7 @@ fn a_barrier_that_would_hold_too_much_fails_and_nothing_else_does() {
     let late = write(one, 0, &pattern(1, BLOCK));
     device_has(&state, 1);
     let fails = barrier(one);
-    until_held(&bed, two);
+    until_held(&bed, two, 0);
     // 600 times 16 KiB, on the other core than the barrier's.
     let data = pattern(2, 4 * BLOCK);
     for _ in 0..600 {
