@@ -57,17 +57,18 @@ pub(crate) enum Work {
 }
 
 impl Exchange {
-    /// An admin command.
-    pub(crate) fn admin(tag: u64, command: Command, data_in: Option<IoSlice>) -> Self {
+    /// That moves no data, or moves `data` this way, and was never sent.
+    pub(crate) const fn new(
+        tag: u64,
+        work: Work,
+        direction: Direction,
+        data: Option<IoSlice>,
+    ) -> Self {
         Self {
             tag,
-            work: Work::Admin(Box::new(command)),
-            direction: if data_in.is_some() {
-                Direction::In
-            } else {
-                Direction::None
-            },
-            data: data_in,
+            work,
+            direction,
+            data,
             lent: false,
             timeouts: 0,
             retries: 0,
@@ -75,18 +76,19 @@ impl Exchange {
         }
     }
 
+    /// An admin command.
+    pub(crate) fn admin(tag: u64, command: Command, data_in: Option<IoSlice>) -> Self {
+        let direction = if data_in.is_some() {
+            Direction::In
+        } else {
+            Direction::None
+        };
+        Self::new(tag, Work::Admin(Box::new(command)), direction, data_in)
+    }
+
     /// A barrier.
-    pub(crate) fn barrier(tag: u64, nsid: u32) -> Self {
-        Self {
-            tag,
-            work: Work::Barrier(nsid),
-            direction: Direction::None,
-            data: None,
-            lent: false,
-            timeouts: 0,
-            retries: 0,
-            replayed: false,
-        }
+    pub(crate) const fn barrier(tag: u64, nsid: u32) -> Self {
+        Self::new(tag, Work::Barrier(nsid), Direction::None, None)
     }
 
     /// Whether it is a barrier.

@@ -81,14 +81,8 @@ pub(super) fn exchange(
         }
         Operation::Flush => Direction::None,
     };
-    Ok(Exchange {
-        tag: request.tag,
-        work: Work::Block(part),
-        direction,
-        lent: request.data.as_mut().is_some_and(has_more_owners),
-        data: data.or(request.data),
-        timeouts: 0,
-        retries: 0,
-        replayed: false,
-    })
+    let lent = request.data.as_mut().is_some_and(has_more_owners);
+    let data = data.or(request.data);
+    let exchange = Exchange::new(request.tag, Work::Block(part), direction, data);
+    Ok(Exchange { lent, ..exchange })
 }

@@ -192,23 +192,15 @@ mod tests {
     use base::units::Lba;
 
     fn request(operation: Operation) -> Exchange {
-        Exchange {
-            tag: 1,
-            work: Work::Block(BlockRequest {
-                operation,
-                nsid: 1,
-                lba: Lba(0),
-                blocks: 8,
-                blocks_left: 0,
-                private_data: false,
-            }),
-            direction: Direction::None,
-            data: None,
-            lent: false,
-            timeouts: 0,
-            retries: 0,
-            replayed: false,
-        }
+        let work = Work::Block(BlockRequest {
+            operation,
+            nsid: 1,
+            lba: Lba(0),
+            blocks: 8,
+            blocks_left: 0,
+            private_data: false,
+        });
+        Exchange::new(1, work, Direction::None, None)
     }
 
     fn fixed() -> Departure {
