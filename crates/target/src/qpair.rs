@@ -4,8 +4,10 @@
 //! two commands at a time never pays for more. Nothing is allocated once it has grown.
 
 use crate::request::{Kind, Phase, Slot};
+use base::Time;
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
+use wire::nvme::{Command, Status};
 
 /// Commands that a connection may have before Connect says how many: Connect itself.
 const ENTRIES_BEFORE_CONNECT: u32 = 2;
@@ -128,6 +130,27 @@ impl Qpair {
             .iter()
             .position(|&other| other == u32::from(cid))?;
         u16::try_from(position).ok()
+    }
+
+    /// A slot for a command of this kind to a namespace, which began `now`.
+    ///
+    /// # Errors
+    /// Internal Error when the queue is full: its host keeps more in flight than it may.
+    #[inline]
+    pub(crate) fn begin(
+        &mut self,
+        command: &Command,
+        kind: Kind,
+        nsid: u32,
+        now: Time,
+    ) -> Result<u16, Status> {
+        let slot = self.take(command.cid()).ok_or(Status::INTERNAL_ERROR)?;
+        let entry = self.slot(slot);
+        entry.kind = kind;
+        entry.opcode = command.opcode();
+        entry.nsid = nsid;
+        entry.began = now;
+        Ok(slot)
     }
 
     /// A slot for a command; `None` when the queue is full.

@@ -36,13 +36,8 @@ pub(super) fn command(
     }
     let slot = connection
         .qpair
-        .take(command.cid())
-        .ok_or(Status::INTERNAL_ERROR)?;
+        .begin(command, Kind::Barrier, nsid, cx.now)?;
     let entry = connection.qpair.slot(slot);
-    entry.kind = Kind::Barrier;
-    entry.opcode = command.opcode();
-    entry.began = cx.now;
-    entry.nsid = nsid;
     entry.phase = Phase::WaitingForBarrier;
     hold(connection, slot, 0, None, core);
     if connection.qpair.slot(slot).held == 0 {

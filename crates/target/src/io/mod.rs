@@ -200,16 +200,9 @@ fn take(
     core: &mut CoreState,
     cx: &Context<'_>,
 ) -> Result<u16, Status> {
-    let slot = connection
-        .qpair
-        .take(command.cid())
-        .ok_or(Status::INTERNAL_ERROR)?;
+    let slot = connection.qpair.begin(command, kind, run.nsid, cx.now)?;
     let entry = connection.qpair.slot(slot);
-    entry.kind = kind;
-    entry.opcode = command.opcode();
-    entry.nsid = run.nsid;
     entry.lba = run.slba;
-    entry.began = cx.now;
     entry.blocks = run.blocks;
     entry.durable = run.control.fua();
     entry.deallocate = run.control.deallocate();

@@ -48,13 +48,8 @@ pub(super) fn dataset(
     };
     let slot = connection
         .qpair
-        .take(command.cid())
-        .ok_or(Status::INTERNAL_ERROR)?;
+        .begin(command, Kind::Dataset, management.nsid, cx.now)?;
     let entry = connection.qpair.slot(slot);
-    entry.kind = Kind::Dataset;
-    entry.opcode = command.opcode();
-    entry.began = cx.now;
-    entry.nsid = management.nsid;
     entry.blocks = u32::from(management.ranges);
     entry.deallocate = management.deallocate;
     entry.length = length;
@@ -106,15 +101,7 @@ pub(super) fn flush(
     if !all && let Some(rights) = &connection.rights {
         rights.check_any(nsid)?;
     }
-    let slot = connection
-        .qpair
-        .take(command.cid())
-        .ok_or(Status::INTERNAL_ERROR)?;
-    let entry = connection.qpair.slot(slot);
-    entry.kind = Kind::Flush;
-    entry.opcode = command.opcode();
-    entry.began = cx.now;
-    entry.nsid = nsid;
+    let slot = connection.qpair.begin(command, Kind::Flush, nsid, cx.now)?;
     barrier::arrive(connection, slot, 0, core);
     if all {
         schedule::flush_all(connection, slot, core, cx);
