@@ -10,17 +10,16 @@ mod common;
 
 use base::Nanos;
 use common::late::{QUICK, State, bed, bed_with};
-use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, eventually, io, pattern};
+use common::{BLOCK, Bed, Client, HOST, eventually, io, pattern};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use switchyard_target::{Limits, Others, Tenancy, TenantOptions};
-use wire::fabrics::{ConnectData, Property};
+use wire::fabrics::Property;
 use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::identify::Cns;
 use wire::nvme::vendor::{Barrier, Extensions};
 use wire::nvme::{
-    Abort, AdminCommand, Completion, Identify, IdentifyController, IoOpcode, Nqn, SglDescriptor,
-    Status,
+    Abort, AdminCommand, Completion, Identify, IdentifyController, IoOpcode, SglDescriptor, Status,
 };
 
 const OTHER: &str = "nqn.2026-11.io.example:other";
@@ -33,22 +32,7 @@ struct Host {
 
 impl Host {
     fn new(bed: &Bed, name: &str, queues: u16) -> Self {
-        let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
-        let connect = |client: &mut Client, cntlid, queue, entries| {
-            let data = ConnectData::new(HOST_ID, cntlid, &names[0], &names[1]);
-            let completion = client.connect(&Client::connect_command(queue, entries, 0), &data);
-            assert!(completion.status.is_success(), "{}", completion.status);
-            completion.dword0() as u16
-        };
-        let mut admin = Client::dial(bed.address(), Dialect::default());
-        let cntlid = connect(&mut admin, ConnectData::CNTLID_DYNAMIC, 0, 31);
-        admin.enable();
-        let queues = (1..=queues).map(|queue| {
-            let mut client = Client::dial(bed.address(), Dialect::default());
-            connect(&mut client, cntlid, queue, 1023);
-            client
-        });
-        let queues = queues.collect();
+        let (admin, queues) = bed.host_named(name, queues);
         Self { admin, queues }
     }
 }
@@ -119,10 +103,13 @@ fn open(state: &State) {
     state.open.store(true, Ordering::SeqCst);
 }
 
-fn device_has(state: &State, requests: usize) {
-    eventually("the device has the requests", || {
-        state.held.load(Ordering::SeqCst) == requests
+/// Sends a write that the device holds; its command. Others that it held already are `before`.
+fn late_write(client: &mut Client, data: &[u8], state: &State, before: usize) -> u16 {
+    let cid = write(client, 0, data);
+    eventually("the device has the request", || {
+        state.held.load(Ordering::SeqCst) == before + 1
     });
+    cid
 }
 
 #[test]
@@ -132,9 +119,8 @@ fn what_came_before_is_through_and_what_follows_waits_on_every_queue() {
     let [one, two] = &mut host.queues[..] else {
         panic!("two queues")
     };
-    let first = write(one, 0, &pattern(1, BLOCK));
-    let second = write(two, 1, &pattern(2, BLOCK));
-    device_has(&state, 2);
+    let first = late_write(one, &pattern(1, BLOCK), &state, 0);
+    let second = late_write(two, &pattern(2, BLOCK), &state, 1);
     let waits_for_both = barrier(one);
     let follows = write(one, QUICK, &pattern(3, BLOCK));
     let elsewhere = until_held(&bed, two, 1);
@@ -157,8 +143,7 @@ fn what_came_before_is_through_and_what_follows_waits_on_every_queue() {
 fn barriers_of_one_tenant_follow_each_other() {
     let (bed, state) = bed(64);
     let mut host = Host::new(&bed, HOST, 4);
-    let late = write(&mut host.queues[0], 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(&mut host.queues[0], &pattern(1, BLOCK), &state, 0);
     let mut sent = vec![Vec::new(); 4];
     for round in 0..20 {
         for (queue, sent) in host.queues.iter_mut().zip(&mut sent) {
@@ -242,8 +227,7 @@ fn reads_before_a_barrier_do_not_find_what_is_written_behind_it() {
 fn a_barrier_that_is_lost_or_aborted_holds_nobody() {
     let (bed, state) = bed(64);
     let mut host = Host::new(&bed, HOST, 3);
-    let late = write(&mut host.queues[0], 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(&mut host.queues[0], &pattern(1, BLOCK), &state, 0);
     // Its connection goes.
     barrier(&mut host.queues[1]);
     let held = until_held(&bed, &mut host.queues[0], 0);
@@ -273,8 +257,7 @@ fn a_command_that_a_barrier_holds_can_be_aborted() {
     let (bed, state) = bed(64);
     let mut host = Host::new(&bed, HOST, 1);
     let queue = &mut host.queues[0];
-    let late = write(queue, 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(queue, &pattern(1, BLOCK), &state, 0);
     let waits = barrier(queue);
     let held = write(queue, QUICK, &pattern(2, BLOCK));
     let kept = write(queue, QUICK + 1, &pattern(3, BLOCK));
@@ -297,8 +280,7 @@ fn other_tenants_are_not_held_and_all_hosts_of_a_tenant_are() {
     let (bed, state) = bed(64);
     let mut host = Host::new(&bed, HOST, 1);
     let mut other = Host::new(&bed, OTHER, 2);
-    let late = write(&mut host.queues[0], 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(&mut host.queues[0], &pattern(1, BLOCK), &state, 0);
     let waits = barrier(&mut host.queues[0]);
     // Hosts that are no tenant have nothing to do with each other.
     for queue in &mut other.queues {
@@ -313,8 +295,7 @@ fn other_tenants_are_not_held_and_all_hosts_of_a_tenant_are() {
     state.open.store(false, Ordering::SeqCst);
 
     share(&bed, &[HOST, OTHER]);
-    let late = write(&mut host.queues[0], 0, &pattern(2, BLOCK));
-    device_has(&state, 2);
+    let late = late_write(&mut host.queues[0], &pattern(2, BLOCK), &state, 1);
     let waits = barrier(&mut host.queues[0]);
     let held = until_held(&bed, &mut other.queues[1], 0);
     open(&state);
@@ -344,8 +325,7 @@ fn a_change_of_tenants_interrupts_barriers() {
     let [one, two] = &mut host.queues[..] else {
         panic!("two queues")
     };
-    let late = write(one, 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(one, &pattern(1, BLOCK), &state, 0);
     let interrupted = barrier(one);
     let held = until_held(&bed, two, 0);
     share(&bed, &[HOST]);
@@ -371,8 +351,7 @@ fn a_barrier_that_lasts_too_long_fails_and_holds_no_longer() {
     let [one, two] = &mut host.queues[..] else {
         panic!("two queues")
     };
-    let late = write(one, 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(one, &pattern(1, BLOCK), &state, 0);
     let fails = barrier(one);
     let follows = write(one, QUICK, &pattern(2, BLOCK));
     assert_eq!(answer(one, fails), Status::COMMAND_INTERRUPTED.with_dnr());
@@ -389,8 +368,7 @@ fn a_barrier_that_would_hold_too_much_fails_and_nothing_else_does() {
     let [one, two] = &mut host.queues[..] else {
         panic!("two queues")
     };
-    let late = write(one, 0, &pattern(1, BLOCK));
-    device_has(&state, 1);
+    let late = late_write(one, &pattern(1, BLOCK), &state, 0);
     let fails = barrier(one);
     until_held(&bed, two, 0);
     // 600 times 16 KiB, on the other core than the barrier's.

@@ -104,29 +104,8 @@ fn set(target: &Target, tenants: Vec<TenantOptions>) -> Result<(), TargetError> 
 
 /// An admin queue and an I/O queue of a host.
 fn host(bed: &Bed, name: &str) -> (Client, Client) {
-    let (admin, mut queues) = host_with(bed, name, 1);
+    let (admin, mut queues) = bed.host_named(name, 1);
     (admin, queues.remove(0))
-}
-
-/// An admin queue and so many I/O queues of a host. Cores take turns.
-fn host_with(bed: &Bed, name: &str, queues: u16) -> (Client, Vec<Client>) {
-    let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
-    let connect = |client: &mut Client, cntlid, queue, entries| {
-        let data = ConnectData::new(HOST_ID, cntlid, &names[0], &names[1]);
-        let completion = client.connect(&Client::connect_command(queue, entries, 0), &data);
-        assert!(completion.status.is_success(), "{}", completion.status);
-        completion.dword0() as u16
-    };
-    let mut admin = Client::dial(bed.address(), Dialect::default());
-    let cntlid = connect(&mut admin, ConnectData::CNTLID_DYNAMIC, 0, 31);
-    admin.enable();
-    let queues = (1..=queues).map(|queue| {
-        let mut client = Client::dial(bed.address(), Dialect::default());
-        connect(&mut client, cntlid, queue, 1023);
-        client
-    });
-    let queues = queues.collect();
-    (admin, queues)
 }
 
 /// Sends a read without waiting for its answer.
@@ -576,7 +555,7 @@ fn a_tenant_on_two_cores_has_one_share() {
     let bed = Bed::scheduled(Limits::default(), 2, Some(Arc::clone(&device)));
     let tenants = [HOST, OTHER].map(|name| tenant(name, Declaration::default()));
     set(bed.handle(), tenants.to_vec()).expect("admitted");
-    let (mut admin, mut queues) = host_with(&bed, HOST, 2);
+    let (mut admin, mut queues) = bed.host_named(HOST, 2);
     let (_admin, other) = host(&bed, OTHER);
     queues.push(other);
     for client in &mut queues {

@@ -99,6 +99,23 @@ impl Bed {
         io.connect_io(NQN, cntlid, 1, 127);
         (admin, io)
     }
+
+    /// An admin queue and so many I/O queues of a host of this name. Cores take turns.
+    pub fn host_named(&self, name: &str, queues: u16) -> (Client, Vec<Client>) {
+        let names = [NQN, name].map(|name| Nqn::new(name).expect("a name"));
+        let connect = |cntlid, queue, entries| {
+            let mut client = Client::dial(self.address(), Dialect::default());
+            let data = ConnectData::new(HOST_ID, cntlid, &names[0], &names[1]);
+            let completion = client.connect(&Client::connect_command(queue, entries, 0), &data);
+            assert!(completion.status.is_success(), "{}", completion.status);
+            (client, completion.dword0() as u16)
+        };
+        let (mut admin, cntlid) = connect(ConnectData::CNTLID_DYNAMIC, 0, 31);
+        admin.enable();
+        let queues = (1..=queues).map(|queue| connect(cntlid, queue, 1023).0);
+        let queues = queues.collect();
+        (admin, queues)
+    }
 }
 
 pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions {
