@@ -5,7 +5,7 @@ use super::claim::{Bound, Claim, Comparison, Quantifier, Verdict};
 use super::measure::{Effort, Measured};
 use super::plan::{Axis, Plan, cell};
 use super::sample::{Metric, Statistic};
-use super::scenario::{LOAD_CORE, Layout, Scenario, System, Workload};
+use super::scenario::{LOAD_CORE, Layout, Scenario, Storage, System, Workload};
 use crate::statistics::Spread;
 use anyhow::{Context as _, Result};
 use base::units::CoreId;
@@ -32,6 +32,9 @@ enum Number {
     Quotient {
         metric: Metric,
         pairs: Vec<(Run, Run)>,
+        /// The same quotient of the best that could be: a run with nothing beside it. What this
+        /// misses, the machine does not allow.
+        limit: Option<Box<(Run, Run)>>,
     },
     /// Processor time of a request through ingress and egress and back, with so many of them
     /// between two turns of the dataplane thread.
@@ -81,12 +84,13 @@ fn shared(system: System, name: &'static str, l: u32, t: u32) -> Run {
     Run { name, scenario }
 }
 
-fn paced(system: System, name: &'static str) -> Run {
+/// An L-app that asks at its rate, beside `t` T-apps.
+fn paced(system: System, name: &'static str, t: u32) -> Run {
     let l = Workload {
         rate: Some(RATE),
         ..Workload::latency(1)
     };
-    let apps = [l, Workload::throughput(1, &system)];
+    let apps = [l, Workload::throughput(t, &system)];
     let scenario = Scenario::of(system, Layout::Split, &apps);
     Run { name, scenario }
 }
@@ -109,6 +113,7 @@ pub fn all() -> Vec<Goal> {
     goals.extend(shared_cores());
     goals.extend(against_polling());
     goals.extend(doorbells());
+    goals.push(tokens());
     goals.extend(passing());
     goals
 }
@@ -127,9 +132,42 @@ fn goal(
         number: Number::Quotient {
             metric,
             pairs: vec![(of, to)],
+            limit: None,
         },
         bound,
     }
+}
+
+impl Goal {
+    /// Shows beside the result what it would be with this run instead of ours, or of others.
+    fn limited_by(mut self, of: Run, to: Run) -> Self {
+        if let Number::Quotient { limit, .. } = &mut self.number {
+            *limit = Some(Box::new((of, to)));
+        }
+        self
+    }
+
+    /// The claim that a quotient keeps to the bound.
+    fn claim<'a>(&self, metric: Metric, pairs: impl IntoIterator<Item = &'a (Run, Run)>) -> Claim {
+        let comparison = |(of, to): &(Run, Run)| Comparison {
+            of: cell(of.name, HERE),
+            to: cell(to.name, HERE),
+        };
+        Claim {
+            name: self.name,
+            says: self.what,
+            metric,
+            comparisons: pairs.into_iter().map(comparison).collect(),
+            quantifier: Quantifier::Every,
+            bound: self.bound,
+        }
+    }
+}
+
+/// L with a core for itself and another for its target, both polling: what the machine does to
+/// this, it does to every stack.
+fn alone_polling() -> Run {
+    split(POLL, "poll 1 L", 1, 0)
 }
 
 fn against_linux() -> Vec<Goal> {
@@ -154,7 +192,8 @@ fn against_linux() -> Vec<Goal> {
             AtLeast(8.0),
             linux(),
             ours(),
-        ),
+        )
+        .limited_by(linux(), alone_polling()),
         goal(
             "split-nvme-tcp-p99",
             "split, 1 L + 1 T, L p99: nvme-tcp against switchyard",
@@ -162,7 +201,8 @@ fn against_linux() -> Vec<Goal> {
             AtLeast(8.0),
             plain(),
             ours(),
-        ),
+        )
+        .limited_by(plain(), alone_polling()),
         goal(
             "split-nvme-tcp-throughput",
             "split, 1 L + 1 T, T: switchyard against nvme-tcp",
@@ -236,15 +276,18 @@ fn many_latency_apps() -> Vec<Goal> {
             number: Number::Quotient {
                 metric: L_P99,
                 pairs: against(&[2, 4, 8, 16], &many(1)),
+                limit: None,
             },
             bound: Bound::AtMost(3.0),
-        },
+        }
+        .limited_by(split(OURS, "switchyard 16 L", 16, 0), many(1)),
         Goal {
             name: "many-l-throughput",
             what: "split, 1 to 16 L + 1 T, T: against T alone",
             number: Number::Quotient {
                 metric: T_BYTES,
                 pairs: against(&[1, 2, 4, 8, 16], &split(OURS, "switchyard 1 T", 0, 1)),
+                limit: None,
             },
             bound: Bound::AtLeast(0.4),
         },
@@ -253,8 +296,9 @@ fn many_latency_apps() -> Vec<Goal> {
 
 fn against_polling() -> Vec<Goal> {
     use Bound::AtLeast;
-    let ours = || paced(OURS, "switchyard 1 L at 5000/s + 1 T");
-    let poll = || paced(POLL, "poll 1 L at 5000/s + 1 T");
+    let ours = || paced(OURS, "switchyard 1 L at 5000/s + 1 T", 1);
+    let poll = || paced(POLL, "poll 1 L at 5000/s + 1 T", 1);
+    let polling = || split(POLL, "poll 1 L + 1 T", 1, 1);
     vec![
         goal(
             "poll-open-p99",
@@ -263,7 +307,8 @@ fn against_polling() -> Vec<Goal> {
             AtLeast(10.0),
             poll(),
             ours(),
-        ),
+        )
+        .limited_by(poll(), paced(POLL, "poll 1 L at 5000/s", 0)),
         goal(
             "poll-open-throughput",
             "one core, 1 L at 5000/s + 1 T, T: switchyard against poll",
@@ -277,9 +322,10 @@ fn against_polling() -> Vec<Goal> {
             "one core, 1 L + 1 T, L p99.9: poll against switchyard",
             L_P999,
             AtLeast(10.0),
-            split(POLL, "poll 1 L + 1 T", 1, 1),
+            polling(),
             split(OURS, "switchyard 1 L + 1 T", 1, 1),
-        ),
+        )
+        .limited_by(polling(), alone_polling()),
     ]
 }
 
@@ -322,6 +368,22 @@ fn doorbells() -> Vec<Goal> {
     ]
 }
 
+/// What the token scheduler takes from a device that needs none.
+fn tokens() -> Goal {
+    let mut with = small(OURS, "switchyard 4 KiB x 128, tokens", 128);
+    for process in &mut with.scenario.processes {
+        process.storage = Storage::PricedMemory;
+    }
+    goal(
+        "t-alone-tokens",
+        "split, T alone, 4 KiB x 128: with a token scheduler against without",
+        REQUESTS,
+        Bound::AtLeast(0.95),
+        with,
+        small(OURS, "switchyard 4 KiB x 128", 128),
+    )
+}
+
 fn passing() -> Vec<Goal> {
     let at = |name, what, depth| Goal {
         name,
@@ -349,28 +411,22 @@ pub fn plan(goals: &[Goal]) -> Plan {
     let mut plan = Plan::over(Axis::new("Goals", "", [HERE]));
     let mut there = BTreeSet::new();
     for goal in goals {
-        let Number::Quotient { metric, pairs } = &goal.number else {
+        let Number::Quotient {
+            metric,
+            pairs,
+            limit,
+        } = &goal.number
+        else {
             continue;
         };
-        for (of, to) in pairs {
+        for (of, to) in pairs.iter().chain(limit.as_deref()) {
             for run in [of, to] {
                 if there.insert(run.name) {
                     plan.run(run.name, HERE, run.scenario.clone());
                 }
             }
         }
-        let comparison = |(of, to): &(Run, Run)| Comparison {
-            of: cell(of.name, HERE),
-            to: cell(to.name, HERE),
-        };
-        plan.claims.push(Claim {
-            name: goal.name,
-            says: goal.what,
-            metric: *metric,
-            comparisons: pairs.iter().map(comparison).collect(),
-            quantifier: Quantifier::Every,
-            bound: goal.bound,
-        });
+        plan.claims.push(goal.claim(*metric, pairs));
     }
     plan
 }
@@ -383,9 +439,28 @@ const HERE: &str = "";
 #[serde(untagged)]
 pub enum Judged {
     /// A quotient was judged.
-    Quotient(Verdict),
+    Quotient(QuotientVerdict),
     /// A number was, as it is.
     Number(NumberVerdict),
+}
+
+/// What came of a goal that bounds a quotient.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QuotientVerdict {
+    /// The quotient.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// The same with nothing beside the run that is to be good: what the machine allowed.
+    pub limit: Option<Spread>,
+}
+
+impl QuotientVerdict {
+    /// Whether what was missed could not have been reached here by anything.
+    #[must_use]
+    pub fn is_out_of_reach(&self) -> bool {
+        let beyond = |limit: Spread| !self.verdict.bound.holds(limit.median);
+        !self.verdict.holds && self.limit.is_some_and(beyond)
+    }
 }
 
 /// What came of a goal that bounds a number and no quotient.
@@ -410,7 +485,7 @@ impl Judged {
     #[must_use]
     pub const fn holds(&self) -> bool {
         match self {
-            Self::Quotient(verdict) => verdict.holds,
+            Self::Quotient(quotient) => quotient.verdict.holds,
             Self::Number(verdict) => verdict.holds,
         }
     }
@@ -429,13 +504,23 @@ pub fn judge(
     cost: &mut dyn FnMut(u32) -> Result<f64>,
 ) -> Result<Vec<Judged>> {
     let numbers = |cell: &_, metric| measured.numbers(plan, cell, metric);
-    let mut claims = plan.claims.iter();
-    let judged = goals.iter().map(|goal| match goal.number {
-        Number::Quotient { .. } => {
-            let claim = claims.next().context("the plan is of other goals")?;
-            Ok(Judged::Quotient(claim.judge(numbers)?))
+    let judged = goals.iter().map(|goal| match &goal.number {
+        Number::Quotient {
+            metric,
+            pairs,
+            limit,
+        } => {
+            let judge = |claim: Claim| claim.judge(numbers);
+            let limit = limit.as_deref().map(|pair| goal.claim(*metric, [pair]));
+            Ok(Judged::Quotient(QuotientVerdict {
+                verdict: judge(goal.claim(*metric, pairs))?,
+                limit: limit
+                    .map(judge)
+                    .transpose()?
+                    .map(|verdict| verdict.quotient),
+            }))
         }
-        Number::Passing { depth } => {
+        &Number::Passing { depth } => {
             let runs = (0..effort.runs).map(|_| cost(depth));
             let runs = runs
                 .collect::<Result<Vec<_>>>()

@@ -150,6 +150,8 @@ pub enum Storage {
     Tokens,
     /// The same, and each host is a tenant of its own.
     TokensByHost,
+    /// Memory of the target whose requests cost tokens, of which there are always enough.
+    PricedMemory,
     /// A file in memory, which other people's programs can share as well.
     File,
 }

@@ -5,6 +5,7 @@
 use super::measure::{Effort, Runner, measure};
 use super::plan::{Plan, cell};
 use super::*;
+use crate::Spread;
 use crate::load::{App, ClassSwitchReport, CoreSwitchReport, Latency, SwitchReport};
 use anyhow::Result;
 use sim::model::Costs;
@@ -173,7 +174,7 @@ fn every_goal_can_be_run_and_judged() {
     assert_eq!(depths, [1, 1, 1, 16, 16, 16]);
     for (goal, judged) in goals.iter().zip(&judged) {
         match judged {
-            goals::Judged::Quotient(verdict) => assert_eq!(verdict.name, goal.name),
+            goals::Judged::Quotient(quotient) => assert_eq!(quotient.verdict.name, goal.name),
             goals::Judged::Number(verdict) => {
                 assert_eq!(verdict.name, goal.name);
                 let depth = verdict.number.median / 100.0;
@@ -189,6 +190,45 @@ fn every_goal_can_be_run_and_judged() {
             assert_eq!(plan.points[there], point, "{}", goal.name);
         }
     }
+}
+
+#[test]
+fn what_the_machine_does_not_allow_is_missed_and_out_of_reach() {
+    let judged = |quotient: [f64; 2], limit: Option<f64>| {
+        let verdict = judge(Quantifier::Every, Bound::AtLeast(10.0));
+        let [of, to] = quotient;
+        let quotient = Spread::of(&[of / to]).unwrap();
+        let verdict = Verdict {
+            holds: verdict.bound.holds(quotient.median),
+            quotient,
+            ..verdict
+        };
+        let limit = limit.map(|limit| Spread::of(&[limit]).unwrap());
+        goals::QuotientVerdict { verdict, limit }
+    };
+    assert!(judged([9.0, 1.0], Some(9.5)).is_out_of_reach());
+    assert!(!judged([9.0, 1.0], Some(10.5)).is_out_of_reach());
+    assert!(!judged([9.0, 1.0], None).is_out_of_reach());
+    // Kept all the same: the quieter run was ours.
+    assert!(!judged([11.0, 1.0], Some(9.5)).is_out_of_reach());
+    let limited = goals::all();
+    let plan = goals::plan(&limited);
+    let measured = measure(&plan, &EFFORT, &mut Invented::default(), &mut |_| {}).unwrap();
+    let judged = goals::judge(&limited, &plan, &measured, &EFFORT, &mut |_| Ok(1.0)).unwrap();
+    let limits = judged.iter().filter_map(|judged| match judged {
+        goals::Judged::Quotient(quotient) => quotient.limit.map(|_| quotient.verdict.name),
+        goals::Judged::Number(_) => None,
+    });
+    assert_eq!(
+        limits.collect::<Vec<_>>(),
+        [
+            "split-linux-p99",
+            "split-nvme-tcp-p99",
+            "many-l-p99",
+            "poll-open-p99",
+            "poll-closed-p999"
+        ]
+    );
 }
 
 #[test]

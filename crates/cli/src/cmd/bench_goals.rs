@@ -6,8 +6,9 @@ use crate::args::GoalsArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Result, ensure};
-use bench::figure::goals::{self, Judged, NumberVerdict};
-use bench::figure::{Disturbances, Effort, Quiet, Verdict, aligned, measure, short};
+use bench::Spread;
+use bench::figure::goals::{self, Judged, QuotientVerdict};
+use bench::figure::{Disturbances, Effort, Quiet, aligned, measure, short};
 use bench::load::Machine;
 use serde::Serialize;
 use std::fmt;
@@ -72,54 +73,44 @@ pub fn run(args: &GoalsArgs, output: Output) -> Result<Outcome> {
     })
 }
 
-/// A goal's line: of a quotient also what was divided.
+/// What is left empty in a line.
+const NOTHING: &str = "-";
+
+/// A goal's line: of a quotient also what was divided, and what the machine allowed.
 fn row(goal: &Judged) -> Vec<String> {
-    let nothing = || "-".to_owned();
-    let (name, says, metric, of, to, number, bound) = match goal {
-        Judged::Quotient(Verdict {
-            name,
-            says,
-            metric,
-            of,
-            to,
-            quotient,
-            bound,
-            ..
-        }) => (
-            name,
-            says,
-            metric,
-            short(of.median),
-            short(to.median),
-            quotient,
-            bound,
+    let (says, divided, number) = match goal {
+        Judged::Quotient(QuotientVerdict { verdict, limit }) => {
+            let limit = limit.map_or_else(|| NOTHING.to_owned(), |limit| short(limit.median));
+            (
+                [verdict.name, verdict.says, verdict.metric],
+                [short(verdict.of.median), short(verdict.to.median), limit],
+                (verdict.quotient, verdict.bound),
+            )
+        }
+        Judged::Number(verdict) => (
+            [verdict.name, verdict.says, verdict.metric],
+            [NOTHING; 3].map(str::to_owned),
+            (verdict.number, verdict.bound),
         ),
-        Judged::Number(NumberVerdict {
-            name,
-            says,
-            metric,
-            number,
-            bound,
-            ..
-        }) => (name, says, metric, nothing(), nothing(), number, bound),
     };
-    vec![
-        (*name).to_owned(),
-        (*says).to_owned(),
-        (*metric).to_owned(),
-        of,
-        to,
-        short(number.median),
-        format!("{}..{}", short(number.min), short(number.max)),
-        bound.to_string(),
-        if goal.holds() { "ok" } else { "MISSED" }.to_owned(),
-    ]
+    let result = match goal {
+        goal if goal.holds() => "ok",
+        Judged::Quotient(quotient) if quotient.is_out_of_reach() => "OUT OF REACH",
+        _ => "MISSED",
+    };
+    let [of, to, limit] = divided;
+    let (Spread { median, min, max }, bound) = number;
+    let mut row = says.map(str::to_owned).to_vec();
+    row.extend([of, to, short(median)]);
+    row.push(format!("{}..{}", short(min), short(max)));
+    row.extend([bound.to_string(), limit, result.to_owned()]);
+    row
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let header = [
-            "goal", "what", "number", "of", "to", "result", "spread", "bound", "",
+            "goal", "what", "number", "of", "to", "result", "spread", "bound", "limit", "",
         ];
         let rows: Vec<_> = std::iter::once(header.map(str::to_owned).to_vec())
             .chain(self.goals.iter().map(row))
@@ -127,7 +118,9 @@ impl fmt::Display for Report {
         write!(f, "{}", aligned(&rows, 3))?;
         write!(
             f,
-            "medians of {} interleaved runs of {} s, on {}\n{}",
+            "limit: the same quotient where nothing runs beside L, so what the machine allowed; what \
+             it does not allow is out of reach\n\
+             medians of {} interleaved runs of {} s, on {}\n{}",
             self.runs, self.seconds, self.machine, self.disturbances
         )
     }

@@ -156,7 +156,11 @@ impl Drop for Load {
 /// The namespace of a storage, as [`super::runner`] shares them.
 fn nsid(storage: Storage) -> &'static str {
     match storage {
-        Storage::Memory | Storage::Tokens | Storage::TokensByHost | Storage::File => "1",
+        Storage::Memory
+        | Storage::PricedMemory
+        | Storage::Tokens
+        | Storage::TokensByHost
+        | Storage::File => "1",
         Storage::Flash => "2",
     }
 }

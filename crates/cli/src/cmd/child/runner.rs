@@ -80,6 +80,15 @@ impl MachineRunner {
             let text = configuration::with_tokens(system, cores, &model, tenants);
             return self.configured(&text, &[1]);
         }
+        if uses(Storage::PricedMemory) {
+            let folder = self.folder.canonicalize().context("the output folder")?;
+            let model = folder.join("plenty.toml");
+            let plenty = configuration::plenty().to_toml();
+            std::fs::write(&model, plenty)
+                .with_context(|| format!("cannot write {}", model.display()))?;
+            let text = configuration::with_priced_memory(system, cores, self.ram_bytes, &model);
+            return self.configured(&text, &[1]);
+        }
         let baseline = system.preset.to_string();
         let own = ["--api", INTERFACE, "--baseline", &baseline];
         if uses(Storage::File) {
