@@ -9,6 +9,7 @@ pub fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
     let options = |tenant: &Tenant| TenantOptions {
         name: tenant.name.clone(),
         hosts: tenant.hosts.iter().cloned().collect(),
+        networks: tenant.networks.iter().map(|network| network.0).collect(),
         subsystems: tenant.subsystems.iter().cloned().collect(),
         namespaces: tenant.namespaces.iter().copied().collect(),
         grants: tenant

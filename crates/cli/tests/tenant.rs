@@ -296,3 +296,40 @@ fn hosts_that_are_no_tenant_are_refused_and_served_again() {
     code(&tenant(&["others", "serve"], &socket), 0);
     assert!(read(STRANGER) && read(HOST));
 }
+
+#[test]
+fn a_name_is_of_no_use_from_elsewhere() {
+    let folder = Folder::new();
+    let (serving, socket) = serving(&folder);
+    let out = folder.path("out");
+    let read = || {
+        let read = [
+            "read",
+            serving.address(),
+            "--length",
+            "4k",
+            "--output",
+            &out,
+        ];
+        run(&[&read[..], &["--host-nqn", HOST]].concat())
+    };
+    let add = ["add", "db", "--host", HOST, "--network", "192.0.2.0/24"];
+    code(&tenant(&add, &socket), 0);
+    let refused = read();
+    code(&refused, 2);
+    let told = stderr(&refused).to_lowercase();
+    assert!(told.contains("connect invalid host"), "{told}");
+    let more = ["--network", "192.0.2.0/24", "--network", "127.0.0.1"];
+    code(&tenant(&[&["set", "db"], &more[..]].concat(), &socket), 0);
+    code(&read(), 0);
+    let text = stdout(&tenant(&["show", "db"], &socket));
+    let line = "networks: 127.0.0.1, 192.0.2.0/24";
+    assert!(text.lines().any(|l| l == line), "{text}");
+    code(
+        &tenant(&["set", "db", "--network", "192.0.2.0/24"], &socket),
+        0,
+    );
+    code(&read(), 2);
+    code(&tenant(&["set", "db", "--any", "network"], &socket), 0);
+    code(&read(), 0);
+}

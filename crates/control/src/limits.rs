@@ -32,6 +32,9 @@ pub const MAX_R2T: RangeInclusive<u64> = 1..=4;
 /// Keep Alive timeouts: from the granularity of 100 ms up to an hour; 0 means none.
 pub const KEEP_ALIVE_MS: RangeInclusive<u64> = 100..=3_600_000;
 
+/// Networks of one tenant's hosts: one for each rack of a large hall.
+pub const TENANT_NETWORKS_MAX: usize = 256;
+
 /// Connections of the whole target: 65,536 is the field's width of a controller identifier.
 pub const CONNECTIONS: RangeInclusive<u64> = 1..=65_536;
 

@@ -10,6 +10,7 @@ mod device;
 mod flash_profile;
 mod identifier;
 mod keyword;
+mod network;
 mod size;
 mod switch;
 mod tenant;
@@ -28,6 +29,7 @@ pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
 };
 pub(crate) use keyword::{Keyword, keyword};
+pub use network::{Network, NetworkError};
 pub use size::{Size, SizeError};
 pub(crate) use switch::Plain;
 pub use switch::{BASELINE, Switch, SwitchChange};

@@ -11,7 +11,11 @@ use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
 use wire::nvme::Nqn;
 
 /// The whole page for one host, whose connection has reached us at `local`.
-pub(crate) fn log_page(shared: &Shared, host_nqn: &str, local: Option<IpAddr>) -> Vec<u8> {
+pub(crate) fn log_page(
+    shared: &Shared,
+    (host_nqn, from): (&str, IpAddr),
+    local: Option<IpAddr>,
+) -> Vec<u8> {
     let configuration = shared.configuration();
     let rules = shared.rules();
     let mut entries = Vec::new();
@@ -28,7 +32,7 @@ pub(crate) fn log_page(shared: &Shared, host_nqn: &str, local: Option<IpAddr>) -
     for subsystem in configuration
         .subsystems
         .values()
-        .filter(|s| s.allows(host_nqn) && rules.admit(host_nqn, &s.nqn))
+        .filter(|s| s.allows(host_nqn) && rules.admit(host_nqn, from, &s.nqn))
     {
         let Ok(name) = Nqn::new(&subsystem.nqn) else {
             continue;

@@ -57,6 +57,7 @@ impl Target {
                 self.shared.send_all(|| Note::EndHost {
                     subsystem: subsystem.index,
                     host_nqn: controller.host_nqn.clone(),
+                    from: Some(controller.peer.ip()),
                 });
             }
         }

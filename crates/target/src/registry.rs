@@ -17,7 +17,7 @@ use base::SlabKey;
 use reactor::MailboxSender;
 use reactor::priority::Standing;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use switch::Knobs;
@@ -373,6 +373,14 @@ impl SharedController {
         self.ask(rules).map_or(Pass::Everything, |asked| asked.pass)
     }
 
+    /// The same for a queue of it, which may come from another address than the first one did.
+    pub(crate) fn pass_from(&self, rules: &Arc<Rules>, from: IpAddr) -> Pass {
+        if self.subsystem.is_some() && !rules.believe(&self.host_nqn, from) {
+            return Pass::Refused;
+        }
+        self.pass(rules)
+    }
+
     /// Which tenant its host is by these rules; they are asked once.
     pub(crate) fn whom(&self, rules: &Arc<Rules>) -> Arc<Whom> {
         self.ask(rules).map(|asked| asked.whom).unwrap_or_default()
@@ -394,7 +402,7 @@ impl SharedController {
         let whom = rules.whom(&self.host_nqn, &subsystem.nqn);
         *asked = Some(Asked {
             rules: Arc::clone(rules),
-            pass: rules.pass(&self.host_nqn, &subsystem.nqn),
+            pass: rules.pass(&self.host_nqn, self.peer.ip(), &subsystem.nqn),
             scopes: Arc::new(Scopes::of(&whom, &self.host_nqn, self.host_id)),
             whom: Arc::new(whom),
         });

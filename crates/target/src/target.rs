@@ -433,6 +433,7 @@ impl Target {
             self.shared.send_all(|| Note::EndHost {
                 subsystem: subsystem.index,
                 host_nqn: host_nqn.to_owned(),
+                from: None,
             });
         }
         self.discovery_changed();

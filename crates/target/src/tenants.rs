@@ -11,9 +11,11 @@
 
 use crate::limits::NAMESPACES_MAX;
 use crate::target::TargetError;
+use ipnet::IpNet;
 use qos::access::{AccessError, Assignment, Grant, Need};
 use qos::{Assignments, Declaration, Permissions, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use wire::nvme::Status;
 
@@ -44,6 +46,10 @@ pub struct TenantOptions {
     pub name: String,
     /// The NQNs of its hosts.
     pub hosts: Vec<String>,
+    /// From where these connect, and nobody else by their names, in whatever subsystem: an NQN is
+    /// what a host says of itself. Without any, from anywhere, unless another tenant that names the
+    /// host says from where.
+    pub networks: Vec<IpNet>,
     /// The subsystems in which they are this tenant.
     pub subsystems: Vec<String>,
     /// The namespaces in which they are, 1 to 1024.
@@ -81,6 +87,8 @@ pub(crate) struct Rules {
     others: Others,
     /// Namespaces for which a host may be another tenant than for the rest.
     assigned: BTreeSet<u32>,
+    /// From where hosts connect, by their names, where that is said.
+    origins: BTreeMap<String, BTreeSet<IpNet>>,
 }
 
 impl TenantOptions {
@@ -107,6 +115,7 @@ impl Rules {
         let mut assignments = Vec::new();
         let mut names = BTreeSet::new();
         let mut assigned = BTreeSet::new();
+        let mut origins: BTreeMap<String, BTreeSet<IpNet>> = BTreeMap::new();
         for (tenant, id) in tenancy.tenants.iter().zip(0..) {
             let named = |error: AccessError| invalid(&tenant.name, &error.to_string());
             check(tenant).map_err(named)?;
@@ -121,6 +130,21 @@ impl Rules {
             }
             assignments.extend(patterns(tenant, TenantId(id)));
             assigned.extend(&tenant.namespaces);
+            if tenant.networks.is_empty() {
+                continue;
+            }
+            if tenant.hosts.is_empty() {
+                return Err(invalid(
+                    &tenant.name,
+                    "networks are of hosts, and it names none",
+                ));
+            }
+            for host in &tenant.hosts {
+                origins
+                    .entry(host.clone())
+                    .or_default()
+                    .extend(&tenant.networks);
+            }
         }
         let names = tenancy.tenants.iter().map(|tenant| tenant.name.as_str());
         let names: Vec<_> = names.chain([DEFAULT_TENANT]).map(Arc::from).collect();
@@ -135,18 +159,27 @@ impl Rules {
             names,
             others: tenancy.others,
             assigned,
+            origins,
         })
     }
 
-    /// Whether a host is anybody in a subsystem.
-    pub(crate) fn admit(&self, host: &str, subsystem: &str) -> bool {
-        !self.tenants(host, subsystem).is_empty()
+    /// Whether a host that connects from an address is anybody in a subsystem.
+    pub(crate) fn admit(&self, host: &str, from: IpAddr, subsystem: &str) -> bool {
+        self.believe(host, from) && !self.tenants(host, subsystem).is_empty()
     }
 
-    /// What a host may do in a subsystem. Control path: allocates.
-    pub(crate) fn pass(&self, host: &str, subsystem: &str) -> Pass {
+    /// Whether somebody at an address may call himself by a host's name.
+    pub(crate) fn believe(&self, host: &str, from: IpAddr) -> bool {
+        // A socket for both families shows IPv4 as mapped addresses.
+        let from = from.to_canonical();
+        let origins = self.origins.get(host);
+        origins.is_none_or(|origins| origins.iter().any(|network| network.contains(&from)))
+    }
+
+    /// What a host that connects from an address may do in a subsystem. Control path: allocates.
+    pub(crate) fn pass(&self, host: &str, from: IpAddr, subsystem: &str) -> Pass {
         let tenants = self.tenants(host, subsystem);
-        if tenants.is_empty() {
+        if tenants.is_empty() || !self.believe(host, from) {
             return Pass::Refused;
         }
         let mut namespaces = self.assigned.clone();
@@ -375,7 +408,9 @@ impl Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
     const A: &str = "nqn.2026-11.io.example:a";
     const B: &str = "nqn.2026-11.io.example:b";
     const HOST: &str = "nqn.2026-11.io.example:host";
@@ -419,9 +454,9 @@ mod tests {
     #[test]
     fn without_rules_nothing_is_checked() {
         let rules = Rules::default();
-        assert!(rules.admit(HOST, A));
-        assert!(matches!(rules.pass(HOST, A), Pass::Everything));
-        assert!(rules.pass(HOST, A).rights().is_none());
+        assert!(rules.admit(HOST, HERE, A));
+        assert!(matches!(rules.pass(HOST, HERE, A), Pass::Everything));
+        assert!(rules.pass(HOST, HERE, A).rights().is_none());
     }
 
     #[test]
@@ -429,13 +464,13 @@ mod tests {
         let mut only_in_b = tenant("t", &[HOST]);
         only_in_b.subsystems.push(B.to_owned());
         let open = rules(vec![only_in_b.clone()], Others::Serve);
-        assert!(matches!(open.pass(OTHER, A), Pass::Everything));
+        assert!(matches!(open.pass(OTHER, HERE, A), Pass::Everything));
         let strict = rules(vec![only_in_b], Others::Refuse);
-        assert!(matches!(strict.pass(HOST, B), Pass::Everything));
+        assert!(matches!(strict.pass(HOST, HERE, B), Pass::Everything));
         for (host, subsystem) in [(HOST, A), (OTHER, A), (OTHER, B)] {
-            assert!(!strict.admit(host, subsystem));
+            assert!(!strict.admit(host, HERE, subsystem));
             let rights = strict
-                .pass(host, subsystem)
+                .pass(host, HERE, subsystem)
                 .rights()
                 .expect("it is checked");
             assert!(!may(&rights, 1, Need::Read, 0, 1));
@@ -451,7 +486,10 @@ mod tests {
             grant(None, Some(3), false),
         ]);
         let rules = rules(vec![some], Others::Serve);
-        let (a, b) = (limited(rules.pass(HOST, A)), limited(rules.pass(HOST, B)));
+        let (a, b) = (
+            limited(rules.pass(HOST, HERE, A)),
+            limited(rules.pass(HOST, HERE, B)),
+        );
         assert!(may(&a, 2, Need::Write, 0, 10));
         assert!(!may(&a, 2, Need::Write, 0, 11));
         assert!(!may(&b, 2, Need::Read, 0, 1));
@@ -469,7 +507,7 @@ mod tests {
         reader.namespaces.push(5);
         reader.grants = Some(vec![grant(None, None, false)]);
         let rules = rules(vec![reader], Others::Refuse);
-        let rights = limited(rules.pass(HOST, A));
+        let rights = limited(rules.pass(HOST, HERE, A));
         assert!(may(&rights, 5, Need::Read, 0, 10));
         assert!(!may(&rights, 5, Need::Write, 0, 10));
         assert!(!may(&rights, 4, Need::Read, 0, 10));
@@ -518,5 +556,53 @@ mod tests {
         assert!(twice.starts_with("tenants: both"), "{twice}");
         let same = error(vec![tenant("one", &[HOST]), tenant("one", &[OTHER])]);
         assert!(same.starts_with("tenant \"one\": there are two"), "{same}");
+    }
+
+    #[test]
+    fn a_name_is_believed_from_its_networks_only() {
+        let network = |text: &str| text.parse::<IpNet>().expect("a network");
+        let bound = TenantOptions {
+            networks: vec![network("127.0.0.0/8"), network("2001:db8::/32")],
+            ..tenant("bound", &[HOST])
+        };
+        // Of the same host elsewhere; what is said of it once holds everywhere.
+        let elsewhere = TenantOptions {
+            subsystems: vec![B.to_owned()],
+            ..tenant("elsewhere", &[HOST])
+        };
+        let tenants = vec![bound.clone(), elsewhere, tenant("free", &[OTHER])];
+        let rules = rules(tenants, Others::Serve);
+        for (host, from, believed) in [
+            (HOST, "127.0.0.1", true),
+            (HOST, "127.255.255.255", true),
+            (HOST, "::ffff:127.0.0.1", true),
+            (HOST, "2001:db8:ffff::1", true),
+            (HOST, "128.0.0.1", false),
+            (HOST, "2001:db9::1", false),
+            (HOST, "::1", false),
+            (OTHER, "128.0.0.1", true),
+            ("nqn.2026-11.io.example:stranger", "128.0.0.1", true),
+        ] {
+            let from = from.parse().expect("an address");
+            for subsystem in [A, B] {
+                assert_eq!(
+                    rules.admit(host, from, subsystem),
+                    believed,
+                    "{host} from {from}"
+                );
+                let refused = matches!(rules.pass(host, from, subsystem), Pass::Refused);
+                assert_eq!(refused, !believed, "{host} from {from}");
+            }
+        }
+        let nobody = TenantOptions {
+            hosts: Vec::new(),
+            subsystems: vec![A.to_owned()],
+            ..bound
+        };
+        let tenancy = Tenancy {
+            tenants: vec![nobody],
+            ..Tenancy::default()
+        };
+        assert!(matches!(Rules::new(&tenancy), Err(TargetError::Invalid(_))));
     }
 }

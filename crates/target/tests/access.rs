@@ -93,8 +93,7 @@ fn deallocate(client: &mut Client, ranges: &[(u64, u32)]) -> Status {
     client.execute(command.encode(0), &list).status
 }
 
-/// A name proves nothing by itself: there is no authentication. But one that is not quite a tenant's
-/// is nobody's, and nobody comes in beside somebody who was let in.
+/// Without networks a name is believed from anywhere. But one that is not quite a tenant's is nobody's, and nobody comes in beside somebody who was let in.
 #[test]
 fn a_host_that_lies_about_its_nqn_gets_nothing() {
     let bed = Bed::with(Limits::default(), 2);
@@ -120,6 +119,34 @@ fn a_host_that_lies_about_its_nqn_gets_nothing() {
         queue.read(0, 1).0.status.is_success(),
         "and that one goes on"
     );
+}
+
+/// Names prove nothing by themselves: one that is bound to networks is believed from there only.
+#[test]
+fn a_name_is_believed_from_its_networks_only() {
+    let bed = Bed::with(Limits::default(), 2);
+    let from = |networks: &[&str]| TenantOptions {
+        networks: networks
+            .iter()
+            .map(|network| network.parse().expect("a network"))
+            .collect(),
+        ..tenant(HOST, None)
+    };
+    let there = from(&["192.0.2.0/24"]);
+    // Even where strangers are served: who claims to be somebody else is no stranger.
+    for others in [Others::Serve, Others::Refuse] {
+        let tenants = vec![there.clone()];
+        set(&bed, &Tenancy { tenants, others });
+        let (_, status) = connect(&bed, HOST, ConnectData::CNTLID_DYNAMIC, 0);
+        assert!(status.is(Status::CONNECT_INVALID_HOST), "{status}");
+    }
+    set(&bed, &only(vec![from(&["192.0.2.0/24", "127.0.0.1/32"])]));
+    let (mut admin, mut queue) = bed.host();
+    assert!(queue.read(0, 1).0.status.is_success());
+    // A change counts for who is connected, too.
+    set(&bed, &only(vec![there]));
+    assert!(admin.try_receive().is_none(), "its controller ends");
+    assert!(queue.try_receive().is_none());
 }
 
 /// The ancestor refused a tenant's first connection, and let its second one pass.

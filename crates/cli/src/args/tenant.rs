@@ -3,7 +3,7 @@
 use super::allow::Allow;
 use super::switch::ApiArgs;
 use clap::{Args, Subcommand, ValueEnum};
-use control::model::{BestEffort, LatencyCritical, Percentile, Size, Tenant};
+use control::model::{BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
 
 /// See and change who the tenants of a running target are
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 #[command(after_long_help = "Examples:
   switchyard tenant list
   switchyard tenant add database --host nqn.2026-11.com.example:db --iops 70000 \\
-      --latency-us 500 --percentile p95 --read-percent 80
+      --latency-us 500 --percentile p95 --read-percent 80 --network 192.0.2.0/24
   switchyard tenant add backup --host nqn.2026-11.com.example:backup --weight 50
   switchyard tenant set backup --weight 20
   switchyard tenant set backup --allow namespace=1,first_block=0,blocks=1048576,access=read
@@ -95,6 +95,8 @@ pub enum TenantCommand {
 pub enum Whichever {
     /// Hosts.
     Host,
+    /// Networks.
+    Network,
     /// Subsystems.
     Subsystem,
     /// Namespaces.
@@ -116,13 +118,21 @@ pub struct TenantChange {
     /// The NQN of one of its hosts (repeatable; replaces those before)
     #[arg(long = "host", value_name = "NQN")]
     pub hosts: Vec<String>,
+    /// A network from which these connect, and nobody else by their names (repeatable; replaces
+    /// those before) [default: anywhere]
+    ///
+    /// An NQN is what a host says of itself; without this, whoever reaches the target can say the
+    /// same.
+    #[arg(long = "network", value_name = "NETWORK")]
+    pub networks: Vec<Network>,
     /// A subsystem in which they are this tenant (repeatable; replaces those before) [default: all]
     #[arg(long = "subsystem", value_name = "NQN")]
     pub subsystems: Vec<String>,
     /// A namespace in which they are (repeatable; replaces those before) [default: all]
     #[arg(long = "namespace", value_name = "NSID")]
     pub namespaces: Vec<u32>,
-    /// Let it be whatever host, in every subsystem, or in every namespace (repeatable)
+    /// Let it be whatever host, from anywhere, in every subsystem, or in every namespace
+    /// (repeatable)
     #[arg(long, value_enum, value_name = "WHICH")]
     pub any: Vec<Whichever>,
     /// What it may do and nothing else: everything, nothing, or blocks (repeatable; replaces those
@@ -175,6 +185,8 @@ impl TenantChange {
     fn identify(&self, tenant: &mut Tenant) -> Result<(), String> {
         let any = |which| self.any.contains(&which);
         replace(&mut tenant.hosts, &self.hosts, any(Whichever::Host), "host")?;
+        let anywhere = any(Whichever::Network);
+        replace(&mut tenant.networks, &self.networks, anywhere, "network")?;
         let everywhere = any(Whichever::Subsystem);
         replace(
             &mut tenant.subsystems,

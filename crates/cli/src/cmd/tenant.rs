@@ -144,9 +144,11 @@ impl fmt::Display for One {
         write!(f, "{}: {}", tenant.name, Promise(tenant))?;
         let namespaces: Vec<_> = tenant.namespaces.iter().map(u32::to_string).collect();
         let hosts: Vec<_> = tenant.hosts.iter().cloned().collect();
+        let networks: Vec<_> = tenant.networks.iter().map(ToString::to_string).collect();
         let subsystems: Vec<_> = tenant.subsystems.iter().cloned().collect();
         for (what, names) in [
             ("hosts", hosts),
+            ("networks", networks),
             ("subsystems", subsystems),
             ("namespaces", namespaces),
         ] {

@@ -7,13 +7,15 @@ mod tenants;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use super::node::{Node, Value};
 use super::problem::{Place, Problem};
 use crate::limits::PROBLEMS_MAX;
-use crate::model::{ApiAddress, Eui64, Keyword, Nguid, Size, Uuid};
+use crate::model::{ApiAddress, Eui64, Keyword, Network, Nguid, Size, Uuid};
 use crate::suggest::nearest;
 
 /// Gathers the problems of one reading.
@@ -225,24 +227,34 @@ from_text! {
     Eui64: Eui64::EXPECTED,
 }
 
+/// Reads a text whose errors say what to write.
+fn explained<T: FromStr<Err: Display>>(
+    node: &Node,
+    place: &Place,
+    decoder: &Decoder,
+    expected: &str,
+) -> Option<T> {
+    let Value::String(text) = &node.value else {
+        decoder.wrong_type(place, &node.value, expected);
+        return None;
+    };
+    let explain = |error: T::Err| {
+        let found = format!("{} cannot stand here", node.value.describe());
+        decoder.problem(place, found, error.to_string());
+    };
+    text.parse().map_err(explain).ok()
+}
+
 impl FromNode for ApiAddress {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let Value::String(text) = &node.value else {
-            let expected = "\"127.0.0.1:4421\" or \"unix:/run/switchyard.sock\"";
-            decoder.wrong_type(place, &node.value, expected);
-            return None;
-        };
-        match text.parse() {
-            Ok(address) => Some(address),
-            Err(error) => {
-                decoder.problem(
-                    place,
-                    format!("{} cannot stand here", node.value.describe()),
-                    error.to_string(),
-                );
-                None
-            }
-        }
+        let expected = "\"127.0.0.1:4421\" or \"unix:/run/switchyard.sock\"";
+        explained(node, place, decoder, expected)
+    }
+}
+
+impl FromNode for Network {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        explained(node, place, decoder, "a network like \"192.0.2.0/24\"")
     }
 }
 

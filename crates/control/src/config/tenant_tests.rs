@@ -74,6 +74,38 @@ fn tenants_are_in_order_of_their_names() {
 }
 
 #[test]
+fn hosts_are_bound_to_their_networks() {
+    let text = format!("{HOST}\nnetworks = [\"192.0.2.0/24\", \"::1\"]");
+    let configuration = parsed(&tenant("a", &text)).expect("it says enough");
+    let networks = configuration.tenants[0].networks.iter();
+    let networks: Vec<_> = networks.map(ToString::to_string).collect();
+    assert_eq!(networks, ["192.0.2.0/24", "::1"]);
+    let json = serde_json::to_string(&configuration).expect("it has a form");
+    assert_eq!(parse(&json, Format::Json).expect("its own"), configuration);
+    for (rest, expected) in [
+        (
+            "namespaces = [1]\nnetworks = [\"::1\"]".to_owned(),
+            "tenants[0].networks: says from where hosts connect, and no host is named",
+        ),
+        (
+            format!("{HOST}\nnetworks = []"),
+            "tenants[0].networks: is empty",
+        ),
+        (
+            format!("{HOST}\nnetworks = [\"here\"]"),
+            "tenants[0].networks[0]: the text \"here\" cannot stand here; write a network",
+        ),
+        (
+            format!("{HOST}\nnetworks = [\"192.0.2.7/24\"]"),
+            "tenants[0].networks[0]: the text \"192.0.2.7/24\" cannot stand here; the address has bits",
+        ),
+    ] {
+        let found = problems(&tenant("a", &rest));
+        assert!(found[0].starts_with(expected), "{found:?}");
+    }
+}
+
+#[test]
 fn who_a_tenant_is_must_be_clear() {
     let cases = [
         (

@@ -6,7 +6,7 @@ use base::Nanos;
 use qos::{Declaration, Slo, Weight};
 use serde::{Deserialize, Serialize};
 
-use super::{Size, keyword};
+use super::{Network, Size, keyword};
 
 /// The tenant that hosts are who are no other.
 pub const DEFAULT_TENANT: &str = "default";
@@ -26,6 +26,9 @@ pub struct Tenant {
     /// The names of its hosts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub hosts: BTreeSet<String>,
+    /// From where these connect, and nobody else by their names; without any, from anywhere.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub networks: BTreeSet<Network>,
     /// The subsystems in which they are this tenant.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub subsystems: BTreeSet<String>,
@@ -128,6 +131,7 @@ impl Tenant {
         Self {
             name: name.to_owned(),
             hosts: BTreeSet::new(),
+            networks: BTreeSet::new(),
             subsystems: BTreeSet::new(),
             namespaces: BTreeSet::new(),
             latency_critical: None,

@@ -170,8 +170,8 @@ fn connect_admin(
     } else {
         let found = core.shared.subsystem(name.as_str());
         let found = found.ok_or(Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
-        let rules = core.shared.rules();
-        if !found.allows(host.as_str()) || !rules.admit(host.as_str(), name.as_str()) {
+        let (rules, from) = (core.shared.rules(), connection.peer.ip());
+        if !found.allows(host.as_str()) || !rules.admit(host.as_str(), from, name.as_str()) {
             return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
         }
         Some(found)
@@ -278,7 +278,8 @@ fn connect_io(
     if name.as_str() != subsystem.nqn {
         return Err(Refusal::in_data(ConnectData::SUBNQN_OFFSET));
     }
-    let pass = controller.pass(&core.shared.rules());
+    let (rules, from) = (core.shared.rules(), connection.peer.ip());
+    let pass = controller.pass_from(&rules, from);
     if !subsystem.allows(host.as_str()) || matches!(pass, Pass::Refused) {
         return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }

@@ -55,7 +55,7 @@ fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<V
         }
         LogPageId::DISCOVERY if discovery => discovery::log_page(
             &core.shared,
-            &controller.shared.host_nqn,
+            (&controller.shared.host_nqn, controller.shared.peer.ip()),
             controller.reached,
         ),
         _ if discovery => return Err(unknown),

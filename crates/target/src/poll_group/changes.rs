@@ -67,8 +67,8 @@ impl PollGroup {
             let Owner::Io(controller) = &connection.owner else {
                 continue;
             };
-            let rights = controller.pass(&rules).rights();
-            connection.rights = rights;
+            let pass = controller.pass_from(&rules, connection.peer.ip());
+            connection.rights = pass.rights();
             connection.enroll(&mut self.core);
         }
         self.reseat();

@@ -30,6 +30,7 @@ use block::Completion as BlockCompletion;
 use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Service, Stream};
 use scaling::Scaling;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use steering::{RELEASE, Steering};
 use switch::thread_scaling::Counters;
@@ -67,7 +68,12 @@ pub(crate) enum Note {
     /// Something happened to a tenant: its hosts are to be told, if they asked for it.
     TenantEvent(Arc<str>),
     /// A host may not use a subsystem any more.
-    EndHost { subsystem: u32, host_nqn: String },
+    EndHost {
+        subsystem: u32,
+        host_nqn: String,
+        /// Those that connected from this address, or from wherever.
+        from: Option<IpAddr>,
+    },
     /// The connection of an I/O queue ends, because its controller does.
     EndQueue { connection: SlabKey, cntlid: u16 },
     /// A command of a queue of this core is to be aborted, and the Abort command told.
@@ -317,12 +323,23 @@ impl PollGroup {
     }
 
     /// Ends a host's controllers of a subsystem.
-    fn end_host(&mut self, subsystem: u32, host_nqn: &str, cx: &mut Context<'_>) {
+    fn end_host(
+        &mut self,
+        subsystem: u32,
+        (host_nqn, from): (&str, Option<IpAddr>),
+        cx: &mut Context<'_>,
+    ) {
         for (_, connection) in self.connections.iter_mut() {
             let Owner::Admin(controller) = &connection.owner else {
                 continue;
             };
-            if connection.subsystem == subsystem && controller.shared.host_nqn == host_nqn {
+            let SharedController {
+                host_nqn: name,
+                peer,
+                ..
+            } = &*controller.shared;
+            let meant = name == host_nqn && from.is_none_or(|from| from == peer.ip());
+            if connection.subsystem == subsystem && meant {
                 connection.close(&mut self.core, cx);
             }
         }
@@ -558,7 +575,8 @@ impl Service for PollGroup {
             Note::EndHost {
                 subsystem,
                 host_nqn,
-            } => self.end_host(subsystem, &host_nqn, cx),
+                from,
+            } => self.end_host(subsystem, (&host_nqn, from), cx),
             Note::EndQueue { connection, cntlid } => self.end_queue(connection, cntlid, cx),
             Note::Abort {
                 connection,

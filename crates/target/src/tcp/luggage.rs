@@ -118,7 +118,8 @@ impl Connection {
         connection.leave_fresh(core);
         connection.state = State::Live;
         // Asked here: the rules may have changed on the way.
-        connection.rights = luggage.controller.pass(&core.shared.rules()).rights();
+        let (rules, from) = (core.shared.rules(), connection.peer.ip());
+        connection.rights = luggage.controller.pass_from(&rules, from).rights();
         connection.owner = Owner::Io(luggage.controller);
         connection.subsystem = luggage.subsystem;
         connection.reseat(core);

@@ -85,6 +85,16 @@ fn identity(
             "name its hosts, subsystems or namespaces, or call it \"default\"",
         );
     }
+    let networks = place.key("networks");
+    if !tenant.networks.is_empty() && tenant.hosts.is_empty() {
+        findings.report(
+            &networks,
+            "says from where hosts connect, and no host is named",
+            "name the hosts, or leave the networks away",
+        );
+    }
+    let most = limits::TENANT_NETWORKS_MAX;
+    findings.at_most(&networks, tenant.networks.len(), most, "networks");
     for host in &tenant.hosts {
         name(host, &place.key("hosts"), findings);
     }

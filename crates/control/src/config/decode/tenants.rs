@@ -15,6 +15,7 @@ impl FromNode for Tenant {
         let table = Table::open(node, place, decoder)?;
         let name = table.required("name", "write its name, like name = \"database\"");
         let hosts = set(&table, "hosts", decoder);
+        let networks = set(&table, "networks", decoder);
         let subsystems = set(&table, "subsystems", decoder);
         let namespaces = set(&table, "namespaces", decoder);
         let latency_critical = table.optional("latency_critical");
@@ -31,6 +32,7 @@ impl FromNode for Tenant {
         Some(Self {
             name: name?,
             hosts: hosts?,
+            networks: networks?,
             subsystems: subsystems?,
             namespaces: namespaces?,
             latency_critical: latency_critical?,
