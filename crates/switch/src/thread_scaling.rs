@@ -19,6 +19,7 @@
 //! `n + 1` shrink only with no more than that: no load does both. One that goes up and down pays
 //! for at most one thread less in each [`THREAD_DWELL`].
 
+use crate::class::{Class, PerClass};
 use crate::limits::{
     THREAD_CALM_PERMILLE, THREAD_CALM_STEPS, THREAD_DWELL, THREAD_GAP_PERMILLE,
     THREAD_LATE_PERMILLE, THREAD_PRESSED_PERMILLE, THREAD_PRESSED_STEPS, THREAD_SCALING_PERIOD,
@@ -376,6 +377,19 @@ fn calm(threads: usize) -> u64 {
 
 const fn count(so_far: u32, again: bool) -> u32 {
     if again { so_far.saturating_add(1) } else { 0 }
+}
+
+/// The thread that gets a new queue of `class`, of those that have so many `queues` of each class:
+/// one with the fewest. Of several it is one with the fewest of other classes, so that classes
+/// share a thread only where there are more queues of one than fit elsewhere: a thread that serves
+/// `Latency` holds `Throughput` up, and what is apart from the beginning need not be moved. Of
+/// several again it is the first. `None` without threads.
+pub fn deal(class: Class, queues: impl IntoIterator<Item = PerClass<usize>>) -> Option<usize> {
+    let ranked = queues.into_iter().zip(0..).map(|(queues, thread)| {
+        let all: usize = queues.iter().map(|(_, count)| count).sum();
+        (all, all - queues[class], thread)
+    });
+    ranked.min().map(|(.., thread)| thread)
 }
 
 /// Brings those of a thread's queues to the front that are to leave it, so that about `permille`

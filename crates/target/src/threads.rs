@@ -6,10 +6,11 @@
 
 use crate::stats::PerCore;
 use base::Time;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use switch::Knobs;
 use switch::limits::THREAD_SCALING_PERIOD;
-use switch::thread_scaling::{Counters, Range, Thread};
+use switch::thread_scaling::{self, Counters, Range, Thread};
+use switch::{Class, Knobs, PerClass};
 
 /// The threads of a target at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,41 @@ pub(crate) struct Threads {
     shrunk: AtomicU64,
     balanced: AtomicU64,
     each: PerCore<SharedThread>,
+    queues: Arc<PerCore<QueueCounts>>,
+}
+
+/// The I/O queues of one thread, and those that are on their way there.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct QueueCounts(PerClass<AtomicUsize>);
+
+/// An I/O queue as the thread counts it that has it, or gets it; no more when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    queues: Arc<PerCore<QueueCounts>>,
+    thread: usize,
+    class: Class,
+}
+
+impl Counted {
+    /// Counts the queue on another thread from now on.
+    pub(crate) fn move_to(&mut self, thread: usize) {
+        self.add(1, thread);
+        self.add(-1, self.thread);
+        self.thread = thread;
+    }
+
+    fn add(&self, more: isize, thread: usize) {
+        let count = &self.queues.of(thread).0[self.class];
+        // Wraps round to less.
+        count.fetch_add(more.cast_unsigned(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.add(-1, self.thread);
+    }
 }
 
 /// One thread, on cache lines of its own.
@@ -57,6 +93,7 @@ impl Threads {
             shrunk: AtomicU64::new(0),
             balanced: AtomicU64::new(0),
             each: PerCore::new(cores),
+            queues: Arc::new(PerCore::new(cores)),
         }
     }
 
@@ -83,6 +120,31 @@ impl Threads {
         self.grown.store(counters.grown, Ordering::Relaxed);
         self.shrunk.store(counters.shrunk, Ordering::Relaxed);
         self.balanced.store(counters.balanced, Ordering::Relaxed);
+    }
+
+    /// A queue of a thread.
+    pub(crate) fn count(&self, class: Class, thread: usize) -> Counted {
+        let counted = Counted {
+            queues: Arc::clone(&self.queues),
+            thread,
+            class,
+        };
+        counted.add(1, thread);
+        counted
+    }
+
+    /// The thread in use that a new queue goes to; `queue` is where it is counted so far.
+    pub(crate) fn deal(&self, queue: &Counted) -> usize {
+        let counts = self.queues.iter().take(self.active());
+        let others = counts.zip(0..).map(|(counts, thread)| {
+            let count = |class| {
+                let itself = usize::from(thread == queue.thread && class == queue.class);
+                let count = counts.0[class].load(Ordering::Relaxed);
+                count.saturating_sub(itself)
+            };
+            PerClass::from_fn(count)
+        });
+        thread_scaling::deal(queue.class, others).unwrap_or(0)
     }
 
     /// To which thread one that is not in use hands its queues.
@@ -153,6 +215,36 @@ mod tests {
         assert_eq!(seen(now + THREAD_SCALING_PERIOD), [Thread::IDLE, did]);
         let later = now + THREAD_SCALING_PERIOD + THREAD_SCALING_PERIOD;
         assert_eq!(seen(later), [Thread::IDLE; 2]);
+    }
+
+    #[test]
+    fn queues_are_counted_where_they_are_or_go() {
+        let threads = Threads::new(2);
+        let mut queues: Vec<_> = Class::ALL
+            .into_iter()
+            .cycle()
+            .take(4)
+            .map(|class| {
+                let mut queue = threads.count(class, 0);
+                queue.move_to(threads.deal(&queue));
+                queue
+            })
+            .collect();
+        let places: Vec<_> = queues.iter().map(|queue| queue.thread).collect();
+        assert_eq!(places, [0, 1, 0, 1]);
+        // Whoever leaves makes room, and one that stays after all counts where it was.
+        queues.truncate(1);
+        let mut queue = threads.count(Class::Throughput, 0);
+        assert_eq!(threads.deal(&queue), 1);
+        queue.move_to(1);
+        queue.move_to(0);
+        drop((queues, queue));
+        let counts = threads.queues.iter().flat_map(|counts| counts.0.iter());
+        assert!(
+            counts
+                .into_iter()
+                .all(|(_, count)| count.load(Ordering::Relaxed) == 0)
+        );
     }
 
     #[test]

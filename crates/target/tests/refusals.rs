@@ -10,7 +10,7 @@
 mod common;
 
 use base::Nanos;
-use common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, fabrics, io, io_on, pattern};
+use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, fabrics, io, io_on, pattern};
 use std::io::{Read, Write};
 use switchyard_target::{Limits, SubsystemOptions};
 use wire::fabrics::property::Configuration;
@@ -567,11 +567,11 @@ fn connections_beyond_the_limit_are_refused_and_others_go_on() {
 #[test]
 fn the_limit_of_connections_is_that_of_all_cores_together() {
     let limits = Limits {
-        connections: 4,
+        connections: 5,
         ..Limits::default()
     };
     let bed = Bed::with(limits, 2);
-    let (_admin, mut io) = bed.host();
+    let (_admin, mut queues) = bed.host_named(HOST, 2);
     let mut silent: Vec<_> = (0..2).map(|_| Client::raw(bed.address())).collect();
     let open = || {
         let snapshot = bed.handle().snapshot();
@@ -581,11 +581,13 @@ fn the_limit_of_connections_is_that_of_all_cores_together() {
             .map(|core| core.connections)
             .collect::<Vec<_>>()
     };
-    common::eventually("both cores have connections", || open() == [3, 1]);
-    let mut fifth = Client::raw(bed.address());
-    assert_eq!(fifth.read(&mut [0; 1]).unwrap_or(0), 0);
-    assert!(io.read(0, 1).0.status.is_success());
+    common::eventually("both cores have connections", || open() == [4, 1]);
+    let mut sixth = Client::raw(bed.address());
+    assert_eq!(sixth.read(&mut [0; 1]).unwrap_or(0), 0);
+    for queue in &mut queues {
+        assert!(queue.read(0, 1).0.status.is_success());
+    }
     silent.pop();
-    common::eventually("there is room again", || open().iter().sum::<u64>() == 3);
+    common::eventually("there is room again", || open().iter().sum::<u64>() == 4);
     assert!(bed.admin().next_cid > 0);
 }

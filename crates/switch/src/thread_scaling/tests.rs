@@ -478,3 +478,47 @@ fn bounds_fit_the_cores() {
     assert_eq!(bounds(3, 8).on(2, false), range(2, 2));
     assert_eq!(bounds(2, 3).on(8, true), range(2, 3));
 }
+
+/// Deals queues of these classes out to so many threads; how many each has of each class.
+fn dealt(threads: usize, classes: impl IntoIterator<Item = Class>) -> Vec<PerClass<usize>> {
+    let mut queues = vec![PerClass::of([0; Class::COUNT]); threads];
+    for class in classes {
+        let thread = deal(class, queues.iter().copied()).expect("there is a thread");
+        queues[thread][class] += 1;
+    }
+    queues
+}
+
+#[test]
+fn classes_are_apart_where_threads_have_as_many_queues_of_each() {
+    // What hosts connect: a queue of each class for each of their cores.
+    let pairs = |cores| std::iter::repeat_n(Class::ALL, cores).flatten();
+    for threads in [2, 4, 8] {
+        // Whatever was connected before, and is gone.
+        let queues = dealt(threads, pairs(threads));
+        for queues in queues {
+            let counts: Vec<_> = queues.iter().map(|(_, &count)| count).collect();
+            assert!(counts == [0, 2] || counts == [2, 0], "{counts:?}");
+        }
+    }
+    // One class alone has all threads.
+    let queues = dealt(4, std::iter::repeat_n(Class::Throughput, 8));
+    assert!(queues.iter().all(|q| q[Class::Throughput] == 2));
+    assert_eq!(deal(Class::Latency, []), None);
+}
+
+proptest! {
+    #[test]
+    fn threads_have_as_many_queues_as_each_other(
+        threads in 1usize..9,
+        latency in proptest::collection::vec(any::<bool>(), 0..200),
+    ) {
+        let classes = latency.into_iter().map(|latency| {
+            if latency { Class::Latency } else { Class::Throughput }
+        });
+        let queues = dealt(threads, classes);
+        let counts = queues.iter().map(|q| q.iter().map(|(_, &count)| count).sum::<usize>());
+        let (most, fewest) = (counts.clone().max().unwrap(), counts.min().unwrap());
+        prop_assert!(most - fewest <= 1, "{queues:?}");
+    }
+}

@@ -107,8 +107,6 @@ pub struct PollGroup {
     /// Those of which nobody knows yet whose they are, oldest first; others among them are skipped.
     fresh: VecDeque<SlabKey>,
     listeners: Vec<ListenerId>,
-    /// The thread that gets the next I/O queue.
-    next_thread: usize,
     /// Where the operations of a room belong: to a namespace of a subsystem.
     rooms: Vec<Option<(u32, u32)>>,
     /// Requests that were done at once when they were submitted again.
@@ -139,8 +137,6 @@ impl PollGroup {
             connections: Slab::with_capacity(connections),
             fresh: VecDeque::new(),
             listeners: Vec::new(),
-            // The first one has the admin queues already.
-            next_thread: 1,
             rooms: Vec::new(),
             done: VecDeque::new(),
             draining: false,

@@ -100,11 +100,16 @@ impl PollGroup {
         self.core.tokens.was_late();
     }
 
-    /// Gives new queues their threads, in turn.
+    /// Gives new queues their threads.
     fn deal(&mut self, now: Time) {
         while let Some(key) = self.core.undealt.pop() {
-            let to = self.next_thread % self.core.shared.threads.active();
-            self.next_thread = to + 1;
+            let queue = self
+                .connections
+                .get_mut(key)
+                .and_then(|c| c.counted.as_ref());
+            let Some(to) = queue.map(|queue| self.core.shared.threads.deal(queue)) else {
+                continue;
+            };
             if to != self.core.index {
                 let why = Why::Dealt;
                 self.send_off(key, Moving { to, why }, now + MOVE_PATIENCE);

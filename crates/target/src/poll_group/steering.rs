@@ -122,7 +122,7 @@ impl PollGroup {
             loads[self.core.index][class] = loads[self.core.index][class].saturating_sub(load);
             loads[to][class] += load;
             let why = Why::Steered;
-            connection.moving = Some(Moving { to, why });
+            connection.leave_for(Moving { to, why });
             leaving.push((key, now + MOVE_PATIENCE));
         }
     }
@@ -131,7 +131,7 @@ impl PollGroup {
     pub(super) fn send_off(&mut self, key: SlabKey, moving: Moving, until: Time) {
         let connection = self.connections.get_mut(key);
         if let Some(connection) = connection.filter(|connection| is_movable(connection)) {
-            connection.moving = Some(moving);
+            connection.leave_for(moving);
             self.steering.leaving.push((key, until));
         }
     }
@@ -152,7 +152,7 @@ impl PollGroup {
                 let operation = OpKey::new(self.core.room, RELEASE, key);
                 cx.submit(operation, Op::Release { socket });
             } else if cx.now >= until {
-                connection.moving = None;
+                connection.stay(self.core.index);
                 connection.arm_receive(&mut self.core, cx);
             } else {
                 index += 1;

@@ -16,6 +16,7 @@ use crate::tcp::luggage::Moving;
 use crate::tcp::output::Output;
 use crate::tcp::transfer;
 use crate::tenants::Rights;
+use crate::threads::Counted;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, SocketId};
 use std::net::SocketAddr;
@@ -104,6 +105,8 @@ pub(crate) struct Connection {
     timer_at: Time,
     /// Where the queue is to move to.
     pub(crate) moving: Option<Moving>,
+    /// The I/O queue among those of the thread that it goes to.
+    pub(crate) counted: Option<Counted>,
     /// Held for as long as anything of the connection is left.
     pub(super) seat: Seat,
 }
@@ -151,6 +154,7 @@ impl Connection {
             close_at: Time::NEVER,
             timer_at: Time::NEVER,
             moving: None,
+            counted: None,
             seat,
         }
     }
@@ -172,6 +176,7 @@ impl Connection {
         self.named = named.is_some();
         core.classes[class] += usize::from(self.named);
         core.switch.queues[class] += 1;
+        self.counted = Some(core.shared.threads.count(class, core.index));
         self.output.carry(class, core);
         if !class.properties().may_wait {
             core.switch.note_urgent(cx.now);
@@ -318,6 +323,7 @@ impl Connection {
         if let Some(class) = self.output.class() {
             core.classes[class] -= usize::from(self.named);
             core.switch.queues[class] -= 1;
+            self.counted = None;
             core.switch.load[class] -= self.demand.forget();
         }
         if self.stalled.is_none() {

@@ -11,6 +11,7 @@ use crate::demand::Demand;
 use crate::qpair::Terms;
 use crate::registry::{Place, Seat, SharedController};
 use crate::tcp::connection::{Connection, Owner, State};
+use crate::threads::Counted;
 use base::SlabKey;
 use reactor::{Context, SocketId};
 use std::net::SocketAddr;
@@ -49,6 +50,8 @@ pub(crate) struct Luggage {
     pub(crate) terms: Terms,
     pub(crate) class: Class,
     pub(crate) why: Why,
+    /// Until it has arrived.
+    counted: Option<Counted>,
     seat: Seat,
     ends: (SocketAddr, Option<SocketAddr>),
     framer: Framer,
@@ -73,11 +76,28 @@ impl Connection {
         self.moving.is_some() && self.transferring == 0 && self.framer.data_remaining().is_none()
     }
 
+    /// Is to move, at a quiet moment.
+    pub(crate) fn leave_for(&mut self, moving: Moving) {
+        if let Some(counted) = &mut self.counted {
+            counted.move_to(moving.to);
+        }
+        self.moving = Some(moving);
+    }
+
+    /// Is not to move any more from this core.
+    pub(crate) fn stay(&mut self, here: usize) {
+        if let Some(counted) = &mut self.counted {
+            counted.move_to(here);
+        }
+        self.moving = None;
+    }
+
     /// Leaves a core that has let go of its socket; `None` for what is no I/O queue.
     pub(crate) fn pack(mut self, core: &mut CoreState) -> Option<Luggage> {
         let class = self.output.class()?;
         let why = self.moving.map_or(Why::Steered, |moving| moving.why);
         let demand = self.demand;
+        let counted = self.counted.take();
         self.closed(core);
         self.strike_off(core);
         let Owner::Io(controller) = self.owner else {
@@ -93,6 +113,7 @@ impl Connection {
             terms: self.qpair.terms(),
             class,
             why,
+            counted,
             seat: self.seat,
             ends: (self.peer, self.local),
             framer: self.framer,
@@ -130,6 +151,7 @@ impl Connection {
         connection.demand = luggage.demand;
         core.switch.load[luggage.class] += luggage.demand.load();
         connection.set_class(luggage.named.then_some(luggage.class), core, cx);
+        drop(luggage.counted);
         connection
     }
 }
