@@ -6,6 +6,7 @@ mod common;
 
 use common::{Bed, Client, Dialect, NQN};
 use switch::{Class, Knobs};
+use switchyard_target::Limits;
 use wire::nvme::feature::{FeatureId, FeatureSelect};
 use wire::nvme::vendor::{Extensions, HostExtensions};
 use wire::nvme::{
@@ -135,4 +136,35 @@ fn every_class_is_served_whole_beside_the_others() {
         .caravans
         .sizes;
     assert_eq!(sizes.buckets()[0], sizes.caravans());
+}
+
+/// Queues are connected on the first core. One that does not stay there is no reason to serve bulk
+/// work in small pieces there, not even for the second in which `Latency` work counts as near.
+#[test]
+fn a_latency_queue_holds_nobody_up_where_it_was_connected() {
+    const READS: u64 = 64;
+    let bed = Bed::with(Limits::default(), 2);
+    let (mut admin, cntlid) = admin(&bed);
+    say(&mut admin, true);
+    let mut bulk = queue(&bed, cntlid, 1, Class::Throughput);
+    let latency = queue(&bed, cntlid, 2, Class::Latency);
+    common::eventually("each class has a core of its own", || {
+        let queues = |core: usize| {
+            bed.handle().snapshot().switch[core]
+                .classes
+                .map(|s| s.queues)
+        };
+        let (first, second) = (queues(0), queues(1));
+        first[Class::Throughput] == 1 && second[Class::Latency] == 1
+    });
+    for _ in 0..READS {
+        assert!(bulk.read(0, 1).0.status.is_success());
+    }
+    common::eventually("all reads are counted", || {
+        let stats = bed.handle().snapshot().switch[0].classes;
+        stats[Class::Throughput].caravans.requests > READS
+    });
+    let served = bed.handle().snapshot().switch[0].classes[Class::Throughput].send;
+    assert_eq!(served.quanta, 0);
+    drop(latency);
 }

@@ -178,9 +178,6 @@ impl Connection {
         core.switch.queues[class] += 1;
         self.counted = Some(core.shared.threads.count(class, core.index));
         self.output.carry(class, core);
-        if !class.properties().may_wait {
-            core.switch.note_urgent(cx.now);
-        }
         cx.driver.set_class(self.socket, class);
     }
 
