@@ -51,6 +51,8 @@ struct Lane {
     queue_id: u16,
     /// The association counts it as open.
     open: bool,
+    /// It is among the busy ones.
+    listed: bool,
 }
 
 /// A namespace whose requests a channel carries.
@@ -81,6 +83,9 @@ pub struct RemoteChannel {
     aftermath: Aftermath,
     aftermaths: u64,
     lanes: Vec<Lane>,
+    /// While the channel is live: the lanes that have something under way. Others need no look in a
+    /// turn, so what a turn takes follows the requests and not the connections.
+    busy: Vec<usize>,
     next_lane: usize,
     /// Requests that no lane has yet, in order; never more than all lanes could hold.
     waiting: VecDeque<Exchange>,
@@ -134,6 +139,7 @@ impl RemoteChannel {
                 qpair: Qpair::new(config.clone(), room.room(), index, depth),
                 queue_id: 0,
                 open: false,
+                listed: false,
             })
             .collect();
         let capacity = lanes.len() * usize::from(depth);
@@ -150,6 +156,7 @@ impl RemoteChannel {
             joined: 0,
             aftermath: Aftermath::default(),
             aftermaths: 0,
+            busy: Vec::with_capacity(lanes.len()),
             lanes,
             next_lane: 0,
             waiting: VecDeque::with_capacity(capacity),
@@ -324,7 +331,7 @@ impl RemoteChannel {
         }
         exchange.retries = 0;
         match self.free_lane() {
-            Some(lane) => self.lanes[lane].qpair.start(exchange, now),
+            Some(lane) => self.start(lane, exchange, now),
             None => self.replay.push_front(exchange.into()),
         }
     }
@@ -361,8 +368,56 @@ impl RemoteChannel {
 
     /// Sends what may leave; how many bytes of data did, where there is a rule for it.
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
-        let lanes = self.lanes.iter_mut();
-        lanes.map(|lane| lane.qpair.pump(cx)).sum()
+        let Self { busy, lanes, .. } = self;
+        let busy = busy.iter();
+        busy.map(|&index| lanes[index].qpair.pump(cx)).sum()
+    }
+
+    /// Gives a lane with room a request.
+    fn start(&mut self, lane: usize, exchange: Exchange, now: Time) {
+        self.lanes[lane].qpair.start(exchange, now);
+        self.list(lane);
+    }
+
+    /// A lane needs a look in each turn until it has nothing under way any more.
+    fn list(&mut self, index: usize) {
+        let lane = &mut self.lanes[index];
+        if !std::mem::replace(&mut lane.listed, true) {
+            self.busy.push(index);
+        }
+    }
+
+    /// What of a lane is due.
+    fn tick_lane(&mut self, index: usize, cx: &mut Context<'_>) {
+        if self.lanes[index].qpair.tick(cx) {
+            self.note_traffic(index);
+            self.look_for_timeouts(index, cx);
+        }
+        if self.state != ChannelState::Live || !self.lanes[index].qpair.is_live() {
+            self.check_lane(index, cx);
+        }
+    }
+
+    fn note_traffic(&mut self, index: usize) {
+        if self.lanes[index].qpair.take_traffic() {
+            self.association.note_traffic();
+        }
+    }
+
+    /// What of the busy lanes is due; those that have nothing under way are busy no more.
+    fn tick_busy(&mut self, cx: &mut Context<'_>) {
+        let mut at = 0;
+        while let Some(&index) = self.busy.get(at) {
+            self.tick_lane(index, cx);
+            if self.lanes[index].qpair.is_idle() {
+                // Nobody asks it for a while.
+                self.note_traffic(index);
+                self.lanes[index].listed = false;
+                self.busy.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
     }
 
     /// What an event made ready leaves at once, unless the lanes are shared: then their owner
@@ -437,7 +492,7 @@ impl RemoteChannel {
             self.free_lane()
         };
         match lane {
-            Some(lane) => self.lanes[lane].qpair.start(exchange, cx.now),
+            Some(lane) => self.start(lane, exchange, cx.now),
             None => self.waiting.push_back(exchange),
         }
         Submit::Queued
@@ -460,6 +515,7 @@ impl Channel for RemoteChannel {
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         let index = completion.key.index as usize;
         self.lanes[index].qpair.apply(completion, cx);
+        self.list(index);
         self.check_lane(index, cx);
         if !self.waiting.is_empty() || !self.replay.is_empty() {
             self.drain_waiting(cx.now);
@@ -482,16 +538,11 @@ impl Channel for RemoteChannel {
                 self.leave(cx);
             }
         }
-        for index in 0..self.lanes.len() {
-            let qpair = &mut self.lanes[index].qpair;
-            if qpair.tick(cx) {
-                if qpair.take_traffic() {
-                    self.association.note_traffic();
-                }
-                self.look_for_timeouts(index, cx);
-            }
-            if self.state != ChannelState::Live || !self.lanes[index].qpair.is_live() {
-                self.check_lane(index, cx);
+        if self.state == ChannelState::Live {
+            self.tick_busy(cx);
+        } else {
+            for index in 0..self.lanes.len() {
+                self.tick_lane(index, cx);
             }
         }
         if !self.waiting.is_empty() || !self.replay.is_empty() {
@@ -501,7 +552,12 @@ impl Channel for RemoteChannel {
     }
 
     fn deadline(&self) -> Time {
-        let lanes = self.lanes.iter().map(|lane| lane.qpair.deadline());
+        let of = |index: usize| self.lanes[index].qpair.deadline();
+        let lanes = if self.state == ChannelState::Live {
+            self.busy.iter().map(|&index| of(index)).min()
+        } else {
+            (0..self.lanes.len()).map(of).min()
+        };
         // Who waits for a fence is woken when it falls.
         let waits = |replay: &Replay| self.aftermath.passage(replay.lost_with) == Passage::Waits;
         let due = !self.replay.iter().all(waits);
@@ -510,7 +566,7 @@ impl Channel for RemoteChannel {
         } else {
             Time::NEVER
         };
-        lanes.min().unwrap_or(Time::NEVER).min(replay)
+        lanes.unwrap_or(Time::NEVER).min(replay)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {

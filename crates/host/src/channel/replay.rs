@@ -57,7 +57,7 @@ impl RemoteChannel {
                 self.replay.push_front(exchange.into());
                 return;
             };
-            self.lanes[lane].qpair.start(exchange, now);
+            self.start(lane, exchange, now);
         }
         for _ in 0..self.waiting.len() {
             if self.barrier_sent {
@@ -90,7 +90,7 @@ impl RemoteChannel {
                 return;
             };
             self.barrier_sent |= exchange.is_barrier();
-            self.lanes[lane].qpair.start(exchange, now);
+            self.start(lane, exchange, now);
         }
     }
 

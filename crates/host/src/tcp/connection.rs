@@ -545,6 +545,14 @@ impl Qpair {
         self.fail(error, cx);
     }
 
+    /// Whether nothing is due of it before another request, or something from the peer, comes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_live()
+            && self.table.len() == 0
+            && self.tx.has_nothing_to_send()
+            && self.step_deadline == Time::NEVER
+    }
+
     /// When [`tick`](Self::tick) must run at the latest.
     pub(crate) fn deadline(&self) -> Time {
         if self.table.len() == 0 {
