@@ -105,8 +105,10 @@ pub struct Scheduler<T> {
     totals: Totals,
     /// What of it was spent when the pool was told last.
     told: Tokens,
-    /// Units released in the round at hand: reads, and everything else.
+    /// Units released since the round before: reads, and everything else.
     released: [u64; 2],
+    /// Somebody has something for whom nothing waits.
+    kept: bool,
 }
 
 /// The prices as this thread knows them.
@@ -153,6 +155,7 @@ impl<T> Scheduler<T> {
             totals: Totals::default(),
             told: Tokens::ZERO,
             released: [0; 2],
+            kept: false,
         })
     }
 
@@ -292,6 +295,50 @@ impl<T> Scheduler<T> {
         Ok(())
     }
 
+    /// Pays for a request of a tenant without having it wait for a round, where nothing waits
+    /// already and the tenant has what it takes: what it saved or claimed in rounds before, so it
+    /// gets nothing that it would not get by waiting. Returns the cost; `None` where the request has
+    /// to be [put in](Self::enqueue).
+    ///
+    /// For devices that answer sooner than the next round comes. A best-effort tenant that pays so
+    /// keeps, from one round to the next, about as much as it spent in between.
+    #[inline]
+    pub fn pay_at_once(
+        &mut self,
+        key: TenantKey,
+        operation: Operation,
+        units: u32,
+    ) -> Option<Tokens> {
+        let entry = self.entries.get_mut(key.index as usize);
+        let entry = entry.filter(|entry| entry.is(key) && entry.queue.is_empty())?;
+        entry.asked = true;
+        let cost = self.prices.prices().cost(operation, units);
+        match (entry.listed?, entry.account.contract()) {
+            (Kind::BestEffort, Contract::BestEffort(_)) if entry.purse >= cost => {
+                entry.purse -= cost;
+                entry.used += cost;
+            }
+            (Kind::LatencyCritical, Contract::LatencyCritical(_))
+                if entry.account.threads() == 1 =>
+            {
+                let (balance, limit) = (entry.account.balance(), self.pool.rules().neg_limit);
+                if balance <= limit {
+                    return None;
+                }
+                entry.account.spend(balance, cost).ok()?;
+                entry.part = (entry.part - cost).max(limit);
+            }
+            _ => return None,
+        }
+        entry.tally.released += 1;
+        entry.tally.spent += cost;
+        self.released[usize::from(!operation.is_read())] += u64::from(units);
+        self.totals.spent += cost;
+        // What was spent is earned anew, and told, by a round.
+        self.deadline = Time::ZERO;
+        Some(cost)
+    }
+
     /// When the next round is due at the latest; [`Time::NEVER`] while nothing waits.
     #[must_use]
     pub fn deadline(&self) -> Time {
@@ -371,6 +418,10 @@ impl<T> Scheduler<T> {
             self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
         } else {
             self.doze();
+            if std::mem::take(&mut self.kept) {
+                // Whoever stops asking gives back what it kept.
+                self.deadline = now + self.pool.round();
+            }
         }
     }
 
@@ -449,13 +500,16 @@ impl<T> Scheduler<T> {
                     break;
                 }
                 entry.purse -= cost;
+                entry.used += cost;
                 self.totals.spent += cost;
                 entry.release(places, cost, &mut self.released, release);
             }
-            if entry.queue.is_empty() {
-                self.resting.push(index);
-            } else {
+            if !entry.queue.is_empty() {
                 wait = wait.min(rate.time_for(missing));
+            } else if entry.keep(pool) {
+                self.kept = true;
+            } else {
+                self.resting.push(index);
             }
         }
         wait
@@ -533,6 +587,7 @@ impl<T> Drop for Scheduler<T> {
                 entry.rest(&self.pool);
             }
         }
+        self.pool.spend(self.totals.spent - self.told);
         self.pool.part(self.thread);
     }
 }

@@ -149,6 +149,19 @@ impl CoreTokens {
         self.scheduler(seat.scheduler).enqueue(seat.tenant, priced)
     }
 
+    /// Pays for a command that is carried out at once, if its tenant has what it takes. Otherwise it
+    /// has to wait like any other.
+    #[inline]
+    pub(crate) fn pay_at_once(
+        &mut self,
+        seat: TenantSeat,
+        operation: Operation,
+        units: u32,
+    ) -> bool {
+        let scheduler = self.scheduler(seat.scheduler);
+        scheduler.pay_at_once(seat.tenant, operation, units)
+    }
+
     /// Counts a command that is through.
     #[inline]
     pub(crate) fn done(&mut self, seat: TenantSeat, done: &Done) {

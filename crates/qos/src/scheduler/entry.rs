@@ -62,6 +62,10 @@ pub(super) struct Entry {
     pub(super) position: u32,
     /// Best effort: what it has claimed and not spent.
     pub(super) purse: Tokens,
+    /// Somebody wanted to pay at once since the last round.
+    pub(super) asked: bool,
+    /// What it spent since the last round began, if it is best effort.
+    pub(super) used: Tokens,
     /// Best effort: what it weighs among the hungry; 0 while it is not.
     pub(super) weight: u64,
     /// Best effort: up to where it has claimed.
@@ -85,6 +89,8 @@ impl Entry {
             listed: None,
             position: 0,
             purse: Tokens::ZERO,
+            asked: false,
+            used: Tokens::ZERO,
             weight: 0,
             seen: 0,
             entered: false,
@@ -159,6 +165,21 @@ impl Entry {
         let claimed = pool.claim(self.weight, &mut self.seen);
         self.purse += claimed;
         self.tally.earned += claimed;
+    }
+
+    /// Best effort, with nothing waiting: goes on to be looked at if it pays at once, and keeps for
+    /// that as much as it spent since the round before, twice. Returns whether it does.
+    #[inline]
+    pub(super) fn keep(&mut self, pool: &Pool) -> bool {
+        let used = std::mem::take(&mut self.used);
+        if !std::mem::take(&mut self.asked) {
+            return false;
+        }
+        let beyond = (self.purse - used - used).or_zero();
+        pool.give(beyond);
+        self.tally.given += beyond;
+        self.purse -= beyond;
+        true
     }
 
     /// Lets the first request go.

@@ -105,6 +105,20 @@ impl World {
         let _ = self.threads[thread].enqueue(key, operation, units, tenant);
     }
 
+    /// Pays for a request at once; whether it did.
+    fn pay_at_once(
+        &mut self,
+        thread: usize,
+        tenant: usize,
+        operation: Operation,
+        units: u32,
+    ) -> bool {
+        let key = self.keys[thread][tenant];
+        let paid = self.threads[thread].pay_at_once(key, operation, units);
+        self.spent[tenant][thread] += paid.unwrap_or(Tokens::ZERO);
+        paid.is_some()
+    }
+
     /// Keeps so many requests waiting.
     fn fill(&mut self, thread: usize, tenant: usize, operation: Operation, depth: u32) {
         let key = self.keys[thread][tenant];
@@ -146,7 +160,8 @@ impl World {
         let gone = of(|totals| totals.spent) + of(|totals| totals.expired);
         let made = of(|totals| totals.generated) + of(|totals| totals.forgiven);
         assert_eq!(made, there + gone, "at {:?}", self.now);
-        let told = self.pool.spent_since(&mut 0);
+        let untold = self.threads.iter().map(|t| t.totals.spent - t.told);
+        let told = self.pool.spent_since(&mut 0) + untold.sum::<Tokens>();
         assert_eq!(told, of(|totals| totals.spent), "the load of the device");
     }
 }
@@ -154,6 +169,7 @@ impl World {
 #[derive(Clone, Debug)]
 enum Event {
     Enqueue(usize, usize, Operation, u32),
+    PayAtOnce(usize, usize, Operation, u32),
     Pass(u64),
     Round(usize),
     Set(usize, Contract),
@@ -177,6 +193,8 @@ fn event(threads: usize, tenants: usize) -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (0..threads, 0..tenants, operation(), 1u32..40)
             .prop_map(|(thread, tenant, op, units)| Event::Enqueue(thread, tenant, op, units)),
+        8 => (0..threads, 0..tenants, operation(), 1u32..40)
+            .prop_map(|(thread, tenant, op, units)| Event::PayAtOnce(thread, tenant, op, units)),
         4 => (0u64..60_000).prop_map(Event::Pass),
         1 => (0u64..50_000_000).prop_map(Event::Pass),
         8 => (0..threads).prop_map(Event::Round),
@@ -219,6 +237,8 @@ proptest! {
                         next += 1;
                     }
                 }
+                // The oracle knows rounds only.
+                Event::PayAtOnce(..) => {}
                 Event::Pass(nanos) => now = now + Nanos(nanos),
                 Event::Set(tenant, contract) => {
                     let tenant = 1 + tenant % (all.len() - 1);
@@ -262,6 +282,9 @@ proptest! {
             match event {
                 Event::Enqueue(thread, tenant, operation, units) => {
                     world.enqueue(thread, tenant, operation, units);
+                }
+                Event::PayAtOnce(thread, tenant, operation, units) => {
+                    world.pay_at_once(thread, tenant, operation, units);
                 }
                 Event::Pass(nanos) => world.pass(Nanos(nanos)),
                 Event::Round(thread) => world.round(thread),
@@ -314,6 +337,33 @@ proptest! {
         let most = TokenRate(rate).over(world.now.since(start));
         let most = most + Tokens::whole(NEG_LIMIT_TOKENS) + WRITE;
         prop_assert!(world.spent_by(0) <= most);
+    }
+
+    /// Whether it pays at once or waits, a latency-critical tenant owes NEG_LIMIT and one request at
+    /// most.
+    #[test]
+    fn paying_at_once_honours_the_debt_limit(
+        rate in 1_000u64..300_000,
+        steps in prop::collection::vec((0u32..40, 0u64..100_000, any::<bool>()), 1..300),
+    ) {
+        let mut world = World::new(1, &[critical(rate), best_effort(1)]);
+        world.enqueue(0, 1, Operation::Write, u32::MAX);
+        world.round(0);
+        let start = world.now;
+        for (requests, nanos, write) in steps {
+            let operation = if write { Operation::Write } else { Operation::Read };
+            for _ in 0..requests {
+                if !world.pay_at_once(0, 0, operation, 1) {
+                    world.enqueue(0, 0, operation, 1);
+                }
+                let balance = world.accounts[0].balance();
+                prop_assert!(balance > Tokens::whole(-NEG_LIMIT_TOKENS) - WRITE, "{}", balance);
+            }
+            world.pass(Nanos(nanos));
+            world.round(0);
+        }
+        let most = TokenRate(rate).over(world.now.since(start));
+        prop_assert!(world.spent_by(0) <= most + Tokens::whole(NEG_LIMIT_TOKENS) + WRITE);
     }
 
     /// Tenants that always want more share what there is by weight, whichever threads they are on
@@ -507,6 +557,63 @@ fn silence_is_neither_charged_nor_paid() {
         "{burst}"
     );
     assert!(burst >= Tokens::whole(NEG_LIMIT_TOKENS));
+}
+
+/// Of two that want all they can have, one pays at once whenever it may: neither gains by it.
+#[test]
+fn who_pays_at_once_gets_no_more_than_who_waits() {
+    let mut world = World::new(1, &[best_effort(100), best_effort(100)]);
+    let mut at_once = 0;
+    for _ in 0..20_000 {
+        for _ in 0..64 {
+            if !world.pay_at_once(0, 0, Operation::Read, 1) {
+                world.fill(0, 0, Operation::Read, 4);
+                break;
+            }
+            at_once += 1;
+        }
+        world.fill(0, 1, Operation::Read, 16);
+        world.pass(ROUND);
+        world.round(0);
+    }
+    assert!(at_once > 10_000, "{at_once}");
+    let shares = [0, 1].map(|tenant| world.spent_by(tenant).0 as f64);
+    let quotient = shares[0] / shares[1];
+    assert!((0.95..1.05).contains(&quotient), "{quotient}");
+    let all = RATE.over(Nanos(ROUND.0 * 20_000)).0 as f64;
+    assert!(
+        shares.iter().sum::<f64>() > 0.97 * all,
+        "{shares:?} of {all}"
+    );
+}
+
+#[test]
+fn who_stops_paying_at_once_keeps_nothing() {
+    let mut world = World::new(1, &[best_effort(100)]);
+    let mut at_once = 0;
+    for _ in 0..1_000 {
+        for _ in 0..4 {
+            if world.pay_at_once(0, 0, Operation::Read, 1) {
+                at_once += 1;
+            } else {
+                world.enqueue(0, 0, Operation::Read, 1);
+            }
+        }
+        world.pass(ROUND);
+        world.round(0);
+        let purse = world.threads[0].entries[0].purse;
+        assert!(purse <= Tokens::whole(8), "{purse}");
+    }
+    assert!(at_once > 3_000, "{at_once}");
+    // It is looked at once more although nothing waits, and then not any more.
+    assert!(world.threads[0].deadline() <= world.now + ROUND);
+    for _ in 0..2 {
+        world.pass(ROUND);
+        world.round(0);
+    }
+    assert_eq!(world.threads[0].entries[0].purse, Tokens::ZERO);
+    assert_eq!(world.threads[0].deadline(), Time::NEVER);
+    assert!(!world.pay_at_once(0, 0, Operation::Read, 1));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
 use crate::request::Ticket;
 use base::Time;
 use qos::scheduler::{Refused, TooManyThreads};
-use qos::{Scheduler, TenantId};
+use qos::{Operation, Scheduler, TenantId};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -167,6 +167,19 @@ impl CoreScheduler {
         }
         entry.overflow.push_back(priced);
         Ok(())
+    }
+
+    #[inline]
+    pub(super) fn pay_at_once(&mut self, tenant: u32, operation: Operation, units: u32) -> bool {
+        let entry = self.tenants[tenant as usize].as_ref();
+        // What has no place yet came first.
+        entry.is_some_and(|entry| {
+            entry.overflow.is_empty()
+                && self
+                    .scheduler
+                    .pay_at_once(entry.key, operation, units)
+                    .is_some()
+        })
     }
 
     pub(super) fn withdraw(

@@ -19,10 +19,11 @@ use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::{Connection, Owner};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
-use base::Time;
 use base::units::Lba;
+use base::{Nanos, Time};
 use block::{BlockError, Direct, Operation, Request};
 use qos::access::Need;
+use qos::units;
 use reactor::{Context, IoSlice, Memory};
 use switch::doorbell::Urgency;
 use wire::nvme::{Command, Completion, DataPointer, IoOpcode, LbaCommand, Status};
@@ -115,14 +116,17 @@ fn read(
         }
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     }
+    let scheduled = namespace.scheduler.is_some();
     if at_once
-        && namespace.scheduler.is_none()
         && namespace.is_open()
         && let Some(data) = memory(namespace, run.slba, bytes)
+        && (!scheduled || pay_at_once(connection, Kind::Read, run.nsid, bytes, core))
     {
-        namespace.stats.reads += 1;
-        namespace.stats.read_bytes += u64::from(bytes);
-        namespace.latency.reads.count_at_once();
+        if let Some(namespace) = core.namespace(connection.subsystem, run.nsid) {
+            namespace.stats.reads += 1;
+            namespace.stats.read_bytes += u64::from(bytes);
+            namespace.latency.reads.count_at_once();
+        }
         connection.demand.answered += u64::from(bytes);
         let cid = command.cid();
         let qpair = &connection.qpair;
@@ -162,7 +166,7 @@ fn write(
     if namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let at_once = unheld && namespace.direct.is_some() && namespace.scheduler.is_none();
+    let at_once = unheld && namespace.direct.is_some();
     if !at_once || !namespace.is_open() || !digest_ok {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     }
@@ -170,6 +174,12 @@ fn write(
     if data.len() != bytes as usize {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }
+    if namespace.scheduler.is_some() && !pay_at_once(connection, Kind::Write, run.nsid, bytes, core)
+    {
+        return with_data(connection, Kind::Write, command, payload, core, cx);
+    }
+    let namespace = core.namespace(connection.subsystem, run.nsid);
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     if let Some(Direct::Linear(region)) = &namespace.direct {
         let start = usize::try_from(run.slba << namespace.block_shift)
             .map_err(|_| Status::LBA_OUT_OF_RANGE.with_dnr())?;
@@ -188,6 +198,38 @@ fn write(
     let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
     transfer::complete(connection, completion, urgency, core, cx);
     Ok(Flow::Continue)
+}
+
+/// Pays for a read or write of memory that is about to be done at once, and counts it for its
+/// tenant. `false` where it has to wait for its tokens, or is nobody's.
+#[inline]
+fn pay_at_once(
+    connection: &Connection,
+    kind: Kind,
+    nsid: u32,
+    bytes: u32,
+    core: &mut CoreState,
+) -> bool {
+    let Some(seat) = connection.seat(nsid) else {
+        return false;
+    };
+    let charged = match kind {
+        Kind::Write => qos::Operation::Write,
+        _ => qos::Operation::Read,
+    };
+    let bytes = u64::from(bytes);
+    let paid = core.tokens.pay_at_once(seat, charged, units(bytes));
+    if paid {
+        let done = Done {
+            kind,
+            success: true,
+            bytes,
+            took: Nanos(0),
+            device: Some(Nanos(0)),
+        };
+        core.tokens.done(seat, &done);
+    }
+    paid
 }
 
 /// A slot for a command on a run of blocks.
