@@ -19,12 +19,15 @@ use std::time::Instant;
 
 /// Exchanges of each size.
 const ROUNDS: usize = 800;
+const PAGE_BYTES: usize = 4096;
 /// A command, half a packet, and a whole one.
 const SMALL: usize = 72;
 const HALF: usize = 32 * 1024;
 const WHOLE: usize = 64 * 1024;
-/// Memory that sends take their bytes from: more than a cache holds.
-const SOURCE_BYTES: usize = 32 << 20;
+/// Memory that sends take their bytes from, anywhere: more than a cache holds, or looks ahead.
+const SOURCE_BYTES: usize = 256 << 20;
+/// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
+const DESTINATION_BYTES: usize = 1 << 20;
 
 /// One kind of exchange.
 #[derive(Clone, Copy)]
@@ -129,20 +132,25 @@ fn send_rounds(
     sent: &AtomicUsize,
     received: &AtomicUsize,
 ) -> Result<u64> {
+    let mut prng = base::Prng::from_seed(5);
     let mut source = vec![0_u8; SOURCE_BYTES];
-    base::Prng::from_seed(5).fill(&mut source);
+    prng.fill(&mut source);
+    let page = kind.bytes.next_multiple_of(PAGE_BYTES);
+    let pages = u64::try_from((SOURCE_BYTES - page) / PAGE_BYTES).expect("some");
     let flags = if kind.more {
         SendFlags::MORE
     } else {
         SendFlags::empty()
     };
     let mut times = Vec::with_capacity(ROUNDS);
-    for (round, piece) in (0..ROUNDS).zip(source.chunks_exact(kind.bytes.max(4096)).cycle()) {
+    for round in 0..ROUNDS {
+        let at = usize::try_from(prng.below(pages)).expect("fewer than there are") * PAGE_BYTES;
+        let piece = &source[at..at + kind.bytes];
         while received.load(Ordering::Acquire) < round {
             std::hint::spin_loop();
         }
         let start = Instant::now();
-        let taken = send(socket, &piece[..kind.bytes], flags).context("cannot send")?;
+        let taken = send(socket, piece, flags).context("cannot send")?;
         times.push(nanos_since(start));
         let mut rest = &piece[taken..kind.bytes];
         while !rest.is_empty() {
@@ -163,18 +171,20 @@ fn receive_rounds(
     sent: &AtomicUsize,
     received: &AtomicUsize,
 ) -> Result<u64> {
-    let mut buffer = vec![0; kind.bytes + 1];
+    let all = kind.bytes + usize::from(kind.more);
+    let mut buffer = vec![0; DESTINATION_BYTES.max(all)];
+    let pieces = buffer.len() / all;
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
+        let into = &mut buffer[round % pieces * all..][..all];
         while sent.load(Ordering::Acquire) <= round {
             std::hint::spin_loop();
         }
-        let all = kind.bytes + usize::from(kind.more);
         let start = Instant::now();
-        let got = socket.read(&mut buffer[..all]).context("cannot receive")?;
+        let got = socket.read(into).context("cannot receive")?;
         times.push(nanos_since(start));
         socket
-            .read_exact(&mut buffer[got..all])
+            .read_exact(&mut into[got..])
             .context("cannot receive")?;
         received.store(round + 1, Ordering::Release);
     }
