@@ -505,6 +505,7 @@ impl<T> Scheduler<T> {
                 entry.release(places, cost, &mut self.released, release);
             }
             if !entry.queue.is_empty() {
+                entry.used = Tokens::ZERO;
                 wait = wait.min(rate.time_for(missing));
             } else if entry.keep(pool) {
                 self.kept = true;
