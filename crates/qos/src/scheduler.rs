@@ -4,8 +4,9 @@
 //! of the tenants whose connections are there; what threads share of the device is its
 //! [`Pool`], and of a tenant its [`Account`]. The thread puts every request in
 //! ([`enqueue`](Scheduler::enqueue)), and once a turn lets go what may go
-//! ([`round`](Scheduler::round)), latency-critical tenants first. Between rounds it may sleep until
-//! [`deadline`](Scheduler::deadline). A round looks at the tenants that have something to do, not
+//! ([`round`](Scheduler::round)), latency-critical tenants first. What a device does while it is
+//! asked need not wait for that: it is [paid at once](Scheduler::pay_at_once), from what its tenant
+//! has. Between rounds the thread may sleep until [`deadline`](Scheduler::deadline). A round looks at the tenants that have something to do, not
 //! at those that are registered, and takes no lock.
 //!
 //! - Latency-critical: the tenant earns its rate, may overdraw down to NEG_LIMIT, saves up to
