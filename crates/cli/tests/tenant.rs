@@ -7,6 +7,7 @@ mod common;
 
 use common::{Folder, Serving, code, eventually, json, run, stderr, stdout};
 use serde_json::Value;
+use std::process::Output;
 
 const HOST: &str = "nqn.2026-11.com.example:db";
 const STRANGER: &str = "nqn.2026-11.com.example:stranger";
@@ -17,7 +18,7 @@ fn serving(folder: &Folder) -> (Serving, String) {
     common::serve_by_tokens(folder, ("slow", kind), 1_000, "")
 }
 
-fn tenant(args: &[&str], socket: &str) -> std::process::Output {
+fn tenant(args: &[&str], socket: &str) -> Output {
     run(&[&["tenant"], args, &["--api", socket]].concat())
 }
 
@@ -262,24 +263,19 @@ fn permissions_that_mean_nothing_change_nothing() {
     assert_eq!(declared["permissions"], before);
 }
 
+/// What a host of this name gets when it reads a block.
+fn read_as(serving: &Serving, folder: &Folder, host: &str) -> Output {
+    let out = folder.path("out");
+    let read = ["read", serving.address(), "--length", "4k"];
+    run(&[&read[..], &["--output", &out, "--host-nqn", host]].concat())
+}
+
 #[test]
 fn hosts_that_are_no_tenant_are_refused_and_served_again() {
     let folder = Folder::new();
     let (serving, socket) = serving(&folder);
     code(&tenant(&["add", "db", "--host", HOST], &socket), 0);
-    let out = folder.path("out");
-    let read = |host| {
-        let read = [
-            "read",
-            serving.address(),
-            "--length",
-            "4k",
-            "--output",
-            &out,
-        ];
-        let output = run(&[&read[..], &["--host-nqn", host]].concat());
-        output.status.success()
-    };
+    let read = |host| read_as(&serving, &folder, host).status.success();
     assert!(read(STRANGER) && read(HOST));
     let told = stdout(&tenant(&["others", "refuse"], &socket));
     assert!(told.contains("may not connect"), "{told}");
@@ -301,18 +297,7 @@ fn hosts_that_are_no_tenant_are_refused_and_served_again() {
 fn a_name_is_of_no_use_from_elsewhere() {
     let folder = Folder::new();
     let (serving, socket) = serving(&folder);
-    let out = folder.path("out");
-    let read = || {
-        let read = [
-            "read",
-            serving.address(),
-            "--length",
-            "4k",
-            "--output",
-            &out,
-        ];
-        run(&[&read[..], &["--host-nqn", HOST]].concat())
-    };
+    let read = || read_as(&serving, &folder, HOST);
     let add = ["add", "db", "--host", HOST, "--network", "192.0.2.0/24"];
     code(&tenant(&add, &socket), 0);
     let refused = read();
