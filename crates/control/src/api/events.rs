@@ -35,7 +35,7 @@ async fn events(
         }
         // Nothing keeps a target that ends; whoever asks again at once still asks only so often.
         if state.control.is_draining() {
-            until = Instant::now() + EVENTS_LOOK.min(until - Instant::now());
+            until = until.min(Instant::now() + EVENTS_LOOK);
         }
         tokio::time::sleep(EVENTS_LOOK.min(until - Instant::now())).await;
     }
