@@ -10,6 +10,7 @@
 
 mod blk_switch;
 mod claim;
+mod disturbance;
 pub mod goals;
 mod i10;
 mod measure;
@@ -26,9 +27,10 @@ mod simulated;
 mod tests;
 
 pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
+pub use disturbance::{Disturbance, ProcessorTime};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
-pub use quiet::{Disturbances, ProcessorTime, QUIET_PERMILLE, Quiet, TRIES_MAX};
+pub use quiet::{Disturbances, Quiet, TRIES_MAX};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
 pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{

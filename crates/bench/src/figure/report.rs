@@ -41,7 +41,7 @@ pub struct Report {
     pub claims: Vec<Verdict>,
     /// Whether a model says so, and no machine did it.
     pub simulated: bool,
-    /// What the hypervisor did to the runs of a machine.
+    /// What disturbed the runs of a machine.
     pub disturbances: Option<Disturbances>,
     /// Series that were not run, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,5 +1,6 @@
 //! What one run measured, and the numbers that figures show of it.
 
+use super::disturbance::Disturbance;
 use super::scenario::Scenario;
 use crate::load::{Latency, SwitchReport};
 use serde::Deserialize;
@@ -15,8 +16,8 @@ pub struct Sample {
     pub host_cores: f64,
     /// Processors that the target kept busy over the same time.
     pub target_cores: f64,
-    /// Of all processors' time meanwhile, the part that the hypervisor took, in permille.
-    pub stolen_permille: f64,
+    /// What disturbed it.
+    pub disturbance: Disturbance,
     /// How the kernel's scheduler served the threads of the processes that run L-apps only.
     pub slices: Option<Slices>,
     /// What the host's lanes sent.

@@ -47,7 +47,7 @@ impl Runner for Invented {
             apps: scenario.apps().map(app).collect(),
             host_cores: 0.5,
             target_cores: 0.75,
-            stolen_permille: 0.0,
+            disturbance: Disturbance::default(),
             slices: Some(Slices {
                 run: slice,
                 wait: slice,

@@ -38,8 +38,8 @@ pub struct FigureArgs {
     /// Measure for so many seconds in each run [default: 3; quick: 0.5]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
-    /// Measure a run up to so many times, until the hypervisor takes next to nothing of the
-    /// processors meanwhile, and keep the quietest
+    /// Measure a run up to so many times, until the hypervisor and others on this machine take
+    /// next to nothing of the processors meanwhile, and keep the quietest
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,
@@ -76,8 +76,8 @@ pub struct GoalsArgs {
     /// Measure for so many seconds in each run
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub seconds: Duration,
-    /// Measure a run up to so many times, until the hypervisor takes next to nothing of the
-    /// processors meanwhile, and keep the quietest
+    /// Measure a run up to so many times, until the hypervisor and others on this machine take
+    /// next to nothing of the processors meanwhile, and keep the quietest
     #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,

@@ -172,7 +172,7 @@ impl Runner for MachineRunner {
             _ => others::run(self.file()?, scenario, effort)?,
         };
         Ok(Sample {
-            stolen_permille: ProcessorTime::now()?.stolen_permille_since(time_before),
+            disturbance: ProcessorTime::now()?.since(&time_before),
             ..sample
         })
     }
@@ -197,7 +197,7 @@ impl MachineRunner {
             .collect::<Result<Vec<_>>>()?;
         let (reports, scheduled) = wait(loads)?;
         let seconds = started.elapsed().as_secs_f64();
-        let stolen_permille = ProcessorTime::now()?.stolen_permille_since(time_before);
+        let disturbance = ProcessorTime::now()?.since(&time_before);
         let host_cores = (ended_children_cpu_seconds()? - host_before) / seconds;
         let target_cores = (cpu_seconds(target.pid())? - target_before) / seconds;
         let switch: Vec<_> = reports
@@ -209,7 +209,7 @@ impl MachineRunner {
         Ok(Sample {
             host_cores,
             target_cores,
-            stolen_permille,
+            disturbance,
             slices: scheduled.means(),
             host_sends: Sends::of_host(&switch),
             target_sends: sends(&api)?.since(sent_before),
