@@ -33,7 +33,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
     let all = host_cores.end.max(target_cores.end);
     let knobs = config.knobs;
     let cores = (0..all)
-        .map(|_| Core::new(random.exponential(costs.core.noise_period_ns)))
+        .map(|_| Core::new(&costs.core.noise, &mut random))
         .collect();
     let steering = (0..hosts as u64)
         .map(|core| RequestSteering::new(knobs.request_steering, hosts, config.seed ^ core << 32))

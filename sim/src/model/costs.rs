@@ -22,7 +22,7 @@ pub struct Costs {
 }
 
 /// Cores and the kernel's scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CoreCosts {
     /// From one thread to another on the same core.
@@ -39,11 +39,22 @@ pub struct CoreCosts {
     pub timer_ns: u64,
     /// How long a fair thread keeps a core that another fair one wants.
     pub slice_ns: u64,
-    /// The mean time between two moments that something else takes a core.
-    pub noise_period_ns: u64,
-    /// How long it takes it, on average.
-    pub noise_ns: u64,
+    /// What else takes a core, by how long it takes it: at most [`NOISES_MAX`] kinds.
+    pub noise: Vec<Noise>,
 }
+
+/// Something that takes a core now and then: a tick of the kernel, the hypervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Noise {
+    /// The mean time between two moments that it does; they come independently of each other.
+    pub period_ns: u64,
+    /// How long it takes it each time.
+    pub length_ns: u64,
+}
+
+/// Kinds of noise at most: each is looked at with every step of a core.
+pub const NOISES_MAX: usize = 16;
 
 /// The stack's own work, on the host unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +91,9 @@ pub struct SocketCosts {
     pub packet_ns: u64,
     /// The same, for each byte.
     pub packet_byte_ps: u64,
+    /// Of a send that the loopback delivers, so much at its end the receiver need not wait for: it
+    /// has its bytes, and the sender's call is still returning.
+    pub overlap_ns: u64,
     /// A receive, whatever its size.
     pub receive_call_ns: u64,
     /// For each byte of a receive: the copy.
@@ -105,13 +119,31 @@ pub enum CostsError {
         /// The most.
         max: u64,
     },
+    /// More kinds of noise than a model looks at.
+    #[error("core.noise has {count} kinds: it can have {NOISES_MAX}; leave out the rarest")]
+    TooManyNoises {
+        /// So many.
+        count: usize,
+    },
+    /// Interruptions that leave nothing of a core.
+    #[error("core.noise takes {permille} ‰ of a core: it can be 900; measure again")]
+    NoiseTakesAll {
+        /// The share.
+        permille: u64,
+    },
 }
+
+/// Of a core's time, noise takes this much at most.
+const NOISE_PERMILLE_MAX: u64 = 900;
 
 /// The file that is shipped.
 const SHIPPED: &str = include_str!("../../costs/default.toml");
 
 /// No single step takes longer than this: ten times a scheduler's slice.
 const SPAN_NS_MAX: u64 = 100_000_000;
+
+/// What comes once in an hour is no noise of a run.
+const NOISE_PERIOD_NS_MAX: u64 = 3_600_000_000_000;
 
 /// 100 ns a byte is 10 MB/s: slower than anything worth a model.
 const BYTE_PS_MAX: u64 = 100_000;
@@ -163,8 +195,6 @@ impl Costs {
             ),
             ("core.timer_ns", core.timer_ns, 0),
             ("core.slice_ns", core.slice_ns, 10_000),
-            ("core.noise_period_ns", core.noise_period_ns, 1_000),
-            ("core.noise_ns", core.noise_ns, 0),
             ("stack.app_request_ns", stack.app_request_ns, 1),
             ("stack.hand_over_ns", stack.hand_over_ns, 0),
             ("stack.submit_ns", stack.submit_ns, 1),
@@ -175,10 +205,33 @@ impl Costs {
             ("socket.send_call_ns", socket.send_call_ns, 1),
             ("socket.send_message_ns", socket.send_message_ns, 0),
             ("socket.packet_ns", socket.packet_ns, 0),
+            ("socket.overlap_ns", socket.overlap_ns, 0),
             ("socket.receive_call_ns", socket.receive_call_ns, 1),
         ];
         for (name, value, min) in spans {
             within(name, value, min, SPAN_NS_MAX)?;
+        }
+        let count = core.noise.len();
+        if count > NOISES_MAX {
+            return Err(CostsError::TooManyNoises { count });
+        }
+        let mut permille = 0;
+        for noise in &core.noise {
+            let Noise {
+                period_ns,
+                length_ns,
+            } = *noise;
+            within(
+                "core.noise.period_ns",
+                period_ns,
+                1_000,
+                NOISE_PERIOD_NS_MAX,
+            )?;
+            within("core.noise.length_ns", length_ns, 0, SPAN_NS_MAX)?;
+            permille += length_ns * 1_000 / period_ns;
+        }
+        if permille > NOISE_PERMILLE_MAX {
+            return Err(CostsError::NoiseTakesAll { permille });
         }
         within("socket.send_byte_ps", socket.send_byte_ps, 0, BYTE_PS_MAX)?;
         within(
@@ -231,6 +284,21 @@ mod tests {
         costs.core.slice_ns = 0;
         let error = Costs::from_toml(&costs.to_toml()).unwrap_err();
         assert!(error.to_string().contains("core.slice_ns is 0"), "{error}");
+        let noise = |noise: Vec<Noise>| {
+            let mut costs = Costs::shipped();
+            costs.core.noise = noise;
+            costs.validate().unwrap_err().to_string()
+        };
+        let kind = |period_ns, length_ns| Noise {
+            period_ns,
+            length_ns,
+        };
+        let error = noise(vec![kind(10_000, 9_500)]);
+        assert!(error.contains("takes 950 ‰ of a core"), "{error}");
+        let error = noise(vec![kind(1_000_000, 1_000); NOISES_MAX + 1]);
+        assert!(error.contains("has 17 kinds"), "{error}");
+        let error = noise(vec![kind(0, 0)]);
+        assert!(error.contains("core.noise.period_ns is 0"), "{error}");
         assert!(matches!(
             Costs::from_toml("x = 1"),
             Err(CostsError::Syntax(_))

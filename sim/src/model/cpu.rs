@@ -6,6 +6,8 @@
 //! waits until the one that runs has had its slice. What the network interrupts for goes before
 //! every thread and stretches the step that it interrupts.
 
+use super::costs::Noise;
+use super::random::Random;
 use super::world::{Event, World};
 use switch::limits::CORES_MAX;
 
@@ -50,6 +52,12 @@ pub(super) enum Step {
     Send {
         /// Which.
         packet: usize,
+    },
+    /// It returns from a send whose packet leaves on its own: on the loopback the receiver has it
+    /// before the sender is done.
+    Return {
+        /// What was sent.
+        bytes: u64,
     },
     /// It receives what a lane has.
     Receive {
@@ -119,7 +127,10 @@ pub(super) struct Core {
     softirq_until: u64,
     /// Costs of effects, paid with the next step.
     pub(super) debt: u64,
-    noise_at: u64,
+    /// When each kind of noise takes the core next.
+    noise_at: Vec<u64>,
+    /// The earliest of these.
+    next_noise_at: u64,
     idle_ns: u64,
     /// A dataplane loop with adaptive polling lives here.
     pub(super) polls: bool,
@@ -128,7 +139,12 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) const fn new(noise_at: u64) -> Self {
+    /// A core that sleeps, and that these kinds of noise will take.
+    pub(super) fn new(noise: &[Noise], random: &mut Random) -> Self {
+        let first = noise
+            .iter()
+            .map(|noise| random.exponential(noise.period_ns));
+        let noise_at: Vec<_> = first.collect();
         Self {
             current: None,
             step: Step::Poll,
@@ -145,6 +161,7 @@ impl Core {
             awake_until: 0,
             softirq_until: 0,
             debt: 0,
+            next_noise_at: noise_at.iter().copied().min().unwrap_or(u64::MAX),
             noise_at,
             idle_ns: 0,
             polls: false,
@@ -460,16 +477,30 @@ impl World<'_> {
         } else {
             self.now + cost + std::mem::take(&mut it.debt)
         };
-        while end != u64::MAX && it.noise_at < end {
-            if it.noise_at >= self.now {
-                end += self.random.exponential(self.costs.core.noise_ns);
+        while end != u64::MAX && it.next_noise_at < end {
+            let noises = it.noise_at.iter_mut().zip(&self.costs.core.noise);
+            for (at, noise) in noises {
+                if *at >= end {
+                    continue;
+                }
+                // What came while the core had nothing to do, or polled, held nobody up.
+                if *at >= self.now {
+                    end += noise.length_ns;
+                }
+                *at = (*at).max(self.now) + self.random.exponential(noise.period_ns).max(1);
             }
-            it.noise_at += self
-                .random
-                .exponential(self.costs.core.noise_period_ns)
-                .max(1);
+            it.next_noise_at = it.noise_at.iter().copied().min().unwrap_or(u64::MAX);
         }
-        it.step = step;
+        it.step = match step {
+            Step::Send { packet } if self.wires.is_none() => {
+                let overlap = self.costs.socket.overlap_ns.min(end - self.now);
+                let left = Event::Left { core, packet };
+                self.calendar.push(end - overlap, left);
+                let bytes = self.packets[packet].bytes;
+                Step::Return { bytes }
+            }
+            step => step,
+        };
         it.step_end = end;
         it.accounted = self.now;
         it.generation = it.generation.wrapping_add(1);

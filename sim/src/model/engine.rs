@@ -246,6 +246,7 @@ impl World<'_> {
         let bytes = match step {
             Step::Take { count, class } => self.take_requests(number, count, Class::ALL[class]),
             Step::Send { packet } => self.send(packet),
+            Step::Return { bytes } => bytes,
             Step::Receive { end, packets } => self.receive(number, end, packets),
             Step::App { .. } | Step::Poll => return,
         };
@@ -343,7 +344,7 @@ impl World<'_> {
     }
 
     /// A caravan has left.
-    fn send(&mut self, packet: usize) -> u64 {
+    pub(super) fn send(&mut self, packet: usize) -> u64 {
         let load = &self.packets[packet];
         let (end, bytes) = (load.from, load.bytes);
         let (from, to) = match self.ends[end].side {

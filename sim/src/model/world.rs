@@ -23,6 +23,8 @@ pub(super) enum Event {
     Dispatch { core: usize },
     /// A better thread may have become ready.
     Reschedule { core: usize },
+    /// A packet has left this core for another end on the same machine.
+    Left { core: usize, packet: usize },
     /// A packet has come over the link.
     Arrived { packet: usize },
     /// The kernel has brought a packet to its socket.
@@ -120,6 +122,12 @@ impl World<'_> {
             Event::Step { core, generation } => self.on_step(core, generation),
             Event::Dispatch { core } => self.on_dispatch(core),
             Event::Reschedule { core } => self.on_reschedule(core),
+            Event::Left { core, packet } => {
+                // Whom it wakes, its sender wakes.
+                let nested = self.executing.replace(core);
+                self.send(packet);
+                self.executing = nested;
+            }
             Event::Arrived { packet } => self.on_arrived(packet),
             Event::Received { packet } => self.deliver(packet),
             Event::LinkFree { direction } => self.on_link_free(direction),

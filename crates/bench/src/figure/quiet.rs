@@ -61,22 +61,40 @@ impl<R: Runner> Quiet<R> {
 
 impl<R: Runner> Runner for Quiet<R> {
     fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
-        let mut best = self.inner.run(scenario, effort)?;
-        let mut tries = 1;
-        while best.disturbance.degree() > 1.0 && tries < self.tries {
-            let again = self.inner.run(scenario, effort)?;
-            tries += 1;
-            if again.disturbance.degree() < best.disturbance.degree() {
-                best = again;
+        let inner = &mut self.inner;
+        self.seen.least(self.tries, || {
+            let sample = inner.run(scenario, effort)?;
+            let disturbance = sample.disturbance;
+            Ok((sample, disturbance))
+        })
+    }
+}
+
+impl Disturbances {
+    /// Measures up to `tries` times, until nothing disturbs, and returns what was disturbed least.
+    ///
+    /// # Errors
+    /// Those of the measurement.
+    pub fn least<T>(
+        &mut self,
+        tries: u8,
+        mut measure: impl FnMut() -> Result<(T, Disturbance)>,
+    ) -> Result<T> {
+        let (mut best, mut disturbance) = measure()?;
+        let mut tried = 1;
+        while disturbance.degree() > 1.0 && tried < tries {
+            let (again, then) = measure()?;
+            tried += 1;
+            if then.degree() < disturbance.degree() {
+                (best, disturbance) = (again, then);
             }
         }
-        let seen = &mut self.seen;
-        let Disturbance { stolen, others } = best.disturbance;
-        seen.runs += 1;
-        seen.repeated += u64::from(tries - 1);
-        seen.disturbed += u64::from(best.disturbance.degree() > 1.0);
-        seen.stolen_permille_max = seen.stolen_permille_max.max(stolen);
-        seen.others_permille_max = seen.others_permille_max.max(others);
+        let Disturbance { stolen, others } = disturbance;
+        self.runs += 1;
+        self.repeated += u64::from(tried - 1);
+        self.disturbed += u64::from(disturbance.degree() > 1.0);
+        self.stolen_permille_max = self.stolen_permille_max.max(stolen);
+        self.others_permille_max = self.others_permille_max.max(others);
         Ok(best)
     }
 }

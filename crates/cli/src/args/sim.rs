@@ -1,6 +1,7 @@
 //! `switchyard sim`.
 
 use super::{SwitchArgs, seconds};
+use bench::figure::TRIES_MAX;
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -142,16 +143,21 @@ pub struct CalibrateArgs {
 
 Exit codes: 0 every prediction is within 30 %, 1 one is not, 2 an error")]
 pub struct ValidateArgs {
-    /// A file of `switchyard sim calibrate` [default: measured anew]
+    /// A file of `switchyard sim calibrate` [default: measured anew in each round]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Seconds of each measurement
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub seconds: Duration,
-    /// Measurements of each case; their median counts
-    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    /// Rounds, in each of which every case is measured; the median of their errors counts
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=99))]
     pub runs: u8,
+    /// Measure a case up to so many times, until the hypervisor and others on this machine take
+    /// next to nothing of the processors meanwhile, and keep the quietest
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
+    pub tries: u8,
     /// Only this baseline (repeatable) [default: switchyard, linux, nvme-tcp and poll]
     #[arg(long = "baseline", value_name = "NAME")]
     pub baselines: Vec<Preset>,

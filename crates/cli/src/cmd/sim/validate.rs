@@ -11,6 +11,9 @@ use crate::output::Output;
 use anyhow::{Context as _, Result};
 use base::Nanos;
 use base::units::CoreId;
+use bench::Spread;
+use bench::figure::{Disturbance, Disturbances, ProcessorTime, aligned};
+use bench::load::Machine;
 use serde::Serialize;
 use sim::model::{self, AppSpec, Config, Costs, Report, Topology};
 use std::fmt;
@@ -67,11 +70,22 @@ struct Comparison {
     preset: String,
     apps: &'static str,
     what: &'static str,
-    predicted: f64,
-    measured: f64,
-    /// By how much the prediction is too high, as a share of what was measured.
-    relative_error: f64,
+    predicted: Spread,
+    measured: Spread,
+    /// By how much the prediction of a round is too high, as a share of what was measured in it.
+    relative_error: Spread,
+    /// Whether the median of the errors is small enough.
     good: bool,
+}
+
+/// Everything, as JSON and as a table.
+#[derive(Debug, Serialize)]
+struct ValidateReport {
+    comparisons: Vec<Comparison>,
+    rounds: u8,
+    seconds: f64,
+    disturbances: Disturbances,
+    machine: Machine,
 }
 
 /// Numbers of one case.
@@ -83,51 +97,80 @@ struct Numbers {
     t_gbps: f64,
 }
 
+/// A case: what one preset makes of some applications.
+#[derive(Debug)]
+struct Case {
+    preset: Preset,
+    apps: Apps,
+    /// Round by round.
+    predicted: Vec<Numbers>,
+    measured: Vec<Numbers>,
+}
+
 /// Measures, simulates, and prints both.
 pub(super) fn run(args: &ValidateArgs, output: Output) -> Result<Outcome> {
     let cores = calibrate::two(&args.cores)?;
-    let costs = match &args.costs {
-        Some(path) => super::costs(Some(path))?,
-        None => calibrate::measure(cores, output)?,
-    };
+    let given = args.costs.as_ref().map(|path| super::costs(Some(path)));
+    let given = given.transpose()?;
     let presets = if args.baselines.is_empty() {
         &PRESETS[..]
     } else {
         &args.baselines
     };
-    let mut rows = Vec::new();
-    for &preset in presets {
-        for apps in Apps::ALL {
-            output.note(format_args!("{preset}, {}", apps.name()));
-            let measured = measured(preset, apps, cores, args)?;
-            let predicted = predicted(preset, apps, &costs)?;
-            rows.extend(compare(preset, apps, predicted, measured));
+    let case = |preset, apps| Case {
+        preset,
+        apps,
+        predicted: Vec::new(),
+        measured: Vec::new(),
+    };
+    let cases = presets
+        .iter()
+        .flat_map(|&preset| Apps::ALL.map(|apps| case(preset, apps)));
+    let mut cases: Vec<_> = cases.collect();
+    let mut disturbances = Disturbances::default();
+    for round in 1..=args.runs {
+        // What the machine charges changes from minute to minute.
+        let costs = match &given {
+            Some(costs) => costs.clone(),
+            None => calibrate::measure(cores, output)?,
+        };
+        for case in &mut cases {
+            let (preset, apps) = (case.preset, case.apps);
+            output.note(format_args!("round {round}: {preset}, {}", apps.name()));
+            let measured = disturbances.least(args.tries, || measured(preset, apps, cores, args));
+            case.measured.push(measured?);
+            case.predicted.push(predicted(preset, apps, &costs)?);
         }
     }
-    output.result(&rows, Table(&rows))?;
-    Ok(if rows.iter().all(|row| row.good) {
+    let report = ValidateReport {
+        comparisons: cases.iter().flat_map(compare).collect(),
+        rounds: args.runs,
+        seconds: args.seconds.as_secs_f64(),
+        disturbances,
+        machine: Machine::look(),
+    };
+    output.result(&report, &report)?;
+    Ok(if report.comparisons.iter().all(|row| row.good) {
         Outcome::Done
     } else {
         Outcome::Negative
     })
 }
 
-/// The median of some runs on this machine.
+/// One run on this machine, and what disturbed it.
 fn measured(
     preset: Preset,
     apps: Apps,
     [target_core, app_core]: [CoreId; 2],
     args: &ValidateArgs,
-) -> Result<Numbers> {
+) -> Result<(Numbers, Disturbance)> {
     let name = preset.to_string();
     let knobs: &[&str] = &["--baseline", &name];
     let target = Target::start(&[target_core.0], RAM_BYTES, knobs)?;
-    let mut runs = Vec::new();
-    for _ in 0..args.runs {
-        let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;
-        runs.push(Numbers::measured(&report));
-    }
-    Ok(Numbers::median(&runs))
+    let before = ProcessorTime::now()?;
+    let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;
+    let disturbance = ProcessorTime::now()?.since(&before);
+    Ok((Numbers::measured(&report), disturbance))
 }
 
 fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
@@ -184,77 +227,85 @@ impl Numbers {
             t_gbps: report.throughput.bytes_per_second * 8e-9,
         }
     }
-
-    fn median(runs: &[Self]) -> Self {
-        let of = |number: fn(&Self) -> f64| {
-            let mut numbers: Vec<_> = runs.iter().map(number).collect();
-            numbers.sort_by(f64::total_cmp);
-            numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
-        };
-        Self {
-            l_avg_us: of(|run| run.l_avg_us),
-            l_p50_us: of(|run| run.l_p50_us),
-            l_p99_us: of(|run| run.l_p99_us),
-            t_gbps: of(|run| run.t_gbps),
-        }
-    }
 }
+
+/// One of the numbers of a run.
+type Number = fn(&Numbers) -> f64;
 
 /// The numbers that the case has.
-fn compare(preset: Preset, apps: Apps, predicted: Numbers, measured: Numbers) -> Vec<Comparison> {
-    let (latency, throughput) = apps.counts();
-    let rows = [
-        (
-            latency,
-            "L average, µs",
-            predicted.l_avg_us,
-            measured.l_avg_us,
-        ),
-        (latency, "L p50, µs", predicted.l_p50_us, measured.l_p50_us),
-        (latency, "L p99, µs", predicted.l_p99_us, measured.l_p99_us),
-        (throughput, "T, Gbit/s", predicted.t_gbps, measured.t_gbps),
+fn compare(case: &Case) -> Vec<Comparison> {
+    let (latency, throughput) = case.apps.counts();
+    let numbers: [(usize, &str, Number); 4] = [
+        (latency, "L average, µs", |run| run.l_avg_us),
+        (latency, "L p50, µs", |run| run.l_p50_us),
+        (latency, "L p99, µs", |run| run.l_p99_us),
+        (throughput, "T, Gbit/s", |run| run.t_gbps),
     ];
-    rows.into_iter()
-        .filter(|(count, ..)| *count > 0)
-        .map(|(_, what, predicted, measured)| {
-            let relative_error = (predicted - measured) / measured.max(f64::MIN_POSITIVE);
-            Comparison {
-                preset: preset.to_string(),
-                apps: apps.name(),
-                what,
-                predicted,
-                measured,
-                relative_error,
-                good: relative_error.abs() <= GOOD,
-            }
-        })
-        .collect()
+    let numbers = numbers.into_iter().filter(|(count, ..)| *count > 0);
+    let comparison = |(_, what, number): (usize, &'static str, Number)| {
+        let predicted: Vec<_> = case.predicted.iter().map(number).collect();
+        let measured: Vec<_> = case.measured.iter().map(number).collect();
+        let rounds = predicted.iter().zip(&measured);
+        let errors: Vec<_> = rounds
+            .map(|(predicted, measured)| (predicted - measured) / measured.max(f64::MIN_POSITIVE))
+            .collect();
+        let spread = |numbers: &[f64]| Spread::of(numbers).expect("at least one round");
+        let relative_error = spread(&errors);
+        Comparison {
+            preset: case.preset.to_string(),
+            apps: case.apps.name(),
+            what,
+            predicted: spread(&predicted),
+            measured: spread(&measured),
+            relative_error,
+            good: relative_error.median.abs() <= GOOD,
+        }
+    };
+    numbers.map(comparison).collect()
 }
 
-/// The comparisons for people.
-struct Table<'a>(&'a [Comparison]);
-
-impl fmt::Display for Table<'_> {
+impl fmt::Display for ValidateReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
+        let header = [
+            "preset",
+            "apps",
+            "what",
+            "predicted",
+            "measured",
+            "spread",
+            "error",
+            "spread",
+            "",
+        ];
+        let percent = |error: f64| format!("{:+.0}%", error * 100.0);
+        let row = |row: &Comparison| {
+            let error = row.relative_error;
+            vec![
+                row.preset.clone(),
+                row.apps.to_owned(),
+                row.what.to_owned(),
+                format!("{:.1}", row.predicted.median),
+                format!("{:.1}", row.measured.median),
+                format!("{:.1}..{:.1}", row.measured.min, row.measured.max),
+                percent(error.median),
+                format!("{}..{}", percent(error.min), percent(error.max)),
+                if row.good { "" } else { "beyond 30 %" }.to_owned(),
+            ]
+        };
+        let header = std::iter::once(header.map(str::to_owned).to_vec());
+        let rows: Vec<_> = header.chain(self.comparisons.iter().map(row)).collect();
+        write!(f, "{}", aligned(&rows, 3))?;
+        let good = self.comparisons.iter().filter(|row| row.good).count();
+        write!(
             f,
-            "preset       apps     what           predicted   measured    error"
-        )?;
-        for row in self.0 {
-            writeln!(
-                f,
-                "{:12} {:8} {:13} {:>10.1} {:>10.1} {:>+7.0}%{}",
-                row.preset,
-                row.apps,
-                row.what,
-                row.predicted,
-                row.measured,
-                row.relative_error * 100.0,
-                if row.good { "" } else { "  beyond 30 %" },
-            )?;
-        }
-        let good = self.0.iter().filter(|row| row.good).count();
-        write!(f, "{good} of {} within 30 %", self.0.len())
+            "{good} of {} within 30 %\n\
+             medians of {} rounds, in each of which every case ran for {} s, on {}\n{}",
+            self.comparisons.len(),
+            self.rounds,
+            self.seconds,
+            self.machine,
+            self.disturbances
+        )
     }
 }
 
@@ -262,27 +313,30 @@ impl fmt::Display for Table<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_prediction_is_judged_by_what_was_measured() {
-        let numbers = |l_avg_us| Numbers {
+    fn run(l_avg_us: f64) -> Numbers {
+        Numbers {
             l_avg_us,
             ..Numbers::default()
-        };
-        let rows = compare(Preset::Linux, Apps::Latency, numbers(129.0), numbers(100.0));
-        assert_eq!(rows.len(), 3);
-        assert!(rows[0].good);
-        let rows = compare(Preset::Linux, Apps::Latency, numbers(69.0), numbers(100.0));
-        assert!(!rows[0].good);
+        }
     }
 
     #[test]
-    fn the_median_is_taken_number_by_number() {
-        let run = |t_gbps, l_p50_us| Numbers {
-            t_gbps,
-            l_p50_us,
-            ..Numbers::default()
+    fn a_prediction_is_judged_by_what_was_measured_in_its_round() {
+        let mut case = Case {
+            preset: Preset::Linux,
+            apps: Apps::Latency,
+            predicted: [129.0, 10.0, 400.0].map(run).to_vec(),
+            measured: [100.0, 9.0, 100.0].map(run).to_vec(),
         };
-        let median = Numbers::median(&[run(1.0, 9.0), run(3.0, 7.0), run(2.0, 8.0)]);
-        assert_eq!((median.t_gbps, median.l_p50_us), (2.0, 8.0));
+        let rows = compare(&case);
+        assert_eq!(rows.len(), 3);
+        assert!(rows[0].good, "{:?}", rows[0].relative_error);
+        assert_eq!(
+            (rows[0].predicted.median, rows[0].measured.median),
+            (129.0, 100.0)
+        );
+        case.predicted[0] = run(69.0);
+        case.predicted[1] = run(6.0);
+        assert!(!compare(&case)[0].good);
     }
 }

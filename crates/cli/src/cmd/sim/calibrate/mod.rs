@@ -1,7 +1,8 @@
 //! `switchyard sim calibrate`: what this machine charges for what the model does.
 //!
-//! Every number is measured on real threads and sockets, several times, and the quietest time
-//! counts: what others do on the machine meanwhile is no cost of ours.
+//! Every number is measured on real threads and sockets, several times, and the second least
+//! counts: what others do on the machine meanwhile is no cost of ours, and a single lucky time is
+//! not what the machine charges.
 
 mod sockets;
 mod stack;
@@ -64,13 +65,21 @@ pub(super) fn measure(cores: [CoreId; 2], output: Output) -> Result<Costs> {
 /// How often everything is measured.
 const BATCHES: usize = 5;
 
-/// The least of some measurements of the same.
-fn quietest(mut measure: impl FnMut() -> Result<u64>) -> Result<u64> {
-    let mut least = u64::MAX;
-    for _ in 0..BATCHES {
-        least = least.min(measure()?);
-    }
-    Ok(least)
+/// The second least of some measurements of the same.
+fn quiet(mut measure: impl FnMut() -> Result<u64>) -> Result<u64> {
+    let [quiet] = quiet_of_each(|| Ok([measure()?]))?;
+    Ok(quiet)
+}
+
+/// The same of several numbers that are measured together.
+fn quiet_of_each<const N: usize>(
+    mut measure: impl FnMut() -> Result<[u64; N]>,
+) -> Result<[u64; N]> {
+    let batches: Vec<_> = (0..BATCHES).map(|_| measure()).collect::<Result<_>>()?;
+    Ok(std::array::from_fn(|place| {
+        let mut numbers: Vec<_> = batches.iter().map(|batch| batch[place]).collect();
+        quantile(&mut numbers, 250)
+    }))
 }
 
 /// Nanoseconds since `since`.
@@ -98,5 +107,8 @@ mod tests {
         assert_eq!(median(&mut []), 0);
         assert_eq!(median(&mut [3, 1, 2]), 2);
         assert_eq!(quantile(&mut [5, 1, 9, 7], 990), 7);
+        let mut batches = [[1, 9], [5, 2], [3, 3], [4, 4], [2, 5]].into_iter();
+        let quiet = quiet_of_each(|| Ok(batches.next().expect("five"))).unwrap();
+        assert_eq!(quiet, [2, 3]);
     }
 }

@@ -3,15 +3,17 @@
 //! Two threads on two cores take turns: the one sends while the other waits without sleeping, then
 //! that one receives what is there. A send with `MSG_MORE` ends before the packet leaves: what it
 //! costs less than one without is the packet's way through the kernel, of which the sender's half
-//! is the sender's on a network, too.
+//! is the sender's on a network, too. What bytes cost shows in a stream of large sends, of which
+//! the next begins while earlier ones are received, and what both ends do at the same time in a
+//! message that is sent to and fro.
 
-use super::{BATCHES, median, nanos_since};
-use anyhow::{Context as _, Result};
+use super::{median, nanos_since, quiet, quiet_of_each};
+use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
 use reactor::placement::pin_to;
 use rustix::net::{SendFlags, send};
 use sim::model::costs::SocketCosts;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -29,10 +31,15 @@ const SOURCE_BYTES: usize = 256 << 20;
 /// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
 const DESTINATION_BYTES: usize = 1 << 20;
 
+/// Sends that are not received yet while the next one of a stream begins.
+const AHEAD: usize = 8;
+
 /// One kind of exchange.
 #[derive(Clone, Copy)]
 struct Exchange {
     bytes: usize,
+    /// So many earlier sends may not have been received when one begins.
+    ahead: usize,
     /// The timed send keeps its packet, which an untimed one then takes along.
     more: bool,
 }
@@ -45,15 +52,15 @@ struct Times {
 }
 
 pub(super) fn measure(cores: [CoreId; 2]) -> Result<SocketCosts> {
-    let plain = |bytes| exchange(cores, Exchange { bytes, more: false });
-    let more = |bytes| exchange(cores, Exchange { bytes, more: true });
-    let (small, whole) = (plain(SMALL)?, plain(WHOLE)?);
-    let (small_more, half_more) = (more(SMALL)?, more(HALF)?);
+    let kind = |bytes, more, ahead| exchange(cores, Exchange { bytes, ahead, more });
+    let (small, whole) = (kind(SMALL, false, 0)?, kind(WHOLE, false, AHEAD)?);
+    let (small_more, half_more) = (kind(SMALL, true, 0)?, kind(HALF, true, 0)?);
+    let one_way = quiet(|| to_and_fro(cores))? / 2;
     let way = small.send.saturating_sub(small_more.send);
     let per_byte_ps =
         |more: u64, less: u64, bytes: usize| more.saturating_sub(less) * 1_000 / bytes as u64;
-    let send_byte_ps = per_byte_ps(half_more.send, small_more.send, HALF - SMALL);
     let all_byte_ps = per_byte_ps(whole.send, small.send, WHOLE - SMALL);
+    let send_byte_ps = per_byte_ps(half_more.send, small_more.send, HALF - SMALL).min(all_byte_ps);
     let receive_byte_ps = per_byte_ps(whole.receive, small.receive, WHOLE - SMALL);
     Ok(SocketCosts {
         send_call_ns: (small_more.send + way / 2).max(1),
@@ -61,21 +68,22 @@ pub(super) fn measure(cores: [CoreId; 2]) -> Result<SocketCosts> {
         send_message_ns: 2 * SMALL as u64 * send_byte_ps / 1_000 + 20,
         send_byte_ps,
         packet_ns: way / 2,
-        packet_byte_ps: all_byte_ps.saturating_sub(send_byte_ps),
+        packet_byte_ps: all_byte_ps - send_byte_ps,
+        overlap_ns: (small.send + small.receive)
+            .saturating_sub(one_way)
+            .min(small.send),
         receive_call_ns: small.receive.max(1),
         receive_byte_ps,
     })
 }
 
-/// The least of each number.
+/// Median nanoseconds of an exchange, of some batches of it.
 fn exchange(cores: [CoreId; 2], kind: Exchange) -> Result<Times> {
-    let mut least = exchange_once(cores, kind)?;
-    for _ in 1..BATCHES {
-        let next = exchange_once(cores, kind)?;
-        least.send = least.send.min(next.send);
-        least.receive = least.receive.min(next.receive);
-    }
-    Ok(least)
+    let [send, receive] = quiet_of_each(|| {
+        let Times { send, receive } = exchange_once(cores, kind)?;
+        Ok([send, receive])
+    })?;
+    Ok(Times { send, receive })
 }
 
 fn exchange_once([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
@@ -93,6 +101,48 @@ fn exchange_once([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> 
         let send = sends.join().expect("a measurement does not panic")?;
         Ok(Times { send, receive })
     })
+}
+
+/// A small message goes to the other core and comes back; both look for it without sleeping.
+fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
+    let (mut here, mut there) = connected()?;
+    for end in [&here, &there] {
+        end.set_nonblocking(true)?;
+    }
+    let echo = thread::spawn(move || {
+        pin_to(second)?;
+        while spin_for(&mut there)? {
+            send(&there, &[0; SMALL], SendFlags::empty()).context("cannot send")?;
+        }
+        Ok(())
+    });
+    let times = pin_back(first, move || {
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            send(&here, &[0; SMALL], SendFlags::empty()).context("cannot send")?;
+            ensure!(spin_for(&mut here)?, "the other end of a connection ended");
+            times.push(nanos_since(start));
+        }
+        Ok(median(&mut times))
+    });
+    echo.join()
+        .expect("a measurement does not panic")
+        .and(times)
+}
+
+/// Receives a small message; false at the connection's end.
+fn spin_for(socket: &mut TcpStream) -> Result<bool> {
+    let (mut message, mut got) = ([0; SMALL], 0);
+    while got < SMALL {
+        match socket.read(&mut message[got..]) {
+            Ok(0) => return Ok(false),
+            Ok(more) => got += more,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error).context("cannot receive"),
+        }
+    }
+    Ok(true)
 }
 
 /// Does `work` in a thread of its own on `core`, so that this one keeps its place.
@@ -145,8 +195,10 @@ fn send_rounds(
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
         let at = usize::try_from(prng.below(pages)).expect("fewer than there are") * PAGE_BYTES;
+        // What is small is a command, which has just been made.
+        let at = if kind.bytes > SMALL { at } else { 0 };
         let piece = &source[at..at + kind.bytes];
-        while received.load(Ordering::Acquire) < round {
+        while received.load(Ordering::Acquire) + kind.ahead < round {
             std::hint::spin_loop();
         }
         let start = Instant::now();
@@ -181,11 +233,8 @@ fn receive_rounds(
             std::hint::spin_loop();
         }
         let start = Instant::now();
-        let got = socket.read(into).context("cannot receive")?;
+        socket.read_exact(into).context("cannot receive")?;
         times.push(nanos_since(start));
-        socket
-            .read_exact(&mut into[got..])
-            .context("cannot receive")?;
         received.store(round + 1, Ordering::Release);
     }
     Ok(median(&mut times))

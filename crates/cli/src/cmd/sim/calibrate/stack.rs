@@ -2,7 +2,7 @@
 //! processes of their own, and the time that each spends in user space.
 
 use super::super::machine::{LoadApp, UserTime, load};
-use super::{BATCHES, median, nanos_since};
+use super::{median, nanos_since, quiet_of_each};
 use crate::cmd::child::{RAM_BYTES, Target};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
@@ -29,8 +29,7 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<StackCosts> {
         depth: 128,
         core: second.0,
     };
-    let (mut host_ns, mut target_ns) = (u64::MAX, u64::MAX);
-    for _ in 0..BATCHES {
+    let [host_ns, target_ns] = quiet_of_each(|| {
         let (host_before, target_before) = (UserTime::of_ended(), UserTime::of(target.pid())?);
         let report = load(&target, &[app], LOADED, &["--poll", "never"])?;
         let requests = report.requests(LOADED);
@@ -38,9 +37,11 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<StackCosts> {
             requests > 1_000,
             "the load came to nothing; try again on a quieter machine"
         );
-        host_ns = host_ns.min(host_before.until(UserTime::of_ended()) / requests);
-        target_ns = target_ns.min(target_before.until(UserTime::of(target.pid())?) / requests);
-    }
+        Ok([
+            host_before.until(UserTime::of_ended()) / requests,
+            target_before.until(UserTime::of(target.pid())?) / requests,
+        ])
+    })?;
     // The application, the way out and the way back have a third of the host's time each.
     let third = (host_ns / 3).max(10);
     Ok(StackCosts {

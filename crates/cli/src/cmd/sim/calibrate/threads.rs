@@ -1,13 +1,13 @@
 //! What threads cost: to switch, to wake, to be interrupted.
 
-use super::{BATCHES, median, nanos_since, quantile, quietest};
+use super::{BATCHES, median, nanos_since, quantile, quiet, quiet_of_each};
 use anyhow::{Context as _, Result};
 use base::units::CoreId;
 use reactor::placement::pin_to;
 use rustix::io::{read, write};
 use rustix::pipe::pipe;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-use sim::model::costs::CoreCosts;
+use sim::model::costs::{CoreCosts, Noise};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -23,29 +23,30 @@ const PAUSE: Duration = Duration::from_micros(700);
 const WATCH: Duration = Duration::from_millis(300);
 /// A gap in a thread that never pauses: shorter ones are its own loop, or the clock's.
 const GAP_NS: u64 = 2_000;
-/// A gap of this length is another thread's slice, not an interruption.
+/// A gap of this length where two threads share a core is the other one's slice.
 const SLICE_NS_MIN: u64 = 300_000;
+/// The longest gap of each kind of noise. What takes a core for longer is so rare that a
+/// measurement of seconds says nothing about it.
+const NOISE_NS: [u64; 6] = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
 /// The period of the timer whose interruptions are counted.
 const TIMER_NS: i64 = 50_000;
 
 pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<CoreCosts> {
-    let call = quietest(|| pipe_call(first))?;
-    let round_trip = quietest(|| same_core_round_trip(first))?;
+    let call = quiet(|| pipe_call(first))?;
+    let round_trip = quiet(|| same_core_round_trip(first))?;
     // A way is a write, a switch, and the end of a read.
     let context_switch_ns = (round_trip / 2).saturating_sub(call).max(100);
-    let idle = quietest_wake_ups(first, second, false)?;
-    let busy = quietest_wake_ups(first, second, true)?;
-    let (noise_period_ns, noise_ns) = quietest_noise(second)?;
+    let [idle_call, idle_p50, idle_p99] = quiet_of_each(|| wake_ups(first, second, false))?;
+    let [_, busy_p50, _] = quiet_of_each(|| wake_ups(first, second, true))?;
     Ok(CoreCosts {
         context_switch_ns,
-        wake_call_ns: idle.call_ns.saturating_sub(call / 2).max(100),
-        wake_busy_ns: busy.p50_ns.saturating_sub(context_switch_ns),
-        wake_idle_p50_ns: idle.p50_ns,
-        wake_idle_p99_ns: idle.p99_ns.max(idle.p50_ns),
-        timer_ns: quietest(|| timer(second))?,
+        wake_call_ns: idle_call.saturating_sub(call / 2).max(100),
+        wake_busy_ns: busy_p50.saturating_sub(context_switch_ns),
+        wake_idle_p50_ns: idle_p50,
+        wake_idle_p99_ns: idle_p99.max(idle_p50),
+        timer_ns: quiet(|| timer(second))?,
         slice_ns: slice(second)?,
-        noise_period_ns,
-        noise_ns,
+        noise: noise([first, second])?,
     })
 }
 
@@ -114,29 +115,10 @@ fn same_core_round_trip(core: CoreId) -> Result<u64> {
     Ok(median(&mut times))
 }
 
-/// What it takes to wake a thread on another core.
-struct WakeUps {
-    /// The waker's own time.
-    call_ns: u64,
-    p50_ns: u64,
-    p99_ns: u64,
-}
-
-/// The least of each number.
-fn quietest_wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<WakeUps> {
-    let mut least = wake_ups(waker, sleeper, busy)?;
-    for _ in 1..BATCHES {
-        let next = wake_ups(waker, sleeper, busy)?;
-        least.call_ns = least.call_ns.min(next.call_ns);
-        least.p50_ns = least.p50_ns.min(next.p50_ns);
-        least.p99_ns = least.p99_ns.min(next.p99_ns);
-    }
-    Ok(least)
-}
-
 /// A thread on `waker` wakes one on `sleeper`, again and again; meanwhile that core sleeps, or is
-/// busy with a thread that gives way to everybody.
-fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<WakeUps> {
+/// busy with a thread that gives way to everybody. The waker's own time, and how long it takes to
+/// wake up: the median and the 99th percentile.
+fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<[u64; 3]> {
     static STOP: AtomicBool = AtomicBool::new(false);
     STOP.store(false, Ordering::Relaxed);
     let spinner = busy.then(|| {
@@ -185,11 +167,11 @@ fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<WakeUps> {
     let mut ways: Vec<_> = ways
         .map(|((start, _), end)| end.saturating_sub(*start))
         .collect();
-    Ok(WakeUps {
-        call_ns: median(&mut calls),
-        p50_ns: median(&mut ways),
-        p99_ns: quantile(&mut ways, 990),
-    })
+    Ok([
+        median(&mut calls),
+        median(&mut ways),
+        quantile(&mut ways, 990),
+    ])
 }
 
 /// The gaps in a thread that reads the clock all the time.
@@ -208,25 +190,31 @@ fn gaps(watch: Duration) -> Vec<u64> {
     }
 }
 
-/// The period and the length of what interrupts a core, from when that took least of it.
-fn quietest_noise(core: CoreId) -> Result<(u64, u64)> {
+/// What interrupts these cores, by its length: the ticks of a kernel take tens of microseconds on
+/// a virtual machine, and so does the hypervisor, but not as often.
+fn noise(cores: [CoreId; 2]) -> Result<Vec<Noise>> {
     let mut all = Vec::new();
-    for _ in 0..BATCHES {
-        all.push(noise(core)?);
+    let mut watched_ns = 0;
+    for core in cores.into_iter().cycle().take(cores.len() * BATCHES) {
+        all.extend(joined(on(core, || Ok(gaps(WATCH))))?);
+        watched_ns += u64::try_from(WATCH.as_nanos()).expect("less than a second");
     }
-    let share = |&(period, length): &(u64, u64)| length * 1_000_000 / period.max(1);
-    Ok(all.into_iter().min_by_key(share).expect("some batches"))
+    Ok(noises(&all, watched_ns))
 }
 
-/// How often something interrupts a core, and for how long on average.
-fn noise(core: CoreId) -> Result<(u64, u64)> {
-    joined(on(core, || {
-        let gaps = gaps(WATCH);
-        let short = gaps.iter().filter(|gap| **gap < SLICE_NS_MIN);
-        let (count, sum) = short.fold((0, 0), |(count, sum), gap| (count + 1, sum + gap));
-        let watched = u64::try_from(WATCH.as_nanos()).expect("less than a second");
-        Ok((watched / u64::max(count, 1), sum / u64::max(count, 1)))
-    }))
+/// Kinds of noise: of the gaps up to each of [`NOISE_NS`] the number and the mean.
+fn noises(gaps: &[u64], watched_ns: u64) -> Vec<Noise> {
+    let longer = std::iter::once(0).chain(NOISE_NS);
+    let kinds = longer.zip(NOISE_NS).map(|(longer, up_to)| {
+        let kind = gaps.iter().filter(|&&gap| longer < gap && gap <= up_to);
+        kind.fold((0, 0), |(count, sum), gap| (count + 1, sum + gap))
+    });
+    let kinds = kinds.filter(|&(count, _)| count > 0);
+    let noise = |(count, sum)| Noise {
+        period_ns: watched_ns / count,
+        length_ns: sum / count,
+    };
+    kinds.map(noise).collect()
 }
 
 /// How long a fair thread keeps a core that another one wants.
@@ -279,4 +267,27 @@ fn timer(core: CoreId) -> Result<u64> {
 )]
 const fn nanos(of: f64) -> u64 {
     of as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_told_apart_by_its_length() {
+        let gaps = [60_000, 4_000, 70_000, 2_000_000, 50_000, 9_000_000];
+        let kind = |period_ns, length_ns| Noise {
+            period_ns,
+            length_ns,
+        };
+        assert_eq!(
+            noises(&gaps, 6_000_000),
+            [
+                kind(6_000_000, 4_000),
+                kind(2_000_000, 60_000),
+                kind(6_000_000, 2_000_000)
+            ]
+        );
+        assert_eq!(noises(&[], 1), []);
+    }
 }
