@@ -10,6 +10,7 @@ use super::lane::{End, Side, Wire};
 use super::random::Random;
 use super::world::{Event, World};
 use hdrhistogram::Histogram;
+use reactor::PollPolicy;
 use std::collections::VecDeque;
 use std::ops::Range;
 use switch::knobs::{Lanes, Polling, ThreadPriority, Threads};
@@ -171,7 +172,11 @@ impl World<'_> {
         let scheduler = Scheduler::new(self.knobs.service());
         let number = self.threads.len() - 1;
         self.engines.push(Engine::new(side, number, scheduler));
-        self.cores[core].polls |= self.knobs.polling == Polling::Adaptive;
+        let it = &mut self.cores[core];
+        if self.knobs.polling == Polling::Adaptive {
+            it.idle.set_policy(PollPolicy::Auto);
+        }
+        it.keeps |= side == Side::Host && self.config.hosting == Hosting::Worker;
         engine
     }
 

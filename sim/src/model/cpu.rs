@@ -9,10 +9,16 @@
 use super::costs::Noise;
 use super::random::Random;
 use super::world::{Event, World};
+use base::Time;
+use reactor::{IdlePolicy, PollPolicy, Wait};
 use switch::limits::CORES_MAX;
 
-/// What an idle core does before it sleeps, with adaptive polling: as long as the production loop.
+/// How long an idle core polls before it sleeps, where the production [`IdlePolicy`] lets it.
 const POLL_WINDOW_NS: u64 = 120_000;
+
+/// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
+/// long as the production keeper does.
+const KEPT_NS: u64 = 200_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
 const SETTLE_NS: u64 = 1_000;
@@ -124,6 +130,8 @@ pub(super) struct Core {
     poll_until: u64,
     /// While idle it does not sleep deeply until then.
     awake_until: u64,
+    /// While idle a keeper spins until then.
+    kept_until: u64,
     softirq_until: u64,
     /// Costs of effects, paid with the next step.
     pub(super) debt: u64,
@@ -132,8 +140,10 @@ pub(super) struct Core {
     /// The earliest of these.
     next_noise_at: u64,
     idle_ns: u64,
-    /// A dataplane loop with adaptive polling lives here.
-    pub(super) polls: bool,
+    /// Whether it polls while it is idle: the rule of the dataplane loop that lives here.
+    pub(super) idle: IdlePolicy,
+    /// Whether it is kept awake for a while when that sleeps.
+    pub(super) keeps: bool,
     /// When a dataplane loop here last served something of the first class.
     pub(super) latency_seen: Option<u64>,
 }
@@ -159,12 +169,14 @@ impl Core {
             idle_since: 0,
             poll_until: 0,
             awake_until: 0,
+            kept_until: 0,
             softirq_until: 0,
             debt: 0,
             next_noise_at: noise_at.iter().copied().min().unwrap_or(u64::MAX),
             noise_at,
             idle_ns: 0,
-            polls: false,
+            idle: IdlePolicy::new(PollPolicy::Never),
+            keeps: false,
             latency_seen: None,
         }
     }
@@ -245,6 +257,12 @@ impl World<'_> {
             None if waking => {}
             None => {
                 it.waking = true;
+                let wait = if self.now <= it.poll_until {
+                    Wait::No
+                } else {
+                    Wait::Until(Time::NEVER)
+                };
+                it.idle.observe(Time(self.now), wait, true);
                 let delay = self.wake_delay(core);
                 self.calendar
                     .push(self.now + delay, Event::Dispatch { core });
@@ -264,7 +282,8 @@ impl World<'_> {
     /// Whether a core has nothing to do and does not look for it either.
     fn sleeps(&self, core: usize) -> bool {
         let it = &self.cores[core];
-        it.current.is_none() && !it.waking && self.now > it.poll_until.max(it.awake_until)
+        let awake_until = it.poll_until.max(it.awake_until).max(it.kept_until);
+        it.current.is_none() && !it.waking && self.now > awake_until
     }
 
     /// How long an idle core takes to the first instruction of a thread.
@@ -272,11 +291,22 @@ impl World<'_> {
         let it = &self.cores[core];
         if self.now <= it.poll_until.max(it.awake_until) {
             self.costs.stack.turn_ns
+        } else if self.now <= it.kept_until {
+            self.costs.core.wake_busy_ns
         } else {
             self.random.between_p50_and_p99(
                 self.costs.core.wake_idle_p50_ns,
                 self.costs.core.wake_idle_p99_ns,
             )
+        }
+    }
+
+    /// What a dataplane loop on this core set a timer for is due: if it was idle, that was not what
+    /// it polled for.
+    pub(super) fn falls_due(&mut self, core: usize) {
+        let it = &mut self.cores[core];
+        if it.current.is_none() {
+            it.idle.decide(Time(self.now), Time(self.now));
         }
     }
 
@@ -429,11 +459,13 @@ impl World<'_> {
             let Some(thread) = self.pick(core) else {
                 let it = &mut self.cores[core];
                 it.idle_since = self.now;
-                it.poll_until = if it.polls {
-                    self.now + POLL_WINDOW_NS
-                } else {
-                    self.now
+                it.poll_until = match it.idle.decide(Time(self.now), Time::NEVER) {
+                    Wait::No => self.now + POLL_WINDOW_NS,
+                    Wait::Until(_) => self.now,
                 };
+                if it.keeps {
+                    it.kept_until = it.poll_until + KEPT_NS;
+                }
                 break;
             };
             let it = &mut self.cores[core];

@@ -339,6 +339,7 @@ impl World<'_> {
         let core = self.threads[self.engines[it.engine].thread].core;
         if matches!(decision, Decision::Ring(_)) {
             self.softirq(core, self.costs.core.timer_ns);
+            self.falls_due(core);
         }
         self.obey(end, decision);
     }

@@ -1,17 +1,20 @@
 //! A device that is reached by many hosts: its requests go by each of them in turn.
 //!
 //! It stands for one device that is open once for each host, on connections of that host's own, so
-//! that one thread loads a target as thousands of clients would. A channel is only looked at while
-//! it has something under way, and all of them a hundred times a second: what a thread does follows
-//! its requests, not its connections. A host connects with its first request.
+//! that one thread loads a target as thousands of clients would. A channel is only looked at when
+//! something happened to it or is due, and all of them ten times a second: what a thread does
+//! follows its requests, not its connections. A host connects with its first request.
 
 use base::{Nanos, Time};
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
 use reactor::{Context, Driver, Room};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// How often channels without requests are looked at: they keep their connections meanwhile.
-const LOOK: Nanos = Nanos::from_millis(10);
+/// How often all channels are looked at: those without requests keep their connections meanwhile,
+/// and what becomes of a connection is not told to them alone.
+const LOOK: Nanos = Nanos::from_millis(100);
 
 /// See the module's words.
 #[derive(Debug)]
@@ -45,14 +48,16 @@ impl Device for Spread {
         for device in &self.devices {
             members.push(Member {
                 channel: device.open(driver)?,
-                under_way: 0,
                 listed: false,
+                due: Time::NEVER,
                 used: false,
             });
         }
         Ok(Box::new(SpreadChannel {
             members,
-            busy: Vec::new(),
+            touched: Vec::new(),
+            reaping: 0,
+            due: BinaryHeap::new(),
             next: 0,
             owners: Vec::new(),
             look_at: Time::ZERO,
@@ -65,10 +70,10 @@ impl Device for Spread {
 #[derive(Debug)]
 struct Member {
     channel: Box<dyn Channel>,
-    /// Requests that were not reaped.
-    under_way: u32,
-    /// It is among the busy ones.
+    /// It is among those that something happened to.
     listed: bool,
+    /// When it is looked at, by the earliest of its entries.
+    due: Time,
     /// It has had a request.
     used: bool,
 }
@@ -76,8 +81,13 @@ struct Member {
 #[derive(Debug)]
 struct SpreadChannel {
     members: Vec<Member>,
-    /// Members that have requests under way.
-    busy: Vec<usize>,
+    /// Members that something happened to since the last turn: they may have to send, and may
+    /// have finished something.
+    touched: Vec<usize>,
+    /// The touched one that is asked next for what it finished.
+    reaping: usize,
+    /// When members that nothing happens to are looked at, at the latest when they want it.
+    due: BinaryHeap<Reverse<(Time, usize)>>,
     next: usize,
     /// Whose room it is, by its number; whom nobody asked yet is nobody's.
     owners: Vec<Option<usize>>,
@@ -104,6 +114,27 @@ impl SpreadChannel {
     }
 }
 
+impl SpreadChannel {
+    fn touch(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.members[index].listed, true) {
+            self.touched.push(index);
+        }
+    }
+
+    /// All that happened was seen to: from now on the members' own deadlines count.
+    fn settle(&mut self) {
+        for index in self.touched.drain(..) {
+            let member = &mut self.members[index];
+            member.listed = false;
+            let due = member.channel.deadline();
+            if due < member.due {
+                member.due = due;
+                self.due.push(Reverse((due, index)));
+            }
+        }
+    }
+}
+
 impl Channel for SpreadChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         // A host that has no room does not hold up the others.
@@ -114,11 +145,7 @@ impl Channel for SpreadChannel {
             match member.channel.submit(request, cx) {
                 Submit::Queued => {
                     member.used = true;
-                    member.under_way += 1;
-                    if !member.listed {
-                        member.listed = true;
-                        self.busy.push(index);
-                    }
+                    self.touch(index);
                     return Submit::Queued;
                 }
                 Submit::Busy(back) => request = back,
@@ -129,7 +156,7 @@ impl Channel for SpreadChannel {
     }
 
     fn kick(&mut self, cx: &mut Context<'_>) {
-        for &index in &self.busy {
+        for &index in &self.touched {
             self.members[index].channel.kick(cx);
         }
     }
@@ -143,53 +170,54 @@ impl Channel for SpreadChannel {
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         if let Some(owner) = self.owner(completion.key.room) {
             self.members[owner].channel.complete(completion, cx);
+            self.touch(owner);
         }
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        let mut at = 0;
-        while let Some(&index) = self.busy.get(at) {
-            let member = &mut self.members[index];
-            if let Some(completion) = member.channel.reap() {
-                member.under_way -= 1;
+        while let Some(&index) = self.touched.get(self.reaping) {
+            if let Some(completion) = self.members[index].channel.reap() {
                 return Some(completion);
             }
-            if member.under_way == 0 {
-                member.listed = false;
-                self.busy.swap_remove(at);
-            } else {
-                at += 1;
-            }
+            self.reaping += 1;
         }
+        self.reaping = 0;
+        self.settle();
         None
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         if self.closing || cx.now >= self.look_at {
             self.look_at = cx.now + LOOK;
-            let closing = self.closing;
-            for member in self
-                .members
-                .iter_mut()
-                .filter(|member| member.used || closing)
-            {
-                member.channel.tick(cx);
+            for index in 0..self.members.len() {
+                if self.members[index].used || self.closing {
+                    self.touch(index);
+                }
             }
-            return;
         }
-        for &index in &self.busy {
+        while let Some(&Reverse((at, index))) = self.due.peek()
+            && at <= cx.now
+        {
+            self.due.pop();
+            if self.members[index].due == at {
+                self.members[index].due = Time::NEVER;
+                self.touch(index);
+            }
+        }
+        for &index in &self.touched {
             self.members[index].channel.tick(cx);
         }
     }
 
     fn deadline(&self) -> Time {
-        if self.closing {
-            let all = self.members.iter().map(|member| member.channel.deadline());
-            return all.min().unwrap_or(Time::NEVER);
-        }
-        let busy = self.busy.iter();
-        let deadlines = busy.map(|&index| self.members[index].channel.deadline());
-        deadlines.min().unwrap_or(Time::NEVER).min(self.look_at)
+        let touched = self.touched.iter();
+        let deadlines = touched.map(|&index| self.members[index].channel.deadline());
+        let due = self.due.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
+        deadlines
+            .min()
+            .unwrap_or(Time::NEVER)
+            .min(due)
+            .min(self.look_at)
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use switch::Class;
 
 /// How long loads run before they are measured.
-const WARM_UP: Duration = Duration::from_millis(300);
+pub(super) const WARM_UP: Duration = Duration::from_millis(300);
 
 /// An application of the load generator.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! Target on one processor, applications on another: L alone, T alone, and both, for each baseline.
 
 use super::calibrate;
-use super::machine::{AppReport, LoadApp, LoadReport, load};
+use super::machine::{AppReport, LoadApp, LoadReport, WARM_UP, load};
 use crate::args::ValidateArgs;
 use crate::cmd::child::{RAM_BYTES, Target};
 use crate::exit::Outcome;
@@ -201,6 +201,8 @@ fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
         AppSpec::throughput(throughput, T_BYTES, T_DEPTH),
     ];
     let mut config = Config::new(Topology::Split, preset.knobs(), specs);
+    // As long as the load's.
+    config.warmup = Nanos::from(WARM_UP);
     config.measured = Nanos::from(Duration::from_secs(3));
     let report = model::simulate(&config, costs).context("the model refuses the case")?;
     Ok(Numbers::predicted(&report))

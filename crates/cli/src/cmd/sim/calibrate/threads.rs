@@ -34,8 +34,9 @@ const TIMER_NS: i64 = 50_000;
 pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<CoreCosts> {
     let call = quiet(|| pipe_call(first))?;
     let round_trip = quiet(|| same_core_round_trip(first))?;
-    // A way is a write, a switch, and the end of a read.
-    let context_switch_ns = (round_trip / 2).saturating_sub(call).max(100);
+    // A way is a write, a switch, and the end of a read: who waits for another thread and who wakes
+    // it make calls as well.
+    let context_switch_ns = (round_trip / 2).max(100);
     let [idle_call, idle_p50, idle_p99] = quiet_of_each(|| wake_ups(first, second, false))?;
     let [_, busy_p50, _] = quiet_of_each(|| wake_ups(first, second, true))?;
     Ok(CoreCosts {
