@@ -260,6 +260,8 @@ pub(crate) struct CommandTable {
     index_bits: u32,
     /// Slots of finished commands, in order, for the owner to take.
     finished: VecDeque<(u16, Outcome)>,
+    /// Commands under way that may take as long as they will.
+    patient: usize,
 }
 
 impl CommandTable {
@@ -276,6 +278,7 @@ impl CommandTable {
             free: (0..depth).rev().collect(),
             index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
             finished: VecDeque::with_capacity(usize::from(depth)),
+            patient: 0,
         }
     }
 
@@ -287,6 +290,11 @@ impl CommandTable {
     /// How many are, or are over but not taken yet.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Whether any of them can become [`overdue`](Self::overdue).
+    pub(crate) fn is_timed(&self) -> bool {
+        self.len() > self.patient
     }
 
     /// Whether another command fits.
@@ -311,6 +319,7 @@ impl CommandTable {
         slot.deadline = deadline;
         slot.aborting = false;
         slot.exchange = Some(exchange);
+        self.patient += usize::from(deadline == Time::NEVER);
         index
     }
 
@@ -412,6 +421,7 @@ impl CommandTable {
         let slot = &mut self.slots[usize::from(index)];
         slot.state = SlotState::Finished;
         slot.generation = slot.generation.wrapping_add(1);
+        self.patient -= usize::from(slot.deadline == Time::NEVER);
         slot.deadline = Time::NEVER;
         // [NVMe Base 2.0 §3.3.3.1]: FFFFh means "no command" in the error log.
         if self.cid(index) == 0xffff {
@@ -528,6 +538,27 @@ mod tests {
         assert_ne!(table.cid(again), old);
         assert_eq!(table.find(old), None);
         assert_eq!(table.find(0xffff), None);
+    }
+
+    #[test]
+    fn what_may_take_as_long_as_it_will_need_not_be_looked_for() {
+        let mut table = CommandTable::new(3);
+        assert!(!table.is_timed());
+        table.insert(exchange(1), Time::NEVER);
+        assert!(!table.is_timed(), "an event is waited for without end");
+        let slot = table.insert(exchange(2), Time(7));
+        assert!(table.is_timed());
+        table.slot(slot).state = SlotState::Outstanding;
+        let cid = table.cid(slot);
+        assert!(table.answer(slot, Completion::new(cid, 0, Status::SUCCESS)));
+        assert!(table.take_finished().is_some());
+        assert!(!table.is_timed());
+        table.insert(exchange(3), Time(9));
+        table.lose_all();
+        while table.take_finished().is_some() {}
+        assert!(!table.is_timed());
+        table.insert(exchange(4), Time(9));
+        assert!(table.is_timed(), "a slot is used again");
     }
 
     #[test]

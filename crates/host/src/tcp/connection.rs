@@ -561,7 +561,13 @@ impl Qpair {
         // While a send is under way its end is what everything else waits for.
         let departure = self.departure.as_ref().filter(|_| self.tx.may_send());
         let held = departure.map_or(Time::NEVER, |departure| departure.deadline());
-        self.step_deadline.min(self.scan_at).min(held)
+        // Events are waited for without end, so that nobody need look how long.
+        let scan_at = if self.table.is_timed() {
+            self.scan_at
+        } else {
+            Time::NEVER
+        };
+        self.step_deadline.min(scan_at).min(held)
     }
 }
 
