@@ -112,9 +112,8 @@ impl SpreadChannel {
         self.owners[number] = Some(owner);
         Some(owner)
     }
-}
 
-impl SpreadChannel {
+    /// Something happened to a member, or is due.
     fn touch(&mut self, index: usize) {
         if !std::mem::replace(&mut self.members[index].listed, true) {
             self.touched.push(index);
