@@ -105,7 +105,7 @@ pub struct SocketCosts {
 #[non_exhaustive]
 pub enum CostsError {
     /// It is no such file.
-    #[error("not a costs file: {0}")]
+    #[error("not a costs file as `switchyard sim calibrate` writes it: {0}")]
     Syntax(#[from] toml::de::Error),
     /// A number that no machine has.
     #[error("{name} is {value}: it can be {min} to {max}")]
