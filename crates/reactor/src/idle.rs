@@ -23,18 +23,27 @@ pub enum PollPolicy {
     Auto,
 }
 
-/// How long a poll may last. A response that has to wake its sender's idle core first takes 50 to
-/// 100 µs; a shorter poll would never be rewarded, and two sleeping ends would stay asleep.
-const POLL_WINDOW: Nanos = Nanos::from_micros(120);
+/// How long a poll may last. Waking an idle core takes 50 µs, and where virtual machines are nested
+/// 150 µs and more. What comes within such a time is cheaper waited for, and a shorter poll would
+/// never be rewarded where the response has to wake its sender first: two sleeping ends would stay
+/// asleep.
+const POLL_WINDOW: Nanos = Nanos::from_micros(250);
+
+/// Who gave way for longer than this lent the processor to somebody: two switches take that long,
+/// and a call that finds nobody a fraction of it.
+const LENT: Nanos = Nanos::from_micros(3);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
 const CONFIDENCE_MAX: u32 = 16;
 
 /// A poll that is rewarded within this time spared a wake-up that would have cost more.
-const SOON: Nanos = Nanos::from_micros(30);
+const SOON: Nanos = Nanos::from_micros(60);
 
 /// What one soon rewarded poll is worth in polls in vain.
 const REWARD: u32 = 2;
+
+/// The same of one that was rewarded later.
+const LATE_REWARD: u32 = 1;
 
 /// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
 /// its work came. A turn of another core's thread is shorter, a time slice longer. A hypervisor
@@ -52,9 +61,12 @@ const STAY_FOR: Nanos = Nanos::from_millis(50);
 /// What a poll that was interrupted for so long is worth in polls in vain.
 const KEPT_COST: u32 = 4;
 
-/// A core that gave up tries one poll again after this many sleeps that were shorter than a poll
-/// would have been: where polling never pays, both ends together lose less than 0.5 % of their
-/// requests to such tries, so not even their 99th percentile shows it.
+/// A sleep that is shorter than this may have been two wake-ups and little else.
+const SHORT_SLEEP: Nanos = Nanos::from_micros(500);
+
+/// A core that gave up tries one poll again after this many short sleeps: where polling never pays,
+/// both ends together lose less than 0.5 % of their requests to such tries, so not even their 99th
+/// percentile shows it.
 const TRY_AFTER_SLEEPS: u32 = 512;
 
 /// Learns whether to poll.
@@ -74,6 +86,19 @@ struct Stretch {
     since: Time,
     /// Decided at its beginning.
     polls: bool,
+    since_look: SinceLook,
+}
+
+/// Who had the processor since the last look that found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SinceLook {
+    /// Not known: there was no such look yet, or a hypervisor took the processor away.
+    Unknown,
+    /// This core: what comes now would have had to wake a sleeper.
+    Mine,
+    /// Another thread: what comes now may be its doing, and it would have woken a sleeper for no
+    /// more than the switch that giving way took.
+    Lent,
 }
 
 impl IdlePolicy {
@@ -100,7 +125,7 @@ impl IdlePolicy {
             // What is due ends the idleness; what follows from it is waited for anew.
             let stretch = self.stretch.take();
             if stretch.is_some_and(|s| s.polls && now.since(s.since) >= POLL_WINDOW) {
-                self.confidence = self.confidence.saturating_sub(1);
+                self.lose(1);
             }
             return Wait::No;
         }
@@ -108,8 +133,11 @@ impl IdlePolicy {
             PollPolicy::Always => Wait::No,
             PollPolicy::Never => Wait::Until(deadline),
             PollPolicy::Auto => {
-                let polls = self.confidence > 0;
-                let stretch = self.stretch.get_or_insert(Stretch { since: now, polls });
+                let stretch = self.stretch.get_or_insert(Stretch {
+                    since: now,
+                    polls: self.confidence > 0,
+                    since_look: SinceLook::Unknown,
+                });
                 let poll = stretch.polls && now.since(stretch.since) < POLL_WINDOW;
                 if poll {
                     Wait::No
@@ -137,9 +165,17 @@ impl IdlePolicy {
     /// `others` tells whether another thread had the processor meanwhile; it is asked only where
     /// that was long.
     pub fn gave_way(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
-        let kept = now.since(since) > KEPT && others();
-        if kept && self.stretch.is_some() {
-            self.confidence = self.confidence.saturating_sub(KEPT_COST);
+        let length = now.since(since);
+        let kept = length > KEPT && others();
+        if let Some(stretch) = &mut self.stretch {
+            stretch.since_look = match () {
+                () if length <= LENT => SinceLook::Mine,
+                () if length <= KEPT || kept => SinceLook::Lent,
+                () => SinceLook::Unknown,
+            };
+            if kept {
+                self.lose(KEPT_COST);
+            }
         }
         self.give_way_at = now + if kept { STAY_FOR } else { GIVE_WAY_EVERY };
     }
@@ -154,8 +190,8 @@ impl IdlePolicy {
         };
         let length = now.since(stretch.since);
         if stretch.polls {
-            self.polled(wait, length);
-        } else if length < POLL_WINDOW {
+            self.polled(wait, length, stretch.since_look);
+        } else if length < SHORT_SLEEP {
             self.short_sleeps += 1;
             if self.short_sleeps >= TRY_AFTER_SLEEPS {
                 self.short_sleeps = 0;
@@ -164,14 +200,22 @@ impl IdlePolicy {
         }
     }
 
-    fn polled(&mut self, wait: Wait, length: Nanos) {
-        if wait != Wait::No {
-            self.confidence = self.confidence.saturating_sub(1);
-        } else if length <= SOON {
-            self.confidence = (self.confidence + REWARD).min(CONFIDENCE_MAX);
+    fn polled(&mut self, wait: Wait, length: Nanos, since_look: SinceLook) {
+        let soon = length <= SOON;
+        match since_look {
+            _ if wait != Wait::No => self.lose(1),
+            SinceLook::Mine => {
+                let reward = if soon { REWARD } else { LATE_REWARD };
+                self.confidence = (self.confidence + reward).min(CONFIDENCE_MAX);
+            }
+            // It would have come sooner had this core slept.
+            SinceLook::Lent if !soon => self.lose(1),
+            SinceLook::Lent | SinceLook::Unknown => {}
         }
-        // A reward that came late, from a peer that had to be woken, proves nothing: once both
-        // ends poll, it will come soon.
+    }
+
+    fn lose(&mut self, cost: u32) {
+        self.confidence = self.confidence.saturating_sub(cost);
     }
 }
 
@@ -194,6 +238,9 @@ mod tests {
                         now = now + Nanos(US);
                         let busy = now.since(start).0 >= gap;
                         policy.observe(now, Wait::No, busy);
+                        if policy.gives_way(now, busy) {
+                            policy.gave_way(now, now, || false);
+                        }
                         if busy {
                             rewarded += 1;
                             break;
@@ -281,6 +328,76 @@ mod tests {
         assert!(ways(3_000 * US, 1_000_000 * US) <= 18);
     }
 
+    /// Requests at 5,000 a second, where a wake-up costs as much as the time between two of them.
+    #[test]
+    fn polls_where_work_comes_within_two_wake_ups() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        assert_eq!(rewarded(&mut policy, 180 * US, 400 * US, 1_000), 1_000);
+        // Sleeping ends of such an exchange find out as well.
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        rewarded(&mut policy, u64::MAX, 400 * US, 1_000);
+        rewarded(&mut policy, 180 * US, 400 * US, 600);
+        assert_eq!(rewarded(&mut policy, 180 * US, 400 * US, 100), 100);
+    }
+
+    #[test]
+    fn a_slow_exchange_is_no_reason_to_poll() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        assert!(rewarded(&mut policy, 400 * US, 450 * US, 10_000) == 0);
+        let mut polled = 0;
+        for _ in 0..10_000 {
+            let wait = policy.decide(Time(0), Time::NEVER);
+            polled += u32::from(wait == Wait::No);
+            let wait = policy.decide(Time(300 * US), Time::NEVER);
+            policy.observe(Time(400 * US), wait, true);
+        }
+        assert!(polled <= 10_000 / 512 + 1, "{polled}");
+    }
+
+    /// The other end shares the processor, and giving way lets it run only after `after`. Returns
+    /// how many of `count` stretches were polled.
+    fn on_one_processor(policy: &mut IdlePolicy, after: u64, count: u32) -> u32 {
+        let mut polled = 0;
+        for _ in 0..count {
+            let wait = policy.decide(Time(0), Time::NEVER);
+            if wait == Wait::No {
+                polled += 1;
+                policy.observe(Time(US), wait, false);
+                policy.gave_way(Time(US), Time(US + 500), || false);
+                assert_eq!(policy.decide(Time(after), Time::NEVER), Wait::No);
+                policy.observe(Time(after), Wait::No, false);
+                policy.gave_way(Time(after), Time(after + 10 * US), || true);
+            }
+            policy.observe(Time(after + 10 * US), wait, true);
+        }
+        polled
+    }
+
+    #[test]
+    fn gives_up_where_giving_way_does_not_let_the_other_end_run() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        assert!(on_one_processor(&mut policy, 190 * US, 1_000) <= CONFIDENCE_MAX + 2);
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        assert_eq!(on_one_processor(&mut policy, 2 * US, 1_000), 1_000);
+    }
+
+    #[test]
+    fn what_a_sleeper_would_have_found_as_well_rewards_no_poll() {
+        let mut policy = IdlePolicy::new(PollPolicy::Auto);
+        // Two polls in vain for each first look that finds something.
+        let mut polled = 0;
+        for _ in 0..100 {
+            for _ in 0..2 {
+                polled += u32::from(policy.decide(Time(0), Time::NEVER) == Wait::No);
+                let wait = policy.decide(Time(0) + POLL_WINDOW, Time::NEVER);
+                policy.observe(Time(900 * US), wait, true);
+            }
+            let wait = policy.decide(Time(0), Time::NEVER);
+            policy.observe(Time(US), wait, true);
+        }
+        assert!(polled <= CONFIDENCE_MAX, "{polled}");
+    }
+
     /// Polls `count` times; each time somebody else has the processor for `kept` before the reward
     /// is there. Returns how many stretches were polled.
     fn beside(policy: &mut IdlePolicy, kept: u64, count: u64) -> u64 {
@@ -312,7 +429,7 @@ mod tests {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         for _ in 0..1_000 {
             assert_eq!(beside(&mut policy, 3_000 * US, 1), 1);
-            assert_eq!(beside(&mut policy, 20 * US, 9), 9);
+            assert_eq!(rewarded(&mut policy, 20 * US, 60 * US, 9), 9);
         }
     }
 
@@ -353,10 +470,11 @@ mod tests {
     fn what_follows_a_deadline_is_polled_for_anew() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
         for request in 0..1_000 {
-            let (begins, next) = (Time(request * 200 * US), Time((request + 1) * 200 * US));
+            let (begins, next) = (Time(request * 400 * US), Time((request + 1) * 400 * US));
             assert_eq!(policy.decide(begins, begins), Wait::No);
             assert_eq!(policy.decide(begins, next), Wait::No, "request {request}");
             let answered = begins + Nanos(15 * US);
+            policy.gave_way(begins, begins, || false);
             policy.observe(answered, Wait::No, true);
             assert_eq!(policy.decide(answered, next), Wait::No);
             let late = answered + POLL_WINDOW;

@@ -14,7 +14,7 @@ use reactor::{IdlePolicy, PollPolicy, Wait};
 use switch::limits::CORES_MAX;
 
 /// How long an idle core polls before it sleeps, where the production [`IdlePolicy`] lets it.
-const POLL_WINDOW_NS: u64 = 120_000;
+const POLL_WINDOW_NS: u64 = 250_000;
 
 /// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
 /// long as the production keeper does.
@@ -262,6 +262,8 @@ impl World<'_> {
                 } else {
                     Wait::Until(Time::NEVER)
                 };
+                // It looked before, and had its core to itself.
+                it.idle.gave_way(Time(self.now), Time(self.now), || false);
                 it.idle.observe(Time(self.now), wait, true);
                 let delay = self.wake_delay(core);
                 self.calendar
