@@ -251,6 +251,18 @@ impl Knobs {
         }
     }
 
+    /// How a target's doorbells hold answers.
+    ///
+    /// i10's timer is the host's alone: its target makes a caravan of what is done whenever its
+    /// worker runs. `[i10 §2.2, §2.4]`
+    #[must_use]
+    pub const fn answer_doorbell(&self) -> Mode {
+        match self.doorbell {
+            Mode::Fixed { .. } => Mode::Immediate,
+            mode => mode,
+        }
+    }
+
     /// Whether dataplane threads ask for a better priority. Those that serve all classes poll, so
     /// they go no further than nice −20: in real time, nobody else would run.
     #[must_use]

@@ -9,7 +9,7 @@
 use crate::switch_stats::{ServiceStats, SwitchStats};
 use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
-use switch::doorbell::{self, Mode, Reason};
+use switch::doorbell::{self, Reason};
 use switch::limits::LOAD_RESET;
 use switch::{ApplicationSteering, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler};
 
@@ -75,17 +75,6 @@ impl CoreSwitch {
         self.knobs = knobs;
         self.send.reconfigure(knobs.service());
         self.steering.reconfigure(knobs.application_steering);
-    }
-
-    /// How doorbells of I/O queues hold answers.
-    ///
-    /// i10's timer is the host's alone: its target makes a caravan of what is done whenever its
-    /// worker runs, and so does ours at the end of a turn. `[i10 §2.2, §2.4]`
-    pub(crate) const fn answer_mode(&self) -> Mode {
-        match self.knobs.doorbell {
-            Mode::Fixed { .. } => Mode::Immediate,
-            mode => mode,
-        }
     }
 
     /// A command of a queue that must not wait came.
@@ -211,12 +200,5 @@ mod tests {
         switch.push_ready(Some(Class::Throughput), key(1));
         switch.push_ready(Some(Class::Latency), key(2));
         assert_eq!(switch.ready[Class::DEFAULT], [key(1), key(2)]);
-    }
-
-    #[test]
-    fn the_fixed_doorbell_is_the_hosts() {
-        let modes = [Knobs::linux(), Knobs::nvme_tcp(), Knobs::switchyard()]
-            .map(|knobs| CoreSwitch::new(knobs, 8).answer_mode());
-        assert_eq!(modes, [Mode::Immediate, Mode::Immediate, Mode::ADAPTIVE]);
     }
 }

@@ -235,7 +235,8 @@ impl World<'_> {
             (Side::Host, engine, target),
             (Side::Target, served_by, host),
         ] {
-            let mut end = End::new(side, class, owner, Doorbell::new(self.knobs.doorbell));
+            let doorbell = Doorbell::new(side.doorbell(&self.knobs));
+            let mut end = End::new(side, class, owner, doorbell);
             end.peer = peer;
             self.ends.push(end);
         }

@@ -2,7 +2,8 @@
 
 use super::config::Link;
 use std::collections::VecDeque;
-use switch::{Class, Doorbell};
+use switch::doorbell::Mode;
+use switch::{Class, Doorbell, Knobs};
 
 /// Bytes of a command capsule, and of an answer's headers: a data header and a completion.
 pub(super) const COMMAND_BYTES: u32 = 72;
@@ -16,6 +17,16 @@ pub(super) const PACKET_BYTES: u64 = 64 * 1024;
 pub(super) enum Side {
     Host,
     Target,
+}
+
+impl Side {
+    /// How its doorbells hold what waits.
+    pub(super) const fn doorbell(self, knobs: &Knobs) -> Mode {
+        match self {
+            Self::Host => knobs.doorbell,
+            Self::Target => knobs.answer_doorbell(),
+        }
+    }
 }
 
 /// Where a request is. It only ever goes to the next one.

@@ -113,6 +113,19 @@ fn without_prioritisation_the_same_requests_wait_for_more() {
     assert!(waited > Some(0), "the check above can not fail");
 }
 
+#[test]
+fn the_timer_of_a_fixed_doorbell_is_the_hosts() {
+    let report = run(&Config::new(
+        Topology::Split,
+        Knobs::linux(),
+        vec![AppSpec::latency(1)],
+    ));
+    let timers =
+        |side: &report::Caravans| side.reasons.iter().any(|(reason, _)| *reason == "timer");
+    assert!(timers(&report.counters.host), "{:?}", report.counters);
+    assert!(!timers(&report.counters.target), "{:?}", report.counters);
+}
+
 /// L work without end for the target's only core, and T-apps beside it.
 fn crowded(floor_permille: u16) -> Report {
     let mut knobs = Knobs::switchyard();

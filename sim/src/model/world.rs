@@ -243,7 +243,8 @@ impl World<'_> {
         let knobs = self.config.turns[index].knobs;
         self.knobs = knobs;
         for end in 0..self.ends.len() {
-            let decision = self.ends[end].doorbell.reconfigure(knobs.doorbell);
+            let it = &mut self.ends[end];
+            let decision = it.doorbell.reconfigure(it.side.doorbell(&knobs));
             self.obey(end, decision);
         }
         for engine in &mut self.engines {

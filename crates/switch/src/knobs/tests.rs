@@ -247,3 +247,10 @@ fn both_ends_of_every_range_are_valid() {
     high.floor_window = Window::Bytes(limits::FLOOR_WINDOW_BYTES_MAX);
     assert_eq!(high.validate(), Ok(()));
 }
+
+#[test]
+fn the_fixed_doorbell_is_the_hosts() {
+    let modes = [Knobs::linux(), Knobs::nvme_tcp(), Knobs::switchyard()]
+        .map(|knobs| knobs.answer_doorbell());
+    assert_eq!(modes, [Mode::Immediate, Mode::Immediate, Mode::ADAPTIVE]);
+}

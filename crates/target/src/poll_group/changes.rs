@@ -78,7 +78,7 @@ impl PollGroup {
     fn turn(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
         self.core.switch.turn(knobs);
         cx.driver.set_service(&knobs.service());
-        let mode = self.core.switch.answer_mode();
+        let mode = self.core.switch.knobs().answer_doorbell();
         for (_, connection) in self.connections.iter_mut() {
             if connection.state == State::Live && connection.output.class().is_some() {
                 connection.output.turn(mode, &mut self.core);

@@ -80,7 +80,7 @@ impl Output {
     /// The connection became an I/O queue of this class.
     pub(crate) fn carry(&mut self, class: Class, core: &mut CoreState) {
         self.class = Some(class);
-        self.turn(core.switch.answer_mode(), core);
+        self.turn(core.switch.knobs().answer_doorbell(), core);
     }
 
     /// The class of an I/O queue.
