@@ -197,6 +197,11 @@ fn knobs_of_a_running_target_are_turned_while_it_works() {
     for app in json(&output)["apps"].as_array().unwrap() {
         assert_eq!(app["errors"], 0, "{app}");
     }
+    // The load is over before the target has heard that its connections are closed.
+    eventually("the load's queues are gone", || {
+        let seen = json(&switch(&["show", "--json"], &socket));
+        seen["cores"][0]["classes"]["latency"]["queues"] == 0
+    });
     let output = switch(&["show"], &socket);
     code(&output, 0);
     let text = stdout(&output);
