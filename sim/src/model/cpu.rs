@@ -13,9 +13,6 @@ use base::Time;
 use reactor::{IdlePolicy, PollPolicy, Wait};
 use switch::limits::CORES_MAX;
 
-/// How long an idle core polls before it sleeps, where the production [`IdlePolicy`] lets it.
-const POLL_WINDOW_NS: u64 = 250_000;
-
 /// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
 /// long as the production keeper does.
 const KEPT_NS: u64 = 200_000;
@@ -462,7 +459,7 @@ impl World<'_> {
                 let it = &mut self.cores[core];
                 it.idle_since = self.now;
                 it.poll_until = match it.idle.decide(Time(self.now), Time::NEVER) {
-                    Wait::No => self.now + POLL_WINDOW_NS,
+                    Wait::No => self.now + IdlePolicy::POLL_WINDOW.0,
                     Wait::Until(_) => self.now,
                 };
                 if it.keeps {
