@@ -4,8 +4,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use control::model::ApiAddress;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
+use hyper::header::HeaderValue;
+use hyper::http::response::Parts;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -16,62 +19,142 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// More than the interface ever answers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
+/// How often a change is decided anew because somebody else was faster.
+const CHANGES_MAX: u32 = 16;
+
 /// Asks the interface at `api`, and returns its answer as JSON: null where it says nothing.
 ///
 /// # Errors
 /// An interface that cannot be reached, or what it says is wrong with the request.
-pub fn ask(
+pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+    let question = Question {
+        method,
+        path,
+        body,
+        if_match: None,
+    };
+    question.put_to(api)?.value()
+}
+
+/// Makes of what is at `path` what `decide` makes of it, by nobody else's work: who changes it
+/// meanwhile has it decided anew.
+///
+/// # Errors
+/// As [`ask`]; what `decide` says; and where others never cease to change it.
+pub fn change(
     api: &ApiAddress,
-    method: Method,
     path: &str,
-    body: Option<&serde_json::Value>,
-) -> Result<serde_json::Value> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start a runtime")?;
-    let host = match api {
-        ApiAddress::Loopback(address) => address.to_string(),
-        ApiAddress::Unix(_) => "localhost".to_owned(),
-    };
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(header::HOST, host)
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(
-            body.map(ToString::to_string).unwrap_or_default(),
-        )))
-        .context("the request has no form in HTTP")?;
-    let answered = runtime.block_on(async {
-        tokio::time::timeout(TIMEOUT, exchange(api, request))
-            .await
-            .with_context(|| format!("no answer within {} s", TIMEOUT.as_secs()))?
-    });
-    let (status, text) = answered.with_context(|| {
-        format!("the interface at {api} (name the one of serve's --api with --api ADDRESS)")
-    })?;
-    if status == StatusCode::NO_CONTENT {
-        return Ok(serde_json::Value::Null);
+    mut decide: impl FnMut(&Value) -> Result<Value>,
+) -> Result<Value> {
+    for _ in 0..CHANGES_MAX {
+        let question = Question {
+            method: Method::GET,
+            path,
+            body: None,
+            if_match: None,
+        };
+        let seen = question.put_to(api)?;
+        let tag = seen.tag.clone();
+        let body = decide(&seen.value()?)?;
+        let question = Question {
+            method: Method::PUT,
+            path,
+            body: Some(&body),
+            if_match: tag.as_ref(),
+        };
+        let answer = question.put_to(api)?;
+        if answer.status != StatusCode::PRECONDITION_FAILED {
+            return answer.value();
+        }
     }
-    let answer: serde_json::Value = serde_json::from_slice(&text)
-        .with_context(|| format!("what answers at {api} is no switchyard"))?;
-    if status.is_success() {
-        return Ok(answer);
-    }
-    let (Some(error), Some(remedy)) = (answer["error"].as_str(), answer["what_to_do"].as_str())
-    else {
-        bail!("what answers at {api} is no switchyard: HTTP status {status}");
-    };
-    let problems = answer["problems"].as_array().into_iter().flatten();
-    let problems: Vec<String> = problems
-        .map(|problem| {
-            let part = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
-            format!("{}: {}; {}", part("key"), part("error"), part("what_to_do"))
+    bail!("others changed it {CHANGES_MAX} times meanwhile; try again when they have finished")
+}
+
+/// What one asks.
+struct Question<'a> {
+    method: Method,
+    path: &'a str,
+    body: Option<&'a Value>,
+    /// Only if it is still what had this tag.
+    if_match: Option<&'a HeaderValue>,
+}
+
+/// What one is told.
+struct Answer {
+    status: StatusCode,
+    tag: Option<HeaderValue>,
+    body: Value,
+    from: ApiAddress,
+}
+
+impl Question<'_> {
+    fn put_to(self, api: &ApiAddress) -> Result<Answer> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")?;
+        let host = match api {
+            ApiAddress::Loopback(address) => address.to_string(),
+            ApiAddress::Unix(_) => "localhost".to_owned(),
+        };
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(tag) = self.if_match {
+            request = request.header(header::IF_MATCH, tag);
+        }
+        let body = self.body.map(ToString::to_string).unwrap_or_default();
+        let request = request
+            .body(Full::new(Bytes::from(body)))
+            .context("the request has no form in HTTP")?;
+        let answered = runtime.block_on(async {
+            tokio::time::timeout(TIMEOUT, exchange(api, request))
+                .await
+                .with_context(|| format!("no answer within {} s", TIMEOUT.as_secs()))?
+        });
+        let (head, text) = answered.with_context(|| {
+            format!("the interface at {api} (name the one of serve's --api with --api ADDRESS)")
+        })?;
+        let body = if head.status == StatusCode::NO_CONTENT {
+            Value::Null
+        } else {
+            serde_json::from_slice(&text)
+                .with_context(|| format!("what answers at {api} is no switchyard"))?
+        };
+        Ok(Answer {
+            status: head.status,
+            tag: head.headers.get(header::ETAG).cloned(),
+            body,
+            from: api.clone(),
         })
-        .collect();
-    ensure!(problems.is_empty(), "{}", problems.join("\n"));
-    bail!("{error}; {remedy}")
+    }
+}
+
+impl Answer {
+    /// What it says, if it is no error.
+    fn value(self) -> Result<Value> {
+        let Self {
+            status, body, from, ..
+        } = self;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let (Some(error), Some(remedy)) = (body["error"].as_str(), body["what_to_do"].as_str())
+        else {
+            bail!("what answers at {from} is no switchyard: HTTP status {status}");
+        };
+        let problems = body["problems"].as_array().into_iter().flatten();
+        let problems: Vec<String> = problems
+            .map(|problem| {
+                let part = |key: &str| problem[key].as_str().unwrap_or_default().to_owned();
+                format!("{}: {}; {}", part("key"), part("error"), part("what_to_do"))
+            })
+            .collect();
+        ensure!(problems.is_empty(), "{}", problems.join("\n"));
+        bail!("{error}; {remedy}")
+    }
 }
 
 /// A name as a part of a path: whatever is no letter or digit travels percent-encoded.
@@ -88,7 +171,7 @@ pub fn escaped(name: &str) -> String {
     path
 }
 
-async fn exchange(api: &ApiAddress, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes)> {
+async fn exchange(api: &ApiAddress, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes)> {
     match api {
         ApiAddress::Loopback(address) => {
             exchange_over(TcpStream::connect(address).await?, request).await
@@ -100,17 +183,16 @@ async fn exchange(api: &ApiAddress, request: Request<Full<Bytes>>) -> Result<(St
 async fn exchange_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Bytes)> {
+) -> Result<(Parts, Bytes)> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Ends with the connection; what goes wrong there, the request learns.
     tokio::spawn(connection);
     let response = sender.send_request(request).await?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-    let body = body
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX)
         .collect()
         .await
         .map_err(|error| anyhow::anyhow!(error))?;
-    Ok((status, body.to_bytes()))
+    Ok((head, body.to_bytes()))
 }

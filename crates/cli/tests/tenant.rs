@@ -32,6 +32,33 @@ fn show(name: &str, socket: &str) -> (Value, Value) {
     (shown["tenant"].clone(), served)
 }
 
+/// Several people change different things at once; each reads before it writes.
+#[test]
+fn changes_at_the_same_time_are_all_kept() {
+    let folder = Folder::new();
+    let (_serving, socket) = serving(&folder);
+    let job = "nqn.2026-11.com.example:job";
+    code(&tenant(&["add", "job", "--host", job], &socket), 0);
+    let changes: [&[&str]; 4] = [
+        &["--weight", "7"],
+        &["--host", HOST],
+        &["--network", "127.0.0.0/8"],
+        &["--namespace", "1"],
+    ];
+    std::thread::scope(|scope| {
+        for change in changes {
+            let set = [&["set", "job"], change].concat();
+            let socket = &socket;
+            scope.spawn(move || code(&tenant(&set, socket), 0));
+        }
+    });
+    let (declared, _) = show("job", &socket);
+    assert_eq!(declared["best_effort"]["weight"], 7);
+    assert_eq!(declared["hosts"], serde_json::json!([HOST]));
+    assert_eq!(declared["networks"], serde_json::json!(["127.0.0.0/8"]));
+    assert_eq!(declared["namespaces"], serde_json::json!([1]));
+}
+
 #[test]
 fn tenants_come_change_and_go_while_a_target_runs() {
     let folder = Folder::new();

@@ -83,6 +83,8 @@ pub enum ApplyErrorKind {
     NotFound,
     /// The action contradicts what is there.
     Conflict,
+    /// The action was decided by what is not there any more.
+    Outdated,
     /// The action itself makes no sense.
     Invalid,
     /// The action is good, and this machine cannot carry it out.

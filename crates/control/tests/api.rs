@@ -650,6 +650,48 @@ fn knobs_are_seen_and_turned_while_it_runs() {
 }
 
 #[test]
+fn a_tenant_that_somebody_else_changed_is_not_overwritten() {
+    let (control, _) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let body = |weight: u32| {
+        format!(
+            r#"{{"name": "job", "hosts": ["nqn.2026-11.com.example:job"],
+                "best_effort": {{"weight": {weight}}}}}"#
+        )
+    };
+    let tag = |response: &common::Response| {
+        let tag = response
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("etag: "));
+        tag.unwrap_or_else(|| panic!("no tag: {response:?}"))
+            .trim()
+            .to_owned()
+    };
+    let put = |if_match: &str, weight: u32| {
+        let headers = format!("Content-Type: application/json\r\nIf-Match: {if_match}\r\n");
+        request(&server, "PUT", "/v1/tenants/job", &headers, &body(weight))
+    };
+    put("*", 1).error(412);
+    let added = tag(&send(&server, "POST", "/v1/tenants", &body(100)));
+    let seen = tag(&get(&server, "/v1/tenants/job"));
+    assert_eq!(seen, added);
+    let changed = put(&format!("\"another\", {seen}"), 200);
+    assert_eq!(changed.json()["tenant"]["best_effort"]["weight"], 200);
+    assert_ne!(tag(&changed), seen);
+    let error = put(&seen, 300).error(412);
+    assert!(error.contains("read it again"), "{error}");
+    let now = get(&server, "/v1/tenants/job").json();
+    assert_eq!(now["tenant"]["best_effort"]["weight"], 200);
+    assert_eq!(put("*", 400).status, 200);
+    // Whoever does not say what it has seen has the last word.
+    assert_eq!(
+        send(&server, "PUT", "/v1/tenants/job", &body(500)).status,
+        200
+    );
+}
+
+#[test]
 fn tenants_are_added_changed_and_removed_one_by_one() {
     let (control, plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");

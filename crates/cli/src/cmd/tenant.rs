@@ -3,7 +3,7 @@
 use super::tenant_events;
 use crate::args::{Allow, OthersChoice, TenantArgs, TenantCommand};
 use crate::exit::Outcome;
-use crate::http::{ask, escaped};
+use crate::http::{self, ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Error, Result};
 use control::model::Tenant;
@@ -36,12 +36,12 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
             tell(&ask(&api.api, Method::POST, PATH, Some(&body))?, output)?;
         }
         TenantCommand::Set { name, change, api } => {
-            let path = path(name);
-            let answer = ask(&api.api, Method::GET, &path, None)?;
-            let One { mut tenant, .. } = One::deserialize(&answer).context(NOT_UNDERSTOOD)?;
-            change.apply(&mut tenant).map_err(Error::msg)?;
-            let body = serde_json::to_value(&tenant)?;
-            tell(&ask(&api.api, Method::PUT, &path, Some(&body))?, output)?;
+            let decide = |seen: &Value| {
+                let One { mut tenant, .. } = One::deserialize(seen).context(NOT_UNDERSTOOD)?;
+                change.apply(&mut tenant).map_err(Error::msg)?;
+                Ok(serde_json::to_value(&tenant)?)
+            };
+            tell(&http::change(&api.api, &path(name), decide)?, output)?;
         }
         TenantCommand::Events { follow, after, api } => {
             tenant_events::run(*follow, *after, api, output)?;

@@ -92,6 +92,7 @@ impl From<ApplyError> for ApiError {
         let status = match error.kind {
             ApplyErrorKind::NotFound => StatusCode::NOT_FOUND,
             ApplyErrorKind::Conflict => StatusCode::CONFLICT,
+            ApplyErrorKind::Outdated => StatusCode::PRECONDITION_FAILED,
             ApplyErrorKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             ApplyErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         };

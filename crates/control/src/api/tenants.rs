@@ -1,7 +1,10 @@
 //! `/v1/tenants`: who hosts are, what they are promised, and what they were served.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
@@ -64,13 +67,39 @@ async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
 async fn show(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let snapshot = state.snapshot().await?;
     let tenants = tenants(&state.configuration());
     match tenants.iter().find(|tenant| tenant.name == name) {
-        Some(tenant) => Ok(Json(view(tenant, &snapshot))),
+        Some(tenant) => {
+            let tag = [(header::ETAG, entity_tag(tenant))];
+            Ok((tag, Json(view(tenant, &snapshot))).into_response())
+        }
         None => Err(ApiError::from(missing(&name))),
     }
+}
+
+/// Tells one declaration of a tenant from another, while this process lives. `[RFC 9110 §8.8.3]`
+fn entity_tag(tenant: &Tenant) -> String {
+    let text = serde_json::to_string(tenant).expect("a tenant has a form in JSON");
+    let mut hasher = DefaultHasher::new();
+    hasher.write(text.as_bytes());
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+/// Whether a tenant is still what the client has seen: it says that with `If-Match`, or does not
+/// care. `[RFC 9110 §13.1.1]`
+fn is_as_seen(headers: &HeaderMap, tenant: Option<&Tenant>) -> bool {
+    let mut seen = headers.get_all(header::IF_MATCH).iter().peekable();
+    if seen.peek().is_none() {
+        return true;
+    }
+    let Some(tag) = tenant.map(entity_tag) else {
+        return false;
+    };
+    let tags = seen.flat_map(|tags| tags.as_bytes().split(|&byte| byte == b','));
+    let mut tags = tags.map(<[u8]>::trim_ascii);
+    tags.any(|seen| seen == b"*" || seen == tag.as_bytes())
 }
 
 fn missing(name: &str) -> ApplyError {
@@ -100,10 +129,7 @@ fn changed(
 
 /// Adds the tenant that the body is. A promise that a device cannot keep is a conflict, whose error
 /// says what would be admitted.
-async fn add(
-    State(state): State<ApiState>,
-    body: Body,
-) -> Result<(StatusCode, Json<Value>), ApiError> {
+async fn add(State(state): State<ApiState>, body: Body) -> Result<Response, ApiError> {
     let tenant: Tenant = body.read()?;
     let name = tenant.name.clone();
     let decide = move |before: &Configuration| {
@@ -120,16 +146,18 @@ async fn add(
         })
     };
     state.change(decide).await?;
-    let Json(view) = show(State(state), PathParts(name)).await?;
-    Ok((StatusCode::CREATED, Json(view)))
+    let view = show(State(state), PathParts(name)).await?;
+    Ok((StatusCode::CREATED, view).into_response())
 }
 
-/// Makes the tenant what the body says, or adds it. In force when it answers.
+/// Makes the tenant what the body says, or adds it. In force when it answers. With `If-Match` only
+/// where nobody has changed it since.
 async fn set(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
+    headers: HeaderMap,
     body: Body,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let tenant: Tenant = body.read()?;
     if tenant.name != name {
         return Err(ApiError::bad_request(
@@ -141,6 +169,18 @@ async fn set(
         ));
     }
     let decide = move |before: &Configuration| {
+        let all = tenants(before);
+        let current = all.iter().find(|other| other.name == tenant.name);
+        if !is_as_seen(&headers, current) {
+            return Err(ChangeError::from(ApplyError::new(
+                ApplyErrorKind::Outdated,
+                format!(
+                    "tenant {:?} is not what If-Match says any more",
+                    tenant.name
+                ),
+                "read it again, and decide by what it is now",
+            )));
+        }
         changed(before, |tenants| {
             tenants.retain(|other| other.name != tenant.name);
             tenants.push(tenant);
