@@ -11,11 +11,20 @@ use super::random::Random;
 use super::world::{Event, World};
 use base::Time;
 use reactor::{IdlePolicy, PollPolicy, Wait};
+use switch::knobs::Polling;
 use switch::limits::CORES_MAX;
 
 /// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
 /// long as the production keeper does.
 const KEPT_NS: u64 = 200_000;
+
+/// A dataplane loop with work gives way to others of its priority as often as the production one,
+/// and not for a while where they keep the core for long.
+const GIVE_WAY_EVERY_NS: u64 = 50_000;
+/// See [`GIVE_WAY_EVERY_NS`].
+const KEPT_LONG_NS: u64 = 500_000;
+/// See [`GIVE_WAY_EVERY_NS`].
+const STAY_FOR_NS: u64 = 50_000_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
 const SETTLE_NS: u64 = 1_000;
@@ -55,6 +64,8 @@ pub(super) enum Step {
     Send {
         /// Which.
         packet: usize,
+        /// The send ends with it.
+        last: bool,
     },
     /// It returns from a send whose packet leaves on its own: on the loopback the receiver has it
     /// before the sender is done.
@@ -91,6 +102,10 @@ pub(super) struct Thread {
     vruntime: u64,
     /// A step that was interrupted, and what is left of it.
     suspended: Option<(Step, u64)>,
+    /// When it gave way, if it has not got its core back.
+    gave_way: Option<u64>,
+    /// When it does so next.
+    give_way_at: u64,
 }
 
 impl Thread {
@@ -103,6 +118,8 @@ impl Thread {
             state: State::Asleep,
             vruntime: 0,
             suspended: None,
+            gave_way: None,
+            give_way_at: 0,
         }
     }
 }
@@ -409,9 +426,51 @@ impl World<'_> {
             self.cores[core].idle_since = self.now;
             self.executing = None;
             self.enqueue(thread);
+        } else if matches!(self.threads[thread].role, Role::Engine(_)) {
+            self.give_way(core, thread);
         }
         self.schedule(core);
         self.executing = None;
+    }
+
+    /// A dataplane loop lets others of its priority have the core now and then: they would take
+    /// turns of a slice otherwise.
+    fn give_way(&mut self, core: usize, thread: usize) {
+        let it = &self.threads[thread];
+        let sends =
+            matches!(it.role, Role::Engine(engine) if !self.engines[engine].sending.is_empty());
+        let adapts = self.knobs.polling == Polling::Adaptive;
+        if sends || !adapts || self.now < it.give_way_at {
+            return;
+        }
+        let ready = self.cores[core].ready.iter();
+        let others = ready.map(|&other| &self.threads[other]);
+        let others = others.filter(|other| other.rank == it.rank);
+        let first = others.map(|other| other.vruntime).min();
+        let it = &mut self.threads[thread];
+        let Some(first) = first else {
+            it.give_way_at = self.now + GIVE_WAY_EVERY_NS;
+            return;
+        };
+        it.state = State::Ready;
+        it.vruntime = it.vruntime.max(first + 1);
+        it.gave_way = Some(self.now);
+        self.cores[core].current = None;
+        self.cores[core].ready.push(thread);
+    }
+
+    /// A thread has the core: if it had given way, for how long decides when it does again.
+    fn got_back(&mut self, thread: usize) {
+        let it = &mut self.threads[thread];
+        if let Some(since) = it.gave_way.take() {
+            let kept_long = self.now - since > KEPT_LONG_NS;
+            it.give_way_at = self.now
+                + if kept_long {
+                    STAY_FOR_NS
+                } else {
+                    GIVE_WAY_EVERY_NS
+                };
+        }
     }
 
     /// The best of the ready threads, by its place in the list.
@@ -473,6 +532,7 @@ impl World<'_> {
                 it.on_cpu_since = self.now;
                 it.debt += self.costs.core.context_switch_ns;
             }
+            self.got_back(thread);
             let suspended = self.threads[thread].suspended.take();
             if let Some((step, cost)) = suspended.or_else(|| self.next_step(thread)) {
                 self.begin(core, step, cost);
@@ -523,8 +583,13 @@ impl World<'_> {
             it.next_noise_at = it.noise_at.iter().copied().min().unwrap_or(u64::MAX);
         }
         it.step = match step {
-            Step::Send { packet } if self.wires.is_none() => {
-                let overlap = self.costs.socket.overlap_ns.min(end - self.now);
+            Step::Send { packet, last } if self.wires.is_none() => {
+                let overlap_ns = if last {
+                    self.costs.socket.overlap_ns
+                } else {
+                    0
+                };
+                let overlap = overlap_ns.min(end - self.now);
                 let left = Event::Left { core, packet };
                 self.calendar.push(end - overlap, left);
                 let bytes = self.packets[packet].bytes;

@@ -4,7 +4,7 @@
 use super::config::Hosting;
 use super::costs::for_bytes;
 use super::cpu::Step;
-use super::lane::{Packet, Side, Stage};
+use super::lane::{PACKET_BYTES, Packet, Side, Stage};
 use super::world::{Event, World};
 use base::{Nanos, Time};
 use std::collections::VecDeque;
@@ -41,6 +41,10 @@ pub(super) struct Engine {
     turn: PerClass<Turn>,
     /// Requests that were received together; kept for its memory.
     batch: Vec<usize>,
+    /// The send under way: packets of its caravan that the kernel has not taken yet.
+    pub(super) sending: VecDeque<usize>,
+    /// Bytes of those that it has.
+    sent_bytes: u64,
 }
 
 /// A turn of the loop: what has come is gathered, then what rang is sent. Between any two steps of
@@ -68,6 +72,8 @@ impl Engine {
             quanta_waited_max: 0,
             turn: PerClass::default(),
             batch: Vec::new(),
+            sending: VecDeque::new(),
+            sent_bytes: 0,
         }
     }
 
@@ -80,6 +86,9 @@ impl Engine {
 impl World<'_> {
     /// What a dataplane loop does next, and what it costs; nothing if it may sleep.
     pub(super) fn engine_step(&mut self, number: usize) -> Option<(Step, u64)> {
+        if !self.engines[number].sending.is_empty() {
+            return Some(self.send_next(number, 0));
+        }
         let engine = &mut self.engines[number];
         let ends = &self.ends;
         let backlog = PerClass::from_fn(|class| {
@@ -159,49 +168,72 @@ impl World<'_> {
         if near && self.knobs.prioritisation && grant.class != Class::Latency {
             limits.bytes = limits.bytes.min(grant.bytes.max(1));
         }
-        let packet = self.spare_packets.pop().unwrap_or_else(|| {
-            self.packets.push(Packet::default());
-            self.packets.len() - 1
-        });
-        let (it, load) = (&mut self.ends[end], &mut self.packets[packet]);
-        let mut caravan = Caravan::EMPTY;
-        while let Some(&request) = it.egress.front() {
-            let request_bytes = match it.side {
-                Side::Host => self.requests[request].command_bytes(),
-                Side::Target => self.requests[request].answer_bytes(),
+        let (mut caravan, mut packet) = (Caravan::EMPTY, None);
+        while let Some(&request) = self.ends[end].egress.front() {
+            let it = &self.requests[request];
+            let request_bytes = match self.ends[end].side {
+                Side::Host => it.command_bytes(),
+                Side::Target => it.answer_bytes(),
             };
             if !caravan.accepts(request_bytes, IOVECS, &limits) {
                 break;
             }
+            if it.class == Class::Latency && grant.class == Class::Latency {
+                self.engines[number].served_first(it.quanta_before);
+            }
             caravan.add(request_bytes, IOVECS);
+            self.ends[end].egress.pop_front();
+            let fits = |&packet: &usize| {
+                self.packets[packet].bytes + u64::from(request_bytes) <= PACKET_BYTES
+            };
+            let open = packet
+                .filter(fits)
+                .unwrap_or_else(|| self.open_packet(number, end));
+            packet = Some(open);
+            let load = &mut self.packets[open];
             load.requests.push(request);
-            it.egress.pop_front();
+            load.bytes += u64::from(request_bytes);
         }
-        load.from = end;
-        load.bytes = caravan.bytes;
+        let it = &mut self.ends[end];
         it.egress_bytes -= caravan.bytes;
         it.packets += 1;
         it.doorbell.took(caravan);
-        if it.doorbell.due().is_some() && !it.egress.is_empty() {
-            self.engines[number].sends[grant.class].push_back(end);
-        } else {
-            it.listed = false;
+        let more = it.doorbell.due().is_some() && !it.egress.is_empty();
+        it.listed = more;
+        let engine = &mut self.engines[number];
+        if more {
+            engine.sends[grant.class].push_back(end);
         }
-        for &request in &load.requests {
-            let request = &self.requests[request];
-            if request.class == Class::Latency && grant.class == Class::Latency {
-                self.engines[number].served_first(request.quanta_before);
-            }
-        }
-        let socket = &self.costs.socket;
-        let mut cost = socket.send_call_ns
+        self.send_next(number, self.costs.socket.send_call_ns)
+    }
+
+    /// One more packet of the send that an engine is about to make.
+    fn open_packet(&mut self, number: usize, end: usize) -> usize {
+        let packet = self.spare_packets.pop().unwrap_or_else(|| {
+            self.packets.push(Packet::default());
+            self.packets.len() - 1
+        });
+        let it = &mut self.packets[packet];
+        (it.from, it.bytes) = (end, 0);
+        self.engines[number].sending.push_back(packet);
+        packet
+    }
+
+    /// The kernel takes the next packet of a send: each leaves while the one after it is copied.
+    fn send_next(&mut self, number: usize, call_ns: u64) -> (Step, u64) {
+        let engine = &mut self.engines[number];
+        let packet = engine.sending.pop_front();
+        let packet = packet.expect("a doorbell rings for something");
+        let last = engine.sending.is_empty();
+        let (socket, load) = (&self.costs.socket, &self.packets[packet]);
+        let mut cost = call_ns
             + socket.send_message_ns * load.requests.len() as u64
             + for_bytes(load.bytes, socket.send_byte_ps);
         if self.wires.is_none() {
             // Loopback: the receiving half runs here, too.
             cost += load.pieces() * socket.packet_ns + for_bytes(load.bytes, socket.packet_byte_ps);
         }
-        (Step::Send { packet }, cost)
+        (Step::Send { packet, last }, cost)
     }
 
     fn receive_some(&mut self, number: usize, grant: Grant) -> (Step, u64) {
@@ -245,13 +277,29 @@ impl World<'_> {
     pub(super) fn engine_finish(&mut self, number: usize, step: Step) {
         let bytes = match step {
             Step::Take { count, class } => self.take_requests(number, count, Class::ALL[class]),
-            Step::Send { packet } => self.send(packet),
-            Step::Return { bytes } => bytes,
+            Step::Send { packet, .. } => {
+                let bytes = self.send(packet);
+                self.sent(number, bytes)
+            }
+            Step::Return { bytes } => self.sent(number, bytes),
             Step::Receive { end, packets } => self.receive(number, end, packets),
             Step::App { .. } | Step::Poll => return,
         };
-        let now = Time(self.now);
-        self.engines[number].scheduler.served(now, bytes);
+        let (now, engine) = (Time(self.now), &mut self.engines[number]);
+        if engine.sending.is_empty() {
+            engine.scheduler.served(now, bytes);
+        }
+    }
+
+    /// The kernel has taken so many bytes more of a send; how many it has of it.
+    fn sent(&mut self, number: usize, bytes: u64) -> u64 {
+        let engine = &mut self.engines[number];
+        engine.sent_bytes += bytes;
+        if engine.sending.is_empty() {
+            std::mem::take(&mut engine.sent_bytes)
+        } else {
+            engine.sent_bytes
+        }
     }
 
     /// An application's request comes into an engine's ingress.

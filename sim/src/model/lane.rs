@@ -129,7 +129,7 @@ impl End {
     }
 }
 
-/// A caravan on its way.
+/// What the kernel hands on in one piece, as far as requests are whole: a caravan, or a part of one.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     /// The end that it left.

@@ -126,6 +126,26 @@ fn the_timer_of_a_fixed_doorbell_is_the_hosts() {
     assert!(!timers(&report.counters.target), "{:?}", report.counters);
 }
 
+/// The kernel hands on packets, so that both sides work while a send is under way: to carry all that
+/// an application has in one send is about as good as to carry a quarter of it.
+#[test]
+fn a_large_send_is_received_while_it_leaves() {
+    let requests = |at_most: u32| {
+        let mut knobs = Knobs::switchyard();
+        knobs.caravan.alone.requests = at_most;
+        let mut config = Config::new(
+            Topology::Split,
+            knobs,
+            vec![AppSpec::throughput(1, 4 * KIB, 128)],
+        );
+        config.warmup = Nanos::from_millis(5);
+        config.measured = Nanos::from_millis(40);
+        run(&config).throughput.requests
+    };
+    let (all, quarter) = (requests(128), requests(32));
+    assert!(all * 10 > quarter * 9, "{all} of {quarter}");
+}
+
 /// L work without end for the target's only core, and T-apps beside it.
 fn crowded(floor_permille: u16) -> Report {
     let mut knobs = Knobs::switchyard();
