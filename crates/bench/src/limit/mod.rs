@@ -41,4 +41,5 @@ pub use compare::{Better, CaseReport, LimitReport, Metric, compare};
 pub use error::RawError;
 pub use message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 pub use pair::{PairResult, run_pair};
+pub use region::Region;
 pub use server::{RawServer, ServerReport, serve};

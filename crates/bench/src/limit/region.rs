@@ -10,7 +10,7 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes that begin on a huge page, are in huge pages where the kernel has them, and are resident.
 #[derive(Debug)]
-pub(super) struct Region {
+pub struct Region {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
@@ -18,7 +18,8 @@ pub(super) struct Region {
 
 impl Region {
     /// A region of `len` bytes that are not all the same.
-    pub(super) fn new(len: usize) -> Self {
+    #[must_use]
+    pub fn new(len: usize) -> Self {
         let mut bytes = vec![0; len + HUGE_PAGE_BYTES];
         let start = bytes
             .as_ptr()
@@ -41,12 +42,13 @@ impl Region {
     }
 
     /// The bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
 
     /// The bytes, to be written.
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.len]
     }
 }

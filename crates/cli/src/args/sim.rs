@@ -115,7 +115,7 @@ pub struct SimRunArgs {
 
 /// Measure what this machine charges, for the model
 ///
-/// Needs two processors that are otherwise idle, and about fifteen seconds: threads that wake each
+/// Needs two processors that are otherwise idle, and about half a minute: threads that wake each
 /// other, timers, sockets on the loopback, and our own target and load in processes of their own.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
@@ -143,7 +143,7 @@ pub struct CalibrateArgs {
 
 Exit codes: 0 every prediction is within 30 %, 1 one is not, 2 an error")]
 pub struct ValidateArgs {
-    /// A file of `switchyard sim calibrate` [default: measured anew in each round]
+    /// A file of `switchyard sim calibrate` [default: measured in each round, between its cases]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Seconds of each measurement

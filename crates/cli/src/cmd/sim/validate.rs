@@ -1,8 +1,9 @@
 //! `switchyard sim validate`: the same on this machine and in the model, side by side.
 //!
-//! Target on one processor, applications on another: L alone, T alone, and both, for each baseline.
+//! Target on one processor, applications on another: L alone, T alone with large requests and with
+//! many small ones, and L with T, for each baseline.
 
-use super::calibrate;
+use super::calibrate::{self, Calibration};
 use super::machine::{AppReport, LoadApp, LoadReport, WARM_UP, load};
 use crate::args::ValidateArgs;
 use crate::cmd::child::{RAM_BYTES, Target};
@@ -24,9 +25,10 @@ use switch::knobs::Preset;
 /// A prediction within this share of what was measured is good.
 const GOOD: f64 = 0.30;
 
-/// What a T-app asks for.
-const T_BYTES: u32 = 65_536;
-const T_DEPTH: u32 = 16;
+/// What a T-app asks for: bytes, and how many at a time.
+const LARGE: (u32, u32) = (65_536, 16);
+/// The same of one with many small requests, whose sends carry many of them.
+const SMALL: (u32, u32) = (4_096, 128);
 
 /// What is compared where nobody says.
 const PRESETS: [Preset; 4] = [
@@ -41,16 +43,18 @@ const PRESETS: [Preset; 4] = [
 enum Apps {
     Latency,
     Throughput,
+    Small,
     Both,
 }
 
 impl Apps {
-    const ALL: [Self; 3] = [Self::Latency, Self::Throughput, Self::Both];
+    const ALL: [Self; 4] = [Self::Latency, Self::Throughput, Self::Small, Self::Both];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Latency => "L alone",
             Self::Throughput => "T alone",
+            Self::Small => "small T",
             Self::Both => "L and T",
         }
     }
@@ -58,8 +62,16 @@ impl Apps {
     const fn counts(self) -> (usize, usize) {
         match self {
             Self::Latency => (1, 0),
-            Self::Throughput => (0, 1),
+            Self::Throughput | Self::Small => (0, 1),
             Self::Both => (1, 1),
+        }
+    }
+
+    /// What a T-app asks for.
+    const fn throughput(self) -> (u32, u32) {
+        match self {
+            Self::Small => SMALL,
+            Self::Latency | Self::Throughput | Self::Both => LARGE,
         }
     }
 }
@@ -129,17 +141,25 @@ pub(super) fn run(args: &ValidateArgs, output: Output) -> Result<Outcome> {
     let mut cases: Vec<_> = cases.collect();
     let mut disturbances = Disturbances::default();
     for round in 1..=args.runs {
-        // What the machine charges changes from minute to minute.
-        let costs = match &given {
-            Some(costs) => costs.clone(),
-            None => calibrate::measure(cores, output)?,
-        };
+        // What the machine charges changes from minute to minute, so that it is measured between
+        // what it is to predict.
+        let mut calibration = Calibration::new(cores);
         for case in &mut cases {
             let (preset, apps) = (case.preset, case.apps);
             output.note(format_args!("round {round}: {preset}, {}", apps.name()));
+            if given.is_none() {
+                calibration.pass()?;
+            }
             let measured = disturbances.least(args.tries, || measured(preset, apps, cores, args));
             case.measured.push(measured?);
-            case.predicted.push(predicted(preset, apps, &costs)?);
+        }
+        let costs = match &given {
+            Some(costs) => costs.clone(),
+            None => calibration.costs()?,
+        };
+        for case in &mut cases {
+            let predicted = predicted(case.preset, case.apps, &costs)?;
+            case.predicted.push(predicted);
         }
     }
     let report = ValidateReport {
@@ -175,6 +195,7 @@ fn measured(
 
 fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
     let (latency, throughput) = apps.counts();
+    let (bytes, depth) = apps.throughput();
     let l = LoadApp {
         name: "l",
         class: Some(Class::Latency),
@@ -185,8 +206,8 @@ fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
     let t = LoadApp {
         name: "t",
         class: Some(Class::Throughput),
-        bytes: T_BYTES,
-        depth: T_DEPTH,
+        bytes,
+        depth,
         core: core.0,
     };
     let l = std::iter::repeat_n(l, latency);
@@ -196,9 +217,10 @@ fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
 /// The same in the model.
 fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
     let (latency, throughput) = apps.counts();
+    let (bytes, depth) = apps.throughput();
     let specs = vec![
         AppSpec::latency(latency),
-        AppSpec::throughput(throughput, T_BYTES, T_DEPTH),
+        AppSpec::throughput(throughput, bytes, depth),
     ];
     let mut config = Config::new(Topology::Split, preset.knobs(), specs);
     // As long as the load's.

@@ -1,8 +1,9 @@
 //! `switchyard sim calibrate`: what this machine charges for what the model does.
 //!
-//! Every number is measured on real threads and sockets, several times, and the second least
-//! counts: what others do on the machine meanwhile is no cost of ours, and a single lucky time is
-//! not what the machine charges.
+//! Everything is measured on real threads and sockets, once in each of some passes that are spread
+//! over time: a processor that shares its core with a stranger's runs at two speeds, and what it
+//! charges is what it charges on average. Of each number the passes' middle half counts: what
+//! others do on the machine now and then is no cost of ours.
 
 mod sockets;
 mod stack;
@@ -42,44 +43,85 @@ pub(super) fn two(cores: &crate::args::Cores) -> Result<[CoreId; 2]> {
 }
 
 /// Everything that a run is charged for on these two processors.
-pub(super) fn measure(cores: [CoreId; 2], output: Output) -> Result<Costs> {
-    let step = |what: &str| output.note(format_args!("measuring {what}"));
-    step("threads");
-    let core = threads::measure(cores)?;
-    step("sockets");
-    let socket = sockets::measure(cores)?;
-    step("the stack");
-    let stack = stack::measure(cores)?;
-    let costs = Costs {
-        origin: "measured by `switchyard sim calibrate`".to_owned(),
-        core,
-        stack,
-        socket,
-    };
-    costs
-        .validate()
-        .context("this machine was too busy to be measured; try again")?;
-    Ok(costs)
+fn measure(cores: [CoreId; 2], output: Output) -> Result<Costs> {
+    let mut calibration = Calibration::new(cores);
+    for pass in 1..=PASSES {
+        output.note(format_args!("pass {pass} of {PASSES}"));
+        calibration.pass()?;
+    }
+    calibration.costs()
 }
 
-/// How often everything is measured.
-const BATCHES: usize = 5;
-
-/// The second least of some measurements of the same.
-fn quiet(mut measure: impl FnMut() -> Result<u64>) -> Result<u64> {
-    let [quiet] = quiet_of_each(|| Ok([measure()?]))?;
-    Ok(quiet)
+/// What was measured so far.
+#[derive(Debug)]
+pub(super) struct Calibration {
+    cores: [CoreId; 2],
+    threads: threads::Samples,
+    sockets: Vec<sockets::Sample>,
+    stack: Vec<stack::Sample>,
 }
 
-/// The same of several numbers that are measured together.
-fn quiet_of_each<const N: usize>(
-    mut measure: impl FnMut() -> Result<[u64; N]>,
-) -> Result<[u64; N]> {
-    let batches: Vec<_> = (0..BATCHES).map(|_| measure()).collect::<Result<_>>()?;
-    Ok(std::array::from_fn(|place| {
-        let mut numbers: Vec<_> = batches.iter().map(|batch| batch[place]).collect();
-        quantile(&mut numbers, 250)
-    }))
+impl Calibration {
+    /// Nothing yet, of these two processors.
+    pub(super) fn new(cores: [CoreId; 2]) -> Self {
+        Self {
+            cores,
+            threads: threads::Samples::default(),
+            sockets: Vec::new(),
+            stack: Vec::new(),
+        }
+    }
+
+    /// Measures everything once more.
+    pub(super) fn pass(&mut self) -> Result<()> {
+        self.threads.measure(self.cores)?;
+        self.sockets.push(sockets::measure(self.cores)?);
+        self.stack.push(stack::measure(self.cores)?);
+        Ok(())
+    }
+
+    /// What the passes come to.
+    pub(super) fn costs(&self) -> Result<Costs> {
+        let costs = Costs {
+            origin: "measured by `switchyard sim calibrate`".to_owned(),
+            core: self.threads.costs(),
+            stack: stack::costs(&self.stack),
+            socket: sockets::costs(&self.sockets),
+        };
+        costs
+            .validate()
+            .context("this machine was too busy to be measured; try again")?;
+        Ok(costs)
+    }
+}
+
+/// How often everything is measured where nobody says.
+const PASSES: usize = 8;
+
+/// Of several times that were measured together, again and again, what each comes to: by the mean
+/// rate of the middle half of its measurements, since what is done in a second is a sum of rates.
+fn typical_of_each<const N: usize>(samples: &[[u64; N]]) -> [u64; N] {
+    std::array::from_fn(|place| {
+        let mut numbers: Vec<_> = samples.iter().map(|sample| sample[place]).collect();
+        numbers.sort_unstable();
+        let middle = &numbers[numbers.len() / 4..numbers.len() - numbers.len() / 4];
+        let rates = middle.iter().map(|&number| 1.0 / number.max(1) as f64);
+        let rate = rates.sum::<f64>() / middle.len() as f64;
+        if middle.is_empty() {
+            0
+        } else {
+            rounded(1.0 / rate)
+        }
+    })
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time between those that were measured"
+)]
+const fn rounded(time: f64) -> u64 {
+    time.round() as u64
 }
 
 /// Nanoseconds since `since`.
@@ -107,8 +149,16 @@ mod tests {
         assert_eq!(median(&mut []), 0);
         assert_eq!(median(&mut [3, 1, 2]), 2);
         assert_eq!(quantile(&mut [5, 1, 9, 7], 990), 7);
-        let mut batches = [[1, 9], [5, 2], [3, 3], [4, 4], [2, 5]].into_iter();
-        let quiet = quiet_of_each(|| Ok(batches.next().expect("five"))).unwrap();
-        assert_eq!(quiet, [2, 3]);
+    }
+
+    #[test]
+    fn the_middle_half_of_the_passes_counts() {
+        let passes = [[1, 9], [5, 2], [3, 3], [4, 4], [200, 5], [2, 0]];
+        assert_eq!(
+            typical_of_each(&passes),
+            [(2 + 3 + 4 + 5) / 4, (2 + 3 + 4 + 5) / 4]
+        );
+        assert_eq!(typical_of_each(&[[7]]), [7]);
+        assert_eq!(typical_of_each::<1>(&[]), [0]);
     }
 }

@@ -7,9 +7,10 @@
 //! the next begins while earlier ones are received, and what both ends do at the same time in a
 //! message that is sent to and fro.
 
-use super::{median, nanos_since, quiet, quiet_of_each};
+use super::{median, nanos_since, typical_of_each};
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
+use bench::limit::Region;
 use reactor::placement::pin_to;
 use rustix::net::{SendFlags, send};
 use sim::model::costs::SocketCosts;
@@ -22,17 +23,20 @@ use std::time::Instant;
 /// Exchanges of each size.
 const ROUNDS: usize = 800;
 const PAGE_BYTES: usize = 4096;
-/// A command, half a packet, and a whole one.
+/// A command, half a packet, and the answers of eight requests of 64 KiB.
 const SMALL: usize = 72;
 const HALF: usize = 32 * 1024;
-const WHOLE: usize = 64 * 1024;
-/// Memory that sends take their bytes from, anywhere: more than a cache holds, or looks ahead.
+const LARGE: usize = 512 * 1024;
+/// What a packet of the loopback carries at most: 64 KiB with all headers.
+const PACKET: usize = 65_483;
+/// Memory that sends take their bytes from, anywhere: more than a cache holds, or looks ahead; in
+/// huge pages, as that of a target.
 const SOURCE_BYTES: usize = 256 << 20;
 /// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
 const DESTINATION_BYTES: usize = 1 << 20;
 
 /// Sends that are not received yet while the next one of a stream begins.
-const AHEAD: usize = 8;
+const AHEAD: usize = 1;
 
 /// One kind of exchange.
 #[derive(Clone, Copy)]
@@ -51,42 +55,58 @@ struct Times {
     receive: u64,
 }
 
-pub(super) fn measure(cores: [CoreId; 2]) -> Result<SocketCosts> {
+/// One pass's numbers: sends and receives of a command, sends and receives in a stream of large
+/// ones, sends of a command and of half a packet that do not leave, and a way to and fro.
+pub(super) type Sample = [u64; 7];
+
+pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
     let kind = |bytes, more, ahead| exchange(cores, Exchange { bytes, ahead, more });
-    let (small, whole) = (kind(SMALL, false, 0)?, kind(WHOLE, false, AHEAD)?);
+    let (small, large) = (kind(SMALL, false, 0)?, kind(LARGE, false, AHEAD)?);
     let (small_more, half_more) = (kind(SMALL, true, 0)?, kind(HALF, true, 0)?);
-    let one_way = quiet(|| to_and_fro(cores))? / 2;
-    let way = small.send.saturating_sub(small_more.send);
+    Ok([
+        small.send,
+        small.receive,
+        large.send,
+        large.receive,
+        small_more.send,
+        half_more.send,
+        to_and_fro(cores)?,
+    ])
+}
+
+/// What the passes come to.
+pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
+    let [
+        send,
+        receive,
+        large_send,
+        large_receive,
+        send_more,
+        half_more,
+        to_and_fro,
+    ] = typical_of_each(samples);
+    let way = send.saturating_sub(send_more);
+    let (send_call_ns, packet_ns) = (send_more + way / 2, way / 2);
     let per_byte_ps =
         |more: u64, less: u64, bytes: usize| more.saturating_sub(less) * 1_000 / bytes as u64;
-    let all_byte_ps = per_byte_ps(whole.send, small.send, WHOLE - SMALL);
-    let send_byte_ps = per_byte_ps(half_more.send, small_more.send, HALF - SMALL).min(all_byte_ps);
-    let receive_byte_ps = per_byte_ps(whole.receive, small.receive, WHOLE - SMALL);
-    Ok(SocketCosts {
-        send_call_ns: (small_more.send + way / 2).max(1),
+    let packets = LARGE.div_ceil(PACKET) as u64;
+    let all_byte_ps = per_byte_ps(large_send, send_call_ns + packets * packet_ns, LARGE);
+    let send_byte_ps = per_byte_ps(half_more, send_more, HALF - SMALL).min(all_byte_ps);
+    SocketCosts {
+        send_call_ns: send_call_ns.max(1),
         // A header's worth of copying, and two more segments to look at.
         send_message_ns: 2 * SMALL as u64 * send_byte_ps / 1_000 + 20,
         send_byte_ps,
-        packet_ns: way / 2,
+        packet_ns,
         packet_byte_ps: all_byte_ps - send_byte_ps,
-        overlap_ns: (small.send + small.receive)
-            .saturating_sub(one_way)
-            .min(small.send),
-        receive_call_ns: small.receive.max(1),
-        receive_byte_ps,
-    })
+        overlap_ns: (send + receive).saturating_sub(to_and_fro / 2).min(send),
+        receive_call_ns: receive.max(1),
+        receive_byte_ps: per_byte_ps(large_receive, receive, LARGE - SMALL),
+    }
 }
 
-/// Median nanoseconds of an exchange, of some batches of it.
-fn exchange(cores: [CoreId; 2], kind: Exchange) -> Result<Times> {
-    let [send, receive] = quiet_of_each(|| {
-        let Times { send, receive } = exchange_once(cores, kind)?;
-        Ok([send, receive])
-    })?;
-    Ok(Times { send, receive })
-}
-
-fn exchange_once([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
+/// The median of each half of an exchange.
+fn exchange([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
     // Rounds that were sent, and rounds that were received.
     static SENT: AtomicUsize = AtomicUsize::new(0);
     static RECEIVED: AtomicUsize = AtomicUsize::new(0);
@@ -183,8 +203,8 @@ fn send_rounds(
     received: &AtomicUsize,
 ) -> Result<u64> {
     let mut prng = base::Prng::from_seed(5);
-    let mut source = vec![0_u8; SOURCE_BYTES];
-    prng.fill(&mut source);
+    let source = Region::new(SOURCE_BYTES);
+    let source = source.bytes();
     let page = kind.bytes.next_multiple_of(PAGE_BYTES);
     let pages = u64::try_from((SOURCE_BYTES - page) / PAGE_BYTES).expect("some");
     let flags = if kind.more {
@@ -224,7 +244,8 @@ fn receive_rounds(
     received: &AtomicUsize,
 ) -> Result<u64> {
     let all = kind.bytes + usize::from(kind.more);
-    let mut buffer = vec![0; DESTINATION_BYTES.max(all)];
+    let mut buffer = Region::new(DESTINATION_BYTES.max(all));
+    let buffer = buffer.bytes_mut();
     let pieces = buffer.len() / all;
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {

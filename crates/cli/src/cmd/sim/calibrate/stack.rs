@@ -2,7 +2,7 @@
 //! processes of their own, and the time that each spends in user space.
 
 use super::super::machine::{LoadApp, UserTime, load};
-use super::{median, nanos_since, quiet_of_each};
+use super::{median, nanos_since, typical_of_each};
 use crate::cmd::child::{RAM_BYTES, Target};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
@@ -20,7 +20,11 @@ const ROUNDS: u64 = 100_000;
 /// Cores of a machine in whose steering we are interested.
 const CORES: usize = 16;
 
-pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<StackCosts> {
+/// One pass's numbers: the host's and the target's time for a request, a hand-over, a decision of
+/// steering, and a turn.
+pub(super) type Sample = [u64; 5];
+
+pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
     let target = Target::start(&[first.0], RAM_BYTES, &["--poll", "never"])?;
     let app = LoadApp {
         name: "a",
@@ -29,30 +33,36 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<StackCosts> {
         depth: 128,
         core: second.0,
     };
-    let [host_ns, target_ns] = quiet_of_each(|| {
-        let (host_before, target_before) = (UserTime::of_ended(), UserTime::of(target.pid())?);
-        let report = load(&target, &[app], LOADED, &["--poll", "never"])?;
-        let requests = report.requests(LOADED);
-        ensure!(
-            requests > 1_000,
-            "the load came to nothing; try again on a quieter machine"
-        );
-        Ok([
-            host_before.until(UserTime::of_ended()) / requests,
-            target_before.until(UserTime::of(target.pid())?) / requests,
-        ])
-    })?;
+    let (host_before, target_before) = (UserTime::of_ended(), UserTime::of(target.pid())?);
+    let report = load(&target, &[app], LOADED, &["--poll", "never"])?;
+    let requests = report.requests(LOADED);
+    ensure!(
+        requests > 1_000,
+        "the load came to nothing; try again on a quieter machine"
+    );
+    Ok([
+        host_before.until(UserTime::of_ended()) / requests,
+        target_before.until(UserTime::of(target.pid())?) / requests,
+        hand_over(),
+        steer(),
+        turn(),
+    ])
+}
+
+/// What the passes come to.
+pub(super) fn costs(samples: &[Sample]) -> StackCosts {
+    let [host_ns, target_request_ns, hand_over_ns, steer_ns, turn_ns] = typical_of_each(samples);
     // The application, the way out and the way back have a third of the host's time each.
     let third = (host_ns / 3).max(10);
-    Ok(StackCosts {
+    StackCosts {
         app_request_ns: third,
-        hand_over_ns: hand_over(),
+        hand_over_ns,
         submit_ns: third,
         complete_ns: third,
-        steer_ns: steer(),
-        target_request_ns: target_ns.max(10),
-        turn_ns: turn(),
-    })
+        steer_ns,
+        target_request_ns: target_request_ns.max(10),
+        turn_ns: turn_ns.max(1),
+    }
 }
 
 /// Into a queue between threads and out of it.
@@ -91,5 +101,5 @@ fn turn() -> u64 {
             nanos_since(start)
         })
         .collect();
-    median(&mut times).max(1)
+    median(&mut times)
 }

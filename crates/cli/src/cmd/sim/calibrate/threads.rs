@@ -1,6 +1,6 @@
 //! What threads cost: to switch, to wake, to be interrupted.
 
-use super::{BATCHES, median, nanos_since, quantile, quiet, quiet_of_each};
+use super::{median, nanos_since, quantile, typical_of_each};
 use anyhow::{Context as _, Result};
 use base::units::CoreId;
 use reactor::placement::pin_to;
@@ -30,25 +30,72 @@ const SLICE_NS_MIN: u64 = 300_000;
 const NOISE_NS: [u64; 6] = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
 /// The period of the timer whose interruptions are counted.
 const TIMER_NS: i64 = 50_000;
+/// How long a thread runs with it, and without it, and how often in turns: so short that the
+/// processor is as fast in one as in the other, mostly.
+const TIMER_WATCH: Duration = Duration::from_millis(5);
+const TIMER_PAIRS: usize = 31;
 
-pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<CoreCosts> {
-    let call = quiet(|| pipe_call(first))?;
-    let round_trip = quiet(|| same_core_round_trip(first))?;
-    // A way is a write, a switch, and the end of a read: who waits for another thread and who wakes
-    // it make calls as well.
-    let context_switch_ns = (round_trip / 2).max(100);
-    let [idle_call, idle_p50, idle_p99] = quiet_of_each(|| wake_ups(first, second, false))?;
-    let [_, busy_p50, _] = quiet_of_each(|| wake_ups(first, second, true))?;
-    Ok(CoreCosts {
-        context_switch_ns,
-        wake_call_ns: idle_call.saturating_sub(call / 2).max(100),
-        wake_busy_ns: busy_p50.saturating_sub(context_switch_ns),
-        wake_idle_p50_ns: idle_p50,
-        wake_idle_p99_ns: idle_p99.max(idle_p50),
-        timer_ns: quiet(|| timer(second))?,
-        slice_ns: slice(second)?,
-        noise: noise([first, second])?,
-    })
+/// What each pass measured.
+#[derive(Debug, Default)]
+pub(super) struct Samples {
+    /// A pipe's calls; a round trip on one core; a call that wakes a core that sleeps, and how long
+    /// that takes, the median and the 99th percentile; the same median where it is busy; a slice.
+    numbers: Vec<[u64; 7]>,
+    /// What shares of a thread's time a timer took, less than none where others took more.
+    timers: Vec<f64>,
+    /// The gaps of all passes, and how long they were looked for.
+    gaps: Vec<u64>,
+    watched_ns: u64,
+}
+
+impl Samples {
+    /// Measures everything once more.
+    pub(super) fn measure(&mut self, cores: [CoreId; 2]) -> Result<()> {
+        let [first, second] = cores;
+        let [idle_call, idle_p50, idle_p99] = wake_ups(first, second, false)?;
+        let [_, busy_p50, _] = wake_ups(first, second, true)?;
+        self.numbers.push([
+            pipe_call(first)?,
+            same_core_round_trip(first)?,
+            idle_call,
+            idle_p50,
+            idle_p99,
+            busy_p50,
+            slice(second)?,
+        ]);
+        self.timers.extend(timer(second)?);
+        for core in cores {
+            self.gaps.extend(joined(on(core, || Ok(gaps(WATCH))))?);
+            self.watched_ns += u64::try_from(WATCH.as_nanos()).expect("less than a second");
+        }
+        Ok(())
+    }
+
+    /// What the passes come to.
+    pub(super) fn costs(&self) -> CoreCosts {
+        let [
+            call,
+            round_trip,
+            idle_call,
+            idle_p50,
+            idle_p99,
+            busy_p50,
+            slice_ns,
+        ] = typical_of_each(&self.numbers);
+        // A way is a write, a switch, and the end of a read: who waits for another thread and who
+        // wakes it make calls as well.
+        let context_switch_ns = (round_trip / 2).max(100);
+        CoreCosts {
+            context_switch_ns,
+            wake_call_ns: idle_call.saturating_sub(call / 2).max(100),
+            wake_busy_ns: busy_p50.saturating_sub(context_switch_ns),
+            wake_idle_p50_ns: idle_p50,
+            wake_idle_p99_ns: idle_p99.max(idle_p50),
+            timer_ns: timer_ns(&self.timers),
+            slice_ns,
+            noise: noises(&self.gaps, self.watched_ns),
+        }
+    }
 }
 
 /// Runs `work` in a thread of its own on `core`.
@@ -191,19 +238,9 @@ fn gaps(watch: Duration) -> Vec<u64> {
     }
 }
 
-/// What interrupts these cores, by its length: the ticks of a kernel take tens of microseconds on
-/// a virtual machine, and so does the hypervisor, but not as often.
-fn noise(cores: [CoreId; 2]) -> Result<Vec<Noise>> {
-    let mut all = Vec::new();
-    let mut watched_ns = 0;
-    for core in cores.into_iter().cycle().take(cores.len() * BATCHES) {
-        all.extend(joined(on(core, || Ok(gaps(WATCH))))?);
-        watched_ns += u64::try_from(WATCH.as_nanos()).expect("less than a second");
-    }
-    Ok(noises(&all, watched_ns))
-}
-
-/// Kinds of noise: of the gaps up to each of [`NOISE_NS`] the number and the mean.
+/// What interrupts a core, by its length: of the gaps up to each of [`NOISE_NS`] the number and the
+/// mean. The ticks of a kernel take tens of microseconds on a virtual machine, and so does the
+/// hypervisor, but not as often.
 fn noises(gaps: &[u64], watched_ns: u64) -> Vec<Noise> {
     let longer = std::iter::once(0).chain(NOISE_NS);
     let kinds = longer.zip(NOISE_NS).map(|(longer, up_to)| {
@@ -228,8 +265,8 @@ fn slice(core: CoreId) -> Result<u64> {
     Ok(median(&mut all))
 }
 
-/// What a timer's interruption takes from whoever runs.
-fn timer(core: CoreId) -> Result<u64> {
+/// What shares of its time a thread that always runs loses to a timer.
+fn timer(core: CoreId) -> Result<Vec<f64>> {
     joined(on(core, || {
         let spins = |watch: Duration| {
             let (start, mut count) = (Instant::now(), 0_u64);
@@ -239,7 +276,6 @@ fn timer(core: CoreId) -> Result<u64> {
             count
         };
         let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::empty())?;
-        let watch = WATCH / 4;
         let period = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
         let set = |nanos| {
             let value = Itimerspec {
@@ -248,26 +284,29 @@ fn timer(core: CoreId) -> Result<u64> {
             };
             rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &value)
         };
-        let mut costs = Vec::new();
-        for _ in 0..3 {
+        let mut shares = Vec::with_capacity(TIMER_PAIRS);
+        for _ in 0..TIMER_PAIRS {
             set(0)?;
-            let quiet = spins(watch);
+            let quiet = spins(TIMER_WATCH);
             set(TIMER_NS)?;
-            let interrupted = spins(watch);
-            let share = 1.0 - interrupted as f64 / quiet.max(1) as f64;
-            costs.push(nanos(share.max(0.0) * TIMER_NS as f64));
+            let interrupted = spins(TIMER_WATCH);
+            shares.push(1.0 - interrupted as f64 / quiet.max(1) as f64);
         }
-        Ok(median(&mut costs))
+        Ok(shares)
     }))
 }
 
+/// What an interruption takes from whoever runs.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a share of a timer's period"
 )]
-const fn nanos(of: f64) -> u64 {
-    of as u64
+fn timer_ns(shares: &[f64]) -> u64 {
+    let mut shares = shares.to_vec();
+    shares.sort_unstable_by(f64::total_cmp);
+    let median = shares.get(shares.len() / 2).copied().unwrap_or(0.0);
+    (median.max(0.0) * TIMER_NS as f64) as u64
 }
 
 #[cfg(test)]
@@ -290,5 +329,12 @@ mod tests {
             ]
         );
         assert_eq!(noises(&[], 1), []);
+    }
+
+    #[test]
+    fn a_timer_costs_the_median_of_its_shares() {
+        assert_eq!(timer_ns(&[0.5, -0.2, 0.01]), 500);
+        assert_eq!(timer_ns(&[-0.2, -0.1, 0.01]), 0);
+        assert_eq!(timer_ns(&[]), 0);
     }
 }
