@@ -11,20 +11,11 @@ use super::random::Random;
 use super::world::{Event, World};
 use base::Time;
 use reactor::{IdlePolicy, PollPolicy, Wait};
-use switch::knobs::Polling;
 use switch::limits::CORES_MAX;
 
 /// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
 /// long as the production keeper does.
 const KEPT_NS: u64 = 200_000;
-
-/// A dataplane loop with work gives way to others of its priority as often as the production one,
-/// and not for a while where they keep the core for long.
-const GIVE_WAY_EVERY_NS: u64 = 50_000;
-/// See [`GIVE_WAY_EVERY_NS`].
-const KEPT_LONG_NS: u64 = 500_000;
-/// See [`GIVE_WAY_EVERY_NS`].
-const STAY_FOR_NS: u64 = 50_000_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
 const SETTLE_NS: u64 = 1_000;
@@ -104,8 +95,6 @@ pub(super) struct Thread {
     suspended: Option<(Step, u64)>,
     /// When it gave way, if it has not got its core back.
     gave_way: Option<u64>,
-    /// When it does so next.
-    give_way_at: u64,
 }
 
 impl Thread {
@@ -119,7 +108,6 @@ impl Thread {
             vruntime: 0,
             suspended: None,
             gave_way: None,
-            give_way_at: 0,
         }
     }
 }
@@ -433,25 +421,24 @@ impl World<'_> {
         self.executing = None;
     }
 
-    /// A dataplane loop lets others of its priority have the core now and then: they would take
-    /// turns of a slice otherwise.
+    /// A dataplane loop lets others of its priority have the core, as often as the production rule
+    /// says: they would take turns of a slice otherwise.
     fn give_way(&mut self, core: usize, thread: usize) {
+        let now = Time(self.now);
         let it = &self.threads[thread];
         let sends =
             matches!(it.role, Role::Engine(engine) if !self.engines[engine].sending.is_empty());
-        let adapts = self.knobs.polling == Polling::Adaptive;
-        if sends || !adapts || self.now < it.give_way_at {
+        if sends || !self.cores[core].idle.gives_way(now, true) {
             return;
         }
         let ready = self.cores[core].ready.iter();
         let others = ready.map(|&other| &self.threads[other]);
         let others = others.filter(|other| other.rank == it.rank);
-        let first = others.map(|other| other.vruntime).min();
-        let it = &mut self.threads[thread];
-        let Some(first) = first else {
-            it.give_way_at = self.now + GIVE_WAY_EVERY_NS;
+        let Some(first) = others.map(|other| other.vruntime).min() else {
+            self.cores[core].idle.gave_way(now, now, || false);
             return;
         };
+        let it = &mut self.threads[thread];
         it.state = State::Ready;
         it.vruntime = it.vruntime.max(first + 1);
         it.gave_way = Some(self.now);
@@ -459,17 +446,11 @@ impl World<'_> {
         self.cores[core].ready.push(thread);
     }
 
-    /// A thread has the core: if it had given way, for how long decides when it does again.
-    fn got_back(&mut self, thread: usize) {
-        let it = &mut self.threads[thread];
-        if let Some(since) = it.gave_way.take() {
-            let kept_long = self.now - since > KEPT_LONG_NS;
-            it.give_way_at = self.now
-                + if kept_long {
-                    STAY_FOR_NS
-                } else {
-                    GIVE_WAY_EVERY_NS
-                };
+    /// A thread has the core: if it had given way, the rule learns for how long.
+    fn got_back(&mut self, core: usize, thread: usize) {
+        if let Some(since) = self.threads[thread].gave_way.take() {
+            let idle = &mut self.cores[core].idle;
+            idle.gave_way(Time(since), Time(self.now), || true);
         }
     }
 
@@ -532,7 +513,7 @@ impl World<'_> {
                 it.on_cpu_since = self.now;
                 it.debt += self.costs.core.context_switch_ns;
             }
-            self.got_back(thread);
+            self.got_back(core, thread);
             let suspended = self.threads[thread].suspended.take();
             if let Some((step, cost)) = suspended.or_else(|| self.next_step(thread)) {
                 self.begin(core, step, cost);
