@@ -60,10 +60,7 @@ pub(super) enum Step {
     },
     /// It returns from a send whose packet leaves on its own: on the loopback the receiver has it
     /// before the sender is done.
-    Return {
-        /// What was sent.
-        bytes: u64,
-    },
+    Return,
     /// It receives what a lane has.
     Receive {
         /// Which end of which lane.
@@ -573,8 +570,7 @@ impl World<'_> {
                 let overlap = overlap_ns.min(end - self.now);
                 let left = Event::Left { core, packet };
                 self.calendar.push(end - overlap, left);
-                let bytes = self.packets[packet].bytes;
-                Step::Return { bytes }
+                Step::Return
             }
             step => step,
         };

@@ -43,8 +43,8 @@ pub(super) struct Engine {
     batch: Vec<usize>,
     /// The send under way: packets of its caravan that the kernel has not taken yet.
     pub(super) sending: VecDeque<usize>,
-    /// Bytes of those that it has.
-    sent_bytes: u64,
+    /// Bytes of the whole of it.
+    sending_bytes: u64,
 }
 
 /// A turn of the loop: what has come is gathered, then what rang is sent. Between any two steps of
@@ -73,7 +73,7 @@ impl Engine {
             turn: PerClass::default(),
             batch: Vec::new(),
             sending: VecDeque::new(),
-            sent_bytes: 0,
+            sending_bytes: 0,
         }
     }
 
@@ -201,6 +201,7 @@ impl World<'_> {
         let more = it.doorbell.due().is_some() && !it.egress.is_empty();
         it.listed = more;
         let engine = &mut self.engines[number];
+        engine.sending_bytes = caravan.bytes;
         if more {
             engine.sends[grant.class].push_back(end);
         }
@@ -278,27 +279,17 @@ impl World<'_> {
         let bytes = match step {
             Step::Take { count, class } => self.take_requests(number, count, Class::ALL[class]),
             Step::Send { packet, .. } => {
-                let bytes = self.send(packet);
-                self.sent(number, bytes)
+                self.send(packet);
+                self.engines[number].sending_bytes
             }
-            Step::Return { bytes } => self.sent(number, bytes),
+            Step::Return => self.engines[number].sending_bytes,
             Step::Receive { end, packets } => self.receive(number, end, packets),
             Step::App { .. } | Step::Poll => return,
         };
         let (now, engine) = (Time(self.now), &mut self.engines[number]);
+        // A grant is served when the whole of its send is.
         if engine.sending.is_empty() {
             engine.scheduler.served(now, bytes);
-        }
-    }
-
-    /// The kernel has taken so many bytes more of a send; how many it has of it.
-    fn sent(&mut self, number: usize, bytes: u64) -> u64 {
-        let engine = &mut self.engines[number];
-        engine.sent_bytes += bytes;
-        if engine.sending.is_empty() {
-            std::mem::take(&mut engine.sent_bytes)
-        } else {
-            engine.sent_bytes
         }
     }
 
@@ -392,10 +383,10 @@ impl World<'_> {
         self.obey(end, decision);
     }
 
-    /// A caravan has left.
-    pub(super) fn send(&mut self, packet: usize) -> u64 {
+    /// A packet has left.
+    pub(super) fn send(&mut self, packet: usize) {
         let load = &self.packets[packet];
-        let (end, bytes) = (load.from, load.bytes);
+        let end = load.from;
         let (from, to) = match self.ends[end].side {
             Side::Host => (Stage::Egress, Stage::Sent),
             Side::Target => (Stage::Answered, Stage::Returned),
@@ -413,7 +404,6 @@ impl World<'_> {
         } else {
             self.deliver(packet);
         }
-        bytes
     }
 
     /// A packet is in its receiver's socket.

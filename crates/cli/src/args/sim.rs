@@ -115,7 +115,7 @@ pub struct SimRunArgs {
 
 /// Measure what this machine charges, for the model
 ///
-/// Needs two processors that are otherwise idle, and about half a minute: threads that wake each
+/// Needs two processors that are otherwise idle, and about 45 seconds: threads that wake each
 /// other, timers, sockets on the loopback, and our own target and load in processes of their own.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:

@@ -27,10 +27,10 @@ pub(in crate::figure) const FIG07D: Figure = Figure {
     work: Simulation::panel("random write", figures::i10_7, PANELS, cores),
 };
 
-/// Cores, or targets with a core each, up to which half as much again as what NVMe/TCP reaches in
-/// the model still fits into 100 Gbit/s, which are 3.05 million answers of 4 KiB per second. With
-/// more of them every system comes to the same number in the end: that of the link.
-const BELOW_THE_LINK: f64 = 8.0;
+/// Cores, or targets with a core each, up to which NVMe/TCP in the model does not come near to
+/// 100 Gbit/s, which are 3.05 million answers of 4 KiB per second. With more of them every system
+/// comes to the same number in the end: that of the link.
+const BELOW_THE_LINK: f64 = 12.0;
 
 /// Cores up to which i10 itself is not limited by the link, in the model.
 const I10_BELOW_THE_LINK: f64 = 4.0;

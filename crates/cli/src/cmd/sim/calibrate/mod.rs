@@ -95,7 +95,7 @@ impl Calibration {
     }
 }
 
-/// How often everything is measured where nobody says.
+/// How often `sim calibrate` measures everything.
 const PASSES: usize = 8;
 
 /// Of several times that were measured together, again and again, what each comes to: by the mean
@@ -106,12 +106,8 @@ fn typical_of_each<const N: usize>(samples: &[[u64; N]]) -> [u64; N] {
         numbers.sort_unstable();
         let middle = &numbers[numbers.len() / 4..numbers.len() - numbers.len() / 4];
         let rates = middle.iter().map(|&number| 1.0 / number.max(1) as f64);
-        let rate = rates.sum::<f64>() / middle.len() as f64;
-        if middle.is_empty() {
-            0
-        } else {
-            rounded(1.0 / rate)
-        }
+        // Of no measurements that is no number, and rounded to none.
+        rounded(middle.len() as f64 / rates.sum::<f64>())
     })
 }
 
@@ -153,11 +149,9 @@ mod tests {
 
     #[test]
     fn the_middle_half_of_the_passes_counts() {
-        let passes = [[1, 9], [5, 2], [3, 3], [4, 4], [200, 5], [2, 0]];
-        assert_eq!(
-            typical_of_each(&passes),
-            [(2 + 3 + 4 + 5) / 4, (2 + 3 + 4 + 5) / 4]
-        );
+        // 30 and 60 in turns are two rates whose mean is that of 40.
+        let passes = [[1, 60], [30, 9], [60, 900], [30, 30], [200, 60], [60, 30]];
+        assert_eq!(typical_of_each(&passes), [40, 40]);
         assert_eq!(typical_of_each(&[[7]]), [7]);
         assert_eq!(typical_of_each::<1>(&[]), [0]);
     }
