@@ -29,6 +29,8 @@ pub struct CoreCosts {
     pub context_switch_ns: u64,
     /// What the waker pays to make a thread ready on another core that sleeps.
     pub wake_call_ns: u64,
+    /// The same where that core is busy, and is interrupted.
+    pub wake_busy_call_ns: u64,
     /// Until a busy core notices that another one made a better thread ready.
     pub wake_busy_ns: u64,
     /// Until a core that sleeps runs the thread that was made ready: the median.
@@ -39,6 +41,9 @@ pub struct CoreCosts {
     pub timer_ns: u64,
     /// How long a fair thread keeps a core that another fair one wants.
     pub slice_ns: u64,
+    /// The same where the other one is woken and has had less of the core: some kernels let it
+    /// have the core at once.
+    pub keep_ns: u64,
     /// What else takes a core, by how long it takes it: at most [`NOISES_MAX`] kinds.
     pub noise: Vec<Noise>,
 }
@@ -91,6 +96,9 @@ pub struct SocketCosts {
     pub packet_ns: u64,
     /// The same, for each byte.
     pub packet_byte_ps: u64,
+    /// What a send costs more while the receiver is at work on another core: the kernel's locks and
+    /// memory go from one to the other.
+    pub contended_ns: u64,
     /// Of a send that the loopback delivers, so much at its end the receiver need not wait for: it
     /// has its bytes, and the sender's call is still returning.
     pub overlap_ns: u64,
@@ -186,6 +194,7 @@ impl Costs {
         let spans = [
             ("core.context_switch_ns", core.context_switch_ns, 0),
             ("core.wake_call_ns", core.wake_call_ns, 0),
+            ("core.wake_busy_call_ns", core.wake_busy_call_ns, 0),
             ("core.wake_busy_ns", core.wake_busy_ns, 0),
             ("core.wake_idle_p50_ns", core.wake_idle_p50_ns, 0),
             (
@@ -195,6 +204,7 @@ impl Costs {
             ),
             ("core.timer_ns", core.timer_ns, 0),
             ("core.slice_ns", core.slice_ns, 10_000),
+            ("core.keep_ns", core.keep_ns, 0),
             ("stack.app_request_ns", stack.app_request_ns, 1),
             ("stack.hand_over_ns", stack.hand_over_ns, 0),
             ("stack.submit_ns", stack.submit_ns, 1),
@@ -205,6 +215,7 @@ impl Costs {
             ("socket.send_call_ns", socket.send_call_ns, 1),
             ("socket.send_message_ns", socket.send_message_ns, 0),
             ("socket.packet_ns", socket.packet_ns, 0),
+            ("socket.contended_ns", socket.contended_ns, 0),
             ("socket.overlap_ns", socket.overlap_ns, 0),
             ("socket.receive_call_ns", socket.receive_call_ns, 1),
         ];

@@ -2,9 +2,10 @@
 //!
 //! A thread works in steps: what it is about to do is decided when it gets the core, costs time,
 //! and takes effect when that time is over. Real-time threads go before fair ones and interrupt
-//! them within a step; fair threads share by weighted virtual run time, and a thread that was woken
-//! waits until the one that runs has had its slice. What the network interrupts for goes before
-//! every thread and stretches the step that it interrupts.
+//! them within a step; fair threads share by weighted virtual run time, a slice at a time, and one
+//! that was woken and has had less than the one that runs waits no longer than the kernel lets that
+//! one keep its core, and for the end of a call into the kernel. What the network interrupts for goes
+//! before every thread and stretches the step that it interrupts.
 
 use super::costs::Noise;
 use super::random::Random;
@@ -72,6 +73,16 @@ pub(super) enum Step {
     Poll,
 }
 
+impl Step {
+    /// Whether it is a call into the kernel, mostly: fair threads do not interrupt each other there.
+    const fn is_call(self) -> bool {
+        matches!(
+            self,
+            Self::Send { .. } | Self::Return | Self::Receive { .. }
+        )
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Asleep,
@@ -88,6 +99,10 @@ pub(super) struct Thread {
     pub(super) weight: u64,
     pub(super) state: State,
     vruntime: u64,
+    /// It slept before it became ready.
+    woken: bool,
+    /// Its core does not know before then that it is ready.
+    ready_at: u64,
     /// A step that was interrupted, and what is left of it.
     suspended: Option<(Step, u64)>,
     /// When it gave way, if it has not got its core back.
@@ -103,6 +118,8 @@ impl Thread {
             weight: WEIGHT_NORMAL,
             state: State::Asleep,
             vruntime: 0,
+            woken: false,
+            ready_at: 0,
             suspended: None,
             gave_way: None,
         }
@@ -194,19 +211,24 @@ impl Core {
 }
 
 impl World<'_> {
-    /// A sleeping thread becomes ready. Whoever wakes it on another core pays: for the whole call
-    /// where that core sleeps, as for a switch where it does not. On the same core the call is a
-    /// part of the switch.
+    /// A sleeping thread becomes ready. Whoever wakes it on another core pays for the call, which
+    /// interrupts that core where it sleeps or is busy; where it polls, as for a switch. On the same
+    /// core the call is a part of the switch.
     pub(super) fn wake(&mut self, thread: usize) {
         if self.threads[thread].state != State::Asleep {
             return;
         }
         let core = self.threads[thread].core;
+        let (it, costs) = (&self.cores[core], &self.costs.core);
+        let polls = it.current.is_none() && self.now <= it.poll_until.max(it.awake_until);
         let price = if self.sleeps(core) {
-            self.costs.core.wake_call_ns
+            costs.wake_call_ns
+        } else if polls || it.waking {
+            costs.context_switch_ns
         } else {
-            self.costs.core.context_switch_ns
+            costs.wake_busy_call_ns
         };
+        self.threads[thread].woken = true;
         self.enqueue(thread);
         if let Some(waker) = self.executing.filter(|&waker| waker != core) {
             self.cores[waker].debt += price;
@@ -243,41 +265,55 @@ impl World<'_> {
         let slice = self.costs.core.slice_ns;
         let core = self.threads[thread].core;
         self.account(core);
-        let it = &mut self.cores[core];
+        let (it, now) = (&mut self.cores[core], self.now);
         let woken = &mut self.threads[thread];
         woken.state = State::Ready;
         woken.vruntime = woken.vruntime.max(it.vruntime.saturating_sub(slice));
+        woken.ready_at = now;
         it.ready.push(thread);
         if self.executing == Some(core) {
             return;
         }
-        let (current, waking) = (it.current, it.waking);
-        match current {
-            None if waking => {}
-            None => {
+        let Some(current) = it.current else {
+            if !it.waking {
                 it.waking = true;
-                let wait = if self.now <= it.poll_until {
-                    Wait::No
-                } else {
-                    Wait::Until(Time::NEVER)
-                };
-                // It looked before, and had its core to itself.
-                it.idle.gave_way(Time(self.now), Time(self.now), || false);
-                it.idle.observe(Time(self.now), wait, true);
-                let delay = self.wake_delay(core);
-                self.calendar
-                    .push(self.now + delay, Event::Dispatch { core });
+                self.found_work(core);
+                let at = now + self.wake_delay(core);
+                self.calendar.push(at, Event::Dispatch { core });
             }
-            Some(current) if self.outranks(thread, current) => {
-                let at = self.now + self.costs.core.wake_busy_ns;
-                self.calendar.push(at, Event::Reschedule { core });
-            }
-            Some(current) if self.threads[current].rank == self.threads[thread].rank => {
-                let at = self.now.max(self.cores[core].on_cpu_since + slice);
-                self.end_poll(core, at);
-            }
-            Some(_) => {}
+            return;
+        };
+        if self.executing.is_some() {
+            // From another core: that one is told by an interrupt, and does not know before.
+            woken.ready_at += self.costs.core.wake_busy_ns;
         }
+        let at = woken.ready_at;
+        if at > now || self.outranks(thread, current) {
+            self.calendar.push(at, Event::Reschedule { core });
+        }
+        if self.threads[current].rank == self.threads[thread].rank {
+            let kept_until = self.cores[core].on_cpu_since + self.keeps_ns(thread);
+            self.end_poll(core, at.max(kept_until));
+        }
+    }
+
+    /// A core that was idle has something to do: its rule for polling learns from that.
+    fn found_work(&mut self, core: usize) {
+        let (now, it) = (Time(self.now), &mut self.cores[core]);
+        let wait = if self.now <= it.poll_until {
+            Wait::No
+        } else {
+            Wait::Until(Time::NEVER)
+        };
+        // It looked before, and had its core to itself.
+        it.idle.gave_way(now, now, || false);
+        it.idle.observe(now, wait, true);
+    }
+
+    /// Whether a thread has its core, and something to do.
+    pub(super) fn works(&self, thread: usize) -> bool {
+        let it = &self.cores[self.threads[thread].core];
+        it.current == Some(thread) && it.step != Step::Poll
     }
 
     /// Whether a core has nothing to do and does not look for it either.
@@ -335,7 +371,17 @@ impl World<'_> {
             return new.rank > old.rank;
         }
         let had = self.now - self.cores[old.core].on_cpu_since;
-        new.rank == 0 && had >= self.costs.core.slice_ns && new.vruntime < old.vruntime
+        new.rank == 0 && had >= self.keeps_ns(ready) && new.vruntime < old.vruntime
+    }
+
+    /// How long a fair thread keeps its core when `ready` wants it.
+    fn keeps_ns(&self, ready: usize) -> u64 {
+        let core = &self.costs.core;
+        if self.threads[ready].woken {
+            core.keep_ns
+        } else {
+            core.slice_ns
+        }
     }
 
     /// Writes down how long the current thread has run.
@@ -364,13 +410,19 @@ impl World<'_> {
     /// A better thread may have become ready.
     pub(super) fn on_reschedule(&mut self, core: usize) {
         self.account(core);
-        let Some(current) = self.cores[core].current else {
-            return;
-        };
         let Some(best) = self.best_ready(core) else {
             return;
         };
-        if !self.outranks(self.cores[core].ready[best], current) {
+        let Some(current) = self.cores[core].current else {
+            if !self.cores[core].waking {
+                self.found_work(core);
+                self.on_dispatch(core);
+            }
+            return;
+        };
+        let best = self.cores[core].ready[best];
+        let fair = self.threads[best].rank == self.threads[current].rank;
+        if !self.outranks(best, current) || fair && self.cores[core].step.is_call() {
             return;
         }
         let it = &mut self.cores[core];
@@ -430,7 +482,7 @@ impl World<'_> {
         }
         let ready = self.cores[core].ready.iter();
         let others = ready.map(|&other| &self.threads[other]);
-        let others = others.filter(|other| other.rank == it.rank);
+        let others = others.filter(|other| other.rank == it.rank && other.ready_at <= self.now);
         let Some(first) = others.map(|other| other.vruntime).min() else {
             self.cores[core].idle.gave_way(now, now, || false);
             return;
@@ -451,11 +503,14 @@ impl World<'_> {
         }
     }
 
-    /// The best of the ready threads, by its place in the list.
+    /// The best of the threads that the core knows to be ready, by its place in the list.
     fn best_ready(&self, core: usize) -> Option<usize> {
         let ready = &self.cores[core].ready;
         let mut best: Option<usize> = None;
         for (place, &thread) in ready.iter().enumerate() {
+            if self.threads[thread].ready_at > self.now {
+                continue;
+            }
             let better = best.is_none_or(|best| {
                 let (new, old) = (&self.threads[thread], &self.threads[ready[best]]);
                 new.rank > old.rank
@@ -484,6 +539,7 @@ impl World<'_> {
         }
         self.cores[core].ready.remove(best);
         self.threads[candidate].state = State::Running;
+        self.threads[candidate].woken = false;
         self.cores[core].current = Some(candidate);
         Some(candidate)
     }
@@ -544,7 +600,8 @@ impl World<'_> {
                 u64::MAX
             }
         } else {
-            self.now + cost + std::mem::take(&mut it.debt)
+            let cost = cost + std::mem::take(&mut it.debt);
+            self.now + self.random.around(cost)
         };
         while end != u64::MAX && it.next_noise_at < end {
             let noises = it.noise_at.iter_mut().zip(&self.costs.core.noise);

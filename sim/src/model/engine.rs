@@ -47,14 +47,16 @@ pub(super) struct Engine {
     sending_bytes: u64,
 }
 
-/// A turn of the loop: what has come is gathered, then what rang is sent. Between any two steps of
-/// it the scheduler may grant another class.
+/// A turn of the loop: what has come is gathered, then each end that rang sends once. Between any
+/// two steps of it the scheduler may grant another class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
     /// Received so far.
     bytes: u64,
-    /// Gathered enough: until nothing is due any more, sends go first.
-    flushes: bool,
+    /// Something was received, or taken from the ingress.
+    gathered: bool,
+    /// Gathered enough: so many sends go first now.
+    sends: usize,
 }
 
 impl Engine {
@@ -119,6 +121,7 @@ impl World<'_> {
         }
         let engine = &mut self.engines[number];
         let count = engine.ingress[class].len();
+        engine.turn[class].gathered = true;
         if count > 0 {
             let inline = self.config.hosting == Hosting::Inline;
             let stack = &self.costs.stack;
@@ -137,13 +140,20 @@ impl World<'_> {
     }
 
     /// The end that sends next, if one is to send before anything else is gathered: at the end of
-    /// a turn, or because it may not or need not wait for that.
+    /// a turn, or because it may not or need not wait for that. One that has more to send than a
+    /// caravan sends again at the end of the next turn: the production loop looks for what has come
+    /// between any two sends of a lane.
     fn due_now(&mut self, number: usize, class: Class) -> Option<usize> {
         let engine = &mut self.engines[number];
-        let gathers = !engine.ingress[class].is_empty()
-            || !engine.receives[class].is_empty() && engine.turn[class].bytes < RECEIVE_BYTES;
+        let (taken, received) = (
+            engine.ingress[class].is_empty(),
+            engine.receives[class].is_empty(),
+        );
         let turn = &mut engine.turn[class];
-        turn.flushes |= !gathers;
+        let enough = taken && (received || turn.bytes >= RECEIVE_BYTES);
+        if enough && turn.sends == 0 {
+            turn.sends = engine.sends[class].len();
+        }
         let Some(&end) = engine.sends[class].front() else {
             *turn = Turn::default();
             return None;
@@ -152,11 +162,16 @@ impl World<'_> {
             self.ends[end].doorbell.due(),
             Some(Reason::Urgent | Reason::RequestsFull | Reason::BytesFull | Reason::IovecsFull)
         );
-        if turn.flushes || at_once {
-            engine.sends[class].pop_front();
-            return Some(end);
+        let first = turn.gathered || taken && received;
+        if turn.sends == 0 && !(at_once && first) {
+            return None;
         }
-        None
+        turn.sends = turn.sends.saturating_sub(1);
+        if turn.sends == 0 {
+            *turn = Turn::default();
+        }
+        engine.sends[class].pop_front();
+        Some(end)
     }
 
     /// Makes a caravan of what waits at an end.
@@ -205,7 +220,18 @@ impl World<'_> {
         if more {
             engine.sends[grant.class].push_back(end);
         }
-        self.send_next(number, self.costs.socket.send_call_ns)
+        let mut call_ns = self.costs.socket.send_call_ns;
+        if self.wires.is_none() && self.peer_works(number, end) {
+            call_ns += self.costs.socket.contended_ns;
+        }
+        self.send_next(number, call_ns)
+    }
+
+    /// Whether the loop at the other end of a lane is at work, on another core.
+    fn peer_works(&self, number: usize, end: usize) -> bool {
+        let peer = self.engines[self.ends[self.ends[end].peer].engine].thread;
+        let here = self.threads[self.engines[number].thread].core;
+        self.threads[peer].core != here && self.works(peer)
     }
 
     /// One more packet of the send that an engine is about to make.

@@ -6,6 +6,10 @@ use base::Prng;
 const LN_2: f64 = std::f64::consts::LN_2;
 const LN_100: f64 = 2.0 * std::f64::consts::LN_10;
 
+/// What a step costs varies by so many 1,024ths to either side. In a trace of sends and receives of
+/// one size the 10th and the 90th percentile lie a fifth from the median.
+const VARIES: u64 = 256;
+
 #[derive(Debug)]
 pub(crate) struct Random {
     prng: Prng,
@@ -24,6 +28,13 @@ impl Random {
 
     pub(crate) fn permille(&mut self, permille: u16) -> bool {
         permille > 0 && self.prng.chance(u64::from(permille), 1_000)
+    }
+
+    /// A span around this one, and on average as long: without it threads that wait for each other
+    /// fall into a lock-step that no machine keeps.
+    pub(crate) fn around(&mut self, span: u64) -> u64 {
+        let share = 1_024 - VARIES + self.prng.below(2 * VARIES + 1);
+        span.saturating_mul(share) / 1_024
     }
 
     /// An exponential span with this mean.
@@ -62,13 +73,16 @@ mod tests {
     #[test]
     fn spans_have_the_mean_and_the_percentiles_that_were_asked_for() {
         let mut random = Random::new(3);
-        let mut sum = 0;
+        let (mut sum, mut around) = (0, 0);
         let mut spans: Vec<u64> = Vec::new();
         for _ in 0..100_000 {
             sum += random.exponential(1_000);
+            around += random.around(1_000);
             spans.push(random.between_p50_and_p99(40_000, 70_000));
         }
-        assert!((980..1_020).contains(&(sum / 100_000)), "{sum}");
+        for mean in [sum / 100_000, around / 100_000] {
+            assert!((980..1_020).contains(&mean), "{mean}");
+        }
         spans.sort_unstable();
         assert!((39_000..41_000).contains(&spans[50_000]));
         assert!((68_000..72_000).contains(&spans[99_000]));

@@ -146,6 +146,58 @@ fn a_large_send_is_received_while_it_leaves() {
     assert!(all * 10 > quarter * 9, "{all} of {quarter}");
 }
 
+/// Small requests, each in a send of its own, on a host of one core.
+fn one_by_one(depth: u32, change: impl FnOnce(&mut Costs)) -> u64 {
+    let apps = vec![AppSpec::throughput(1, 4 * KIB, depth)];
+    let mut config = Config::new(Topology::Split, Preset::NvmeTcp.knobs(), apps);
+    config.warmup = Nanos::from_millis(5);
+    config.measured = Nanos::from_millis(40);
+    let mut costs = Costs::shipped();
+    change(&mut costs);
+    simulate(&config, &costs).unwrap().throughput.requests
+}
+
+/// The production loop looks at its sockets and its ingress between any two sends of a lane, so that
+/// many requests under way are not many answers in a receive.
+#[test]
+fn a_lane_sends_once_a_turn() {
+    let (few, many) = (one_by_one(8, |_| ()), one_by_one(128, |_| ()));
+    assert!(many * 100 < few * 115, "{many}, and {few} of few");
+}
+
+/// An application that is woken for each answer costs two switches for each answer.
+#[test]
+fn who_is_woken_has_the_core_as_soon_as_the_kernel_lets_it() {
+    let at_once = one_by_one(128, |costs| costs.core.keep_ns = 0);
+    let slices = one_by_one(128, |costs| costs.core.keep_ns = costs.core.slice_ns);
+    assert!(at_once * 10 < slices * 9, "{at_once} and {slices}");
+}
+
+#[test]
+fn a_send_to_who_is_at_work_costs_what_it_costs_more() {
+    let alone = one_by_one(128, |costs| costs.socket.contended_ns = 0);
+    let contended = one_by_one(128, |costs| costs.socket.contended_ns = 10_000);
+    assert!(contended * 3 < alone * 2, "{contended} and {alone}");
+}
+
+/// A busy core is told by an interrupt that a thread was woken there.
+#[test]
+fn a_busy_core_does_not_know_at_once_whom_another_one_woke() {
+    let average = |wake_busy_ns| {
+        let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
+        let mut config = Config::new(Topology::Split, Knobs::switchyard(), apps);
+        // The target wakes the application's own thread.
+        config.hosting = Hosting::Inline;
+        config.warmup = Nanos::from_millis(5);
+        config.measured = Nanos::from_millis(40);
+        let mut costs = Costs::shipped();
+        costs.core.wake_busy_ns = wake_busy_ns;
+        simulate(&config, &costs).unwrap().latency.latency_us.avg
+    };
+    let (soon, late) = (average(0), average(100_000));
+    assert!(soon + 20.0 < late, "{soon} and {late}");
+}
+
 /// L work without end for the target's only core, and T-apps beside it.
 fn crowded(floor_permille: u16) -> Report {
     let mut knobs = Knobs::switchyard();

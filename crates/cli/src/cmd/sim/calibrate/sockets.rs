@@ -5,7 +5,9 @@
 //! costs less than one without is the packet's way through the kernel, of which the sender's half
 //! is the sender's on a network, too. What bytes cost shows in a stream of large sends, of which
 //! the next begins while earlier ones are received, and what both ends do at the same time in a
-//! message that is sent to and fro.
+//! message that is sent to and fro. Where both ends are at work on the same connection all the time,
+//! as with many requests under way, a send takes longer than where one waits for the other: the
+//! kernel's locks and memory go from core to core.
 
 use super::{median, nanos_since, typical_of_each};
 use anyhow::{Context as _, Result, ensure};
@@ -14,11 +16,11 @@ use bench::limit::Region;
 use reactor::placement::pin_to;
 use rustix::net::{SendFlags, send};
 use sim::model::costs::SocketCosts;
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Exchanges of each size.
 const ROUNDS: usize = 800;
@@ -34,6 +36,13 @@ const PACKET: usize = 65_483;
 const SOURCE_BYTES: usize = 256 << 20;
 /// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
 const DESTINATION_BYTES: usize = 1 << 20;
+
+/// What a read of a page is answered with.
+const ANSWER: usize = PAGE_BYTES + 48;
+/// Requests under way where both ends are at work all the time.
+const UNDER_WAY: usize = 16;
+/// Answers of each such exchange.
+const ANSWERS: usize = 4_000;
 
 /// Sends that are not received yet while the next one of a stream begins.
 const AHEAD: usize = 1;
@@ -56,8 +65,9 @@ struct Times {
 }
 
 /// One pass's numbers: sends and receives of a command, sends and receives in a stream of large
-/// ones, sends of a command and of half a packet that do not leave, and a way to and fro.
-pub(super) type Sample = [u64; 7];
+/// ones, sends of a command and of half a packet that do not leave, a way to and fro, and sends of
+/// answers to one request and to many.
+pub(super) type Sample = [u64; 9];
 
 pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
     let kind = |bytes, more, ahead| exchange(cores, Exchange { bytes, ahead, more });
@@ -71,6 +81,8 @@ pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
         small_more.send,
         half_more.send,
         to_and_fro(cores)?,
+        answers(cores, 1)?,
+        answers(cores, UNDER_WAY)?,
     ])
 }
 
@@ -84,6 +96,8 @@ pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
         send_more,
         half_more,
         to_and_fro,
+        answer,
+        contended_answer,
     ] = typical_of_each(samples);
     let way = send.saturating_sub(send_more);
     let (send_call_ns, packet_ns) = (send_more + way / 2, way / 2);
@@ -99,6 +113,7 @@ pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
         send_byte_ps,
         packet_ns,
         packet_byte_ps: all_byte_ps - send_byte_ps,
+        contended_ns: contended_answer.saturating_sub(answer),
         overlap_ns: (send + receive).saturating_sub(to_and_fro / 2).min(send),
         receive_call_ns: receive.max(1),
         receive_byte_ps: per_byte_ps(large_receive, receive, LARGE - SMALL),
@@ -165,6 +180,72 @@ fn spin_for(socket: &mut TcpStream) -> Result<bool> {
     Ok(true)
 }
 
+/// Small requests are answered with more, each by a send of its own, while so many are under way;
+/// nobody sleeps. What the send of an answer takes, on average.
+fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
+    let (mut asks, mut answers) = connected()?;
+    for end in [&asks, &answers] {
+        end.set_nonblocking(true)?;
+    }
+    let answerer = thread::spawn(move || {
+        pin_to(first)?;
+        let (mut requests, mut waiting) = ([0; SMALL * UNDER_WAY], 0);
+        let (mut sending, mut sent) = (Duration::ZERO, 0);
+        loop {
+            let got = receive_some(&mut answers, &mut requests)?;
+            if got == Some(0) {
+                let sends: u32 = sent;
+                return Ok(u64::try_from((sending / sends.max(1)).as_nanos()).unwrap_or(u64::MAX));
+            }
+            waiting += got.unwrap_or(0);
+            let start = Instant::now();
+            while waiting >= SMALL {
+                send_all(&answers, &[0; ANSWER])?;
+                waiting -= SMALL;
+                sent += 1;
+            }
+            sending += start.elapsed();
+        }
+    });
+    let asked = pin_back(second, move || {
+        let mut buffer = vec![0; ANSWER * UNDER_WAY];
+        let (mut asked, mut got) = (0, 0);
+        while got < ANSWERS * ANSWER {
+            while asked < ANSWERS && asked < got / ANSWER + under_way {
+                send_all(&asks, &[0; SMALL])?;
+                asked += 1;
+            }
+            let more = receive_some(&mut asks, &mut buffer)?;
+            ensure!(more != Some(0), "the other end of a connection ended");
+            got += more.unwrap_or(0);
+        }
+        Ok(())
+    });
+    let time = answerer.join().expect("a measurement does not panic");
+    asked.and(time)
+}
+
+/// What is there, if anything is; no bytes are the connection's end.
+fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>> {
+    match socket.read(buffer) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error).context("cannot receive"),
+    }
+}
+
+/// Sends everything, without sleeping where there is no room.
+fn send_all(mut socket: &TcpStream, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match socket.write(bytes) {
+            Ok(taken) => bytes = &bytes[taken..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error).context("cannot send"),
+        }
+    }
+    Ok(())
+}
+
 /// Does `work` in a thread of its own on `core`, so that this one keeps its place.
 fn pin_back<T: Send>(core: CoreId, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
@@ -177,7 +258,7 @@ fn pin_back<T: Send>(core: CoreId, work: impl FnOnce() -> Result<T> + Send) -> R
 }
 
 /// Both ends of a connection over the loopback.
-fn connected() -> Result<(TcpStream, TcpStream)> {
+pub(super) fn connected() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback")?;
     let sender = TcpStream::connect(listener.local_addr()?).context("cannot connect")?;
     let (receiver, _) = listener.accept().context("cannot accept")?;

@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use base::units::CoreId;
 use sim::model::costs::StackCosts;
 use std::hint::black_box;
+use std::io::{ErrorKind, Read as _};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use switch::request_steering::EgressLoad;
@@ -17,6 +18,8 @@ use switch::{Class, Knobs, RequestSteering};
 const LOADED: Duration = Duration::from_secs(1);
 /// Rounds of what is measured in this process.
 const ROUNDS: u64 = 100_000;
+/// Turns that find nothing.
+const TURNS: usize = 2_000;
 /// Cores of a machine in whose steering we are interested.
 const CORES: usize = 16;
 
@@ -45,7 +48,7 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
         target_before.until(UserTime::of(target.pid())?) / requests,
         hand_over(),
         steer(),
-        turn(),
+        turn()?,
     ])
 }
 
@@ -92,14 +95,20 @@ fn steer() -> u64 {
     nanos_since(start) / ROUNDS
 }
 
-/// A turn of a loop looks at the clock and asks the kernel for news.
-fn turn() -> u64 {
-    let mut times: Vec<_> = (0..1_000)
-        .map(|_| {
-            let start = Instant::now();
-            let _ = rustix::event::poll(&mut [], Some(&rustix::time::Timespec::default()));
-            nanos_since(start)
-        })
-        .collect();
-    median(&mut times)
+/// A turn of a loop looks at the clock, and at a socket that brought something lately.
+fn turn() -> Result<u64> {
+    let (mut socket, _other) = super::sockets::connected()?;
+    socket.set_nonblocking(true)?;
+    let mut nothing = [0];
+    let mut times = Vec::with_capacity(TURNS);
+    for _ in 0..TURNS {
+        let start = Instant::now();
+        let got = socket.read(&mut nothing);
+        times.push(nanos_since(start));
+        ensure!(
+            matches!(&got, Err(error) if error.kind() == ErrorKind::WouldBlock),
+            "a socket that is sent nothing brought {got:?}"
+        );
+    }
+    Ok(median(&mut times))
 }

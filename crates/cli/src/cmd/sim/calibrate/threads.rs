@@ -9,7 +9,8 @@ use rustix::pipe::pipe;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use sim::model::costs::{CoreCosts, Noise};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ const ROUNDS: usize = 2_000;
 const WAKE_UPS: usize = 300;
 /// How long a core is left alone before it is woken.
 const PAUSE: Duration = Duration::from_micros(700);
+/// How long a thread has run when it wakes another one of its own core.
+const RAN: Duration = Duration::from_micros(10);
 /// How long a core is watched.
 const WATCH: Duration = Duration::from_millis(300);
 /// A gap in a thread that never pauses: shorter ones are its own loop, or the clock's.
@@ -39,8 +42,9 @@ const TIMER_PAIRS: usize = 31;
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     /// A pipe's calls; a round trip on one core; a call that wakes a core that sleeps, and how long
-    /// that takes, the median and the 99th percentile; the same median where it is busy; a slice.
-    numbers: Vec<[u64; 7]>,
+    /// that takes, the median and the 99th percentile; the same call and median where it is busy; a
+    /// slice; how long a thread runs on that wakes one of its own core.
+    numbers: Vec<[u64; 9]>,
     /// What shares of a thread's time a timer took, less than none where others took more.
     timers: Vec<f64>,
     /// The gaps of all passes, and how long they were looked for.
@@ -53,15 +57,17 @@ impl Samples {
     pub(super) fn measure(&mut self, cores: [CoreId; 2]) -> Result<()> {
         let [first, second] = cores;
         let [idle_call, idle_p50, idle_p99] = wake_ups(first, second, false)?;
-        let [_, busy_p50, _] = wake_ups(first, second, true)?;
+        let [busy_call, busy_p50, _] = wake_ups(first, second, true)?;
         self.numbers.push([
             pipe_call(first)?,
             same_core_round_trip(first)?,
             idle_call,
             idle_p50,
             idle_p99,
+            busy_call,
             busy_p50,
             slice(second)?,
+            runs_on(second)?,
         ]);
         self.timers.extend(timer(second)?);
         for core in cores {
@@ -79,8 +85,10 @@ impl Samples {
             idle_call,
             idle_p50,
             idle_p99,
+            busy_call,
             busy_p50,
             slice_ns,
+            runs_on_ns,
         ] = typical_of_each(&self.numbers);
         // A way is a write, a switch, and the end of a read: who waits for another thread and who
         // wakes it make calls as well.
@@ -88,11 +96,13 @@ impl Samples {
         CoreCosts {
             context_switch_ns,
             wake_call_ns: idle_call.saturating_sub(call / 2).max(100),
+            wake_busy_call_ns: busy_call.saturating_sub(call / 2).max(100),
             wake_busy_ns: busy_p50.saturating_sub(context_switch_ns),
             wake_idle_p50_ns: idle_p50,
             wake_idle_p99_ns: idle_p99.max(idle_p50),
             timer_ns: timer_ns(&self.timers),
             slice_ns,
+            keep_ns: runs_on_ns.saturating_sub(context_switch_ns).min(slice_ns),
             noise: noises(&self.gaps, self.watched_ns),
         }
     }
@@ -263,6 +273,46 @@ fn slice(core: CoreId) -> Result<u64> {
     all.extend(joined(other)?);
     all.retain(|gap| *gap >= SLICE_NS_MIN);
     Ok(median(&mut all))
+}
+
+/// How long a thread that runs all the time keeps its core when it wakes one that sleeps mostly:
+/// until that one runs.
+fn runs_on(core: CoreId) -> Result<u64> {
+    let epoch = Instant::now();
+    let woken_at = Arc::new(AtomicU64::new(0));
+    let (output, input) = pipe()?;
+    let woken = on(core, {
+        let woken_at = Arc::clone(&woken_at);
+        move || {
+            while get(&output)? {
+                woken_at.store(nanos_since(epoch).max(1), Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    });
+    let times = on(core, move || {
+        let mut times = Vec::with_capacity(WAKE_UPS);
+        for _ in 0..WAKE_UPS {
+            let ran = Instant::now();
+            while ran.elapsed() < RAN {
+                std::hint::spin_loop();
+            }
+            woken_at.store(0, Ordering::Relaxed);
+            let start = nanos_since(epoch);
+            put(&input)?;
+            let end = loop {
+                match woken_at.load(Ordering::Relaxed) {
+                    0 => std::hint::spin_loop(),
+                    end => break end,
+                }
+            };
+            times.push(end.saturating_sub(start));
+        }
+        Ok(times)
+    });
+    let mut times = joined(times)?;
+    joined(woken)?;
+    Ok(median(&mut times))
 }
 
 /// What shares of its time a thread that always runs loses to a timer.
