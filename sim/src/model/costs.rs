@@ -77,7 +77,7 @@ pub struct StackCosts {
     pub steer_ns: u64,
     /// The target's part: from a command to its answer, a device of memory included.
     pub target_request_ns: u64,
-    /// A turn of a dataplane's loop that finds something.
+    /// A turn of a dataplane's loop, beside what it finds: a look at the clock and at a socket.
     pub turn_ns: u64,
 }
 

@@ -145,12 +145,10 @@ impl World<'_> {
     /// between any two sends of a lane.
     fn due_now(&mut self, number: usize, class: Class) -> Option<usize> {
         let engine = &mut self.engines[number];
-        let (taken, received) = (
-            engine.ingress[class].is_empty(),
-            engine.receives[class].is_empty(),
-        );
+        let all_taken = engine.ingress[class].is_empty();
+        let all_received = engine.receives[class].is_empty();
         let turn = &mut engine.turn[class];
-        let enough = taken && (received || turn.bytes >= RECEIVE_BYTES);
+        let enough = all_taken && (all_received || turn.bytes >= RECEIVE_BYTES);
         if enough && turn.sends == 0 {
             turn.sends = engine.sends[class].len();
         }
@@ -162,7 +160,7 @@ impl World<'_> {
             self.ends[end].doorbell.due(),
             Some(Reason::Urgent | Reason::RequestsFull | Reason::BytesFull | Reason::IovecsFull)
         );
-        let first = turn.gathered || taken && received;
+        let first = turn.gathered || all_taken && all_received;
         if turn.sends == 0 && !(at_once && first) {
             return None;
         }

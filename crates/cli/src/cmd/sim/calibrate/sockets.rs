@@ -170,11 +170,10 @@ fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
 fn spin_for(socket: &mut TcpStream) -> Result<bool> {
     let (mut message, mut got) = ([0; SMALL], 0);
     while got < SMALL {
-        match socket.read(&mut message[got..]) {
-            Ok(0) => return Ok(false),
-            Ok(more) => got += more,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error).context("cannot receive"),
+        match receive_some(socket, &mut message[got..])? {
+            Some(0) => return Ok(false),
+            Some(more) => got += more,
+            None => std::hint::spin_loop(),
         }
     }
     Ok(true)
@@ -226,7 +225,7 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
 }
 
 /// What is there, if anything is; no bytes are the connection's end.
-fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>> {
+pub(super) fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>> {
     match socket.read(buffer) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),

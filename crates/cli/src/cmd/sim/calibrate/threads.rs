@@ -123,6 +123,14 @@ fn joined<T>(thread: thread::JoinHandle<Result<T>>) -> Result<T> {
     thread.join().expect("a measurement does not panic")
 }
 
+/// Keeps the core for so long.
+fn spin(span: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < span {
+        std::hint::spin_loop();
+    }
+}
+
 fn put(pipe: &OwnedFd) -> Result<()> {
     write(pipe, &[1]).context("cannot write to a pipe")?;
     Ok(())
@@ -203,10 +211,7 @@ fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<[u64; 3]> {
         let mut times = Vec::with_capacity(WAKE_UPS);
         for _ in 0..WAKE_UPS {
             // Spinning, so that it is not the waker's core that has to wake up first.
-            let pause = Instant::now();
-            while pause.elapsed() < PAUSE {
-                std::hint::spin_loop();
-            }
+            spin(PAUSE);
             let start = nanos_since(epoch);
             put(&input)?;
             times.push((start, nanos_since(epoch)));
@@ -293,10 +298,7 @@ fn runs_on(core: CoreId) -> Result<u64> {
     let times = on(core, move || {
         let mut times = Vec::with_capacity(WAKE_UPS);
         for _ in 0..WAKE_UPS {
-            let ran = Instant::now();
-            while ran.elapsed() < RAN {
-                std::hint::spin_loop();
-            }
+            spin(RAN);
             woken_at.store(0, Ordering::Relaxed);
             let start = nanos_since(epoch);
             put(&input)?;
