@@ -96,6 +96,13 @@ pub trait Driver {
     /// [service](Self::set_service) say. A driver without a kernel may ignore it.
     fn set_class(&mut self, _socket: SocketId, _class: Class) {}
 
+    /// The core that took the connection's last packet in, by the machine's numbers: one of those
+    /// that the network card interrupts, and on the loopback the sender's own. `None` where nobody
+    /// knows.
+    fn incoming_core(&self, _socket: SocketId) -> Option<CoreId> {
+        None
+    }
+
     /// In which order what arrives is taken. A driver without a kernel may ignore it.
     fn set_service(&mut self, _rules: &scheduler::Rules) {}
 

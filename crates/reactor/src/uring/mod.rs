@@ -459,6 +459,13 @@ impl Driver for UringDriver {
         }
     }
 
+    fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
+        let entry = self.sockets.get(self.socket_key(socket))?;
+        let core = rustix::net::sockopt::socket_incoming_cpu(&entry.fd).ok()?;
+        // The kernel says −1 where nothing came yet.
+        (core != u32::MAX).then_some(CoreId(core))
+    }
+
     fn set_service(&mut self, rules: &scheduler::Rules) {
         self.service.reconfigure(*rules);
     }

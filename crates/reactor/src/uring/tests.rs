@@ -514,3 +514,27 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     assert!(matches!(wait_for(&mut driver, key(5)), Outcome::Closed));
     assert_eq!(driver.urgent_sockets, 0);
 }
+
+#[test]
+fn packets_come_in_on_the_sender_s_core_on_the_loopback() {
+    let mut driver = small();
+    let (near, far) = pair(&mut driver);
+    // One after the other, so that the answer is not what the handshake left.
+    for core in crate::placement::allowed_cores().expect("the cores") {
+        let sender = std::thread::scope(|scope| {
+            let fd = driver.sockets.get(driver.socket_key(near)).expect("open");
+            let fd = fd.fd.try_clone().expect("another descriptor");
+            let send = move || {
+                crate::placement::pin_to(core).expect("an allowed core");
+                rustix::net::send(fd, b"x", rustix::net::SendFlags::empty()).expect("a byte");
+            };
+            scope.spawn(send).join()
+        });
+        sender.expect("sent");
+        let into = None;
+        driver.submit(key(3), Op::Receive { socket: far, into });
+        let arrived = received(wait_for(&mut driver, key(3)));
+        assert_eq!(arrived.rest.expect("a byte").1, 1);
+        assert_eq!(driver.incoming_core(far), Some(core));
+    }
+}
