@@ -25,6 +25,9 @@ const RECEIVE_BYTES: usize = 64 * 1024;
 /// Connections of a core, unless it is told otherwise. Every one of them is looked at in every turn.
 const SOCKETS: usize = 128;
 
+/// On so many cores packets come in.
+const RECEIVE_QUEUES: u64 = 3;
+
 #[derive(Debug)]
 struct Socket {
     end: u64,
@@ -541,6 +544,13 @@ impl Driver for SimDriver {
     fn set_class(&mut self, socket: SocketId, class: Class) {
         let slot = self.key(socket);
         self.sockets.get_mut(slot).expect("just looked up").class = class;
+    }
+
+    /// By connection, as a network card with some receive queues has it.
+    fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
+        let end = self.sockets.get(self.key(socket))?.end;
+        let queue = end / 2 % RECEIVE_QUEUES;
+        u32::try_from(queue).ok().map(CoreId)
     }
 
     fn set_service(&mut self, rules: &Rules) {

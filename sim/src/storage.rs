@@ -5,6 +5,7 @@ use crate::driver::SimDriver;
 use crate::host_core::HostCore;
 use crate::network::NetworkFaults;
 use crate::world::{Actor, Outcome, World};
+use base::units::CoreId;
 use base::{Nanos, Prng};
 use block::Device;
 use host::{ConnectOptions, HostIdentity, ReplayPolicy};
@@ -130,6 +131,8 @@ pub(crate) fn target_cores(
     for index in 0..count {
         let mut driver = world.driver();
         let room = driver.room();
+        let core = u32::try_from(index).expect("a few cores");
+        shared.stays_on(index, CoreId(core));
         let mut service = shared.poll_group(index, room);
         if index == 0 {
             let bound = driver.listen(any, &SocketOptions::default());

@@ -112,6 +112,9 @@ pub struct Knobs {
     pub request_steering: request_steering::Rules,
     /// On which core a thread runs. `[blk-switch §3.3]`
     pub application_steering: application_steering::Rules,
+    /// While classes contend, a target serves queues on the cores that take their packets in
+    /// ([`affinity`](crate::affinity)); a part of its application steering.
+    pub queue_affinity: bool,
     /// What a send may carry. `[i10 §2.3]`
     pub caravan: Caravans,
     /// When a caravan leaves. `[i10 §2.4]`
@@ -149,6 +152,7 @@ impl Knobs {
                 latency_load_max_bytes: limits::LATENCY_LOAD_MAX_BYTES,
                 hysteresis: Hysteresis::Settled,
             },
+            queue_affinity: true,
             caravan: Caravans {
                 enabled: true,
                 beside_latency: CaravanLimits {

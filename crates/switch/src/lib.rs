@@ -10,6 +10,7 @@
 //! - [`load`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.
 //! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
+//! - [`affinity`]: when a target's queue is served where its packets come in.
 //! - [`thread_scaling`]: how many threads a target uses, and which hands its queues to which.
 //! - [`knobs`]: everything that can be turned, while it runs too; [`limits`]: how far.
 //!
@@ -21,6 +22,7 @@
 //! Citations name the paper's section: `[blk-switch §3.2]` (Hwang et al., OSDI 2021), `[i10 §2.4]`
 //! (Hwang et al., NSDI 2020), `[ReFlex §4.3]` (Klimovic et al., ASPLOS 2017).
 
+pub mod affinity;
 pub mod application_steering;
 pub mod caravan;
 pub mod class;

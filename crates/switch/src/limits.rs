@@ -143,6 +143,11 @@ pub const THREAD_CALM_STEPS: u32 = 10;
 /// How long queues take to move, and numbers to show it.
 pub const THREAD_SETTLE: Nanos = Nanos::from_millis(50);
 
+/// How long a queue stays where it was brought before it may go home, and after how long without
+/// requests its load counts for nothing when that is decided: placements on the host have settled
+/// by then, and a move costs a quiet moment. `[blk-switch §3.3]` has 1 s for the loads themselves.
+pub const AFFINITY_DWELL: Nanos = Nanos::from_millis(100);
+
 /// How long threads in use keep the queues that they have before one shares again: loads go up and
 /// down, and a difference that does not last is not worth the moves.
 pub const THREAD_SHARE_DWELL: Nanos = Nanos::from_millis(200);

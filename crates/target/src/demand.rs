@@ -6,7 +6,7 @@
 //! outstanding for long. The core's load is the sum over its queues. Must never: keep a load
 //! without commands alive (it is none after [`LOAD_RESET`]).
 
-use base::Time;
+use base::{Nanos, Time};
 use switch::limits::LOAD_RESET;
 use switch::load::Ewma;
 
@@ -42,6 +42,12 @@ impl Demand {
     /// Whether no commands have come for so long that the load counts for nothing.
     pub(crate) fn is_stale(&self, now: Time) -> bool {
         self.average.value() > 0 && now.since(self.last) >= LOAD_RESET
+    }
+
+    /// The load in bytes, if commands came in the last `span`.
+    pub(crate) fn load_within(&self, span: Nanos, now: Time) -> u64 {
+        let asks = now.since(self.last) < span;
+        if asks { self.average.value() } else { 0 }
     }
 
     /// There is no load any more. Returns what it was.

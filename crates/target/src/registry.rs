@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) switch_stats: PerCore<SharedSwitchStats>,
     /// How busy each class keeps each core.
     pub(crate) loads: PerCore<SharedLoad>,
+    /// The same, without that of queues that asked for nothing lately.
+    pub(crate) recent: PerCore<SharedLoad>,
     /// By what each core's thread goes before others, where it asked.
     pub(crate) standings: PerCore<OnceLock<Standing>>,
     /// Which threads are in use.
@@ -88,6 +90,7 @@ impl Shared {
             core_stats: PerCore::new(cores),
             switch_stats: PerCore::new(cores),
             loads: PerCore::new(cores),
+            recent: PerCore::new(cores),
             standings: PerCore::new(cores),
             threads: Threads::new(cores),
             knobs: Mutex::default(),

@@ -233,8 +233,9 @@ fn set_up(
 ) -> Result<(Core<UringDriver, PollGroup>, Vec<SocketAddr>), TargetError> {
     if options.pin {
         // Where that is not allowed, the thread runs anywhere.
-        if let Err(error) = placement::pin_to(core) {
-            tracing::warn!("core {core} is not pinned: {error}");
+        match placement::pin_to(core) {
+            Ok(()) => target.stays_on(index, core),
+            Err(error) => tracing::warn!("core {core} is not pinned: {error}"),
         }
     }
     let knobs = target.knobs();

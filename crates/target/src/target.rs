@@ -123,6 +123,12 @@ impl Target {
         }))
     }
 
+    /// The thread of one core, 0 to `cores` − 1, stays on this core of the machine. Said once,
+    /// before it serves.
+    pub fn stays_on(&self, thread: usize, core: CoreId) {
+        self.shared.threads.stays_on(thread, core);
+    }
+
     /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
     #[must_use]
     pub fn poll_group(&self, core: usize, room: Room) -> PollGroup {

@@ -6,8 +6,9 @@
 
 use crate::stats::PerCore;
 use base::Time;
-use std::sync::Arc;
+use base::units::CoreId;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use switch::limits::THREAD_SCALING_PERIOD;
 use switch::thread_scaling::{self, Counters, Range, Thread};
 use switch::{Class, Knobs, PerClass};
@@ -74,6 +75,8 @@ impl Drop for Counted {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct SharedThread {
+    /// The core that it stays on, by the machine's numbers.
+    core: OnceLock<CoreId>,
     busy_permille: AtomicU32,
     smallest_permille: AtomicU32,
     late: AtomicBool,
@@ -100,6 +103,12 @@ impl Threads {
     /// The cores were named by the operator, or else are what there is.
     pub(crate) fn set_named(&self, named: bool) {
         self.named.store(named, Ordering::Relaxed);
+    }
+
+    /// A thread stays on this core of the machine.
+    pub(crate) fn stays_on(&self, thread: usize, core: CoreId) {
+        // Once, when it is set up.
+        let _ = self.each.of(thread).core.set(core);
     }
 
     /// How many threads there may be by these knobs.
@@ -131,6 +140,12 @@ impl Threads {
         };
         counted.add(1, thread);
         counted
+    }
+
+    /// The thread that stays on this core of the machine.
+    pub(crate) fn on(&self, core: CoreId) -> Option<usize> {
+        let mut cores = self.each.iter().map(|thread| thread.core.get());
+        cores.position(|its| its == Some(&core))
     }
 
     /// The thread in use that a new queue goes to; `queue` is where it is counted so far.
@@ -245,6 +260,15 @@ mod tests {
                 .into_iter()
                 .all(|(_, count)| count.load(Ordering::Relaxed) == 0)
         );
+    }
+
+    #[test]
+    fn a_thread_is_found_by_its_core() {
+        let threads = Threads::new(3);
+        threads.stays_on(0, CoreId(5));
+        threads.stays_on(2, CoreId(0));
+        let on = |core| threads.on(CoreId(core));
+        assert_eq!((on(5), on(0), on(1)), (Some(0), Some(2), None));
     }
 
     #[test]

@@ -10,10 +10,13 @@ use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
+use reactor::placement;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use switch::application_steering::Hysteresis;
+use switch::limits::AFFINITY_DWELL;
 use switch::{Class, Knobs};
 use switchyard_target::{
     DeviceQos, Grant, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions,
@@ -223,6 +226,63 @@ fn queues_that_never_rest_lose_nothing() {
         });
     });
     assert_eq!(moved(&bed, Class::Latency), 0);
+}
+
+/// Two queues at work, each in the other one's home, on two cores of this machine, until the
+/// threads' counters are as `until` says.
+fn strangers(affinity: bool, until: impl Fn(&[SwitchStats]) -> bool) {
+    let cores = placement::allowed_cores().expect("the cores");
+    let &[first, second, ..] = cores.as_slice() else {
+        println!("skipped: one core only");
+        return;
+    };
+    let content = pattern(15, BLOCKS * BLOCK);
+    let bed = Bed::on(vec![first, second]);
+    let knobs = Knobs {
+        queue_affinity: affinity,
+        ..Knobs::default()
+    };
+    bed.handle().set_knobs(knobs).expect("valid knobs");
+    let (_admin, cntlid) = admin(&bed);
+    let stop = AtomicBool::new(false);
+    let (bed, content, stop) = (&bed, &content, &stop);
+    let on = |core, id, class| {
+        let connect = || {
+            placement::pin_to(core).expect("an allowed core");
+            queue(bed, cntlid, id, class)
+        };
+        let connected = std::thread::scope(|scope| scope.spawn(connect).join());
+        connected.expect("connected")
+    };
+    // On a loopback, packets come in on the sender's core. The first queue goes to the first
+    // thread, the second to the other one.
+    let mut latency = on(second, 1, Class::Latency);
+    let mut bulk = on(first, 2, Class::Throughput);
+    assert!(bulk.write_by_r2t(0, content).status.is_success());
+    std::thread::scope(|scope| {
+        let _stop = StopAtLast(stop);
+        scope.spawn(move || work(&mut bulk, 1, 16, content, stop));
+        scope.spawn(move || work(&mut latency, 2, 1, content, stop));
+        eventually("the queues are where they belong", || until(&switches(bed)));
+    });
+}
+
+#[test]
+fn queues_in_each_other_s_homes_go_home() {
+    strangers(true, |cores| {
+        let queues = |core: usize, class| cores[core].classes[class].queues;
+        queues(1, Class::Latency) == 1 && queues(0, Class::Throughput) == 1
+    });
+}
+
+#[test]
+fn queues_stay_where_they_were_dealt_without_affinity() {
+    let begun = Instant::now();
+    strangers(false, |cores| {
+        let moved = cores.iter().flat_map(|core| core.classes.iter());
+        assert_eq!(moved.map(|(_, class)| class.moved_in).sum::<u64>(), 0);
+        begun.elapsed() > 3 * Duration::from(AFFINITY_DWELL)
+    });
 }
 
 /// The rules change while queues are between two cores, too.

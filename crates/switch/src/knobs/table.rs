@@ -514,6 +514,12 @@ const KNOBS: &[Knob] = &[
         words ["paper" = Hysteresis::Paper, "settled" = Hysteresis::Settled],
         application_steering.hysteresis),
     always!(
+        "queue_affinity",
+        "while classes contend, a target serves queues on the cores that take their packets in",
+        switch,
+        queue_affinity
+    ),
+    always!(
         "caravan",
         "several requests may share a send",
         switch,

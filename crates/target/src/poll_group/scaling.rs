@@ -64,7 +64,7 @@ impl PollGroup {
         if self.draining {
             return;
         }
-        self.deal(cx.now);
+        self.deal(cx);
         self.end_period(cx.now);
         self.decide(cx.now);
         self.hand_on(cx.now);
@@ -101,18 +101,22 @@ impl PollGroup {
     }
 
     /// Gives new queues their threads.
-    fn deal(&mut self, now: Time) {
+    fn deal(&mut self, cx: &Context<'_>) {
         while let Some(key) = self.core.undealt.pop() {
-            let queue = self
-                .connections
-                .get_mut(key)
-                .and_then(|c| c.counted.as_ref());
-            let Some(to) = queue.map(|queue| self.core.shared.threads.deal(queue)) else {
+            let threads = &self.core.shared.threads;
+            let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
+            let Some(queue) = &connection.counted else {
+                continue;
+            };
+            let to = threads.deal(queue);
+            let incoming = cx.driver.incoming_core(connection.socket);
+            let home = incoming.and_then(|core| threads.on(core));
+            connection.home = home.and_then(|home| u8::try_from(home).ok());
             if to != self.core.index {
                 let why = Why::Dealt;
-                self.send_off(key, Moving { to, why }, now + MOVE_PATIENCE);
+                self.send_off(key, Moving { to, why }, cx.now + MOVE_PATIENCE);
             }
         }
     }

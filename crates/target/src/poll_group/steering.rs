@@ -15,9 +15,10 @@ use crate::tcp::luggage::{Luggage, Moving, Why};
 use base::units::CoreId;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, Stream};
+use switch::affinity;
 use switch::application_steering::{Hysteresis, Move, Thread};
 use switch::class::Placement;
-use switch::limits::LOAD_RESET;
+use switch::limits::{AFFINITY_DWELL, LOAD_RESET};
 use switch::{Class, CoreSet, PerClass};
 
 /// Kind of the operation that hands a connection out.
@@ -28,8 +29,11 @@ pub(super) const RELEASE: u8 = 4;
 pub(super) struct Steering {
     /// Queues that are to move, and until when each waits for a quiet moment.
     leaving: Vec<(SlabKey, Time)>,
-    /// Room for the loads of all cores, and for what may move.
+    /// Room for the loads of all cores, for what of them is recent, for what gathers here by its
+    /// home, and for what may move.
     loads: Vec<PerClass<u64>>,
+    recent: Vec<PerClass<u64>>,
+    gathered: Vec<u64>,
     queues: Vec<Thread>,
 }
 
@@ -62,51 +66,23 @@ impl PollGroup {
 
     /// Every period, while there is work: looks which queues are better off elsewhere.
     pub(super) fn steer(&mut self, now: Time) {
-        let shared = &self.core.shared;
-        let active = shared.threads.active();
-        if now < self.core.switch.steering.next() || active < 2 || self.core.index >= active {
+        let active = self.core.shared.threads.active();
+        let here = self.core.index;
+        if now < self.core.switch.steering.next() || active < 2 || here >= active {
             return;
         }
-        shared
-            .loads
-            .of(self.core.index)
-            .publish(now, &self.core.switch.load);
+        self.look_around(active, now);
+        let knobs = self.core.switch.knobs();
+        let settled = knobs.application_steering.hysteresis == Hysteresis::Settled;
+        let has_homes = settled && knobs.queue_affinity;
         let Steering {
             leaving,
             loads,
+            recent,
             queues,
+            ..
         } = &mut self.steering;
-        loads.clear();
-        // A thread that is not in use has no load, and would look like the best of places.
-        let in_use = shared.loads.iter().take(active);
-        loads.extend(in_use.map(|core| core.load(now)));
-        let home = CoreId(u32::try_from(self.core.index).expect("a machine has fewer cores"));
-        let everywhere = CoreSet::first(loads.len());
-        queues.clear();
-        let gathers = |class: Class| class.properties().placement == Placement::Gather;
-        let any_gathers = |load: &PerClass<u64>| load.iter().any(|(c, &l)| gathers(c) && l > 0);
-        // Without such load nowhere, the rule moves nothing, and need not look at every queue.
-        let connections = loads
-            .iter()
-            .any(any_gathers)
-            .then(|| self.connections.iter());
-        queues.extend(
-            connections
-                .into_iter()
-                .flatten()
-                .filter_map(|(key, connection)| {
-                    Some(Thread {
-                        id: id_of(key),
-                        class: steered_class(connection)?,
-                        core: home,
-                        allowed: everywhere,
-                        pinned_by_user: false,
-                        load_bytes: connection.demand.load(),
-                    })
-                }),
-        );
         let steering = &mut self.core.switch.steering;
-        let settled = steering.rules().hysteresis == Hysteresis::Settled;
         for &Move { id, to, .. } in steering.step(now, loads, queues) {
             let (key, to) = (key_of(id), to.0 as usize);
             let Some(connection) = self.connections.get_mut(key) else {
@@ -116,14 +92,110 @@ impl PollGroup {
                 continue;
             };
             let load = connection.demand.load();
-            if settled && !is_worth_it(class, load, self.core.index, to, loads) {
+            if settled && !is_worth_it(class, load, here, to, loads) {
                 continue;
             }
-            loads[self.core.index][class] = loads[self.core.index][class].saturating_sub(load);
+            // The company that it would go for may be gone, or be itself a moment ago.
+            let is_new = now.since(connection.opened) < AFFINITY_DWELL;
+            let at_home = has_homes && home_of(connection) == Some(here) && gathers(class);
+            if at_home && (is_new || !any_gathers(&recent[to])) {
+                continue;
+            }
+            loads[here][class] = loads[here][class].saturating_sub(load);
             loads[to][class] += load;
             let why = Why::Steered;
             connection.leave_for(Moving { to, why });
             leaving.push((key, now + MOVE_PATIENCE));
+        }
+        if has_homes && affinity::contend(recent.iter()) {
+            self.send_home(now);
+        }
+    }
+
+    /// Says what is asked for here, and finds out what is asked for elsewhere.
+    fn look_around(&mut self, active: usize, now: Time) {
+        let here = self.core.index;
+        let shared = &self.core.shared;
+        let Steering {
+            loads,
+            recent,
+            queues,
+            ..
+        } = &mut self.steering;
+        shared.loads.of(here).publish(now, &self.core.switch.load);
+        loads.clear();
+        // A thread that is not in use has no load, and would look like the best of places.
+        let in_use = shared.loads.iter().take(active);
+        loads.extend(in_use.map(|core| core.load(now)));
+        queues.clear();
+        let mut asked = PerClass::default();
+        let core = CoreId(u32::try_from(here).expect("a machine has fewer cores"));
+        let allowed = CoreSet::first(loads.len());
+        // Without such load nowhere, nothing moves, and there is no need to look at every queue.
+        if loads.iter().any(any_gathers) {
+            for (key, connection) in self.connections.iter() {
+                let Some(class) = steered_class(connection) else {
+                    continue;
+                };
+                asked[class] += connection.demand.load_within(AFFINITY_DWELL, now);
+                queues.push(Thread {
+                    id: id_of(key),
+                    class,
+                    core,
+                    allowed,
+                    pinned_by_user: false,
+                    load_bytes: connection.demand.load(),
+                });
+            }
+        }
+        shared.recent.of(here).publish(now, &asked);
+        recent.clear();
+        let in_use = shared.recent.iter().take(active);
+        recent.extend(in_use.map(|core| core.load(now)));
+    }
+
+    /// Lets queues go home that have been away for a while, and are better off there.
+    fn send_home(&mut self, now: Time) {
+        let here = self.core.index;
+        let Steering {
+            leaving,
+            recent,
+            gathered,
+            queues,
+            ..
+        } = &mut self.steering;
+        let load = |connection: &Connection| connection.demand.load_within(AFFINITY_DWELL, now);
+        // What gathers here, by where it is at home.
+        gathered.clear();
+        gathered.resize(recent.len(), 0);
+        let mut homeless: u64 = 0;
+        for thread in queues.iter().filter(|thread| gathers(thread.class)) {
+            let Some(connection) = self.connections.get(key_of(thread.id)) else {
+                continue;
+            };
+            let home = home_of(connection).and_then(|home| gathered.get_mut(home));
+            *home.unwrap_or(&mut homeless) += load(connection);
+        }
+        let all = gathered.iter().sum::<u64>() + homeless;
+        for &Thread { id, class, .. } in queues.iter() {
+            let key = key_of(id);
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            // A home that is not in use is none.
+            let away = |&home: &usize| home != here && home < recent.len();
+            let Some(to) = home_of(connection).filter(away) else {
+                continue;
+            };
+            let stays = connection.moving.is_some()
+                || load(connection) == 0
+                || now.since(connection.opened) < AFFINITY_DWELL;
+            let company = all - gathered[to];
+            if !stays && affinity::goes_home(class, company, &recent[to], &recent[here]) {
+                let why = Why::Steered;
+                connection.leave_for(Moving { to, why });
+                leaving.push((key, now + MOVE_PATIENCE));
+            }
         }
     }
 
@@ -248,6 +320,22 @@ impl PollGroup {
         self.core.disarm(&controller);
         self.core.detach(&controller);
     }
+}
+
+/// The thread that a queue is at home on, if there is one.
+fn home_of(connection: &Connection) -> Option<usize> {
+    connection.home.map(usize::from)
+}
+
+/// Whether work of this class is better off with its like.
+fn gathers(class: Class) -> bool {
+    class.properties().placement == Placement::Gather
+}
+
+/// Whether any of this load is.
+fn any_gathers(load: &PerClass<u64>) -> bool {
+    load.iter()
+        .any(|(class, &bytes)| gathers(class) && bytes > 0)
 }
 
 /// The class of a queue that may be moved.

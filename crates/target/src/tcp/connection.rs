@@ -86,6 +86,9 @@ pub(crate) struct Connection {
     pub(crate) r2ts_max: u16,
     /// What an I/O queue asks for.
     pub(crate) demand: Demand,
+    /// The thread on whose core an I/O queue's packets came in when it was connected, if that is
+    /// one of the first 256.
+    pub(crate) home: Option<u8>,
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
     /// The host said what class of commands the queue carries.
@@ -97,7 +100,8 @@ pub(crate) struct Connection {
     pub(super) receiving: Receiving,
     pub(super) stash: Vec<u8>,
     pub(super) stalled: Option<Box<Stalled>>,
-    opened: Time,
+    /// Since when this thread serves it.
+    pub(crate) opened: Time,
     pub(super) last_input: Time,
     /// When a terminating or draining connection closes at the latest.
     pub(crate) close_at: Time,
@@ -142,6 +146,7 @@ impl Connection {
             incoming: Incoming::DISCARD,
             r2ts_max: 1,
             demand: Demand::default(),
+            home: None,
             transferring: 0,
             named: false,
             fresh: true,

@@ -59,6 +59,7 @@ pub(crate) struct Luggage {
     r2ts_max: u16,
     named: bool,
     demand: Demand,
+    home: Option<u8>,
 }
 
 impl Connection {
@@ -84,8 +85,11 @@ impl Connection {
         self.moving = Some(moving);
     }
 
-    /// Is not to move any more from this core.
+    /// Is not to move any more from this core: it found no quiet moment. On the way home it is not
+    /// asked again, or one whose device is slow would spend its time waiting for such moments.
     pub(crate) fn stay(&mut self, here: usize) {
+        let to = self.moving.map(|moving| moving.to);
+        self.home = self.home.filter(|&home| to != Some(usize::from(home)));
         if let Some(counted) = &mut self.counted {
             counted.move_to(here);
         }
@@ -121,6 +125,7 @@ impl Connection {
             r2ts_max: self.r2ts_max,
             named: self.named,
             demand,
+            home: self.home,
         })
     }
 
@@ -149,6 +154,7 @@ impl Connection {
         connection.output.format = luggage.format;
         connection.r2ts_max = luggage.r2ts_max;
         connection.demand = luggage.demand;
+        connection.home = luggage.home;
         core.switch.load[luggage.class] += luggage.demand.load();
         connection.set_class(luggage.named.then_some(luggage.class), core, cx);
         drop(luggage.counted);

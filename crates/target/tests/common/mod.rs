@@ -53,6 +53,23 @@ impl Bed {
 
     /// One whose namespace is paid for in tokens.
     pub fn scheduled(limits: Limits, cores: usize, qos: Option<Arc<DeviceQos>>) -> Self {
+        Self::started(limits, cores, qos, |target| run(target, cores))
+    }
+
+    /// One whose threads stay on these cores of the machine.
+    pub fn on(cores: Vec<CoreId>) -> Self {
+        let count = cores.len();
+        Self::started(Limits::default(), count, None, |target| {
+            run_on(target, cores, true)
+        })
+    }
+
+    fn started(
+        limits: Limits,
+        cores: usize,
+        qos: Option<Arc<DeviceQos>>,
+        start: impl FnOnce(Arc<Target>) -> RunningTarget,
+    ) -> Self {
         let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
         let target = Target::new(limits, cores).expect("legal limits");
         target
@@ -68,7 +85,7 @@ impl Bed {
             )
             .expect("a new namespace");
         Self {
-            target: run(target, cores),
+            target: start(target),
             ram,
         }
     }
@@ -131,10 +148,16 @@ pub fn namespace(nsid: u32, device: Arc<dyn block::Device>) -> NamespaceOptions 
 }
 
 pub fn run(target: Arc<Target>, cores: usize) -> RunningTarget {
+    let cores = (0..cores).map(|core| CoreId(core as u32)).collect();
+    run_on(target, cores, false)
+}
+
+/// On these cores of the machine, if it stays there.
+pub fn run_on(target: Arc<Target>, cores: Vec<CoreId>, pin: bool) -> RunningTarget {
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-        cores: (0..cores).map(|core| CoreId(core as u32)).collect(),
-        pin: false,
+        cores,
+        pin,
         ..TargetOptions::default()
     };
     RunningTarget::start(target, &options).expect("a target on loopback")

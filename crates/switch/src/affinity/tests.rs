@@ -1,0 +1,81 @@
+use super::*;
+use crate::application_steering::{ApplicationSteering, Hysteresis, Rules, Thread};
+use crate::cpuset::CoreSet;
+use crate::limits::{APPLICATION_STEERING_PERIOD, LATENCY_LOAD_MAX_BYTES};
+use base::Time;
+use base::units::CoreId;
+use proptest::prelude::*;
+
+fn load(latency: u64, throughput: u64) -> PerClass<u64> {
+    PerClass::of([latency, throughput])
+}
+
+#[test]
+fn classes_contend_wherever_they_are() {
+    assert!(!contend([].iter()));
+    assert!(!contend([load(0, 7), load(0, 7)].iter()));
+    assert!(!contend([load(7, 0), load(0, 0)].iter()));
+    assert!(contend([load(7, 0), load(0, 7)].iter()));
+    assert!(contend([load(7, 7)].iter()));
+}
+
+#[test]
+fn two_queues_in_each_other_s_homes_both_go_home() {
+    let (latency, throughput) = (load(4096, 0), load(0, 1 << 20));
+    assert!(goes_home(Class::Latency, 0, &throughput, &latency));
+    // It need not even be the first of the two: when it has come, the other one goes, too.
+    let both = load(4096, 1 << 20);
+    assert!(goes_home(Class::Throughput, 0, &load(0, 0), &both));
+}
+
+#[test]
+fn who_gathers_stays_in_company() {
+    let here = load(8192, 0);
+    assert!(!goes_home(Class::Latency, 1, &load(0, 1 << 20), &here));
+}
+
+#[test]
+fn who_spreads_stays_away_from_what_it_avoids() {
+    let here = load(4096, 1 << 20);
+    assert!(!goes_home(Class::Throughput, 0, &load(4096, 0), &here));
+    assert!(!goes_home(Class::Throughput, 0, &load(512, 0), &here));
+    assert!(goes_home(Class::Throughput, 0, &load(511, 0), &here));
+    let nothing = load(0, 1 << 20);
+    assert!(!goes_home(Class::Throughput, 0, &load(0, 0), &nothing));
+}
+
+proptest! {
+    /// Application steering does not bring back what spreads and went home.
+    #[test]
+    fn steering_leaves_who_went_home(
+        home in (0u64..1 << 20, 0u64..1 << 24),
+        here in (1u64..1 << 20, 0u64..1 << 24),
+        bytes in 1u64..1 << 22,
+        paper: bool,
+    ) {
+        let gathers = 8 * home.0 + here.0;
+        let (home, here) = (load(home.0, home.1), load(gathers, here.1 + bytes));
+        prop_assert!(goes_home(Class::Throughput, 0, &home, &here));
+        let loads = [load(home[Class::Latency], home[Class::Throughput] + bytes),
+            load(here[Class::Latency], here[Class::Throughput] - bytes)];
+        let mut steering = ApplicationSteering::new(Rules {
+            enabled: true,
+            period: APPLICATION_STEERING_PERIOD,
+            latency_load_max_bytes: LATENCY_LOAD_MAX_BYTES,
+            hysteresis: if paper { Hysteresis::Paper } else { Hysteresis::Settled },
+        });
+        let thread = Thread {
+            id: 1,
+            class: Class::Throughput,
+            core: CoreId(0),
+            allowed: CoreSet::first(2),
+            pinned_by_user: false,
+            load_bytes: bytes,
+        };
+        let mut now = Time(1);
+        for _ in 0..4 {
+            prop_assert!(steering.step(now, &loads, &[thread]).is_empty());
+            now = now + APPLICATION_STEERING_PERIOD;
+        }
+    }
+}
