@@ -50,10 +50,15 @@ impl UringDriver {
     /// down.
     pub(super) fn receive_hot(&mut self) {
         let count = self.hot.len();
+        let prioritises = self.prioritises();
+        if count == 0 || !prioritises {
+            // Nothing is left for a later look, which would never come.
+            self.bulk_arrived = false;
+        }
         if count == 0 {
             return;
         }
-        if self.prioritises() {
+        if prioritises {
             self.receive_in_order(count);
         } else {
             self.receive_some(count, |_| true);
@@ -92,6 +97,7 @@ impl UringDriver {
             socket.is_some_and(|s| !s.is_urgent() && s.receiving.is_some())
         };
         let rest_waits = self.hot.iter().any(may_wait);
+        self.bulk_arrived &= rest_waits;
         let backlog = PerClass::from_fn(|class| match class.properties().may_wait {
             false => urgent_bytes,
             // Nobody knows how much before it was received.

@@ -538,3 +538,36 @@ fn packets_come_in_on_the_sender_s_core_on_the_loopback() {
         assert_eq!(driver.incoming_core(far), Some(core));
     }
 }
+
+/// A core that believes that bulk is left for its next look does not sleep.
+#[test]
+fn bulk_that_is_gone_keeps_no_core_awake() {
+    let mut driver = small();
+    let (bulk_near, bulk_far) = pair(&mut driver);
+    let (_urgent_near, urgent_far) = pair(&mut driver);
+    driver.set_class(urgent_far, Class::Latency);
+    let (into, socket) = (None, bulk_far);
+    driver.submit(key(10), Op::Receive { socket, into });
+    let fd = driver.sockets.get(driver.socket_key(bulk_near));
+    let fd = fd.expect("open").fd.try_clone();
+    rustix::net::send(
+        fd.expect("another descriptor"),
+        b"bulk",
+        rustix::net::SendFlags::empty(),
+    )
+    .expect("some bytes");
+    received(wait_for(&mut driver, key(10)));
+    assert!(driver.bulk_arrived && driver.prioritises());
+    driver.submit(key(3), Op::Close { socket: bulk_far });
+    assert!(matches!(wait_for(&mut driver, key(3)), Outcome::Closed));
+    let before = driver.stats().sleeps;
+    let mut completions = Vec::new();
+    for _ in 0..100 {
+        let soon = driver.now() + Nanos::from_millis(1);
+        driver
+            .reap(Wait::Until(soon), &mut completions)
+            .expect("the ring works");
+    }
+    assert!(completions.is_empty());
+    assert!(driver.stats().sleeps > before);
+}
