@@ -28,12 +28,11 @@ fn load_of(placement: Placement, load: &PerClass<u64>) -> u64 {
         .fold(0, |sum: u64, (_, &bytes)| sum.saturating_add(bytes))
 }
 
-/// Whether there is something to be kept apart in these loads, in bytes.
+/// Whether there is something to be kept apart in the loads of a target's threads, in bytes.
 #[must_use]
-pub fn contend<'a>(mut loads: impl Iterator<Item = &'a PerClass<u64>> + Clone) -> bool {
-    let any = |placement| loads.clone().any(|load| load_of(placement, load) > 0);
-    let gathers = any(Placement::Gather);
-    gathers && loads.any(|load| load_of(Placement::Spread, load) > 0)
+pub fn contend(loads: &[PerClass<u64>]) -> bool {
+    let any = |placement| loads.iter().any(|load| load_of(placement, load) > 0);
+    any(Placement::Gather) && any(Placement::Spread)
 }
 
 /// Whether a queue of `class` that is away goes home, from a thread with the load `here` to one with

@@ -515,6 +515,12 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     assert_eq!(driver.urgent_sockets, 0);
 }
 
+/// To send past the driver.
+fn another_descriptor(driver: &UringDriver, socket: SocketId) -> std::os::fd::OwnedFd {
+    let entry = driver.sockets.get(driver.socket_key(socket)).expect("open");
+    entry.fd.try_clone().expect("another descriptor")
+}
+
 #[test]
 fn packets_come_in_on_the_sender_s_core_on_the_loopback() {
     let mut driver = small();
@@ -522,8 +528,7 @@ fn packets_come_in_on_the_sender_s_core_on_the_loopback() {
     // One after the other, so that the answer is not what the handshake left.
     for core in crate::placement::allowed_cores().expect("the cores") {
         let sender = std::thread::scope(|scope| {
-            let fd = driver.sockets.get(driver.socket_key(near)).expect("open");
-            let fd = fd.fd.try_clone().expect("another descriptor");
+            let fd = another_descriptor(&driver, near);
             let send = move || {
                 crate::placement::pin_to(core).expect("an allowed core");
                 rustix::net::send(fd, b"x", rustix::net::SendFlags::empty()).expect("a byte");
@@ -548,14 +553,8 @@ fn bulk_that_is_gone_keeps_no_core_awake() {
     driver.set_class(urgent_far, Class::Latency);
     let (into, socket) = (None, bulk_far);
     driver.submit(key(10), Op::Receive { socket, into });
-    let fd = driver.sockets.get(driver.socket_key(bulk_near));
-    let fd = fd.expect("open").fd.try_clone();
-    rustix::net::send(
-        fd.expect("another descriptor"),
-        b"bulk",
-        rustix::net::SendFlags::empty(),
-    )
-    .expect("some bytes");
+    let fd = another_descriptor(&driver, bulk_near);
+    rustix::net::send(fd, b"bulk", rustix::net::SendFlags::empty()).expect("some bytes");
     received(wait_for(&mut driver, key(10)));
     assert!(driver.bulk_arrived && driver.prioritises());
     driver.submit(key(3), Op::Close { socket: bulk_far });

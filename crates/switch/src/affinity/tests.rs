@@ -12,11 +12,11 @@ fn load(latency: u64, throughput: u64) -> PerClass<u64> {
 
 #[test]
 fn classes_contend_wherever_they_are() {
-    assert!(!contend([].iter()));
-    assert!(!contend([load(0, 7), load(0, 7)].iter()));
-    assert!(!contend([load(7, 0), load(0, 0)].iter()));
-    assert!(contend([load(7, 0), load(0, 7)].iter()));
-    assert!(contend([load(7, 7)].iter()));
+    assert!(!contend(&[]));
+    assert!(!contend(&[load(0, 7), load(0, 7)]));
+    assert!(!contend(&[load(7, 0), load(0, 0)]));
+    assert!(contend(&[load(7, 0), load(0, 7)]));
+    assert!(contend(&[load(7, 7)]));
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl PollGroup {
             connection.leave_for(Moving { to, why });
             leaving.push((key, now + MOVE_PATIENCE));
         }
-        if has_homes && affinity::contend(recent.iter()) {
+        if has_homes && affinity::contend(recent) {
             self.send_home(now);
         }
     }

@@ -40,6 +40,14 @@ pub(crate) enum Why {
     Scaled,
 }
 
+impl Why {
+    /// Whether the queue may still go home from there. Thread scaling brings it where there is less
+    /// to do than at home: that it went back would undo what was decided, again and again.
+    const fn leaves_a_home(self) -> bool {
+        !matches!(self, Self::Scaled)
+    }
+}
+
 /// What of a connection goes along.
 #[derive(Debug)]
 pub(crate) struct Luggage {
@@ -125,7 +133,7 @@ impl Connection {
             r2ts_max: self.r2ts_max,
             named: self.named,
             demand,
-            home: self.home,
+            home: self.home.filter(|_| why.leaves_a_home()),
         })
     }
 
@@ -159,5 +167,16 @@ impl Connection {
         connection.set_class(luggage.named.then_some(luggage.class), core, cx);
         drop(luggage.counted);
         connection
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_thread_scaling_moves_does_not_go_home() {
+        let leaves = [Why::Dealt, Why::Steered, Why::Scaled].map(Why::leaves_a_home);
+        assert_eq!(leaves, [true, true, false]);
     }
 }
