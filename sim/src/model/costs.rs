@@ -27,6 +27,8 @@ pub struct Costs {
 pub struct CoreCosts {
     /// From one thread to another on the same core.
     pub context_switch_ns: u64,
+    /// What that takes more where bulk was moved since the last one.
+    pub switch_cold_ns: u64,
     /// What the waker pays to make a thread ready on another core that sleeps.
     pub wake_call_ns: u64,
     /// The same where that core is busy, and is interrupted.
@@ -106,6 +108,11 @@ pub struct SocketCosts {
     pub receive_call_ns: u64,
     /// For each byte of a receive: the copy.
     pub receive_byte_ps: u64,
+    /// What a send takes more where bulk was moved on its core since the last one: others' bytes
+    /// are in the caches.
+    pub send_cold_ns: u64,
+    /// The same of a receive.
+    pub receive_cold_ns: u64,
 }
 
 /// A costs file that can not be used.
@@ -193,6 +200,7 @@ impl Costs {
         let (core, stack, socket) = (&self.core, &self.stack, &self.socket);
         let spans = [
             ("core.context_switch_ns", core.context_switch_ns, 0),
+            ("core.switch_cold_ns", core.switch_cold_ns, 0),
             ("core.wake_call_ns", core.wake_call_ns, 0),
             ("core.wake_busy_call_ns", core.wake_busy_call_ns, 0),
             ("core.wake_busy_ns", core.wake_busy_ns, 0),
@@ -218,6 +226,8 @@ impl Costs {
             ("socket.contended_ns", socket.contended_ns, 0),
             ("socket.overlap_ns", socket.overlap_ns, 0),
             ("socket.receive_call_ns", socket.receive_call_ns, 1),
+            ("socket.send_cold_ns", socket.send_cold_ns, 0),
+            ("socket.receive_cold_ns", socket.receive_cold_ns, 0),
         ];
         for (name, value, min) in spans {
             within(name, value, min, SPAN_NS_MAX)?;

@@ -7,6 +7,7 @@
 //! one keep its core, and for the end of a call into the kernel. What the network interrupts for goes
 //! before every thread and stretches the step that it interrupts.
 
+use super::caches::{Caches, Habit};
 use super::costs::Noise;
 use super::random::Random;
 use super::world::{Event, World};
@@ -162,6 +163,7 @@ pub(super) struct Core {
     pub(super) keeps: bool,
     /// When a dataplane loop here last served something of the first class.
     pub(super) latency_seen: Option<u64>,
+    pub(super) caches: Caches,
 }
 
 impl Core {
@@ -194,6 +196,7 @@ impl Core {
             idle: IdlePolicy::new(PollPolicy::Never),
             keeps: false,
             latency_seen: None,
+            caches: Caches::default(),
         }
     }
 
@@ -564,7 +567,9 @@ impl World<'_> {
             if it.last != Some(thread) {
                 it.last = Some(thread);
                 it.on_cpu_since = self.now;
-                it.debt += self.costs.core.context_switch_ns;
+                let costs = &self.costs.core;
+                it.debt +=
+                    costs.context_switch_ns + it.caches.follow(Habit::Switch, costs.switch_cold_ns);
             }
             self.got_back(core, thread);
             let suspended = self.threads[thread].suspended.take();

@@ -1,6 +1,7 @@
 //! The dataplane loop of a core, on the host or on the target: what it does next is decided by the
 //! production [`Scheduler`], when something leaves by the production doorbells.
 
+use super::caches::Habit;
 use super::config::Hosting;
 use super::costs::for_bytes;
 use super::cpu::Step;
@@ -110,8 +111,7 @@ impl World<'_> {
         } else {
             engine.quanta += u64::from(!grant.by_floor);
         }
-        let (step, cost) = self.serve(number, grant);
-        Some((step, cost + self.costs.stack.turn_ns))
+        Some(self.serve(number, grant))
     }
 
     fn serve(&mut self, number: usize, grant: Grant) -> (Step, u64) {
@@ -218,11 +218,20 @@ impl World<'_> {
         if more {
             engine.sends[grant.class].push_back(end);
         }
-        let mut call_ns = self.costs.socket.send_call_ns;
+        let socket = &self.costs.socket;
+        let cold_ns = self.carry(number, Habit::Send, caravan.bytes, socket.send_cold_ns);
+        // The loop looks at its sockets between any two sends of a lane.
+        let mut call_ns = self.costs.stack.turn_ns + socket.send_call_ns + cold_ns;
         if self.wires.is_none() && self.peer_works(number, end) {
             call_ns += self.costs.socket.contended_ns;
         }
         self.send_next(number, call_ns)
+    }
+
+    /// What so many bytes cost an engine's core more after bulk.
+    fn carry(&mut self, number: usize, habit: Habit, bytes: u64, price_ns: u64) -> u64 {
+        let core = self.threads[self.engines[number].thread].core;
+        self.cores[core].caches.carry(habit, bytes, price_ns)
     }
 
     /// Whether the loop at the other end of a lane is at work, on another core.
@@ -289,8 +298,11 @@ impl World<'_> {
             (Side::Host, Hosting::Inline) => stack.complete_ns + stack.app_request_ns / 2,
         };
         let socket = &self.costs.socket;
-        let cost =
-            socket.receive_call_ns + for_bytes(bytes, socket.receive_byte_ps) + each * requests;
+        let cold_ns = self.carry(number, Habit::Receive, bytes, socket.receive_cold_ns);
+        let cost = socket.receive_call_ns
+            + cold_ns
+            + for_bytes(bytes, socket.receive_byte_ps)
+            + each * requests;
         let step = Step::Receive {
             end,
             packets: count,

@@ -12,6 +12,7 @@
 
 mod app;
 mod build;
+mod caches;
 mod calendar;
 pub mod config;
 pub mod costs;

@@ -180,6 +180,29 @@ fn a_send_to_who_is_at_work_costs_what_it_costs_more() {
     assert!(contended * 3 < alone * 2, "{contended} and {alone}");
 }
 
+#[test]
+fn beside_bulk_the_caches_are_others() {
+    let average = |throughput_apps, cold_ns| {
+        let apps = vec![
+            AppSpec::latency(1),
+            AppSpec::throughput(throughput_apps, 64 * KIB, 16),
+        ];
+        let mut config = Config::new(Topology::Split, Knobs::switchyard(), apps);
+        config.warmup = Nanos::from_millis(5);
+        config.measured = Nanos::from_millis(40);
+        let mut costs = Costs::shipped();
+        costs.core.switch_cold_ns = cold_ns;
+        costs.socket.send_cold_ns = cold_ns;
+        costs.socket.receive_cold_ns = cold_ns;
+        simulate(&config, &costs).unwrap().latency.latency_us.avg
+    };
+    // Two sends, two receives, and the switches between.
+    let (warm, cold) = (average(1, 0), average(1, 5_000));
+    assert!(warm + 20.0 < cold, "{warm} and {cold}");
+    let (warm, cold) = (average(0, 0), average(0, 5_000));
+    assert!((warm - cold).abs() < f64::EPSILON, "{warm} and {cold}");
+}
+
 /// A busy core is told by an interrupt that a thread was woken there.
 #[test]
 fn a_busy_core_does_not_know_at_once_whom_another_one_woke() {

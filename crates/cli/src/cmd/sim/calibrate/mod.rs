@@ -5,6 +5,7 @@
 //! charges is what it charges on average. Of each number the passes' middle half counts: what
 //! others do on the machine now and then is no cost of ours.
 
+mod bulk;
 mod sockets;
 mod stack;
 mod threads;

@@ -9,6 +9,7 @@
 //! as with many requests under way, a send takes longer than where one waits for the other: the
 //! kernel's locks and memory go from core to core.
 
+use super::bulk::Bulk;
 use super::{median, nanos_since, typical_of_each};
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
@@ -55,6 +56,8 @@ struct Exchange {
     ahead: usize,
     /// The timed send keeps its packet, which an untimed one then takes along.
     more: bool,
+    /// Each end moves bulk before its half.
+    cold: bool,
 }
 
 /// Median nanoseconds of an exchange.
@@ -65,14 +68,33 @@ struct Times {
 }
 
 /// One pass's numbers: sends and receives of a command, sends and receives in a stream of large
-/// ones, sends of a command and of half a packet that do not leave, a way to and fro, and sends of
-/// answers to one request and to many.
-pub(super) type Sample = [u64; 9];
+/// ones, sends of a command and of half a packet that do not leave, a way to and fro, sends of
+/// answers to one request and to many, and sends and receives of a command beside bulk.
+pub(super) type Sample = [u64; 11];
 
 pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
-    let kind = |bytes, more, ahead| exchange(cores, Exchange { bytes, ahead, more });
+    let plain = Exchange {
+        bytes: SMALL,
+        ahead: 0,
+        more: false,
+        cold: false,
+    };
+    let kind = |bytes, more, ahead| {
+        let kind = Exchange {
+            bytes,
+            ahead,
+            more,
+            ..plain
+        };
+        exchange(cores, kind)
+    };
     let (small, large) = (kind(SMALL, false, 0)?, kind(LARGE, false, AHEAD)?);
     let (small_more, half_more) = (kind(SMALL, true, 0)?, kind(HALF, true, 0)?);
+    let cold = Exchange {
+        cold: true,
+        ..plain
+    };
+    let cold = exchange(cores, cold)?;
     Ok([
         small.send,
         small.receive,
@@ -83,6 +105,8 @@ pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
         to_and_fro(cores)?,
         answers(cores, 1)?,
         answers(cores, UNDER_WAY)?,
+        cold.send,
+        cold.receive,
     ])
 }
 
@@ -98,6 +122,8 @@ pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
         to_and_fro,
         answer,
         contended_answer,
+        cold_send,
+        cold_receive,
     ] = typical_of_each(samples);
     let way = send.saturating_sub(send_more);
     let (send_call_ns, packet_ns) = (send_more + way / 2, way / 2);
@@ -117,6 +143,8 @@ pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
         overlap_ns: (send + receive).saturating_sub(to_and_fro / 2).min(send),
         receive_call_ns: receive.max(1),
         receive_byte_ps: per_byte_ps(large_receive, receive, LARGE - SMALL),
+        send_cold_ns: cold_send.saturating_sub(send),
+        receive_cold_ns: cold_receive.saturating_sub(receive),
     }
 }
 
@@ -292,8 +320,10 @@ fn send_rounds(
     } else {
         SendFlags::empty()
     };
+    let mut bulk = kind.cold.then(Bulk::new);
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
+        bulk.iter_mut().for_each(Bulk::moves);
         let at = usize::try_from(prng.below(pages)).expect("fewer than there are") * PAGE_BYTES;
         // What is small is a command, which has just been made.
         let at = if kind.bytes > SMALL { at } else { 0 };
@@ -327,8 +357,10 @@ fn receive_rounds(
     let mut buffer = Region::new(DESTINATION_BYTES.max(all));
     let buffer = buffer.bytes_mut();
     let pieces = buffer.len() / all;
+    let mut bulk = kind.cold.then(Bulk::new);
     let mut times = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
+        bulk.iter_mut().for_each(Bulk::moves);
         let into = &mut buffer[round % pieces * all..][..all];
         while sent.load(Ordering::Acquire) <= round {
             std::hint::spin_loop();

@@ -1,5 +1,6 @@
 //! What threads cost: to switch, to wake, to be interrupted.
 
+use super::bulk::Bulk;
 use super::{median, nanos_since, quantile, typical_of_each};
 use anyhow::{Context as _, Result};
 use base::units::CoreId;
@@ -43,8 +44,9 @@ const TIMER_PAIRS: usize = 31;
 pub(super) struct Samples {
     /// A pipe's calls; a round trip on one core; a call that wakes a core that sleeps, and how long
     /// that takes, the median and the 99th percentile; the same call and median where it is busy; a
-    /// slice; how long a thread runs on that wakes one of its own core.
-    numbers: Vec<[u64; 9]>,
+    /// slice; how long a thread runs on that wakes one of its own core; and the round trip beside
+    /// bulk.
+    numbers: Vec<[u64; 10]>,
     /// What shares of a thread's time a timer took, less than none where others took more.
     timers: Vec<f64>,
     /// The gaps of all passes, and how long they were looked for.
@@ -60,7 +62,7 @@ impl Samples {
         let [busy_call, busy_p50, _] = wake_ups(first, second, true)?;
         self.numbers.push([
             pipe_call(first)?,
-            same_core_round_trip(first)?,
+            same_core_round_trip(first, false)?,
             idle_call,
             idle_p50,
             idle_p99,
@@ -68,6 +70,7 @@ impl Samples {
             busy_p50,
             slice(second)?,
             runs_on(second)?,
+            same_core_round_trip(first, true)?,
         ]);
         self.timers.extend(timer(second)?);
         for core in cores {
@@ -89,12 +92,15 @@ impl Samples {
             busy_p50,
             slice_ns,
             runs_on_ns,
+            cold_round_trip,
         ] = typical_of_each(&self.numbers);
         // A way is a write, a switch, and the end of a read: who waits for another thread and who
         // wakes it make calls as well.
         let context_switch_ns = (round_trip / 2).max(100);
         CoreCosts {
             context_switch_ns,
+            // Of the two switches of a trip the first comes after bulk.
+            switch_cold_ns: cold_round_trip.saturating_sub(round_trip),
             wake_call_ns: idle_call.saturating_sub(call / 2).max(100),
             wake_busy_call_ns: busy_call.saturating_sub(call / 2).max(100),
             wake_busy_ns: busy_p50.saturating_sub(context_switch_ns),
@@ -156,8 +162,9 @@ fn pipe_call(core: CoreId) -> Result<u64> {
     }))
 }
 
-/// Two threads on one core wake each other in turn.
-fn same_core_round_trip(core: CoreId) -> Result<u64> {
+/// Two threads on one core wake each other in turn; if it is `cold`, each of them moves bulk
+/// before.
+fn same_core_round_trip(core: CoreId, cold: bool) -> Result<u64> {
     let (there, to) = pipe()?;
     let (back, from) = pipe()?;
     let echo = on(core, move || {
@@ -168,7 +175,9 @@ fn same_core_round_trip(core: CoreId) -> Result<u64> {
     });
     let times = on(core, move || {
         let mut times = Vec::with_capacity(ROUNDS);
+        let mut bulk = cold.then(Bulk::new);
         for _ in 0..ROUNDS {
+            bulk.iter_mut().for_each(Bulk::moves);
             let start = Instant::now();
             put(&to)?;
             get(&back)?;
