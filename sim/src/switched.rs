@@ -21,7 +21,7 @@ use base::units::CoreId;
 use block::Device;
 use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
-use host::switchboard::EgressService;
+use host::switchboard::{CoreCounters, EgressService};
 use host::{ConnectOptions, HostIdentity, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy, Service};
 use std::cell::{Cell, RefCell};
@@ -74,6 +74,10 @@ pub struct Ending {
     pub reports: PerClass<Vec<Report>>,
     /// Requests that left by another core than the one that they were submitted on.
     pub steered: u64,
+    /// Times that the host's applications were told of completions, and of how many in all.
+    pub told: u64,
+    /// See [`told`](Self::told).
+    pub told_of: u64,
     /// Queues of targets that moved from one core to another.
     pub moved: u64,
     /// How often knobs were turned.
@@ -211,7 +215,12 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     assert_eq!(outcome, Outcome::Done, "seed {seed}: {reports:?}");
     let took = world.now().since(begun);
     over.set(true);
-    let (steered, moved) = counts(&board, &cast);
+    let mut counters = CoreCounters::default();
+    board
+        .counters()
+        .iter()
+        .for_each(|core| counters.merge(core));
+    let moved = moved(&cast);
     drop(board);
     if scenario.until.iter().all(|(_, &waits)| waits) {
         end(seed, &world, &mut cast);
@@ -220,7 +229,9 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     let reports = PerClass::from_fn(|class| reports[class].iter().map(|r| *r.borrow()).collect());
     Ending {
         reports,
-        steered,
+        steered: counters.steering.steered,
+        told: counters.told,
+        told_of: counters.told_of,
         moved,
         turns: turns.get(),
         changed: changed.get(),
@@ -253,12 +264,7 @@ fn end(seed: u64, world: &World, cast: &mut Cast) {
     assert_eq!(cast.left(), Vec::<String>::new(), "seed {seed}: never ends");
 }
 
-fn counts(board: &Switchboard, cast: &Cast) -> (u64, u64) {
-    let steered = board
-        .counters()
-        .iter()
-        .map(|core| core.steering.steered)
-        .sum();
+fn moved(cast: &Cast) -> u64 {
     let moved = cast.remotes.iter().flat_map(|remote| {
         let cores = remote.target.snapshot().switch;
         cores.into_iter().map(|core| {
@@ -266,7 +272,7 @@ fn counts(board: &Switchboard, cast: &Cast) -> (u64, u64) {
             moved.sum::<u64>()
         })
     });
-    (steered, moved.sum())
+    moved.sum()
 }
 
 /// A target with its namespaces, and the host's controller of it.

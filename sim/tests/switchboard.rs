@@ -11,6 +11,7 @@ use sim::{NetworkFaults, Pace, Workload};
 use std::ops::Range;
 use switch::application_steering::Hysteresis;
 use switch::knobs::{Lanes, Preset};
+use switch::limits::COMPLETION_HOLD;
 use switch::{Knobs, PerClass};
 
 /// Small requests, one or two at a time.
@@ -228,6 +229,37 @@ fn threads_that_change_their_class_in_flight_lose_nothing() {
     });
     assert!(total(&endings, |ending| ending.changed) > 300);
     assert!(total(&endings, |ending| ending.turns.targets) > 100);
+}
+
+#[test]
+fn completions_beside_latency_work_are_told_in_groups() {
+    let told = |hold: Nanos| {
+        let mut knobs = Knobs::switchyard();
+        knobs.completion_hold = hold;
+        let endings = check(1_700..1_704, |_| Scenario {
+            targets: 1,
+            cores: 1,
+            apps: PerClass::of([1, 1]),
+            workload: PerClass::of([
+                Workload {
+                    requests: 4_000,
+                    ..SMALL
+                },
+                Workload {
+                    requests: 2_000,
+                    ..BULK
+                },
+            ]),
+            host: knobs,
+            ..scenario(NetworkFaults::CALM)
+        });
+        // What was counted since the last look is not in it.
+        let of = total(&endings, |ending| ending.told_of);
+        assert!(of > 4 * 5_000, "{endings:?}");
+        of as f64 / total(&endings, |ending| ending.told) as f64
+    };
+    let (each, groups) = (told(Nanos::ZERO), told(COMPLETION_HOLD));
+    assert!(each * 1.1 < groups, "{each} and {groups}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::request_steering::{self, Preference};
 use crate::scheduler::{self, Order, Window};
 use crate::thread_scaling::Bounds;
+use base::Nanos;
 
 mod error;
 mod preset;
@@ -119,6 +120,10 @@ pub struct Knobs {
     pub caravan: Caravans,
     /// When a caravan leaves. `[i10 §2.4]`
     pub doorbell: Mode,
+    /// How long an application is not told of a completion that may wait, at most, where `Latency`
+    /// work is near ([`coalescing`](crate::coalescing)): 0 to [`limits::COMPLETION_HOLD_MAX`], 0
+    /// for not at all.
+    pub completion_hold: Nanos,
     /// Bytes of a later class between two looks at the earlier ones:
     /// [`limits::QUANTUM_BYTES_MIN`] to [`limits::QUANTUM_BYTES_MAX`].
     pub quantum_bytes: u64,
@@ -167,6 +172,7 @@ impl Knobs {
                 },
             },
             doorbell: Mode::ADAPTIVE,
+            completion_hold: limits::COMPLETION_HOLD,
             quantum_bytes: limits::QUANTUM_BYTES,
             floor_permille: PerClass::of([0, limits::FLOOR_PERMILLE]),
             floor_window: Window::Time(limits::FLOOR_WINDOW),
@@ -190,6 +196,7 @@ impl Knobs {
         knobs.application_steering.enabled = false;
         knobs.caravan.alone = knobs.caravan.beside_latency;
         knobs.doorbell = Mode::FIXED;
+        knobs.completion_hold = Nanos::ZERO;
         knobs.floor_permille = PerClass::of([0, 0]);
         knobs
     }
@@ -233,6 +240,7 @@ impl Knobs {
         }
         let mut knobs = Self::switchyard();
         knobs.doorbell = Mode::FIXED;
+        knobs.completion_hold = Nanos::ZERO;
         knobs.caravan.alone = knobs.caravan.beside_latency;
         knobs.floor_permille = PerClass::of([0, 0]);
         knobs.request_steering.enabled = !matches!(step, Ablation::Prioritisation);

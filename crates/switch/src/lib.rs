@@ -6,6 +6,7 @@
 //!
 //! - [`class`]: what a request hopes for, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
+//! - [`coalescing`]: when an application is told of completions that may wait.
 //! - [`scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.
@@ -26,6 +27,7 @@ pub mod affinity;
 pub mod application_steering;
 pub mod caravan;
 pub mod class;
+pub mod coalescing;
 pub mod cpuset;
 pub mod doorbell;
 pub mod knobs;
@@ -38,6 +40,7 @@ pub mod thread_scaling;
 pub use application_steering::ApplicationSteering;
 pub use caravan::{Caravan, CaravanLimits};
 pub use class::{Class, PerClass};
+pub use coalescing::Coalescer;
 pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
 pub use knobs::Knobs;

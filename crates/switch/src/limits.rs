@@ -56,6 +56,13 @@ pub const DOORBELL_HOLD_MAX: Nanos = Nanos::from_millis(100);
 /// fills its caravans ever pays.
 pub const DOORBELL_HOLD: Nanos = Nanos::from_micros(50);
 
+/// How long a completion that may wait is kept from its application where `Latency` work is near:
+/// a fraction of what a request of 16 takes there, and enough for a quarter of them.
+pub const COMPLETION_HOLD: Nanos = Nanos::from_micros(100);
+
+/// The longest that it may be told to be: more would be felt by what has few requests under way.
+pub const COMPLETION_HOLD_MAX: Nanos = Nanos::from_millis(10);
+
 /// The longest pause between two arrivals that the estimate of their pace takes seriously: far
 /// beyond any hold, and forgotten within some thirty arrivals.
 pub const ARRIVAL_GAP_MAX: Nanos = Nanos::from_millis(1);

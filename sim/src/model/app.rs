@@ -4,10 +4,10 @@ use super::config::Hosting;
 use super::cpu::Step;
 use super::lane::{Request, Stage};
 use super::world::{Event, World};
-use base::Time;
+use base::{Nanos, Time};
 use std::collections::VecDeque;
 use switch::request_steering::Loads;
-use switch::{Class, PerClass};
+use switch::{Class, Coalescer, PerClass};
 
 #[derive(Debug)]
 pub(super) struct App {
@@ -27,6 +27,8 @@ pub(super) struct App {
     pub(super) load: switch::load::Ewma,
     /// Completions to take.
     pub(super) completed: Vec<usize>,
+    /// What it was not told of.
+    pub(super) untold: Coalescer,
     /// Moments of an open loop at which a request was to be made, and was not yet.
     pub(super) intended: VecDeque<u64>,
 }
@@ -127,8 +129,8 @@ impl World<'_> {
         self.spare_requests.push(request);
     }
 
-    /// A completion is there for its application.
-    pub(super) fn complete(&mut self, request: usize) {
+    /// A completion is there for its application, which is told of it, at once or later.
+    pub(super) fn complete(&mut self, request: usize, near: bool) {
         let it = &self.requests[request];
         let (number, bytes) = (it.app, u64::from(it.bytes));
         let (class, origin, egress) = (it.class, it.origin, it.egress);
@@ -147,6 +149,31 @@ impl World<'_> {
             return;
         }
         app.completed.push(request);
+        let under_way = u64::from(app.outstanding) - app.completed.len() as u64;
+        let most = if near {
+            self.knobs.completion_hold
+        } else {
+            Nanos::ZERO
+        };
+        let holds = app.untold.until() != Time::NEVER;
+        if app.untold.completed(Time(self.now), class, under_way, most) {
+            self.tell(number);
+        } else if !holds {
+            let until = app.untold.until().0;
+            self.calendar.push(until, Event::Tell { app: number });
+        }
+    }
+
+    /// What was held may have been held for long enough.
+    pub(super) fn on_tell(&mut self, number: usize) {
+        if self.apps[number].untold.is_due(Time(self.now)) {
+            self.tell(number);
+        }
+    }
+
+    fn tell(&mut self, number: usize) {
+        let app = &mut self.apps[number];
+        app.untold.told();
         let thread = app.thread;
         self.wake(thread);
     }

@@ -211,6 +211,7 @@ impl World<'_> {
             outstanding_bytes: 0,
             load: switch::load::Ewma::default(),
             completed: Vec::new(),
+            untold: switch::Coalescer::default(),
             intended: VecDeque::new(),
         });
         let begin = self.random.below(START_NS);

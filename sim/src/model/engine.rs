@@ -174,11 +174,9 @@ impl World<'_> {
 
     /// Makes a caravan of what waits at an end.
     fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
-        let near = self.cores[self.threads[self.engines[number].thread].core]
-            .latency_seen
-            .is_some_and(|seen| self.now - seen < LOAD_RESET.0);
-        let mut limits = self.knobs.caravan.limits(near && self.knobs.prioritisation);
-        if near && self.knobs.prioritisation && grant.class != Class::Latency {
+        let near = self.latency_is_near(number);
+        let mut limits = self.knobs.caravan.limits(near);
+        if near && grant.class != Class::Latency {
             limits.bytes = limits.bytes.min(grant.bytes.max(1));
         }
         let (mut caravan, mut packet) = (Caravan::EMPTY, None);
@@ -226,6 +224,13 @@ impl World<'_> {
             call_ns += self.costs.socket.contended_ns;
         }
         self.send_next(number, call_ns)
+    }
+
+    /// Whether an engine's core had work of the first class lately, and minds.
+    fn latency_is_near(&self, number: usize) -> bool {
+        let core = self.threads[self.engines[number].thread].core;
+        let seen = self.cores[core].latency_seen;
+        self.knobs.prioritisation && seen.is_some_and(|seen| self.now - seen < LOAD_RESET.0)
     }
 
     /// What so many bytes cost an engine's core more after bulk.
@@ -521,7 +526,8 @@ impl World<'_> {
         it.in_flight -= 1;
         let decision = it.doorbell.on_completion(Time(self.now), it.in_flight);
         self.obey(end, decision);
-        self.complete(request);
+        let near = self.latency_is_near(self.ends[end].engine);
+        self.complete(request, near);
     }
 
     /// A lane is served by another engine from now on.

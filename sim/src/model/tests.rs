@@ -4,6 +4,7 @@ use super::*;
 use base::{Nanos, Prng};
 use switch::Knobs;
 use switch::knobs::Preset;
+use switch::limits::COMPLETION_HOLD;
 
 const KIB: u32 = 1024;
 
@@ -201,6 +202,25 @@ fn beside_bulk_the_caches_are_others() {
     assert!(warm + 20.0 < cold, "{warm} and {cold}");
     let (warm, cold) = (average(0, 0), average(0, 5_000));
     assert!((warm - cold).abs() < f64::EPSILON, "{warm} and {cold}");
+}
+
+#[test]
+fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
+    let report = |hold: Nanos| {
+        let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
+        let mut knobs = Knobs::switchyard();
+        knobs.completion_hold = hold;
+        let mut config = Config::new(Topology::Split, knobs, apps);
+        config.warmup = Nanos::from_millis(5);
+        config.measured = Nanos::from_millis(40);
+        let mut costs = Costs::shipped();
+        // What is shared.
+        costs.core.context_switch_ns = 10_000;
+        simulate(&config, &costs).unwrap()
+    };
+    let (each, groups) = (report(Nanos::ZERO), report(COMPLETION_HOLD));
+    let iops = |report: &Report| report.throughput.iops + report.latency.iops;
+    assert!(iops(&each) * 1.1 < iops(&groups), "{each:?} and {groups:?}");
 }
 
 /// A busy core is told by an interrupt that a thread was woken there.

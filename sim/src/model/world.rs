@@ -39,6 +39,8 @@ pub(super) enum Event {
     Start { app: usize },
     /// An open loop makes a request.
     Intended { app: usize },
+    /// An application is told of what was held, if it was not told before.
+    Tell { app: usize },
     /// Application steering looks.
     Steer { side: Side },
     /// Knobs turn.
@@ -135,6 +137,7 @@ impl World<'_> {
             Event::Device { end, request } => self.answer(end, request),
             Event::Start { app } => self.on_start(app),
             Event::Intended { app } => self.on_intended(app),
+            Event::Tell { app } => self.on_tell(app),
             Event::Steer { side } => self.on_steer(side),
             Event::Turn { index } => self.turn(index),
             Event::Measure => {

@@ -49,6 +49,12 @@ pub struct CoreSwitchReport {
     pub stayed: u64,
     /// Requests that stayed because every other core was overloaded, too.
     pub nowhere: u64,
+    /// Times that an application was told of completions.
+    #[serde(default)]
+    pub told: u64,
+    /// Completions that it was told of then.
+    #[serde(default)]
+    pub told_of: u64,
     /// By class.
     pub classes: BTreeMap<String, ClassSwitchReport>,
 }
@@ -110,6 +116,8 @@ impl SwitchReport {
                 steered: did.steering.steered,
                 stayed: did.steering.stayed,
                 nowhere: did.steering.nowhere,
+                told: did.told,
+                told_of: did.told_of,
                 classes: classes.collect(),
             }
         });

@@ -1,7 +1,7 @@
 //! What the switchboard has done, core by core and class by class.
 
 use std::sync::{Mutex, PoisonError};
-use switch::{PerClass, doorbell, request_steering};
+use switch::{Coalescer, PerClass, doorbell, request_steering};
 
 /// What one dataplane thread has done since its start. Shown every 10 ms at most.
 #[derive(Clone, Debug, Default)]
@@ -16,9 +16,19 @@ pub struct CoreCounters {
     pub load_bytes: PerClass<u64>,
     /// Caravans: how large they were, and why they left.
     pub departures: PerClass<doorbell::Counters>,
+    /// Times that a submitter was told of completions, which woke it if it slept.
+    pub told: u64,
+    /// Completions that it was told of then.
+    pub told_of: u64,
 }
 
 impl CoreCounters {
+    /// A submitter is told of what was held.
+    pub(super) fn tell(&mut self, untold: &mut Coalescer) {
+        self.told += 1;
+        self.told_of += u64::from(untold.told());
+    }
+
     /// Adds what another thread of the same core did.
     pub fn merge(&mut self, other: &Self) {
         for (class, requests) in other.requests.iter() {
@@ -27,6 +37,8 @@ impl CoreCounters {
             self.load_bytes[class] += other.load_bytes[class];
             self.departures[class].merge(&other.departures[class]);
         }
+        self.told += other.told;
+        self.told_of += other.told_of;
         self.steering.stayed += other.steering.stayed;
         self.steering.steered += other.steering.steered;
         self.steering.preferred += other.steering.preferred;

@@ -11,8 +11,8 @@ use super::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
 use super::loads::LoadBoard;
 use crate::association::{Association, NamespaceState};
 use crate::channel::RemoteChannel;
-use base::Time;
 use base::units::CoreId;
+use base::{Nanos, Time};
 use block::{BlockError, Capabilities, Channel, Request, Submit};
 use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Service};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::limits::LOAD_RESET;
 use switch::load::CoreLoad;
-use switch::{Class, Knobs, PerClass, RequestSteering};
+use switch::{Class, Coalescer, Knobs, PerClass, RequestSteering};
 
 /// What a dataplane core is told by its switchboard.
 #[derive(Debug)]
@@ -107,6 +107,8 @@ struct Known {
     /// It asks for nothing more; it is forgotten when all that it asked for is answered, because
     /// other cores may still steer requests of its here.
     leaving: bool,
+    /// What it was not told of by this thread.
+    untold: Coalescer,
 }
 
 /// The service of a dataplane core.
@@ -131,8 +133,10 @@ pub struct EgressService {
     first: usize,
     /// The last turn took requests from the ingress.
     took: bool,
-    /// Submitters that were answered in this turn.
+    /// Submitters that are told at the end of this turn of what was answered, and those that are
+    /// told later.
     answered: Vec<u32>,
+    untold: Vec<u32>,
     closing: bool,
 }
 
@@ -156,6 +160,7 @@ impl EgressService {
             first: 0,
             took: false,
             answered: Vec::with_capacity(64),
+            untold: Vec::with_capacity(64),
             closing: false,
             place,
         }
@@ -366,8 +371,8 @@ impl EgressService {
         }
     }
 
-    /// Takes what the lanes completed.
-    fn bring_back(&mut self) {
+    /// Takes what the lanes completed, and tells submitters of it.
+    fn bring_back(&mut self, now: Time) {
         // What was received lies in memory that the submitter looks at as soon as it is answered.
         reactor::publish();
         for index in 0..self.egresses.len() {
@@ -379,21 +384,65 @@ impl EgressService {
                 self.place
                     .loads
                     .note(self.place.core, target, class, bytes, false);
-                self.answer(submitter, slot, done.result);
+                self.completed(
+                    now,
+                    class,
+                    submitter,
+                    Done {
+                        slot,
+                        result: done.result,
+                    },
+                );
             }
         }
         for submitter in self.answered.drain(..) {
-            if let Some(Known { submitter, .. }) = &self.submitters[submitter as usize] {
-                submitter.ring();
+            if let Some(known) = &mut self.submitters[submitter as usize] {
+                self.counters.tell(&mut known.untold);
+                known.submitter.ring();
             }
+        }
+        let (submitters, counters) = (&mut self.submitters, &mut self.counters);
+        self.untold.retain(|&submitter| {
+            let Some(known) = &mut submitters[submitter as usize] else {
+                return false;
+            };
+            if known.untold.is_due(now) {
+                counters.tell(&mut known.untold);
+                known.submitter.ring();
+            }
+            known.untold.until() != Time::NEVER
+        });
+    }
+
+    /// A request came back; its submitter is told at the end of this turn, or later.
+    fn completed(&mut self, now: Time, class: Class, submitter: u32, done: Done) {
+        let most = if self.near && !self.closing {
+            self.place.knobs.completion_hold
+        } else {
+            Nanos::ZERO
+        };
+        let known = self.finish(submitter, done);
+        let held = known.untold.until() != Time::NEVER;
+        let under_way = known.submitter.under_way();
+        let tell = known.untold.completed(now, class, under_way, most);
+        if !tell && !held {
+            self.untold.push(submitter);
+        } else if tell && self.answered.last() != Some(&submitter) {
+            self.answered.push(submitter);
         }
     }
 
-    fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
+    fn finish(&mut self, submitter: u32, done: Done) -> &mut Known {
         let known = self.submitters[submitter as usize]
-            .as_ref()
+            .as_mut()
             .expect("a submitter stays known while it has requests outstanding");
-        known.submitter.finish(Done { slot, result });
+        known.submitter.finish(done);
+        known
+    }
+
+    /// A request is answered on the spot; its submitter is told at once.
+    fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
+        self.finish(submitter, Done { slot, result });
         if self.answered.last() != Some(&submitter) {
             self.answered.push(submitter);
         }
@@ -517,6 +566,7 @@ impl Service for EgressService {
                     memory: submitter.region.handle(),
                     submitter,
                     leaving: false,
+                    untold: Coalescer::default(),
                 });
             }
             Note::Leave(number) => {
@@ -544,12 +594,12 @@ impl Service for EgressService {
         for egress in &mut self.egresses {
             egress.channel.tick(cx);
         }
-        self.bring_back();
+        self.bring_back(cx.now);
         self.drain_backlogs(cx);
         self.take_in(cx);
         self.look_around(cx.now);
         self.depart(cx);
-        self.bring_back();
+        self.bring_back(cx.now);
         self.show(cx.now);
     }
 
@@ -559,11 +609,17 @@ impl Service for EgressService {
             return Time::ZERO;
         }
         let lanes = self.egresses.iter().map(|egress| egress.channel.deadline());
-        lanes.min().unwrap_or(Time::NEVER)
+        let untold = self.untold.iter().map(|&submitter| {
+            let known = self.submitters[submitter as usize].as_ref();
+            known.map_or(Time::NEVER, |known| known.untold.until())
+        });
+        lanes.chain(untold).min().unwrap_or(Time::NEVER)
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.egresses.iter().all(|egress| egress.channel.closed())
+        // Whoever was not told would wait for ever.
+        let all_closed = self.egresses.iter().all(|egress| egress.channel.closed());
+        self.closing && self.untold.is_empty() && all_closed
     }
 }
 

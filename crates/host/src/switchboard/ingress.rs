@@ -145,6 +145,13 @@ impl Submitter {
         self.answered.fetch_add(1, Ordering::Release);
     }
 
+    /// Requests that were put into an ingress and are not over, nearly: it may be asking.
+    #[inline]
+    pub(super) fn under_way(&self) -> u64 {
+        let asked = self.asked.load(Ordering::Relaxed);
+        asked.saturating_sub(self.answered.load(Ordering::Relaxed))
+    }
+
     /// Whether no request of it is on its way, in any queue or lane. Asked after it left: a message
     /// said so, and it has asked for nothing since.
     pub(super) fn is_quiet(&self) -> bool {

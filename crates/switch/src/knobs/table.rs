@@ -618,6 +618,18 @@ const KNOBS: &[Knob] = &[
         Class::Throughput
     ),
     Knob {
+        key: "completion_hold_us",
+        meaning: "how long an application is not told of completions of throughput work, at most, \
+                  while latency work is near",
+        range: Range::Time(Nanos::ZERO, limits::COMPLETION_HOLD_MAX),
+        with: None,
+        get: |knobs| Some(Value::Time(knobs.completion_hold)),
+        put: |knobs, value| {
+            knobs.completion_hold = value.time()?;
+            Some(())
+        },
+    },
+    Knob {
         key: "floor_window_us",
         meaning: "the stretch of time over which floors hold",
         range: Range::Time(limits::FLOOR_WINDOW_MIN, limits::FLOOR_WINDOW_MAX),
