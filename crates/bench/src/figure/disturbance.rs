@@ -1,11 +1,15 @@
 //! What keeps processors from the runs that are measured: the hypervisor, and whoever else works
 //! on this machine.
 
+use reactor::placement;
 use rustix::param::clock_ticks_per_second;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Parts of the time of all processors, in permille.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -15,6 +19,10 @@ pub struct Disturbance {
     /// What other processes than this one and those that it started ran, threads of the kernel
     /// among them.
     pub others: f64,
+    /// Nanoseconds that a cache line took from one processor to another afterwards; 0 where there
+    /// is one processor only. No disturbance, but a part of what a run finds: a hypervisor moves
+    /// its processors, and two that share a cache are several times nearer than two that do not.
+    pub apart_ns: f64,
 }
 
 impl Disturbance {
@@ -23,6 +31,7 @@ impl Disturbance {
     pub const QUIET: Self = Self {
         stolen: 2.0,
         others: 5.0,
+        apart_ns: 0.0,
     };
 
     /// How much it is, as a multiple of [`QUIET`](Self::QUIET).
@@ -42,6 +51,8 @@ pub struct ProcessorTime {
     stolen: u64,
     /// What the threads of each process ran that is not ours, in nanoseconds.
     others: HashMap<u32, u64>,
+    /// A cache line's way from one processor to another.
+    apart: Duration,
 }
 
 impl ProcessorTime {
@@ -52,6 +63,7 @@ impl ProcessorTime {
     pub fn now() -> io::Result<Self> {
         let mut now = Self::parse(&fs::read_to_string("/proc/stat")?).unwrap_or_default();
         now.others = others(std::process::id())?;
+        now.apart = apart();
         Ok(now)
     }
 
@@ -68,6 +80,7 @@ impl ProcessorTime {
             all: fields.iter().sum(),
             stolen: *fields.get(7)?,
             others: HashMap::new(),
+            apart: Duration::ZERO,
         })
     }
 
@@ -85,8 +98,52 @@ impl ProcessorTime {
         Disturbance {
             stolen: stolen / all * 1e3,
             others: others / 1e9 * clock_ticks_per_second() as f64 / all * 1e3,
+            apart_ns: self.apart.as_secs_f64() * 1e9,
         }
     }
+}
+
+/// Ways of the line that are measured, there and back.
+const WAYS: u32 = 2_000;
+
+/// Whoever waits for the line for longer has lost the other processor to somebody.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// How long a cache line takes from the first allowed processor to the second one; zero where there
+/// is none, or where it is not to be had.
+fn apart() -> Duration {
+    let Ok(cores) = placement::allowed_cores() else {
+        return Duration::ZERO;
+    };
+    let &[first, second, ..] = &cores[..] else {
+        return Duration::ZERO;
+    };
+    let line = AtomicU32::new(0);
+    // Both ends have the line in turns: one when it is even, the other when it is odd.
+    let end = |core, odd: u32| {
+        placement::pin_to(core).ok()?;
+        let start = Instant::now();
+        for way in 0..WAYS {
+            let mut looks = 0_u32;
+            while line.load(Ordering::Acquire) != 2 * way + odd {
+                std::hint::spin_loop();
+                looks += 1;
+                if looks.is_multiple_of(1_024) && start.elapsed() > PATIENCE {
+                    return None;
+                }
+            }
+            line.store(2 * way + odd + 1, Ordering::Release);
+        }
+        Some(start.elapsed())
+    };
+    let (there, back) = thread::scope(|scope| {
+        let there = scope.spawn(|| end(first, 0));
+        let back = scope.spawn(|| end(second, 1));
+        (there.join(), back.join())
+    });
+    // Of the one that began last, which nobody waited for.
+    let ends = there.ok().flatten().zip(back.ok().flatten());
+    ends.map_or(Duration::ZERO, |(there, back)| there.min(back) / (2 * WAYS))
 }
 
 /// What each process ran, in nanoseconds, but for `own`, those that it started, and the kernel's
@@ -162,6 +219,7 @@ mod tests {
             all,
             stolen: 0,
             others: others.iter().copied().collect(),
+            apart: Duration::ZERO,
         };
         let before = at(0, &[(1, 500), (2, 7_000_000_000), (3, 9)]);
         // 2 is another process by now, and 4 is new.
@@ -196,8 +254,23 @@ mod tests {
     }
 
     #[test]
+    fn a_line_takes_its_time_from_one_processor_to_another() {
+        let several = placement::allowed_cores().unwrap().len() > 1;
+        // Others may have the processors all the time; then it is not to be had.
+        let ways = (0..50).map(|_| apart());
+        assert_eq!(ways.max().unwrap() > Duration::ZERO, several);
+    }
+
+    #[test]
     fn the_larger_part_of_what_is_allowed_counts() {
-        let of = |stolen, others| Disturbance { stolen, others }.degree();
+        let of = |stolen, others| {
+            let lost = Disturbance {
+                stolen,
+                others,
+                apart_ns: 40.0,
+            };
+            lost.degree()
+        };
         assert_eq!((of(2.0, 0.0), of(0.0, 5.0)), (1.0, 1.0));
         assert_eq!((of(1.0, 10.0), of(6.0, 5.0)), (2.0, 3.0));
     }

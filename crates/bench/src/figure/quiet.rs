@@ -37,6 +37,9 @@ pub struct Disturbances {
     pub stolen_permille_max: f64,
     /// The largest part that others had while one of them ran, in permille.
     pub others_permille_max: f64,
+    /// The least and the most nanoseconds that a cache line took from one processor to another; 0
+    /// where nobody measured that.
+    pub apart_ns: [f64; 2],
 }
 
 impl<R: Runner> Quiet<R> {
@@ -89,7 +92,16 @@ impl Disturbances {
                 (best, disturbance) = (again, then);
             }
         }
-        let Disturbance { stolen, others } = disturbance;
+        let Disturbance {
+            stolen,
+            others,
+            apart_ns,
+        } = disturbance;
+        if apart_ns > 0.0 {
+            let [least, most] = self.apart_ns;
+            let least = if least > 0.0 { least } else { apart_ns };
+            self.apart_ns = [least.min(apart_ns), most.max(apart_ns)];
+        }
         self.runs += 1;
         self.repeated += u64::from(tried - 1);
         self.disturbed += u64::from(disturbance.degree() > 1.0);
@@ -101,7 +113,7 @@ impl Disturbances {
 
 impl std::fmt::Display for Disturbances {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Disturbance { stolen, others } = Disturbance::QUIET;
+        let Disturbance { stolen, others, .. } = Disturbance::QUIET;
         write!(
             f,
             "{} measurements of {} runs were thrown away because the hypervisor took more than \
@@ -112,7 +124,14 @@ impl std::fmt::Display for Disturbances {
             self.disturbed,
             self.stolen_permille_max,
             self.others_permille_max
-        )
+        )?;
+        match self.apart_ns {
+            [_, 0.0] => Ok(()),
+            [least, most] => write!(
+                f,
+                "\na cache line took {least:.0} to {most:.0} ns from one processor to another"
+            ),
+        }
     }
 }
 
@@ -129,7 +148,11 @@ mod tests {
         fn run(&mut self, _: &Scenario, _: &Effort) -> Result<Sample> {
             let (stolen, others) = self.0.remove(0);
             Ok(Sample {
-                disturbance: Disturbance { stolen, others },
+                disturbance: Disturbance {
+                    stolen,
+                    others,
+                    apart_ns: stolen * 10.0,
+                },
                 ..Sample::default()
             })
         }
@@ -143,7 +166,8 @@ mod tests {
             warmup: Duration::ZERO,
             seed: 1,
         };
-        let Disturbance { stolen, others } = quiet.run(&scenario, &effort).unwrap().disturbance;
+        let disturbance = quiet.run(&scenario, &effort).unwrap().disturbance;
+        let Disturbance { stolen, others, .. } = disturbance;
         (stolen, others)
     }
 
@@ -163,6 +187,12 @@ mod tests {
         assert_eq!(run(&mut quiet), (7.0, 2.0));
         let seen = quiet.take();
         assert_eq!((seen.repeated, seen.disturbed), (2, 1));
+        assert_eq!(seen.apart_ns, [70.0, 70.0]);
+        let said = seen.to_string();
+        assert!(
+            said.ends_with("took 70 to 70 ns from one processor to another"),
+            "{said}"
+        );
         assert_eq!(
             (seen.stolen_permille_max, seen.others_permille_max),
             (7.0, 2.0)
