@@ -13,7 +13,7 @@
 use crate::debian::{self, Kernel};
 use crate::image::Image;
 use crate::process::DEFAULT_NQN;
-use crate::vm::{self, HOST_ADDRESS, Vm};
+use crate::vm::{self, HOST_ADDRESS, SAYS, Vm};
 use anyhow::{Context as _, Result, bail, ensure};
 use base::prng::Prng;
 use std::fmt::Write as _;
@@ -295,7 +295,7 @@ impl Report {
             console: console.to_owned(),
         };
         for line in console.lines() {
-            let Some((_, said)) = line.split_once("SWITCHYARD: ") else {
+            let Some((_, said)) = line.split_once(SAYS) else {
                 continue;
             };
             let said = said.trim_end();
