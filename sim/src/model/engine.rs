@@ -174,25 +174,20 @@ impl World<'_> {
 
     /// Makes a caravan of what waits at an end.
     fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
-        let near = self.latency_is_near(number);
-        let mut limits = self.knobs.caravan.limits(near);
-        if near && grant.class != Class::Latency {
-            limits.bytes = limits.bytes.min(grant.bytes.max(1));
-        }
-        let (mut caravan, mut packet) = (Caravan::EMPTY, None);
+        let limits = self.knobs.caravan.limits(self.latency_is_near(number));
+        let (mut caravan, mut packet, mut bytes) = (Caravan::EMPTY, None, 0);
         while let Some(&request) = self.ends[end].egress.front() {
             let it = &self.requests[request];
-            let request_bytes = match self.ends[end].side {
-                Side::Host => it.command_bytes(),
-                Side::Target => it.answer_bytes(),
-            };
-            if !caravan.accepts(request_bytes, IOVECS, &limits) {
+            let side = self.ends[end].side;
+            let (request_bytes, counted) = (it.bytes_from(side), it.caravan_bytes_from(side));
+            if !caravan.accepts(counted, IOVECS, &limits) {
                 break;
             }
             if it.class == Class::Latency && grant.class == Class::Latency {
                 self.engines[number].served_first(it.quanta_before);
             }
-            caravan.add(request_bytes, IOVECS);
+            caravan.add(counted, IOVECS);
+            bytes += u64::from(request_bytes);
             self.ends[end].egress.pop_front();
             let fits = |&packet: &usize| {
                 self.packets[packet].bytes + u64::from(request_bytes) <= PACKET_BYTES
@@ -206,18 +201,18 @@ impl World<'_> {
             load.bytes += u64::from(request_bytes);
         }
         let it = &mut self.ends[end];
-        it.egress_bytes -= caravan.bytes;
+        it.egress_bytes -= bytes;
         it.packets += 1;
         it.doorbell.took(caravan);
         let more = it.doorbell.due().is_some() && !it.egress.is_empty();
         it.listed = more;
         let engine = &mut self.engines[number];
-        engine.sending_bytes = caravan.bytes;
+        engine.sending_bytes = bytes;
         if more {
             engine.sends[grant.class].push_back(end);
         }
         let socket = &self.costs.socket;
-        let cold_ns = self.carry(number, Habit::Send, caravan.bytes, socket.send_cold_ns);
+        let cold_ns = self.carry(number, Habit::Send, bytes, socket.send_cold_ns);
         // The loop looks at its sockets between any two sends of a lane.
         let mut call_ns = self.costs.stack.turn_ns + socket.send_call_ns + cold_ns;
         if self.wires.is_none() && self.peer_works(number, end) {
@@ -369,13 +364,10 @@ impl World<'_> {
     fn put(&mut self, end: usize, request: usize, from: Stage, to: Stage) {
         self.advance(request, from, to);
         let it = &mut self.ends[end];
-        let request_bytes = match it.side {
-            Side::Host => self.requests[request].command_bytes(),
-            Side::Target => self.requests[request].answer_bytes(),
-        };
+        let counted = self.requests[request].caravan_bytes_from(it.side);
         self.requests[request].quanta_before = self.engines[it.engine].quanta;
         it.egress.push_back(request);
-        it.egress_bytes += u64::from(request_bytes);
+        it.egress_bytes += u64::from(self.requests[request].bytes_from(it.side));
         let urgency = if self.knobs.prioritisation {
             Urgency::of(it.class)
         } else {
@@ -385,7 +377,7 @@ impl World<'_> {
         let now = Time(self.now);
         let decision = it
             .doorbell
-            .on_request(now, request_bytes, IOVECS, urgency, in_flight);
+            .on_request(now, counted, IOVECS, urgency, in_flight);
         self.obey(end, decision);
     }
 

@@ -75,7 +75,27 @@ impl Request {
 
     /// What its answer weighs.
     pub(super) const fn answer_bytes(&self) -> u32 {
-        ANSWER_BYTES + if self.write { 0 } else { self.bytes }
+        ANSWER_BYTES + self.answer_data_bytes()
+    }
+
+    /// What it weighs when it leaves a side.
+    pub(super) const fn bytes_from(&self, side: Side) -> u32 {
+        match side {
+            Side::Host => self.command_bytes(),
+            Side::Target => self.answer_bytes(),
+        }
+    }
+
+    /// What a caravan of that side counts of it: the production target counts data.
+    pub(super) const fn caravan_bytes_from(&self, side: Side) -> u32 {
+        match side {
+            Side::Host => self.command_bytes(),
+            Side::Target => self.answer_data_bytes(),
+        }
+    }
+
+    const fn answer_data_bytes(&self) -> u32 {
+        if self.write { 0 } else { self.bytes }
     }
 }
 

@@ -223,6 +223,18 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
     assert!(iops(&each) * 1.1 < iops(&groups), "{each:?} and {groups:?}");
 }
 
+/// As the production target counts: data, without headers.
+#[test]
+fn sixteen_answers_of_4_kib_fit_into_64_kib() {
+    let apps = vec![AppSpec::throughput(1, 4 * KIB, 128)];
+    let mut config = Config::new(Topology::Split, Knobs::linux(), apps);
+    config.measured = Nanos::from_millis(20);
+    let report = simulate(&config, &Costs::shipped()).unwrap();
+    let sizes = &report.counters.target.sizes;
+    assert!(sizes[4] > 0, "{sizes:?}");
+    assert_eq!(sizes[5..].iter().sum::<u64>(), 0, "{sizes:?}");
+}
+
 /// A busy core is told by an interrupt that a thread was woken there.
 #[test]
 fn a_busy_core_does_not_know_at_once_whom_another_one_woke() {
