@@ -6,7 +6,9 @@
 //! ([`Caravan::accepts`]). Owned by an egress and its doorbell. Must never: be cut to nothing (a
 //! request larger than every limit travels alone).
 
-use crate::limits::CARAVAN_SIZE_BUCKETS;
+use crate::limits::{
+    CARAVAN_BYTES_MAX, CARAVAN_IOVECS_MAX, CARAVAN_REQUESTS_MAX, CARAVAN_SIZE_BUCKETS,
+};
 
 /// What a caravan may carry at most; the first limit that is reached makes it full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +19,24 @@ pub struct CaravanLimits {
     pub bytes: u64,
     /// Segments of the send (`iovec`s); at least 1.
     pub iovecs: u32,
+}
+
+impl CaravanLimits {
+    /// So many times as much of each, up to what a caravan may carry at all.
+    #[must_use]
+    pub fn times(self, factor: u32) -> Self {
+        Self {
+            requests: self
+                .requests
+                .saturating_mul(factor)
+                .min(CARAVAN_REQUESTS_MAX),
+            bytes: self
+                .bytes
+                .saturating_mul(u64::from(factor))
+                .min(CARAVAN_BYTES_MAX),
+            iovecs: self.iovecs.saturating_mul(factor).min(CARAVAN_IOVECS_MAX),
+        }
+    }
 }
 
 /// Which limit a caravan has reached.
@@ -176,6 +196,18 @@ mod tests {
         caravan.add(1, 1);
         caravan.add(1, 1);
         assert!(!caravan.accepts(1, 1, &LIMITS), "four are the limit");
+    }
+
+    #[test]
+    fn limits_multiply_up_to_what_a_caravan_may_carry() {
+        let twice = LIMITS.times(2);
+        assert_eq!((twice.requests, twice.bytes, twice.iovecs), (8, 200, 12));
+        assert_eq!(LIMITS.times(1), LIMITS);
+        let most = LIMITS.times(u32::MAX);
+        assert_eq!(most.requests, CARAVAN_REQUESTS_MAX);
+        assert_eq!(most.bytes, CARAVAN_BYTES_MAX);
+        assert_eq!(most.iovecs, CARAVAN_IOVECS_MAX);
+        assert_eq!(most.times(u32::MAX), most);
     }
 
     #[test]

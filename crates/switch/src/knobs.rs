@@ -13,6 +13,7 @@ use crate::caravan::CaravanLimits;
 use crate::class::PerClass;
 use crate::doorbell::Mode;
 use crate::limits;
+use crate::nearness::Nearness;
 use crate::request_steering::{self, Preference};
 use crate::scheduler::{self, Order, Window};
 use crate::thread_scaling::Bounds;
@@ -75,6 +76,9 @@ pub struct Caravans {
     pub enabled: bool,
     /// At most so much while `Latency` work is near (on the core, or in the lanes to the target).
     pub beside_latency: CaravanLimits,
+    /// So many times as much of that while its requests are sparse: 1 to
+    /// [`limits::CARAVAN_SPARSE_FACTOR_MAX`].
+    pub sparse_factor: u32,
     /// At most so much otherwise.
     pub alone: CaravanLimits,
 }
@@ -82,16 +86,17 @@ pub struct Caravans {
 impl Caravans {
     /// What one send may carry now.
     #[must_use]
-    pub const fn limits(&self, latency_is_near: bool) -> CaravanLimits {
+    pub fn limits(&self, latency: Nearness) -> CaravanLimits {
         if !self.enabled {
-            CaravanLimits {
+            return CaravanLimits {
                 requests: 1,
                 ..self.alone
-            }
-        } else if latency_is_near {
-            self.beside_latency
-        } else {
-            self.alone
+            };
+        }
+        match latency {
+            Nearness::Dense => self.beside_latency,
+            Nearness::Sparse => self.beside_latency.times(self.sparse_factor),
+            Nearness::Far => self.alone,
         }
     }
 }
@@ -118,6 +123,10 @@ pub struct Knobs {
     pub queue_affinity: bool,
     /// What a send may carry. `[i10 §2.3]`
     pub caravan: Caravans,
+    /// Bytes of later classes that leave between two `Latency` requests, on average, from which
+    /// on these are sparse ([`nearness`](crate::nearness)):
+    /// [`limits::SPARSE_LATENCY_BYTES_MIN`] to [`limits::SPARSE_LATENCY_BYTES_MAX`].
+    pub sparse_latency_bytes: u64,
     /// When a caravan leaves. `[i10 §2.4]`
     pub doorbell: Mode,
     /// How long an application is not told of a completion that may wait, at most, where `Latency`
@@ -165,12 +174,14 @@ impl Knobs {
                     bytes: limits::CARAVAN_BYTES,
                     iovecs: limits::CARAVAN_IOVECS,
                 },
+                sparse_factor: limits::CARAVAN_SPARSE_FACTOR,
                 alone: CaravanLimits {
                     requests: limits::CARAVAN_ALONE_REQUESTS,
                     bytes: limits::CARAVAN_ALONE_BYTES,
                     iovecs: limits::CARAVAN_ALONE_IOVECS,
                 },
             },
+            sparse_latency_bytes: limits::SPARSE_LATENCY_BYTES,
             doorbell: Mode::ADAPTIVE,
             completion_hold: limits::COMPLETION_HOLD,
             quantum_bytes: limits::QUANTUM_BYTES,
@@ -195,6 +206,7 @@ impl Knobs {
         knobs.request_steering.enabled = false;
         knobs.application_steering.enabled = false;
         knobs.caravan.alone = knobs.caravan.beside_latency;
+        knobs.caravan.sparse_factor = 1;
         knobs.doorbell = Mode::FIXED;
         knobs.completion_hold = Nanos::ZERO;
         knobs.floor_permille = PerClass::of([0, 0]);
@@ -242,6 +254,7 @@ impl Knobs {
         knobs.doorbell = Mode::FIXED;
         knobs.completion_hold = Nanos::ZERO;
         knobs.caravan.alone = knobs.caravan.beside_latency;
+        knobs.caravan.sparse_factor = 1;
         knobs.floor_permille = PerClass::of([0, 0]);
         knobs.request_steering.enabled = !matches!(step, Ablation::Prioritisation);
         knobs.application_steering.enabled = matches!(step, Ablation::ApplicationSteering);

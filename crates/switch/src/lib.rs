@@ -6,6 +6,7 @@
 //!
 //! - [`class`]: what a request hopes for, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
+//! - [`nearness`]: whether `Latency` work is near, and how close its requests are.
 //! - [`coalescing`]: when an application is told of completions that may wait.
 //! - [`scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
@@ -33,6 +34,7 @@ pub mod doorbell;
 pub mod knobs;
 pub mod limits;
 pub mod load;
+pub mod nearness;
 pub mod request_steering;
 pub mod scheduler;
 pub mod thread_scaling;
@@ -44,6 +46,7 @@ pub use coalescing::Coalescer;
 pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
 pub use knobs::Knobs;
+pub use nearness::{LatencyWatch, Nearness};
 pub use request_steering::RequestSteering;
 pub use scheduler::Scheduler;
 pub use thread_scaling::ThreadScaling;

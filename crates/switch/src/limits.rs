@@ -28,6 +28,27 @@ pub const CARAVAN_ALONE_BYTES: u64 = 512 * KIB as u64;
 /// Segments of one send where no `Latency` work is near, in the same proportion.
 pub const CARAVAN_ALONE_IOVECS: u32 = 512;
 
+/// Bytes of bulk that leave between two `Latency` requests, on average, from which on these are
+/// sparse: six sends. Larger ones then save bulk three sends for each request that waits for
+/// half a send more.
+pub const SPARSE_LATENCY_BYTES: u64 = 6 * CARAVAN_BYTES;
+
+/// The smallest such number: fewer than one send.
+pub const SPARSE_LATENCY_BYTES_MIN: u64 = 4 * KIB as u64;
+
+/// The largest: with more, nothing is sparse, and it can be said in other ways.
+pub const SPARSE_LATENCY_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
+
+/// What leaves in a pause between two `Latency` requests counts for at most, in such numbers:
+/// after the longest, a dozen requests that follow close on each other are dense again.
+pub const SPARSE_LATENCY_PAUSES: u64 = 4;
+
+/// How many times as much a send carries beside sparse `Latency` requests.
+pub const CARAVAN_SPARSE_FACTOR: u32 = 2;
+
+/// The most that it may be told to be: sends of 1 MiB, which no `Latency` request should meet.
+pub const CARAVAN_SPARSE_FACTOR_MAX: u32 = 16;
+
 /// Requests of a caravan at most: the deepest queue that a lane has.
 pub const CARAVAN_REQUESTS_MAX: u32 = 4096;
 
@@ -206,6 +227,8 @@ const _: () = assert!(FLOOR_PERMILLE <= FLOOR_PERMILLE_MAX);
 const _: () = assert!(DOORBELL_DELAY_MIN.0 <= DOORBELL_DELAY.0);
 const _: () = assert!(DOORBELL_DELAY.0 <= DOORBELL_HOLD_MAX.0);
 const _: () = assert!(DOORBELL_HOLD.0 <= ARRIVAL_GAP_MAX.0);
+const _: () = assert!(SPARSE_LATENCY_BYTES <= SPARSE_LATENCY_BYTES_MAX);
+const _: () = assert!(CARAVAN_SPARSE_FACTOR <= CARAVAN_SPARSE_FACTOR_MAX);
 const _: () = assert!(CARAVAN_ALONE_REQUESTS <= CARAVAN_REQUESTS_MAX);
 const _: () = assert!(CARAVAN_ALONE_BYTES <= CARAVAN_BYTES_MAX);
 const _: () = assert!(CARAVAN_ALONE_IOVECS <= CARAVAN_IOVECS_MAX);

@@ -10,8 +10,9 @@ use crate::switch_stats::{ServiceStats, SwitchStats};
 use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::{self, Reason};
-use switch::limits::LOAD_RESET;
-use switch::{ApplicationSteering, CaravanLimits, Class, Knobs, PerClass, Scheduler, scheduler};
+use switch::{
+    ApplicationSteering, CaravanLimits, Class, Knobs, LatencyWatch, PerClass, Scheduler, scheduler,
+};
 
 /// A core's part of the switch.
 #[derive(Debug)]
@@ -19,8 +20,8 @@ pub(crate) struct CoreSwitch {
     knobs: Knobs,
     /// I/O queues of each class.
     pub(crate) queues: PerClass<usize>,
-    /// Until when `Latency` work counts as near.
-    near_until: Time,
+    /// What comes of `Latency` work.
+    latency: LatencyWatch,
     /// Bytes of data of commands that take their time.
     pub(crate) outstanding: PerClass<u64>,
     /// What the queues here ask for on average, together.
@@ -49,7 +50,7 @@ impl CoreSwitch {
         Self {
             knobs,
             queues: PerClass::default(),
-            near_until: Time::ZERO,
+            latency: LatencyWatch::new(knobs.sparse_latency_bytes),
             outstanding: PerClass::default(),
             load: PerClass::default(),
             forget_at: Time::ZERO,
@@ -75,18 +76,31 @@ impl CoreSwitch {
         self.knobs = knobs;
         self.send.reconfigure(knobs.service());
         self.steering.reconfigure(knobs.application_steering);
+        self.latency.reconfigure(knobs.sparse_latency_bytes);
     }
 
-    /// A command of a queue that must not wait came.
+    /// Something came on a queue that must not wait.
     #[inline]
     pub(crate) fn note_urgent(&mut self, now: Time) {
-        self.near_until = now + LOAD_RESET;
+        self.latency.present(now);
+    }
+
+    /// It was one command, or some that came together.
+    #[inline]
+    pub(crate) fn note_urgent_commands(&mut self, now: Time) {
+        self.latency.arrived(now);
+    }
+
+    /// So many bytes of queues that may wait are sent.
+    #[inline]
+    pub(crate) fn note_bulk(&mut self, bytes: u64) {
+        self.latency.sent(bytes);
     }
 
     /// Whether there was `Latency` work lately.
     #[inline]
     pub(crate) fn is_latency_near(&self, now: Time) -> bool {
-        now < self.near_until
+        self.latency.is_near(now)
     }
 
     /// Whether some go before others now.
@@ -98,7 +112,7 @@ impl CoreSwitch {
     /// What one send may carry now.
     #[inline]
     pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
-        self.knobs.caravan.limits(self.is_latency_near(now))
+        self.knobs.caravan.limits(self.latency.nearness(now))
     }
 
     /// Whether any queue asks for anything, or did lately.
@@ -171,6 +185,7 @@ impl CoreSwitch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use switch::limits::LOAD_RESET;
 
     fn key(index: u32) -> SlabKey {
         SlabKey {
@@ -189,6 +204,12 @@ mod tests {
         assert!(switch.prioritises(now));
         assert_eq!(switch.caravan_limits(now), knobs.caravan.beside_latency);
         assert!(!switch.prioritises(now + LOAD_RESET));
+        for _ in 0..64 {
+            switch.note_bulk(2 * knobs.sparse_latency_bytes);
+            switch.note_urgent_commands(now);
+        }
+        let twice = knobs.caravan.beside_latency.times(2);
+        assert_eq!(switch.caravan_limits(now), twice, "for they are sparse");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
     let all = host_cores.end.max(target_cores.end);
     let knobs = config.knobs;
     let cores = (0..all)
-        .map(|_| Core::new(&costs.core.noise, &mut random))
+        .map(|_| Core::new(&costs.core.noise, &knobs, &mut random))
         .collect();
     let steering = (0..hosts as u64)
         .map(|core| RequestSteering::new(knobs.request_steering, hosts, config.seed ^ core << 32))

@@ -14,6 +14,7 @@ use super::world::{Event, World};
 use base::Time;
 use reactor::{IdlePolicy, PollPolicy, Wait};
 use switch::limits::CORES_MAX;
+use switch::{Knobs, LatencyWatch};
 
 /// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
 /// long as the production keeper does.
@@ -161,14 +162,14 @@ pub(super) struct Core {
     pub(super) idle: IdlePolicy,
     /// Whether it is kept awake for a while when that sleeps.
     pub(super) keeps: bool,
-    /// When a dataplane loop here last served something of the first class.
-    pub(super) latency_seen: Option<u64>,
+    /// What the dataplane loops of each side here see of `Latency` work.
+    pub(super) latency: [LatencyWatch; 2],
     pub(super) caches: Caches,
 }
 
 impl Core {
     /// A core that sleeps, and that these kinds of noise will take.
-    pub(super) fn new(noise: &[Noise], random: &mut Random) -> Self {
+    pub(super) fn new(noise: &[Noise], knobs: &Knobs, random: &mut Random) -> Self {
         let first = noise
             .iter()
             .map(|noise| random.exponential(noise.period_ns));
@@ -195,7 +196,7 @@ impl Core {
             idle_ns: 0,
             idle: IdlePolicy::new(PollPolicy::Never),
             keeps: false,
-            latency_seen: None,
+            latency: [LatencyWatch::new(knobs.sparse_latency_bytes); 2],
             caches: Caches::default(),
         }
     }

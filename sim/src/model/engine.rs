@@ -11,9 +11,8 @@ use base::{Nanos, Time};
 use std::collections::VecDeque;
 use switch::doorbell::{Decision, Reason, Urgency};
 use switch::knobs::Polling;
-use switch::limits::LOAD_RESET;
 use switch::scheduler::Grant;
-use switch::{Caravan, Class, PerClass, Scheduler};
+use switch::{Caravan, Class, LatencyWatch, Nearness, PerClass, Scheduler};
 
 /// Segments of the send that a request or an answer takes: header and data.
 const IOVECS: u32 = 2;
@@ -106,8 +105,8 @@ impl World<'_> {
             return polls.then_some((Step::Poll, turn));
         };
         if grant.class == Class::Latency {
-            let core = self.threads[engine.thread].core;
-            self.cores[core].latency_seen = Some(self.now);
+            let now = Time(self.now);
+            self.latency_of(number).present(now);
         } else {
             engine.quanta += u64::from(!grant.by_floor);
         }
@@ -174,7 +173,7 @@ impl World<'_> {
 
     /// Makes a caravan of what waits at an end.
     fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
-        let limits = self.knobs.caravan.limits(self.latency_is_near(number));
+        let limits = self.knobs.caravan.limits(self.nearness(number));
         let (mut caravan, mut packet, mut bytes) = (Caravan::EMPTY, None, 0);
         while let Some(&request) = self.ends[end].egress.front() {
             let it = &self.requests[request];
@@ -211,6 +210,9 @@ impl World<'_> {
         if more {
             engine.sends[grant.class].push_back(end);
         }
+        if grant.class.properties().may_wait {
+            self.latency_of(number).sent(bytes);
+        }
         let socket = &self.costs.socket;
         let cold_ns = self.carry(number, Habit::Send, bytes, socket.send_cold_ns);
         // The loop looks at its sockets between any two sends of a lane.
@@ -221,11 +223,25 @@ impl World<'_> {
         self.send_next(number, call_ns)
     }
 
-    /// Whether an engine's core had work of the first class lately, and minds.
-    fn latency_is_near(&self, number: usize) -> bool {
-        let core = self.threads[self.engines[number].thread].core;
-        let seen = self.cores[core].latency_seen;
-        self.knobs.prioritisation && seen.is_some_and(|seen| self.now - seen < LOAD_RESET.0)
+    /// How near `Latency` work is to an engine, if it minds.
+    fn nearness(&self, number: usize) -> Nearness {
+        if self.knobs.prioritisation {
+            let (core, side) = self.place_of(number);
+            self.cores[core].latency[side].nearness(Time(self.now))
+        } else {
+            Nearness::Far
+        }
+    }
+
+    /// What an engine's core and side see of `Latency` work.
+    fn latency_of(&mut self, number: usize) -> &mut LatencyWatch {
+        let (core, side) = self.place_of(number);
+        &mut self.cores[core].latency[side]
+    }
+
+    fn place_of(&self, number: usize) -> (usize, usize) {
+        let engine = &self.engines[number];
+        (self.threads[engine.thread].core, engine.side as usize)
     }
 
     /// What so many bytes cost an engine's core more after bulk.
@@ -353,7 +369,10 @@ impl World<'_> {
             bytes += size;
             if class == Class::Latency {
                 engine.served_first(it.quanta_before);
+                let now = Time(self.now);
+                self.latency_of(number).arrived(now);
             }
+            let it = &self.requests[request];
             let end = self.lane_of(number, self.apps[it.app].target, class);
             self.put(end, request, Stage::Ingress, Stage::Egress);
         }
@@ -492,6 +511,10 @@ impl World<'_> {
     fn commands(&mut self, end: usize, batch: &[usize]) {
         let count = u32::try_from(batch.len()).expect("bounded by the depths of all applications");
         self.ends[end].in_flight += count;
+        if self.ends[end].class == Class::Latency {
+            let (now, engine) = (Time(self.now), self.ends[end].engine);
+            self.latency_of(engine).arrived(now);
+        }
         for &request in batch {
             self.sample_target(end, request, true);
             self.advance(request, Stage::Sent, Stage::Device);
@@ -518,7 +541,7 @@ impl World<'_> {
         it.in_flight -= 1;
         let decision = it.doorbell.on_completion(Time(self.now), it.in_flight);
         self.obey(end, decision);
-        let near = self.latency_is_near(self.ends[end].engine);
+        let near = self.nearness(self.ends[end].engine).is_near();
         self.complete(request, near);
     }
 

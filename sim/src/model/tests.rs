@@ -223,6 +223,29 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
     assert!(iops(&each) * 1.1 < iops(&groups), "{each:?} and {groups:?}");
 }
 
+/// What a send costs by itself is paid half as often beside an L-app that seldom asks.
+#[test]
+fn sends_are_larger_beside_latency_work_that_is_sparse() {
+    let report = |rate, factor| {
+        let mut latency = AppSpec::latency(1);
+        latency.rate = Some(rate);
+        let mut knobs = Knobs::switchyard();
+        knobs.caravan.sparse_factor = factor;
+        let apps = vec![latency, AppSpec::throughput(1, 64 * KIB, 16)];
+        let mut config = Config::new(Topology::Split, knobs, apps);
+        config.warmup = Nanos::from_millis(5);
+        config.measured = Nanos::from_millis(40);
+        let mut costs = Costs::shipped();
+        costs.socket.send_call_ns = 20_000;
+        simulate(&config, &costs).unwrap()
+    };
+    let (small, large) = (report(2_500, 1), report(2_500, 2));
+    let iops = |report: &Report| report.throughput.iops;
+    assert!(iops(&small) * 1.1 < iops(&large), "{small:?} and {large:?}");
+    let (small, large) = (report(20_000, 1), report(20_000, 2));
+    assert_eq!(small, large, "they come close on each other");
+}
+
 /// As the production target counts: data, without headers.
 #[test]
 fn sixteen_answers_of_4_kib_fit_into_64_kib() {

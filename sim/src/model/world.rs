@@ -253,6 +253,9 @@ impl World<'_> {
         for engine in &mut self.engines {
             engine.scheduler.reconfigure(knobs.service());
         }
+        for watch in self.cores.iter_mut().flat_map(|core| &mut core.latency) {
+            watch.reconfigure(knobs.sparse_latency_bytes);
+        }
         for steering in &mut self.steering {
             steering.reconfigure(knobs.request_steering);
         }

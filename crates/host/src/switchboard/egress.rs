@@ -18,9 +18,8 @@ use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Servic
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
-use switch::limits::LOAD_RESET;
 use switch::load::CoreLoad;
-use switch::{Class, Coalescer, Knobs, PerClass, RequestSteering};
+use switch::{Class, Coalescer, Knobs, LatencyWatch, Nearness, PerClass, RequestSteering};
 
 /// What a dataplane core is told by its switchboard.
 #[derive(Debug)]
@@ -126,9 +125,9 @@ pub struct EgressService {
     show_at: Time,
     /// The last turn left something to do.
     more: bool,
-    /// Until when `Latency` work counts as near, and whether it did in the last turn.
-    near_until: Time,
-    near: bool,
+    /// What comes of `Latency` work, and how near it was in the last turn.
+    latency: LatencyWatch,
+    nearness: Nearness,
     /// The egress whose class may wait that is first to send in the next turn.
     first: usize,
     /// The last turn took requests from the ingress.
@@ -155,8 +154,8 @@ impl EgressService {
             counters: CoreCounters::default(),
             show_at: Time::ZERO,
             more: false,
-            near_until: Time::ZERO,
-            near: false,
+            latency: LatencyWatch::new(place.knobs.sparse_latency_bytes),
+            nearness: Nearness::Far,
             first: 0,
             took: false,
             answered: Vec::with_capacity(64),
@@ -178,7 +177,7 @@ impl EgressService {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.place.knobs;
-            channel.set_departure(knobs.doorbell, knobs.caravan.limits(self.near));
+            channel.set_departure(knobs.doorbell, knobs.caravan.limits(self.nearness));
             self.egresses.push(Egress {
                 target,
                 class,
@@ -197,26 +196,32 @@ impl EgressService {
             ..knobs
         };
         self.steering.reconfigure(knobs.request_steering);
+        self.latency.reconfigure(knobs.sparse_latency_bytes);
         self.set_departures();
     }
 
     fn set_departures(&mut self) {
         let knobs = &self.place.knobs;
-        let limits = knobs.caravan.limits(self.near);
+        let limits = knobs.caravan.limits(self.nearness);
         for egress in &mut self.egresses {
             egress.channel.set_departure(knobs.doorbell, limits);
         }
     }
 
-    /// Looks whether `Latency` work is near: whether the core had any within the last second.
+    /// Looks how near `Latency` work is, of all that the core has; how close its requests are is
+    /// known where they pass.
     fn look_around(&mut self, now: Time) {
         let outstanding = self.place.loads.outstanding(self.place.core);
         if outstanding[Class::Latency] > 0 {
-            self.near_until = now + LOAD_RESET;
+            self.latency.present(now);
         }
-        let near = self.place.knobs.prioritisation && now < self.near_until;
-        if near != self.near {
-            self.near = near;
+        let nearness = if self.place.knobs.prioritisation {
+            self.latency.nearness(now)
+        } else {
+            Nearness::Far
+        };
+        if nearness != self.nearness {
+            self.nearness = nearness;
             self.set_departures();
         }
     }
@@ -229,7 +234,7 @@ impl EgressService {
             egress.channel.pump(cx);
         }
         let count = self.egresses.len();
-        let mut left = if self.near {
+        let mut left = if self.nearness.is_near() {
             self.place.knobs.quantum_bytes
         } else {
             u64::MAX
@@ -244,7 +249,9 @@ impl EgressService {
                 self.more = true;
                 break;
             }
-            left = left.saturating_sub(egress.channel.pump(cx));
+            let bytes = egress.channel.pump(cx);
+            self.latency.sent(bytes);
+            left = left.saturating_sub(bytes);
         }
         for egress in &mut self.egresses {
             if egress.class.properties().steered {
@@ -310,6 +317,9 @@ impl EgressService {
             self.more = true;
             return false;
         };
+        if entry.class == Class::Latency {
+            self.latency.arrived(cx.now);
+        }
         let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
         let target = usize::from(entry.target);
         self.place
@@ -416,7 +426,7 @@ impl EgressService {
 
     /// A request came back; its submitter is told at the end of this turn, or later.
     fn completed(&mut self, now: Time, class: Class, submitter: u32, done: Done) {
-        let most = if self.near && !self.closing {
+        let most = if self.nearness.is_near() && !self.closing {
             self.place.knobs.completion_hold
         } else {
             Nanos::ZERO

@@ -207,7 +207,7 @@ mod tests {
         let knobs = switch::Knobs::linux();
         Departure::new(
             knobs.doorbell,
-            knobs.caravan.limits(false),
+            knobs.caravan.limits(switch::Nearness::Far),
             Class::Throughput,
         )
     }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(lane.left(65_536 + 24), 65_536);
         let mut knobs = switch::Knobs::linux();
         knobs.caravan.alone.bytes = 1;
-        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(false));
+        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(switch::Nearness::Far));
         assert_eq!(lane.room_for_data(), 4_096, "something must leave");
         lane.carries(4_096);
         assert_eq!(lane.room_for_data(), 0);
@@ -295,7 +295,7 @@ mod tests {
         lane.loaded(&read);
         assert!(!lane.rings(Time(1), 9));
         let knobs = switch::Knobs::nvme_tcp();
-        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(false));
+        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(switch::Nearness::Far));
         assert!(lane.deadline() <= Time(1));
         assert!(lane.rings(Time(2), 9));
         lane.left(72);

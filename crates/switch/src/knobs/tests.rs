@@ -1,6 +1,7 @@
 //! The presets are what they say, and every limit is enforced with a message that helps.
 
 use super::*;
+use crate::nearness::Nearness;
 use base::Nanos;
 
 #[test]
@@ -26,11 +27,16 @@ fn the_baselines_differ_in_what_they_are_for() {
     let linux = Knobs::linux();
     assert_eq!((linux.lanes, linux.prioritisation), (Lanes::Shared, false));
     assert_eq!(linux.doorbell, Mode::FIXED);
-    assert_eq!(linux.caravan.limits(true), linux.caravan.limits(false));
+    assert_eq!(
+        linux.caravan.limits(Nearness::Dense),
+        linux.caravan.limits(Nearness::Far)
+    );
+    let sparse = linux.caravan.limits(Nearness::Sparse);
+    assert_eq!(sparse, linux.caravan.limits(Nearness::Far));
     assert!(!linux.request_steering.enabled && !linux.application_steering.enabled);
 
     let nvme_tcp = Knobs::nvme_tcp();
-    assert_eq!(nvme_tcp.caravan.limits(false).requests, 1);
+    assert_eq!(nvme_tcp.caravan.limits(Nearness::Far).requests, 1);
     let batched = Knobs {
         caravan: linux.caravan,
         doorbell: linux.doorbell,
@@ -72,8 +78,10 @@ fn each_step_of_the_ablation_adds_one_mechanism() {
 #[test]
 fn sends_are_small_beside_latency_work_and_large_without() {
     let caravan = Knobs::switchyard().caravan;
-    assert_eq!(caravan.limits(true).bytes, 64 * 1024);
-    assert!(caravan.limits(false).requests > caravan.limits(true).requests);
+    let [dense, sparse, far] =
+        [Nearness::Dense, Nearness::Sparse, Nearness::Far].map(|near| caravan.limits(near));
+    assert_eq!((dense.bytes, sparse.bytes), (64 * 1024, 128 * 1024));
+    assert!(far.requests > sparse.requests && sparse.requests > dense.requests);
     assert_eq!(Knobs::switchyard().service().order, Order::Strict);
     assert_eq!(Knobs::linux().service().order, Order::RoundRobin);
 }
@@ -210,8 +218,10 @@ fn both_ends_of_every_range_are_valid() {
     low.caravan = Caravans {
         enabled: true,
         beside_latency: one,
+        sparse_factor: 1,
         alone: one,
     };
+    low.sparse_latency_bytes = limits::SPARSE_LATENCY_BYTES_MIN;
     low.doorbell = Mode::Fixed {
         fill: one,
         delay: limits::DOORBELL_DELAY_MIN,
@@ -233,8 +243,10 @@ fn both_ends_of_every_range_are_valid() {
     high.caravan = Caravans {
         enabled: true,
         beside_latency: most,
+        sparse_factor: limits::CARAVAN_SPARSE_FACTOR_MAX,
         alone: most,
     };
+    high.sparse_latency_bytes = limits::SPARSE_LATENCY_BYTES_MAX;
     high.doorbell = Mode::Adaptive {
         fill: most,
         max_hold: limits::DOORBELL_HOLD_MAX,

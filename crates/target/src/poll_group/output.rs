@@ -39,8 +39,11 @@ impl PollGroup {
             }
             let now = if all_wait { cx.driver.now() } else { now };
             self.core.switch.send.served(now, bytes);
-            if grant.class.properties().may_wait && !grant.by_floor {
-                return;
+            if grant.class.properties().may_wait {
+                self.core.switch.note_bulk(bytes);
+                if !grant.by_floor {
+                    return;
+                }
             }
         }
     }

@@ -121,6 +121,9 @@ impl Connection {
         drop(received.rest);
         if core.stats.io_commands != commands {
             self.sample_demand(core, cx.now);
+            if self.urgency_matters() {
+                core.switch.note_urgent_commands(cx.now);
+            }
         }
         self.arm_receive(core, cx);
     }

@@ -1,0 +1,113 @@
+//! How near `Latency` work is to a core, which decides how much one send may carry meanwhile.
+//!
+//! A send of bulk is what an arriving `Latency` request may find before it, so sends are small
+//! beside such work. What that costs bulk is paid with every send, what it spares `Latency` work
+//! with every request of it. So it is a good bargain where these come one after the other, and a
+//! bad one where a core makes many sends for each request that passes: there, sends may be larger.
+//! How many that are is counted where they are made, in bytes; no clock, link or processor has to
+//! be fast for it.
+//!
+//! One [`LatencyWatch`] for each core and side, told of what arrives and of what leaves. Must
+//! never: call work far that is outstanding, or was within the last [`LOAD_RESET`]; or take a
+//! pause for a pace, so that the requests after it are treated as rare for longer than some dozens
+//! of them.
+
+use crate::limits::{LOAD_RESET, SPARSE_LATENCY_PAUSES};
+use crate::load::Ewma;
+use base::Time;
+
+#[cfg(test)]
+mod tests;
+
+/// How near `Latency` work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nearness {
+    /// There was none for [`LOAD_RESET`].
+    Far,
+    /// There is some, and much bulk leaves between two of its requests.
+    Sparse,
+    /// There is some, and its requests come close on each other.
+    Dense,
+}
+
+impl Nearness {
+    /// Whether there is any.
+    #[inline]
+    #[must_use]
+    pub const fn is_near(self) -> bool {
+        !matches!(self, Self::Far)
+    }
+}
+
+/// What a core knows of the `Latency` work that comes to it.
+#[derive(Clone, Copy, Debug)]
+pub struct LatencyWatch {
+    /// Until when it counts as near.
+    until: Time,
+    /// Bulk that left since a request of it came last, in bytes.
+    left: u64,
+    /// The average of that.
+    between: Ewma,
+    /// From which average on its requests are sparse.
+    sparse_bytes: u64,
+}
+
+impl LatencyWatch {
+    /// None has come yet. Requests between which `sparse_bytes` of bulk or more leave on average
+    /// count as sparse.
+    #[must_use]
+    pub fn new(sparse_bytes: u64) -> Self {
+        Self {
+            until: Time::ZERO,
+            left: 0,
+            between: Ewma::default(),
+            sparse_bytes,
+        }
+    }
+
+    /// Another bound from now on.
+    pub const fn reconfigure(&mut self, sparse_bytes: u64) {
+        self.sparse_bytes = sparse_bytes;
+    }
+
+    /// There is such work at this moment, whether or not anything of it has just come.
+    #[inline]
+    pub fn present(&mut self, now: Time) {
+        self.until = now + LOAD_RESET;
+    }
+
+    /// A request of it came. What left before it counts for no more than
+    /// [`SPARSE_LATENCY_PAUSES`] times the bound, so that a pause is soon forgotten.
+    #[inline]
+    pub fn arrived(&mut self, now: Time) {
+        let most = self.sparse_bytes.saturating_mul(SPARSE_LATENCY_PAUSES);
+        self.between.add(std::mem::take(&mut self.left).min(most));
+        self.present(now);
+    }
+
+    /// So many bytes of bulk leave.
+    #[inline]
+    pub const fn sent(&mut self, bytes: u64) {
+        self.left = self.left.saturating_add(bytes);
+    }
+
+    /// Whether there is any, or was lately.
+    #[inline]
+    #[must_use]
+    pub fn is_near(&self, now: Time) -> bool {
+        now < self.until
+    }
+
+    /// How near it is.
+    #[inline]
+    #[must_use]
+    pub fn nearness(&self, now: Time) -> Nearness {
+        if !self.is_near(now) {
+            Nearness::Far
+        } else if self.between.value() < self.sparse_bytes {
+            Nearness::Dense
+        } else {
+            Nearness::Sparse
+        }
+    }
+}
