@@ -1,12 +1,14 @@
 //! Classes are kept apart where sending takes time: a `Latency` request waits for no more than the
 //! quantum of `Throughput` work that is under way on each core that it passes, and `Throughput`
-//! work goes on beside `Latency` work that never ends.
+//! work goes on beside `Latency` work that never ends. Beside sparse `Latency` requests it is a
+//! larger send.
 
 #![cfg(test)]
 
 use base::Nanos;
 use sim::switched::{Changes, Ending, Scenario, run};
 use sim::{NetworkFaults, Pace, Workload};
+use switch::limits::SPARSE_LATENCY_BYTES_MIN;
 use switch::{Class, Knobs, PerClass};
 
 /// Sending takes 1 µs for each KiB, about 8 Gbit/s.
@@ -80,6 +82,27 @@ fn a_latency_request_waits_for_one_quantum_on_each_core() {
         let ending = run(seed, &scenario(Knobs::switchyard(), 1));
         assert!(slowest(&ending) <= BOUND, "seed {seed}: {ending:?}");
     }
+}
+
+/// Where they are sparse, what is under way may be as much larger as the knob says.
+#[test]
+fn a_sparse_latency_request_waits_for_one_larger_send_on_each_core() {
+    let mut knobs = Knobs::switchyard();
+    // Any bulk between two requests makes these sparse.
+    knobs.sparse_latency_bytes = SPARSE_LATENCY_BYTES_MIN;
+    let larger = u64::from(knobs.caravan.sparse_factor) * QUANTUM.0;
+    let bound = Nanos(BOUND.0 + 3 * (larger - QUANTUM.0));
+    let slowest: Vec<_> = (0..8)
+        .map(|seed| slowest(&run(seed, &scenario(knobs, 1))))
+        .collect();
+    assert!(
+        slowest.iter().all(|&slowest| slowest <= bound),
+        "{slowest:?}"
+    );
+    assert!(
+        slowest.iter().any(|&slowest| slowest > BOUND),
+        "{slowest:?}"
+    );
 }
 
 /// Whoever becomes urgent while it runs is treated so from its next request on.

@@ -174,7 +174,8 @@ impl World<'_> {
     /// Makes a caravan of what waits at an end.
     fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
         let limits = self.knobs.caravan.limits(self.nearness(number));
-        let (mut caravan, mut packet, mut bytes) = (Caravan::EMPTY, None, 0);
+        let (mut caravan, mut bytes) = (Caravan::EMPTY, 0);
+        let (mut packet, mut filled) = (None, 0);
         while let Some(&request) = self.ends[end].egress.front() {
             let it = &self.requests[request];
             let side = self.ends[end].side;
@@ -188,12 +189,15 @@ impl World<'_> {
             caravan.add(counted, IOVECS);
             bytes += u64::from(request_bytes);
             self.ends[end].egress.pop_front();
-            let fits = |&packet: &usize| {
-                self.packets[packet].bytes + u64::from(request_bytes) <= PACKET_BYTES
+            // Where headers do not fit, the kernel sends a little packet more, which hardly counts.
+            filled += u64::from(counted);
+            let open = match packet {
+                Some(open) if filled <= PACKET_BYTES => open,
+                _ => {
+                    filled = u64::from(counted);
+                    self.open_packet(number, end)
+                }
             };
-            let open = packet
-                .filter(fits)
-                .unwrap_or_else(|| self.open_packet(number, end));
             packet = Some(open);
             let load = &mut self.packets[open];
             load.requests.push(request);
