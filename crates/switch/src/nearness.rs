@@ -4,8 +4,8 @@
 //! beside such work. What that costs bulk is paid with every send, what it spares `Latency` work
 //! with every request of it. So it is a good bargain where these come one after the other, and a
 //! bad one where a core makes many sends for each request that passes: there, sends may be larger.
-//! How many that are is counted where they are made, in bytes; no clock, link or processor has to
-//! be fast for it.
+//! How many that are is counted where they are made, in bytes, whatever the speed of the link and
+//! the processor.
 //!
 //! One [`LatencyWatch`] for each core and side, told of what arrives and of what leaves. Must
 //! never: call work far that is outstanding, or was within the last [`LOAD_RESET`]; or take a
