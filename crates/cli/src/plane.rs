@@ -344,6 +344,7 @@ impl Plane {
                 in_use: thread < snapshot.threads.active,
                 scaled_in: stats.scaled_in,
                 scaled_out: stats.scaled_out,
+                sparse_arrivals: stats.sparse_arrivals,
                 privilege: standing.privilege().name().to_owned(),
                 privilege_refused: standing.refusal(),
                 steering_steps: stats.steering_steps,

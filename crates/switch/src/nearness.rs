@@ -50,6 +50,8 @@ pub struct LatencyWatch {
     between: Ewma,
     /// From which average on its requests are sparse.
     sparse_bytes: u64,
+    /// Arrivals after which its requests were sparse.
+    sparse: u64,
 }
 
 impl LatencyWatch {
@@ -62,6 +64,7 @@ impl LatencyWatch {
             left: 0,
             between: Ewma::default(),
             sparse_bytes,
+            sparse: 0,
         }
     }
 
@@ -82,6 +85,7 @@ impl LatencyWatch {
     pub fn arrived(&mut self, now: Time) {
         let most = self.sparse_bytes.saturating_mul(SPARSE_LATENCY_PAUSES);
         self.between.add(std::mem::take(&mut self.left).min(most));
+        self.sparse += u64::from(self.is_sparse());
         self.present(now);
     }
 
@@ -104,10 +108,21 @@ impl LatencyWatch {
     pub fn nearness(&self, now: Time) -> Nearness {
         if !self.is_near(now) {
             Nearness::Far
-        } else if self.between.value() < self.sparse_bytes {
-            Nearness::Dense
-        } else {
+        } else if self.is_sparse() {
             Nearness::Sparse
+        } else {
+            Nearness::Dense
         }
+    }
+
+    #[inline]
+    fn is_sparse(&self) -> bool {
+        self.between.value() >= self.sparse_bytes
+    }
+
+    /// How often a request came while they were sparse, so far.
+    #[must_use]
+    pub const fn sparse_arrivals(&self) -> u64 {
+        self.sparse
     }
 }

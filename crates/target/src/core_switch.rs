@@ -166,6 +166,7 @@ impl CoreSwitch {
             steering_steps: self.steering.counters().steps,
             scaled_in: self.scaled_in,
             scaled_out: self.scaled_out,
+            sparse_arrivals: self.latency.sparse_arrivals(),
             ..SwitchStats::default()
         };
         for (class, stats) in stats.classes.iter_mut() {
@@ -210,6 +211,8 @@ mod tests {
         }
         let twice = knobs.caravan.beside_latency.times(2);
         assert_eq!(switch.caravan_limits(now), twice, "for they are sparse");
+        let stats = switch.stats(&scheduler::Counters::default());
+        assert!(stats.sparse_arrivals > 0);
     }
 
     #[test]

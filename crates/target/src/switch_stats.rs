@@ -21,6 +21,8 @@ pub struct SwitchStats {
     pub scaled_in: u64,
     /// Queues that thread scaling took from here to another core.
     pub scaled_out: u64,
+    /// Times that `Latency` commands came while these were sparse ([`switch::nearness`]).
+    pub sparse_arrivals: u64,
 }
 
 /// What one core's switch did for one class.
@@ -101,6 +103,7 @@ impl SwitchStats {
         self.steering_steps += other.steering_steps;
         self.scaled_in += other.scaled_in;
         self.scaled_out += other.scaled_out;
+        self.sparse_arrivals += other.sparse_arrivals;
     }
 }
 

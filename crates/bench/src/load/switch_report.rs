@@ -55,6 +55,9 @@ pub struct CoreSwitchReport {
     /// Completions that it was told of then.
     #[serde(default)]
     pub told_of: u64,
+    /// Times that a latency request came while these were sparse.
+    #[serde(default)]
+    pub sparse_arrivals: u64,
     /// By class.
     pub classes: BTreeMap<String, ClassSwitchReport>,
 }
@@ -118,6 +121,7 @@ impl SwitchReport {
                 nowhere: did.steering.nowhere,
                 told: did.told,
                 told_of: did.told_of,
+                sparse_arrivals: did.sparse_arrivals,
                 classes: classes.collect(),
             }
         });

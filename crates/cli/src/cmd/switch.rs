@@ -128,6 +128,9 @@ impl fmt::Display for Seen {
                 let (came, went) = (core.scaled_in, core.scaled_out);
                 write!(f, ", {came} queues scaled in and {went} out")?;
             }
+            if core.sparse_arrivals > 0 {
+                write!(f, ", {} sparse arrivals", core.sparse_arrivals)?;
+            }
             for (name, class) in &core.classes {
                 write!(f, "\ncore {} {name}: {}", core.core, Did(class))?;
             }

@@ -110,7 +110,7 @@ const SERVICE: [ServiceColumn; 4] = [
 /// A number of each core: kind, name, help, and where it is found.
 type CoreColumn = (Kind, &'static str, &'static str, fn(&SwitchSnapshot) -> u64);
 
-const CORES: [CoreColumn; 4] = [
+const CORES: [CoreColumn; 5] = [
     (
         Kind::Counter,
         "steering_steps",
@@ -134,6 +134,12 @@ const CORES: [CoreColumn; 4] = [
         "core_scaled_out",
         "Queues that thread scaling took from the core",
         |core| core.scaled_out,
+    ),
+    (
+        Kind::Counter,
+        "core_sparse_arrivals",
+        "Times that latency commands came while these were sparse",
+        |core| core.sparse_arrivals,
     ),
 ];
 
@@ -305,6 +311,7 @@ mod tests {
                 steering_steps: 7,
                 scaled_in: 8,
                 scaled_out: 9,
+                sparse_arrivals: 10,
                 classes: classes.into(),
             }],
             threads: ThreadsSnapshot {
@@ -336,6 +343,7 @@ mod tests {
             "switchyard_core_in_use{core=\"2\"} 1".to_owned(),
             "switchyard_core_scaled_in_total{core=\"2\"} 8".to_owned(),
             "switchyard_core_scaled_out_total{core=\"2\"} 9".to_owned(),
+            "switchyard_core_sparse_arrivals_total{core=\"2\"} 10".to_owned(),
             "switchyard_threads_active 2".to_owned(),
             "switchyard_threads_min 1".to_owned(),
             "switchyard_threads_max 3".to_owned(),

@@ -24,6 +24,9 @@ pub struct SwitchSnapshot {
     pub scaled_in: u64,
     /// Queues that thread scaling took away.
     pub scaled_out: u64,
+    /// Times that latency commands came while these were sparse, so that sends beside them were
+    /// larger.
+    pub sparse_arrivals: u64,
     /// What it did for each class, by the class's name.
     pub classes: BTreeMap<String, ClassSnapshot>,
 }

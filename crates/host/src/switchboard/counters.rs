@@ -20,6 +20,8 @@ pub struct CoreCounters {
     pub told: u64,
     /// Completions that it was told of then.
     pub told_of: u64,
+    /// Times that a `Latency` request came while these were sparse ([`switch::nearness`]).
+    pub sparse_arrivals: u64,
 }
 
 impl CoreCounters {
@@ -39,6 +41,7 @@ impl CoreCounters {
         }
         self.told += other.told;
         self.told_of += other.told_of;
+        self.sparse_arrivals += other.sparse_arrivals;
         self.steering.stayed += other.steering.stayed;
         self.steering.steered += other.steering.steered;
         self.steering.preferred += other.steering.preferred;

@@ -479,6 +479,7 @@ impl EgressService {
         let mut counters = self.counters.clone();
         counters.steering = *self.steering.counters();
         counters.load_bytes = self.load.all(now);
+        counters.sparse_arrivals = self.latency.sparse_arrivals();
         for egress in &mut self.egresses {
             let class = egress.class;
             egress

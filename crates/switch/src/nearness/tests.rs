@@ -24,8 +24,11 @@ fn what_leaves_between_two_requests_says_how_near_they_are() {
     assert_eq!(watch.nearness(Time(5)), Nearness::Far);
     let now = arrive(&mut watch, Time(5), 100, 64 * 1024);
     assert_eq!(watch.nearness(now), Nearness::Dense);
+    assert_eq!(watch.sparse_arrivals(), 0);
     let now = arrive(&mut watch, now, 100, 700_000);
     assert_eq!(watch.nearness(now), Nearness::Sparse);
+    // All but the five until the average was there.
+    assert_eq!(watch.sparse_arrivals(), 95);
     let last = now + LOAD_RESET;
     assert_eq!(watch.nearness(Time(last.0 - 1)), Nearness::Sparse);
     assert_eq!(watch.nearness(last), Nearness::Far);
