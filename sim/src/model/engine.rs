@@ -189,7 +189,8 @@ impl World<'_> {
             caravan.add(counted, IOVECS);
             bytes += u64::from(request_bytes);
             self.ends[end].egress.pop_front();
-            // Where headers do not fit, the kernel sends a little packet more, which hardly counts.
+            // Where headers do not fit, the kernel sends a little packet more. It is paid for
+            // (`Packet::pieces`), but received with the large one.
             filled += u64::from(counted);
             let open = match packet {
                 Some(open) if filled <= PACKET_BYTES => open,
@@ -368,6 +369,7 @@ impl World<'_> {
                 break;
             };
             let it = &self.requests[request];
+            let target = self.apps[it.app].target;
             let size = u64::from(it.command_bytes());
             engine.ingress_bytes[class] -= size;
             bytes += size;
@@ -376,8 +378,7 @@ impl World<'_> {
                 let now = Time(self.now);
                 self.latency_of(number).arrived(now);
             }
-            let it = &self.requests[request];
-            let end = self.lane_of(number, self.apps[it.app].target, class);
+            let end = self.lane_of(number, target, class);
             self.put(end, request, Stage::Ingress, Stage::Egress);
         }
         bytes

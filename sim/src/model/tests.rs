@@ -181,6 +181,14 @@ fn a_send_to_who_is_at_work_costs_what_it_costs_more() {
     assert!(contended * 3 < alone * 2, "{contended} and {alone}");
 }
 
+/// Some milliseconds of applications on one core and their target on another.
+fn short_split(knobs: Knobs, apps: Vec<AppSpec>) -> Config {
+    let mut config = Config::new(Topology::Split, knobs, apps);
+    config.warmup = Nanos::from_millis(5);
+    config.measured = Nanos::from_millis(40);
+    config
+}
+
 #[test]
 fn beside_bulk_the_caches_are_others() {
     let average = |throughput_apps, cold_ns| {
@@ -188,9 +196,7 @@ fn beside_bulk_the_caches_are_others() {
             AppSpec::latency(1),
             AppSpec::throughput(throughput_apps, 64 * KIB, 16),
         ];
-        let mut config = Config::new(Topology::Split, Knobs::switchyard(), apps);
-        config.warmup = Nanos::from_millis(5);
-        config.measured = Nanos::from_millis(40);
+        let config = short_split(Knobs::switchyard(), apps);
         let mut costs = Costs::shipped();
         costs.core.switch_cold_ns = cold_ns;
         costs.socket.send_cold_ns = cold_ns;
@@ -210,9 +216,7 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
         let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
         let mut knobs = Knobs::switchyard();
         knobs.completion_hold = hold;
-        let mut config = Config::new(Topology::Split, knobs, apps);
-        config.warmup = Nanos::from_millis(5);
-        config.measured = Nanos::from_millis(40);
+        let config = short_split(knobs, apps);
         let mut costs = Costs::shipped();
         // What is shared.
         costs.core.context_switch_ns = 10_000;
@@ -232,9 +236,7 @@ fn sends_are_larger_beside_latency_work_that_is_sparse() {
         let mut knobs = Knobs::switchyard();
         knobs.caravan.sparse_factor = factor;
         let apps = vec![latency, AppSpec::throughput(1, 64 * KIB, 16)];
-        let mut config = Config::new(Topology::Split, knobs, apps);
-        config.warmup = Nanos::from_millis(5);
-        config.measured = Nanos::from_millis(40);
+        let config = short_split(knobs, apps);
         let mut costs = Costs::shipped();
         costs.socket.send_call_ns = 20_000;
         simulate(&config, &costs).unwrap()
@@ -250,8 +252,7 @@ fn sends_are_larger_beside_latency_work_that_is_sparse() {
 #[test]
 fn sixteen_answers_of_4_kib_fit_into_64_kib() {
     let apps = vec![AppSpec::throughput(1, 4 * KIB, 128)];
-    let mut config = Config::new(Topology::Split, Knobs::linux(), apps);
-    config.measured = Nanos::from_millis(20);
+    let config = short_split(Knobs::linux(), apps);
     let report = simulate(&config, &Costs::shipped()).unwrap();
     let sizes = &report.counters.target.sizes;
     assert!(sizes[4] > 0, "{sizes:?}");
@@ -263,11 +264,9 @@ fn sixteen_answers_of_4_kib_fit_into_64_kib() {
 fn a_busy_core_does_not_know_at_once_whom_another_one_woke() {
     let average = |wake_busy_ns| {
         let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
-        let mut config = Config::new(Topology::Split, Knobs::switchyard(), apps);
+        let mut config = short_split(Knobs::switchyard(), apps);
         // The target wakes the application's own thread.
         config.hosting = Hosting::Inline;
-        config.warmup = Nanos::from_millis(5);
-        config.measured = Nanos::from_millis(40);
         let mut costs = Costs::shipped();
         costs.core.wake_busy_ns = wake_busy_ns;
         simulate(&config, &costs).unwrap().latency.latency_us.avg

@@ -34,6 +34,18 @@ impl Disturbance {
         apart_ns: 0.0,
     };
 
+    /// What there was since `before`, and how far the processors are from each other now.
+    ///
+    /// # Errors
+    /// Those of [`ProcessorTime::now`].
+    pub fn since(before: &ProcessorTime) -> io::Result<Self> {
+        let since = ProcessorTime::now()?.since(before);
+        Ok(Self {
+            apart_ns: apart().as_secs_f64() * 1e9,
+            ..since
+        })
+    }
+
     /// How much it is, as a multiple of [`QUIET`](Self::QUIET).
     #[must_use]
     pub fn degree(self) -> f64 {
@@ -51,8 +63,6 @@ pub struct ProcessorTime {
     stolen: u64,
     /// What the threads of each process ran that is not ours, in nanoseconds.
     others: HashMap<u32, u64>,
-    /// A cache line's way from one processor to another.
-    apart: Duration,
 }
 
 impl ProcessorTime {
@@ -63,7 +73,6 @@ impl ProcessorTime {
     pub fn now() -> io::Result<Self> {
         let mut now = Self::parse(&fs::read_to_string("/proc/stat")?).unwrap_or_default();
         now.others = others(std::process::id())?;
-        now.apart = apart();
         Ok(now)
     }
 
@@ -80,13 +89,11 @@ impl ProcessorTime {
             all: fields.iter().sum(),
             stolen: *fields.get(7)?,
             others: HashMap::new(),
-            apart: Duration::ZERO,
         })
     }
 
     /// What disturbed this process and those that it started since `before`.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> Disturbance {
+    fn since(&self, before: &Self) -> Disturbance {
         let all = self.all.saturating_sub(before.all).max(1) as f64;
         let stolen = self.stolen.saturating_sub(before.stolen) as f64;
         let ran = |(pid, &ran): (&u32, &u64)| {
@@ -98,7 +105,7 @@ impl ProcessorTime {
         Disturbance {
             stolen: stolen / all * 1e3,
             others: others / 1e9 * clock_ticks_per_second() as f64 / all * 1e3,
-            apart_ns: self.apart.as_secs_f64() * 1e9,
+            apart_ns: 0.0,
         }
     }
 }
@@ -227,7 +234,6 @@ mod tests {
             all,
             stolen: 0,
             others: others.iter().copied().collect(),
-            apart: Duration::ZERO,
         };
         let before = at(0, &[(1, 500), (2, 7_000_000_000), (3, 9)]);
         // 2 is another process by now, and 4 is new.

@@ -8,7 +8,8 @@ use super::threads::Scheduled;
 use super::{cpu_seconds, ended_children_cpu_seconds};
 use anyhow::{Context as _, Result, ensure};
 use bench::figure::{
-    Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Stack, Storage,
+    Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Stack,
+    Storage,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -172,7 +173,7 @@ impl Runner for MachineRunner {
             _ => others::run(self.file()?, scenario, effort)?,
         };
         Ok(Sample {
-            disturbance: ProcessorTime::now()?.since(&time_before),
+            disturbance: Disturbance::since(&time_before)?,
             ..sample
         })
     }
@@ -197,7 +198,7 @@ impl MachineRunner {
             .collect::<Result<Vec<_>>>()?;
         let (reports, scheduled) = wait(loads)?;
         let seconds = started.elapsed().as_secs_f64();
-        let disturbance = ProcessorTime::now()?.since(&time_before);
+        let disturbance = Disturbance::since(&time_before)?;
         let host_cores = (ended_children_cpu_seconds()? - host_before) / seconds;
         let target_cores = (cpu_seconds(target.pid())? - target_before) / seconds;
         let switch: Vec<_> = reports

@@ -189,7 +189,7 @@ fn measured(
     let target = Target::start(&[target_core.0], RAM_BYTES, knobs)?;
     let before = ProcessorTime::now()?;
     let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;
-    let disturbance = ProcessorTime::now()?.since(&before);
+    let disturbance = Disturbance::since(&before)?;
     Ok((Numbers::measured(&report), disturbance))
 }
 
