@@ -1,7 +1,7 @@
 //! An application in the simulated world: random requests to a device, every answer checked.
 
 use crate::cache::Medium;
-use crate::oracle::{Allowed, Oracle, Version};
+use crate::oracle::{self, Oracle, Step, Version};
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{BlockError, Channel, Completion, Geometry, Operation, Request, Submit};
@@ -50,13 +50,57 @@ struct InFlight {
 
 #[derive(Debug)]
 enum Kind {
-    Read(Vec<Allowed>),
+    Read(Step),
+    /// With the version that is expected in each block.
+    Compare(Step, Vec<Version>),
+    Verify,
+    /// Whatever puts something into its blocks.
     Write {
         version: Version,
         durable: bool,
     },
     /// By then settled writes are on the medium when it is answered, block by block.
-    Flush(Vec<Version>),
+    Flush(Step, Vec<Version>),
+}
+
+/// Which requests an application makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mix {
+    /// Reads, writes that never overlap with others, and now and then a flush.
+    #[default]
+    Plain,
+    /// Every operation there is, on ranges that others may be writing.
+    Everything,
+}
+
+/// Errors that an application must be ready for, because something provokes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Any: whoever runs the application looks at its report.
+    Any,
+    /// These, and no other.
+    Only {
+        /// The device fails requests.
+        device: bool,
+        /// The namespace may go for good.
+        gone: bool,
+        /// The host may give requests up.
+        late: bool,
+    },
+}
+
+impl Tolerance {
+    fn allows(self, error: BlockError) -> bool {
+        let Self::Only { device, gone, late } = self else {
+            return true;
+        };
+        match error {
+            BlockError::ReadFailure | BlockError::WriteFailure => device,
+            BlockError::Gone => gone,
+            BlockError::TimedOut | BlockError::Aborted => late,
+            _ => false,
+        }
+    }
 }
 
 /// Answers of an application after which those it shares its way with have noticed it.
@@ -71,6 +115,8 @@ pub struct Client {
     channel: Box<dyn Channel>,
     geometry: Geometry,
     workload: Workload,
+    mix: Mix,
+    tolerance: Tolerance,
     oracle: Rc<RefCell<Oracle>>,
     /// What the device would keep without power, if it has a cache.
     medium: Option<Medium>,
@@ -105,6 +151,8 @@ impl Client {
             channel,
             geometry,
             workload,
+            mix: Mix::default(),
+            tolerance: Tolerance::Any,
             oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
             medium: None,
             prng: Prng::from_seed(seed),
@@ -122,6 +170,14 @@ impl Client {
     #[must_use]
     pub fn beside(mut self, oracle: Rc<RefCell<Oracle>>) -> Self {
         self.oracle = oracle;
+        self
+    }
+
+    /// The same application, which makes these requests, and panics at any other error.
+    #[must_use]
+    pub fn asking(mut self, mix: Mix, tolerance: Tolerance) -> Self {
+        self.mix = mix;
+        self.tolerance = tolerance;
         self
     }
 
@@ -152,7 +208,9 @@ impl Client {
         let index = |n: u64| usize::try_from(n).expect("a small device");
         let range = index(start)..index(start + count);
         let oracle = self.oracle.borrow();
-        let free = !write || !range.clone().any(|block| oracle.is_writing(block));
+        let free = self.mix == Mix::Everything
+            || !write
+            || !range.clone().any(|block| oracle.is_writing(block));
         free.then_some(range)
     }
 
@@ -166,44 +224,72 @@ impl Client {
         })
     }
 
-    fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
+    /// What to ask for next.
+    fn operation(&mut self) -> Operation {
+        const WRITE: Operation = Operation::Write { durable: false };
         let roll = self.prng.below(100);
-        let write = (50..97).contains(&roll);
-        let range = if roll < 97 { self.range(write)? } else { 0..0 };
-        let bytes = range.len() * self.geometry.block_bytes as usize;
-        let data = if range.is_empty() {
-            None
-        } else {
-            Some(self.memory(bytes, cx)?)
+        match (self.mix, roll) {
+            (Mix::Plain, 0..50) | (Mix::Everything, 0..38) => Operation::Read,
+            (Mix::Plain, 50..97) | (Mix::Everything, 38..76) => WRITE,
+            (Mix::Everything, 76..81) => Operation::WriteZeroes {
+                deallocate: roll.is_multiple_of(2),
+                durable: false,
+            },
+            (Mix::Everything, 81..85) => Operation::Deallocate,
+            (Mix::Everything, 85..92) => Operation::Compare,
+            (Mix::Everything, 92..95) => Operation::Verify,
+            _ => Operation::Flush,
+        }
+    }
+
+    fn next_request(&mut self, cx: &Context<'_>) -> Option<Request> {
+        let operation = self.operation();
+        let range = match operation {
+            Operation::Flush => 0..0,
+            _ => self.range(operation.is_write())?,
         };
-        let durable = self.prng.chance(1, 8);
+        let bytes = range.len() * self.geometry.block_bytes as usize;
+        let data = if operation.has_data() {
+            Some(self.memory(bytes, cx)?)
+        } else {
+            None
+        };
+        let forced = self.prng.chance(1, 8);
+        let operation = match operation {
+            Operation::Write { .. } => Operation::Write { durable: forced },
+            Operation::WriteZeroes { deallocate, .. } => Operation::WriteZeroes {
+                deallocate,
+                durable: forced,
+            },
+            other => other,
+        };
         let mut oracle = self.oracle.borrow_mut();
-        let (operation, kind) = match roll {
-            0..50 => {
-                let allowed = range
-                    .clone()
-                    .map(|block| oracle.begin_read(block))
-                    .collect();
-                (Operation::Read, Kind::Read(allowed))
+        let kind = match operation {
+            Operation::Read => Kind::Read(oracle.begin_read()),
+            Operation::Verify => Kind::Verify,
+            Operation::Flush => Kind::Flush(oracle.begin_flush(), oracle.settled()),
+            Operation::Compare => {
+                let began = oracle.begin_read();
+                let last = |block| oracle.allowed(block, began).last().unwrap_or(0);
+                Kind::Compare(began, range.clone().map(last).collect())
             }
-            50..97 => {
-                let version = oracle.begin_write(range.clone());
-                (
-                    Operation::Write { durable },
-                    Kind::Write { version, durable },
-                )
-            }
-            _ => (Operation::Flush, Kind::Flush(oracle.settled())),
+            Operation::Write { durable } => Kind::Write {
+                version: oracle.begin_write(range.clone(), oracle::Content::Version),
+                durable,
+            },
+            Operation::WriteZeroes { durable, .. } => Kind::Write {
+                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
+                durable,
+            },
+            Operation::Deallocate => Kind::Write {
+                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
+                durable: false,
+            },
         };
         drop(oracle);
-        let version = if let Kind::Write { version, .. } = &kind {
-            Some(*version)
-        } else {
-            None
-        };
         let lba = Lba(range.start as u64);
         let blocks = u32::try_from(range.len()).expect("a small device");
-        let data = data.map(|data| self.fill(data, range.clone(), version));
+        let data = data.map(|data| self.fill(data, range.clone(), &kind));
         let key = self
             .in_flight
             .insert(InFlight {
@@ -221,13 +307,14 @@ impl Client {
         })
     }
 
-    /// A write's content: its version and its address, all over each block.
-    fn fill(&self, mut data: IoSlice, range: Range<usize>, version: Option<Version>) -> IoSlice {
+    /// A request's content: the version and the address of each block, all over it.
+    fn fill(&self, mut data: IoSlice, range: Range<usize>, kind: &Kind) -> IoSlice {
         let size = self.geometry.block_bytes as usize;
         for (index, block) in range.enumerate() {
-            let content = match version {
-                Some(version) => content(block, version, size),
-                None => vec![0xEE; size],
+            let content = match kind {
+                Kind::Write { version, .. } => content(block, *version, size),
+                Kind::Compare(_, expected) => content(block, expected[index], size),
+                _ => vec![0xEE; size],
             };
             data.copy_in(index * size, &content);
         }
@@ -242,7 +329,7 @@ impl Client {
             .expect("each request is answered once");
         let mut report = self.report.borrow_mut();
         report.answered += 1;
-        report.failed += u64::from(completion.result.is_err());
+        report.failed += u64::from(is_failure(completion.result));
         report.timed_out += u64::from(completion.result == Err(BlockError::TimedOut));
         report.bytes += completion.data.as_ref().map_or(0, IoSlice::len) as u64;
         if report.answered > WARM_UP {
@@ -251,29 +338,84 @@ impl Client {
         let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
         report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
         drop(report);
-        match request.kind {
-            Kind::Flush(settled) if completion.result.is_ok() => {
-                self.check_medium(settled.into_iter().enumerate());
-            }
-            Kind::Write { version, durable } if completion.result.is_ok() => {
-                if durable {
-                    self.check_medium(request.range.clone().map(|block| (block, version)));
-                }
-                self.oracle.borrow_mut().acknowledge(request.range, version);
-            }
-            Kind::Write { version, .. } => self.oracle.borrow_mut().fail(request.range, version),
-            Kind::Read(began) if completion.result.is_ok() => {
-                if let Some(log) = &self.log {
-                    let took = self.now.since(request.since);
-                    log.borrow_mut().push((self.now, took));
-                }
-                let data = completion.data.expect("a read's data comes back");
-                let mut bytes = vec![0; data.len()];
-                data.copy_out(0, &mut bytes);
-                self.check(&request.range, &began, &bytes);
-            }
-            Kind::Read(_) | Kind::Flush(_) => {}
+        self.judge(request, completion);
+    }
+
+    /// Whether the answer is one that the device may give.
+    fn judge(&mut self, request: InFlight, completion: Completion) {
+        let range = request.range;
+        let answer = completion.result;
+        let differs =
+            matches!(request.kind, Kind::Compare(..)) && answer == Err(BlockError::CompareFailure);
+        if let Err(error) = answer
+            && !differs
+        {
+            assert!(
+                self.tolerance.allows(error),
+                "{:?} of blocks {range:?} failed: {error}, and nothing provokes that",
+                request.kind
+            );
         }
+        match request.kind {
+            Kind::Flush(began, settled) if answer.is_ok() => {
+                self.check_medium(settled.into_iter().enumerate());
+                self.oracle.borrow_mut().flushed(began);
+            }
+            Kind::Write { version, durable } if answer.is_ok() => {
+                if durable {
+                    self.check_medium(range.clone().map(|block| (block, version)));
+                }
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.acknowledge(range, version, durable);
+            }
+            Kind::Write { version, .. } => self.oracle.borrow_mut().fail(range, version),
+            Kind::Read(began) => {
+                if answer.is_ok() {
+                    if let Some(log) = &self.log {
+                        let took = self.now.since(request.since);
+                        log.borrow_mut().push((self.now, took));
+                    }
+                    let data = completion.data.expect("a read's data comes back");
+                    let mut bytes = vec![0; data.len()];
+                    data.copy_out(0, &mut bytes);
+                    self.check(&range, began, &bytes);
+                }
+                self.oracle.borrow_mut().end_read(began);
+            }
+            Kind::Compare(began, expected) => {
+                if answer.is_ok() || differs {
+                    self.check_compared(&range, began, &expected, differs);
+                }
+                self.oracle.borrow_mut().end_read(began);
+            }
+            Kind::Verify | Kind::Flush(..) => {}
+        }
+    }
+
+    /// A comparison that holds found what was expected; one that does not found something else
+    /// somewhere.
+    fn check_compared(
+        &self,
+        range: &Range<usize>,
+        began: Step,
+        expected: &[Version],
+        differs: bool,
+    ) {
+        let oracle = self.oracle.borrow();
+        let mut blocks = range.clone().zip(expected);
+        let right = if differs {
+            blocks.any(|(block, &expected)| {
+                let mut allowed = oracle.allowed(block, began);
+                allowed.any(|found| found != expected)
+            })
+        } else {
+            blocks.all(|(block, &expected)| oracle.allows(block, began, expected))
+        };
+        assert!(
+            right,
+            "a comparison of blocks {range:?} with versions {expected:?} said differs={differs}, \
+             which it could not have found"
+        );
     }
 
     /// What was acknowledged before a Flush, or written with FUA, is on the medium.
@@ -289,9 +431,9 @@ impl Client {
         }
     }
 
-    fn check(&mut self, range: &Range<usize>, began: &[Allowed], bytes: &[u8]) {
+    fn check(&mut self, range: &Range<usize>, began: Step, bytes: &[u8]) {
         let size = self.geometry.block_bytes as usize;
-        for ((block, began), found) in range.clone().zip(began).zip(bytes.chunks(size)) {
+        for (block, found) in range.clone().zip(bytes.chunks(size)) {
             let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
             let expected = content(block, version, size);
             if let Some(at) = found.iter().zip(&expected).position(|(a, b)| a != b) {
@@ -301,9 +443,11 @@ impl Client {
                     &found[at..(at + 32).min(size)]
                 );
             }
+            let oracle = self.oracle.borrow();
             assert!(
-                self.oracle.borrow().allows(block, began, version),
-                "block {block} holds version {version}; allowed were {began:?}"
+                oracle.allows(block, began, version),
+                "block {block} holds version {version}; allowed were {:?}",
+                oracle.allowed(block, began).collect::<Vec<_>>()
             );
             let mut report = self.report.borrow_mut();
             report.fingerprint = (report.fingerprint ^ version).wrapping_mul(0x0100_0000_01B3);
@@ -340,9 +484,16 @@ impl Client {
         }
     }
 
-    fn all_answered(&self) -> bool {
+    /// Whether the application has asked for everything and has every answer.
+    #[must_use]
+    pub fn all_answered(&self) -> bool {
         self.issued == self.workload.requests && self.in_flight.is_empty()
     }
+}
+
+/// A comparison that does not hold is an answer like another.
+fn is_failure(result: Result<(), BlockError>) -> bool {
+    result.is_err_and(|error| error != BlockError::CompareFailure)
 }
 
 /// What a write of `version` puts into `block`; version 0 is a block that was never written.

@@ -25,7 +25,7 @@ mod world;
 
 pub use app::{App, Job};
 pub use cache::{Cache, Medium};
-pub use client::{Client, ReadLog, Report, WARM_UP, Workload};
+pub use client::{Client, Mix, ReadLog, Report, Tolerance, WARM_UP, Workload};
 pub use driver::SimDriver;
 pub use host_core::HostCore;
 pub use network::NetworkFaults;

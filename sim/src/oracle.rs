@@ -1,141 +1,308 @@
-//! What a device must answer, if every acknowledged write is there and nothing else is.
+//! What a device may answer, if every acknowledged write is there and nothing else is.
 //!
-//! A slow, obvious model of a block device under concurrency: for each block, which contents a
-//! read may find. A write that is under way, or that failed, may or may not be there; a write
-//! that was acknowledged is there, and everything older is gone for good.
+//! A slow, obvious model of a block device that many writers share: for each block, all writes
+//! that a read may still find. Every step of anybody has a number of its own, so that two requests
+//! either follow each other or overlap in time. Writes that overlap may take effect in any order;
+//! a write that was answered is there before everything that begins later; one that failed may
+//! take effect or not, but not after a write that began later was answered.
 
-/// Which write a block's content comes from; 0 is the content at the beginning.
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Which write a block's content comes from; 0 is a block of zeroes.
 pub type Version = u64;
 
-#[derive(Clone, Debug, Default)]
-struct Block {
-    /// The last acknowledged write.
-    settled: Version,
-    /// Writes whose effect is open: under way, or failed since the last acknowledged one.
-    open: Vec<Version>,
-    /// A write that is under way; at most one at a time per block.
-    writing: Option<Version>,
+/// A step: the beginning or the end of a request. Steps are numbered in the order of their time.
+pub type Step = u64;
+
+/// What a request puts into its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Its version, all over each block.
+    Version,
+    /// Zeroes, whichever request it is.
+    Zeroes,
 }
+
+#[derive(Clone, Debug)]
+struct Write {
+    version: Version,
+    content: Content,
+    began: Step,
+    /// When it was answered; whoever crashed is never answered.
+    ended: Option<Step>,
+    /// It took effect before it ended, and that has not been lost since.
+    holds: bool,
+    /// It is on the medium.
+    durable: bool,
+}
+
+impl Write {
+    const INITIAL: Self = Self {
+        version: 0,
+        content: Content::Zeroes,
+        began: 0,
+        ended: Some(0),
+        holds: true,
+        durable: true,
+    };
+
+    fn found_as(&self) -> Version {
+        match self.content {
+            Content::Version => self.version,
+            Content::Zeroes => 0,
+        }
+    }
+}
+
+/// Writes of a block that are kept before those that no read can find any more are dropped.
+const WRITES_KEPT: usize = 16;
 
 /// The model of a device's content.
 #[derive(Debug)]
 pub struct Oracle {
-    blocks: Vec<Block>,
+    /// In the order in which they began.
+    blocks: Vec<Vec<Write>>,
+    step: Step,
     next: Version,
+    /// Reads under way, by when they began.
+    reads: BTreeMap<Step, usize>,
+    /// Whether power may be lost: then what is not durable is not for ever.
+    volatile: bool,
 }
 
-/// What a read that began earlier may find in one block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed(Vec<Version>);
-
 impl Oracle {
-    /// A device of `blocks` blocks, all with version 0.
+    /// A device of `blocks` blocks of zeroes.
     #[must_use]
     pub fn new(blocks: usize) -> Self {
         Self {
-            blocks: vec![Block::default(); blocks],
+            blocks: vec![vec![Write::INITIAL]; blocks],
+            step: 0,
             next: 1,
+            reads: BTreeMap::new(),
+            volatile: false,
         }
+    }
+
+    /// The same device, which may lose what was not flushed ([`power_lost`](Self::power_lost)).
+    #[must_use]
+    pub fn with_volatile_cache(mut self) -> Self {
+        self.volatile = true;
+        self
+    }
+
+    fn step(&mut self) -> Step {
+        self.step += 1;
+        self.step
     }
 
     /// Whether a write to this block is under way.
     #[must_use]
     pub fn is_writing(&self, block: usize) -> bool {
-        self.blocks[block].writing.is_some()
+        self.blocks[block].iter().any(|write| write.ended.is_none())
     }
 
-    /// The last acknowledged write of every block.
+    /// The write of every block that began last among those that were acknowledged.
     #[must_use]
     pub fn settled(&self) -> Vec<Version> {
-        self.blocks.iter().map(|block| block.settled).collect()
+        let settled = |writes: &Vec<Write>| {
+            let last = writes.iter().rfind(|write| write.holds);
+            last.map_or(0, |write| write.version)
+        };
+        self.blocks.iter().map(settled).collect()
     }
 
     /// A write of some blocks begins; its version.
-    ///
-    /// # Panics
-    /// If another write to one of them is under way: then the order would be open.
-    pub fn begin_write(&mut self, range: std::ops::Range<usize>) -> Version {
+    pub fn begin_write(&mut self, range: Range<usize>, content: Content) -> Version {
+        let began = self.step();
         let version = self.next;
         self.next += 1;
         for block in &mut self.blocks[range] {
-            assert!(block.writing.is_none(), "one write at a time per block");
-            block.writing = Some(version);
-            block.open.push(version);
+            block.push(Write {
+                version,
+                content,
+                began,
+                ended: None,
+                holds: false,
+                durable: false,
+            });
         }
         version
     }
 
-    /// A write was acknowledged: it, and nothing older, is there.
-    pub fn acknowledge(&mut self, range: std::ops::Range<usize>, version: Version) {
-        for block in &mut self.blocks[range] {
-            assert_eq!(block.writing.take(), Some(version));
-            block.settled = version;
-            block.open.clear();
-        }
+    /// A write was acknowledged: whatever began later finds it, or something newer. With `durable`
+    /// it survives everything.
+    pub fn acknowledge(&mut self, range: Range<usize>, version: Version, durable: bool) {
+        self.end(range, version, |write| {
+            write.holds = true;
+            write.durable = durable;
+        });
     }
 
     /// A write failed: each of its blocks may have it or not.
-    pub fn fail(&mut self, range: std::ops::Range<usize>, version: Version) {
+    pub fn fail(&mut self, range: Range<usize>, version: Version) {
+        self.end(range, version, |_| {});
+    }
+
+    fn end(&mut self, range: Range<usize>, version: Version, how: impl Fn(&mut Write)) {
+        let now = self.step();
+        let oldest = self.reads.keys().next().copied().unwrap_or(now);
         for block in &mut self.blocks[range] {
-            assert_eq!(block.writing.take(), Some(version));
+            let write = block.iter_mut().find(|write| write.version == version);
+            let write = write.expect("a write that ends has begun");
+            assert_eq!(write.ended, None, "a write ends once");
+            write.ended = Some(now);
+            how(write);
+            if block.len() > WRITES_KEPT {
+                let volatile = self.volatile;
+                let floor = floor(block, oldest, |write| write.durable || !volatile);
+                block.retain(|write| write.ended.is_none_or(|ended| ended >= floor));
+            }
         }
     }
 
-    /// What a read that begins now may find, as things stand.
-    #[must_use]
-    pub fn begin_read(&self, block: usize) -> Allowed {
-        let state = &self.blocks[block];
-        let mut allowed = vec![state.settled];
-        allowed.extend(&state.open);
-        Allowed(allowed)
+    /// A flush begins; its name for [`flushed`](Self::flushed).
+    pub fn begin_flush(&mut self) -> Step {
+        self.step()
     }
 
-    /// Whether a read that began with `began` may end with `found`: what was allowed then, or
-    /// what was written since.
-    #[must_use]
-    pub fn allows(&self, block: usize, began: &Allowed, found: Version) -> bool {
-        let state = &self.blocks[block];
-        // Versions only grow, so a write that began and ended while the read was under way is
-        // newer than everything allowed at its beginning, and no newer than what is settled now.
-        let newest = began.0.iter().max().copied().unwrap_or(0);
-        let since = found > newest && found <= state.settled;
-        began.0.contains(&found) || state.open.contains(&found) || since
+    /// The flush that began then was acknowledged: what was acknowledged before it is durable.
+    pub fn flushed(&mut self, began: Step) {
+        for write in self.blocks.iter_mut().flatten() {
+            write.durable |= write.holds && write.ended.is_some_and(|ended| ended < began);
+        }
     }
+
+    /// The device lost its power: of what is not durable any part may be gone.
+    pub fn power_lost(&mut self) {
+        for write in self.blocks.iter_mut().flatten() {
+            write.holds &= write.durable;
+        }
+    }
+
+    /// A read begins; its name for [`allows`](Self::allows), until [`end_read`](Self::end_read).
+    pub fn begin_read(&mut self) -> Step {
+        let step = self.step();
+        *self.reads.entry(step).or_default() += 1;
+        step
+    }
+
+    /// The read that began then has ended.
+    pub fn end_read(&mut self, began: Step) {
+        self.reads.remove(&began);
+    }
+
+    /// Whether a read that began then may find `found` in a block now.
+    #[must_use]
+    pub fn allows(&self, block: usize, began: Step, found: Version) -> bool {
+        self.allowed(block, began).any(|version| version == found)
+    }
+
+    /// Everything that a read that began then may find in a block now.
+    pub fn allowed(&self, block: usize, began: Step) -> impl Iterator<Item = Version> + '_ {
+        let writes = &self.blocks[block];
+        let floor = floor(writes, began, |_| true);
+        writes
+            .iter()
+            .filter(move |write| write.ended.is_none_or(|ended| ended >= floor))
+            .map(Write::found_as)
+    }
+}
+
+/// Writes that ended before this cannot be found by a read that begins at `read`: a later one,
+/// which still holds, had replaced them by then.
+fn floor(writes: &[Write], read: Step, counts: impl Fn(&Write) -> bool) -> Step {
+    let replacing = writes
+        .iter()
+        .filter(|write| write.holds && write.ended.is_some_and(|ended| ended < read))
+        .filter(|write| counts(write));
+    replacing.map(|write| write.began).max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn found(oracle: &mut Oracle, block: usize) -> Vec<Version> {
+        let began = oracle.begin_read();
+        let mut found: Vec<_> = oracle.allowed(block, began).collect();
+        oracle.end_read(began);
+        found.sort_unstable();
+        found
+    }
+
     #[test]
     fn an_acknowledged_write_replaces_everything_older() {
         let mut oracle = Oracle::new(4);
-        let lost = oracle.begin_write(1..3);
+        let lost = oracle.begin_write(1..3, Content::Version);
         oracle.fail(1..3, lost);
-        let open = oracle.begin_read(1);
-        assert!(oracle.allows(1, &open, 0) && oracle.allows(1, &open, lost));
-        let kept = oracle.begin_write(1..2);
-        oracle.acknowledge(1..2, kept);
-        let settled = oracle.begin_read(1);
-        assert!(oracle.allows(1, &settled, kept));
-        assert!(
-            !oracle.allows(1, &settled, lost),
-            "a write that was lost must not come back"
-        );
-        assert!(!oracle.allows(1, &settled, 0));
+        assert_eq!(found(&mut oracle, 1), [0, lost]);
+        let kept = oracle.begin_write(1..2, Content::Version);
+        oracle.acknowledge(1..2, kept, false);
+        // A write that was lost must not come back.
+        assert_eq!(found(&mut oracle, 1), [kept]);
         // The neighbour was not overwritten, so its write is still open.
-        assert!(oracle.allows(2, &oracle.begin_read(2), lost));
-        assert!(!oracle.allows(3, &oracle.begin_read(3), lost));
+        assert_eq!(found(&mut oracle, 2), [0, lost]);
+        assert_eq!(found(&mut oracle, 3), [0]);
     }
 
     #[test]
     fn a_read_may_find_what_was_written_while_it_was_under_way() {
         let mut oracle = Oracle::new(1);
-        let began = oracle.begin_read(0);
-        let version = oracle.begin_write(0..1);
-        assert!(oracle.allows(0, &began, version));
-        oracle.acknowledge(0..1, version);
-        assert!(oracle.allows(0, &began, version) && oracle.allows(0, &began, 0));
-        assert!(!oracle.allows(0, &oracle.begin_read(0), 0));
+        let began = oracle.begin_read();
+        let version = oracle.begin_write(0..1, Content::Version);
+        assert!(oracle.allows(0, began, version));
+        oracle.acknowledge(0..1, version, false);
+        assert!(oracle.allows(0, began, version) && oracle.allows(0, began, 0));
+        assert_eq!(found(&mut oracle, 0), [version]);
+    }
+
+    #[test]
+    fn writes_that_overlap_in_time_take_effect_in_any_order() {
+        let mut oracle = Oracle::new(1);
+        let first = oracle.begin_write(0..1, Content::Version);
+        let second = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, second, false);
+        assert_eq!(found(&mut oracle, 0), [first, second]);
+        oracle.acknowledge(0..1, first, false);
+        assert_eq!(found(&mut oracle, 0), [first, second]);
+        let third = oracle.begin_write(0..1, Content::Zeroes);
+        oracle.acknowledge(0..1, third, false);
+        assert_eq!(found(&mut oracle, 0), [0]);
+    }
+
+    #[test]
+    fn without_power_what_was_not_flushed_may_be_gone() {
+        let mut oracle = Oracle::new(1).with_volatile_cache();
+        let flushed = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, flushed, false);
+        let early = oracle.begin_flush();
+        let cached = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, cached, false);
+        // The flush had begun before the second write was acknowledged, so it promises the first.
+        oracle.flushed(early);
+        assert_eq!(found(&mut oracle, 0), [cached]);
+        oracle.power_lost();
+        assert_eq!(found(&mut oracle, 0), [flushed, cached]);
+        let durable = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, durable, true);
+        oracle.power_lost();
+        assert_eq!(found(&mut oracle, 0), [durable]);
+    }
+
+    #[test]
+    fn old_writes_are_dropped_when_no_read_can_find_them() {
+        let mut oracle = Oracle::new(1);
+        let reading = oracle.begin_read();
+        for _ in 0..100 {
+            let version = oracle.begin_write(0..1, Content::Version);
+            oracle.acknowledge(0..1, version, false);
+        }
+        assert!(oracle.allows(0, reading, 0) && oracle.allows(0, reading, 1));
+        oracle.end_read(reading);
+        let last = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, last, false);
+        assert!(oracle.blocks[0].len() <= 2, "{:?}", oracle.blocks[0]);
+        assert_eq!(found(&mut oracle, 0), [last]);
     }
 }
