@@ -27,6 +27,12 @@ impl UringDriver {
         }
     }
 
+    /// Returns true while sockets wait for a receive buffer and one is free. The ring watches none
+    /// of these sockets, so a core that slept would not be woken for them.
+    pub(super) fn can_receive_overdue(&self) -> bool {
+        !self.overdue.is_empty() && self.receive_buffers.free(0) > 0
+    }
+
     /// Something arrived on a socket, but no receive buffer is free. The ring is not asked again:
     /// it would say so at once, and the core could not sleep while its owner keeps the buffers.
     pub(super) fn set_overdue(&mut self, key: SlabKey) {

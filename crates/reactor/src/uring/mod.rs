@@ -384,7 +384,12 @@ impl Driver for UringDriver {
         match wait {
             // A core that is about to sleep lets the ring look: arming a poll entry finds what has
             // arrived, too, and when nothing has, this spares a system call.
-            Wait::Until(deadline) if !due && self.ready.is_empty() && !self.bulk_arrived => {
+            Wait::Until(deadline)
+                if !due
+                    && self.ready.is_empty()
+                    && !self.bulk_arrived
+                    && !self.can_receive_overdue() =>
+            {
                 self.unseen_turns = 0;
                 self.end_grant();
                 self.watch_hot();

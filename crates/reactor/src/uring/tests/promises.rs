@@ -681,3 +681,32 @@ fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
         assert_eq!(&buffer[..len], b"late");
     }
 }
+
+/// A core that slept while arrivals were left over from earlier turns was woken by nobody: its
+/// receive buffers had gone to sockets that were read directly and counted as left over as well.
+#[test]
+fn a_core_that_sleeps_between_looks_receives_from_every_readable_socket() {
+    const SOCKETS: u8 = 24;
+    let mut driver = small();
+    let pairs: Vec<_> = (0..SOCKETS).map(|_| pair(&mut driver)).collect();
+    for round in 0..3 {
+        for &(near, _) in &pairs {
+            let fd = another_descriptor(&driver, near);
+            rustix::net::send(fd, b"here", rustix::net::SendFlags::empty()).expect("some bytes");
+        }
+        for (kind, &(_, far)) in (0..).zip(&pairs) {
+            receive(&mut driver, 100 + kind, far);
+        }
+        let (mut completions, mut kinds) = (Vec::new(), Vec::new());
+        let deadline = driver.now() + Nanos::from_secs(10);
+        while kinds.len() < usize::from(SOCKETS) {
+            driver
+                .reap(Wait::Until(deadline), &mut completions)
+                .expect("the ring works");
+            assert!(driver.now() < deadline, "round {round}: only {kinds:?}");
+            kinds.extend(completions.drain(..).map(|done| done.key.kind));
+        }
+        kinds.sort_unstable();
+        assert!(kinds.into_iter().eq(100..100 + SOCKETS), "once each");
+    }
+}
