@@ -9,7 +9,7 @@ use crate::recalibration::{Recalibrations, Subject};
 use crate::tenants::tenancy;
 use crate::view::{View, blocks_of};
 use block::Device;
-use control::model::{DISCOVERY_NQN, Namespace, Subsystem};
+use control::model::{DISCOVERY_NQN, Namespace, Subsystem, is_qualified};
 use control::plane::{
     CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
     ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
@@ -93,6 +93,13 @@ impl Plane {
             allowed_hosts: subsystem.allowed_hosts.iter().cloned().collect(),
         };
         self.target.add_subsystem(options).map_err(refused)?;
+        if !is_qualified(&subsystem.nqn) {
+            let nqn = &subsystem.nqn;
+            tracing::warn!(
+                nqn,
+                "this name is no NVMe Qualified Name: some hosts refuse it"
+            );
+        }
         for namespace in &subsystem.namespaces {
             if let Err(error) = self.add_namespace(subsystem, namespace) {
                 // All of it or nothing; the first error is the one that helps.
@@ -511,7 +518,10 @@ fn controller(controller: &target::ControllerSnapshot) -> ControllerSnapshot {
     ControllerSnapshot {
         cntlid: controller.id,
         nqn,
-        host_nqn: controller.host_nqn.clone(),
+        host_nqn: match controller.host_nqn.as_str() {
+            "" => "(none)".to_owned(),
+            name => name.to_owned(),
+        },
         host_id: controller
             .host_id
             .iter()

@@ -27,6 +27,7 @@ pub use device::{
 pub use flash_profile::FlashProfile;
 pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
+    is_qualified,
 };
 pub(crate) use keyword::{Keyword, keyword};
 pub use network::{Network, NetworkError};

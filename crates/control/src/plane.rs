@@ -269,7 +269,7 @@ pub struct ControllerSnapshot {
     pub cntlid: u16,
     /// Its subsystem's name; the discovery subsystem's for a discovery controller.
     pub nqn: String,
-    /// The host's name.
+    /// The host's name; `(none)` for a host that gave none.
     pub host_nqn: String,
     /// The host's identifier, as hexadecimal digits.
     pub host_id: String,

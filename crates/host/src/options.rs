@@ -202,12 +202,15 @@ impl ConnectOptions {
     }
 }
 
-/// Parses an NQN.
+/// Parses an NQN, or a name that does not claim to be one by its `nqn.`: Linux's target serves such
+/// subsystems.
 ///
 /// # Errors
 /// [`HostError::Option`], which quotes it.
 pub fn parse_nqn(text: &str) -> Result<Nqn, HostError> {
-    Nqn::new(text).map_err(|error| {
+    let qualified = text.is_empty() || text.starts_with("nqn.");
+    let parse = if qualified { Nqn::new } else { Nqn::lenient };
+    parse(text).map_err(|error| {
         HostError::Option(format!(
             "\"{text}\" is not an NVMe Qualified Name: {error}; \
              one looks like nqn.2026-11.io.switchyard:default"

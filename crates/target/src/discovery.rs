@@ -34,7 +34,7 @@ pub(crate) fn log_page(
         .values()
         .filter(|s| s.allows(host_nqn) && rules.admit(host_nqn, from, &s.nqn))
     {
-        let Ok(name) = Nqn::new(&subsystem.nqn) else {
+        let Ok(name) = Nqn::lenient(&subsystem.nqn) else {
             continue;
         };
         for (port, address) in numbered() {
@@ -65,10 +65,9 @@ fn reachable(listener: SocketAddr, local: Option<IpAddr>) -> Option<SocketAddr> 
     if !listener.ip().is_unspecified() {
         return Some(listener);
     }
-    // One on `::` takes IPv4, too, and then shows its address mapped.
+    // A listener on `::` takes IPv6 alone, one on `0.0.0.0` IPv4.
     let local = local?.to_canonical();
-    let fits = listener.is_ipv6() || local.is_ipv4();
-    fits.then_some(SocketAddr::new(local, listener.port()))
+    (listener.is_ipv6() == local.is_ipv6()).then_some(SocketAddr::new(local, listener.port()))
 }
 
 fn entry(address: SocketAddr, port_id: u16, subtype: u8) -> DiscoveryLogEntry {
@@ -101,11 +100,8 @@ mod tests {
             ("0.0.0.0:4420", Some("2001:db8::9"), None),
             ("0.0.0.0:4420", None, None),
             ("[::]:4420", Some("2001:db8::9"), Some("[2001:db8::9]:4420")),
-            (
-                "[::]:4420",
-                Some("::ffff:192.0.2.9"),
-                Some("192.0.2.9:4420"),
-            ),
+            ("[::]:4420", Some("192.0.2.9"), None),
+            ("[::]:4420", Some("::ffff:192.0.2.9"), None),
         ];
         for (listener, local, expected) in cases {
             let listener = listener.parse().expect("an address");

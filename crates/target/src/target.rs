@@ -28,8 +28,8 @@ pub enum TargetError {
     /// A limit is out of range.
     #[error("limits: {0}")]
     Limits(#[from] LimitsError),
-    /// A name is no NVMe Qualified Name.
-    #[error("{name:?} is no NVMe Qualified Name: {reason}")]
+    /// A name that hosts cannot be told or give.
+    #[error("{name:?} cannot be a name: {reason}")]
     Name {
         /// What was given.
         name: String,
@@ -513,11 +513,16 @@ impl Target {
     }
 }
 
+/// Checks the name of a subsystem or a host. Its form is not checked, but it has no white space.
 pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
-    Nqn::new(name).map_err(|reason| TargetError::Name {
+    let refused = |reason| TargetError::Name {
         name: name.to_owned(),
         reason,
-    })
+    };
+    if name.chars().any(char::is_whitespace) {
+        return Err(refused(NqnError::NotText));
+    }
+    Nqn::lenient(name).map_err(refused)
 }
 
 /// A change on its way to the cores.

@@ -133,8 +133,8 @@ fn who_a_tenant_is_must_be_clear() {
              you mean \"nqn.2026-11.com.example:disks\"?",
         ),
         (
-            tenant("a", "hosts = [\"host\"]"),
-            "tenants[0].hosts: \"host\" ",
+            tenant("a", "hosts = [\"nqn.host\"]"),
+            "tenants[0].hosts: \"nqn.host\" ",
         ),
         (
             tenant("a", "namespaces = [0]"),

@@ -434,8 +434,8 @@ fn subsystems_and_referrals_are_checked() {
     let good = "allow_any_host = true";
     for (text, expected) in [
         (
-            format!("[[subsystems]]\nnqn = \"disks\"\n{good}"),
-            "2: subsystems[0].nqn: \"disks\" does not begin with \"nqn.\"; write a name like \"nqn.2026-11.com.example:disks\"",
+            format!("[[subsystems]]\nnqn = \"nqn.disks\"\n{good}"),
+            "2: subsystems[0].nqn: \"nqn.disks\" has no date (year-month) after \"nqn.\"; write a name like \"nqn.2026-11.com.example:disks\"",
         ),
         (
             format!("[[subsystems]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"\n{good}"),
@@ -452,8 +452,8 @@ fn subsystems_and_referrals_are_checked() {
             "1: subsystems[0].allowed_hosts: is missing, and so is allow_any_host; write allowed_hosts = [\"nqn…\"] with the hosts' names, or allow_any_host = true",
         ),
         (
-            "[[subsystems]]\nnqn = \"nqn.2026-11.a:b\"\nallowed_hosts = [\"me\"]".to_owned(),
-            "3: subsystems[0].allowed_hosts: \"me\" does not begin with \"nqn.\"; write a name like \"nqn.2026-11.com.example:disks\"",
+            "[[subsystems]]\nnqn = \"nqn.2026-11.a:b\"\nallowed_hosts = [\"\"]".to_owned(),
+            "3: subsystems[0].allowed_hosts: \"\" is empty; write a name like \"nqn.2026-11.com.example:disks\"",
         ),
         (
             format!("[[subsystems]]\nnqn = \"nqn.2026-11.a:b\"\n{good}\nserial = \"é\""),

@@ -20,7 +20,7 @@ use wire::fabrics::{
     PropertySet,
 };
 use wire::limits::NSID_BROADCAST;
-use wire::nvme::{Command, Status};
+use wire::nvme::{Command, NqnError, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// CAP.TO in units of 500 ms. A controller is ready at once; hosts take 0 for no time at all.
@@ -66,9 +66,11 @@ pub(crate) fn execute(
                 Err(refusal) => {
                     if let Some(suppressed) = core.log_budget.allow(cx.now) {
                         let (peer, status) = (connection.peer, refusal.status);
-                        tracing::info!(%peer, %status, suppressed, "refused a Connect");
+                        let parameter = refusal.parameter.map(tracing::field::display);
+                        tracing::info!(%peer, %status, parameter, suppressed, "refused a Connect");
                     }
-                    connection.qpair.slot(slot).result = u64::from(refusal.result);
+                    let dword = refusal.parameter.map_or(0, InvalidParameter::to_dword);
+                    connection.qpair.slot(slot).result = u64::from(dword);
                     Err(refusal.status)
                 }
             }
@@ -107,35 +109,49 @@ pub(crate) fn execute(
 }
 
 /// Why a Connect is refused.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
     status: Status,
-    /// Dword 0: the offending parameter.
-    result: u32,
+    /// The offending parameter, for dword 0.
+    parameter: Option<InvalidParameter>,
 }
 
 impl Refusal {
+    /// Without DNR: the host may find room later.
+    const BUSY: Self = Self {
+        status: Status::CONNECT_CONTROLLER_BUSY,
+        parameter: None,
+    };
+
     const fn of(status: Status) -> Self {
         Self {
             status: status.with_dnr(),
-            result: 0,
+            parameter: None,
+        }
+    }
+
+    const fn invalid(parameter: InvalidParameter) -> Self {
+        Self {
+            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
+            parameter: Some(parameter),
         }
     }
 
     const fn in_command(offset: u16) -> Self {
-        let result = InvalidParameter::in_command(offset).to_dword();
-        Self {
-            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
-            result,
-        }
+        Self::invalid(InvalidParameter::in_command(offset))
     }
 
     const fn in_data(offset: u16) -> Self {
-        let result = InvalidParameter::in_data(offset).to_dword();
-        Self {
-            status: Status::CONNECT_INVALID_PARAMETERS.with_dnr(),
-            result,
-        }
+        Self::invalid(InvalidParameter::in_data(offset))
+    }
+}
+
+/// HOSTNQN; empty for a host that does not name itself, which is served where any host is.
+fn host_name(data: &ConnectData) -> Result<String, Refusal> {
+    match data.hostnqn() {
+        Ok(name) => Ok(name.as_str().to_owned()),
+        Err(NqnError::Empty) => Ok(String::new()),
+        Err(_) => Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET)),
     }
 }
 
@@ -156,9 +172,7 @@ fn connect_admin(
     if data.cntlid != ConnectData::CNTLID_DYNAMIC {
         return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
     }
-    let host = data
-        .hostnqn()
-        .map_err(|_| Refusal::in_data(ConnectData::HOSTNQN_OFFSET))?;
+    let host = host_name(data)?;
     if data.host_id == [0; 16] {
         return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
     }
@@ -171,7 +185,7 @@ fn connect_admin(
         let found = core.shared.subsystem(name.as_str());
         let found = found.ok_or(Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
         let (rules, from) = (core.shared.rules(), connection.peer.ip());
-        if !found.allows(host.as_str()) || !rules.admit(host.as_str(), from, name.as_str()) {
+        if !found.allows(&host) || !rules.admit(&host, from, name.as_str()) {
             return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
         }
         Some(found)
@@ -182,7 +196,7 @@ fn connect_admin(
         ControllerKind::Discovery
     };
     let index = subsystem_index(subsystem.as_ref(), core)?;
-    let host = (host.as_str().to_owned(), data.host_id);
+    let host = (host, data.host_id);
     let (peer, granted) = (connection.peer, core.limits.io_queues);
     let admin = Place {
         core: core.index,
@@ -191,14 +205,10 @@ fn connect_admin(
     let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
     let limit = core.limits.controllers;
     let shared = core.shared.controllers().insert(limit, make);
-    // Without DNR: the host may find room later.
-    let busy = Refusal {
-        status: Status::CONNECT_CONTROLLER_BUSY,
-        result: 0,
-    };
-    let shared = shared.ok_or(busy)?;
+    let shared = shared.ok_or(Refusal::BUSY)?;
     shared.attach();
     let id = shared.id;
+    let rights = shared.pass(&core.shared.rules()).rights();
     let controller = Controller {
         shared,
         reached: connection.local.map(|address| address.ip()),
@@ -207,6 +217,7 @@ fn connect_admin(
         keep_alive: KeepAlive::new(keep_alive_ms(connect, core), now),
         features: Features::default(),
         events: AsyncEvents::default(),
+        rights,
     };
     connection.arm(core, controller.keep_alive.deadline());
     connection.owner = Owner::Admin(Box::new(controller));
@@ -236,10 +247,7 @@ fn subsystem_index(subsystem: Option<&Arc<Subsystem>>, core: &CoreState) -> Resu
     if known.is_some_and(|known| known.removing.is_none()) {
         Ok(subsystem.index)
     } else {
-        Err(Refusal {
-            status: Status::CONNECT_CONTROLLER_BUSY,
-            result: 0,
-        })
+        Err(Refusal::BUSY)
     }
 }
 
@@ -259,10 +267,8 @@ fn connect_io(
     }
     let controller = core.shared.controllers().get(data.cntlid).cloned();
     let controller = controller.ok_or(Refusal::in_data(ConnectData::CNTLID_OFFSET))?;
-    let host = data
-        .hostnqn()
-        .map_err(|_| Refusal::in_data(ConnectData::HOSTNQN_OFFSET))?;
-    if host.as_str() != controller.host_nqn {
+    let host = host_name(data)?;
+    if host != controller.host_nqn {
         return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
     }
     if data.host_id != controller.host_id {
@@ -280,7 +286,7 @@ fn connect_io(
     }
     let (rules, from) = (core.shared.rules(), connection.peer.ip());
     let pass = controller.pass_from(&rules, from);
-    if !subsystem.allows(host.as_str()) || matches!(pass, Pass::Refused) {
+    if !subsystem.allows(&host) || matches!(pass, Pass::Refused) {
         return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
     }
     let index = subsystem_index(Some(&subsystem), core)?;

@@ -70,13 +70,12 @@ pub(crate) fn execute(
     Ok(Reply::Done(0))
 }
 
-/// A namespace by its identifier; `None` for one that does not exist but could.
+/// A namespace by its identifier; `None` for one that could exist and does not for this host.
 fn namespace(controller: &Controller, nsid: u32) -> Result<Option<Arc<Namespace>>, Status> {
     if nsid == 0 || nsid > NAMESPACES_MAX {
         return Err(Status::INVALID_NAMESPACE.with_dnr());
     }
-    let subsystem = controller.shared.subsystem.as_ref();
-    Ok(subsystem.and_then(|subsystem| subsystem.namespace(nsid)))
+    Ok(controller.namespace(nsid))
 }
 
 fn active_list(
@@ -87,12 +86,7 @@ fn active_list(
     if after > NSID_MAX {
         return Err(Status::INVALID_NAMESPACE.with_dnr());
     }
-    let all = controller
-        .shared
-        .subsystem
-        .as_ref()
-        .map(|subsystem| subsystem.namespaces());
-    let nsids = all.iter().flatten().map(|namespace| namespace.nsid());
+    let nsids = controller.namespaces().map(|namespace| namespace.nsid());
     encode_namespace_list(nsids.filter(|&nsid| nsid > after), out);
     Ok(())
 }
@@ -167,14 +161,14 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
         ctratt: IdentifyController::CTRATT_HOST_ID_128,
         acl: 3,
         aerl: u8::try_from(ASYNC_EVENT_REQUESTS_MAX - 1).expect("a handful"),
-        lpa: IdentifyController::LPA_EXTENDED_DATA | IdentifyController::LPA_EFFECTS,
+        lpa: IdentifyController::LPA_EXTENDED_DATA,
         elpe: u8::try_from(ERROR_LOG_ENTRIES - 1).expect("at most 256"),
         kas: KEEP_ALIVE_GRANULARITY_100_MS,
         maxcmd: core.limits.queue_entries,
         sgls: IdentifyController::SGLS_SUPPORTED
             | IdentifyController::SGLS_OFFSET
             | IdentifyController::SGLS_TRANSPORT,
-        subnqn: Nqn::new(&name).map_or([0; 256], |name| name.to_field()),
+        subnqn: Nqn::lenient(&name).map_or([0; 256], |name| name.to_field()),
         ioccsz: 4,
         iorcsz: 1,
         msdbd: 1,
@@ -194,6 +188,7 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
     };
     IdentifyController {
         cntrltype: IdentifyController::CNTRLTYPE_IO,
+        lpa: common.lpa | IdentifyController::LPA_EFFECTS,
         oaes: IdentifyController::OAES_NAMESPACE_ATTRIBUTE,
         frmw: IdentifyController::FRMW_SLOT1_READ_ONLY | IdentifyController::FRMW_ONE_SLOT,
         // [NVMe Base 2.0 §5.17.2.1]: the usual thresholds; nothing here can overheat.

@@ -114,12 +114,7 @@ fn supported(discovery: bool) -> SupportedLogPages {
 /// SMART / Health: real counters, and a temperature because the field has to have one.
 fn smart(controller: &Controller) -> SmartLog {
     let mut total = NamespaceStats::default();
-    for namespace in controller
-        .shared
-        .subsystem
-        .iter()
-        .flat_map(|s| s.namespaces())
-    {
+    for namespace in controller.namespaces() {
         total.add(&namespace.total());
     }
     let units = |bytes: u64| u128::from(bytes.div_ceil(512 * 1000));

@@ -13,19 +13,21 @@ pub(crate) mod log_pages;
 
 use crate::core::CoreState;
 use crate::io;
+use crate::namespace::Namespace;
 use crate::registry::{ControllerKind, SharedController};
 use crate::request::{Kind, Phase};
 use crate::tcp::connection::{Connection, Owner};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
-use async_events::AsyncEvents;
+use crate::tenants::Rights;
+use async_events::{AsyncEvents, Notice};
 use features::Features;
 use keep_alive::KeepAlive;
 use reactor::Context;
 use std::net::IpAddr;
 use std::sync::Arc;
 use wire::fabrics::property::{Configuration, ControllerStatus};
-use wire::nvme::{Command, Status};
+use wire::nvme::{Command, DataPointer, Status};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
 /// The admin queue's part of a controller.
@@ -41,6 +43,8 @@ pub(crate) struct Controller {
     pub(crate) keep_alive: KeepAlive,
     pub(crate) features: Features,
     pub(crate) events: AsyncEvents,
+    /// What its host may do in the subsystem; `None` for everything.
+    pub(crate) rights: Option<Arc<Rights>>,
 }
 
 impl Controller {
@@ -48,10 +52,45 @@ impl Controller {
         self.shared.kind == ControllerKind::Discovery
     }
 
+    /// Returns true unless every command to the namespace would be refused for the host's tenant.
+    pub(crate) fn sees(&self, nsid: u32) -> bool {
+        let rights = self.rights.as_ref();
+        rights.is_none_or(|rights| rights.check_any(nsid).is_ok())
+    }
+
+    /// The namespaces that the host may touch, by identifier: a tenant does not learn of others.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = Arc<Namespace>> {
+        let all = self.shared.subsystem.iter().flat_map(|s| s.namespaces());
+        all.filter(|namespace| self.sees(namespace.nsid()))
+    }
+
+    /// A namespace that the host may touch.
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
+        let subsystem = self.shared.subsystem.as_ref().filter(|_| self.sees(nsid));
+        subsystem.and_then(|subsystem| subsystem.namespace(nsid))
+    }
+
+    /// Takes other rights, and raises a notice for each namespace that appears or disappears.
+    pub(crate) fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
+        let seen = |controller: &Self| -> Vec<_> {
+            let namespaces = controller.namespaces();
+            namespaces.map(|namespace| namespace.nsid()).collect()
+        };
+        let before = seen(self);
+        self.rights = rights;
+        let after = seen(self);
+        for nsid in before.iter().chain(&after) {
+            if before.contains(nsid) != after.contains(nsid) {
+                self.events.raise(Notice::Namespace(*nsid));
+            }
+        }
+    }
+
     /// Whether any namespace has a volatile write cache.
     pub(crate) fn has_volatile_cache(&self) -> bool {
-        let namespaces = self.shared.subsystem.iter().flat_map(|s| s.namespaces());
-        let mut devices = namespaces.map(|namespace| namespace.options.device.capabilities());
+        let mut devices = self
+            .namespaces()
+            .map(|namespace| namespace.options.device.capabilities());
         devices.any(|capabilities| capabilities.volatile_cache)
     }
 }
@@ -105,6 +144,15 @@ pub(crate) fn begin(
     })
 }
 
+/// Where the command's data is. Hosts leave the descriptor all zero where no data moves, which for
+/// Get and Set Features the opcode does not tell.
+fn data_pointer(command: &Command, direction: Direction) -> Result<DataPointer, Status> {
+    if direction == Direction::None || command.sgl().is_zero() {
+        return Ok(DataPointer::Transport { length: 0 });
+    }
+    command.data_pointer()
+}
+
 fn try_begin(
     connection: &mut Connection,
     command: &Command,
@@ -112,12 +160,9 @@ fn try_begin(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let pointer = command.data_pointer()?;
     let direction = direction(command);
-    let length = match direction {
-        Direction::None => 0,
-        _ => pointer.length(),
-    };
+    let pointer = data_pointer(command, direction)?;
+    let length = pointer.length();
     let limit = match direction {
         Direction::ToController => ADMIN_IN_CAPSULE_BYTES,
         _ => core.limits.transfer_bytes,

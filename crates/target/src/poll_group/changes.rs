@@ -1,5 +1,6 @@
 //! How a core takes the steps of a change.
 
+use crate::controller::async_events;
 use crate::core::CoreSubsystem;
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
@@ -64,12 +65,19 @@ impl PollGroup {
         self.interrupt_barriers(cx);
         let rules = self.core.shared.rules();
         for (_, connection) in self.connections.iter_mut() {
-            let Owner::Io(controller) = &connection.owner else {
-                continue;
-            };
-            let pass = controller.pass_from(&rules, connection.peer.ip());
-            connection.rights = pass.rights();
-            connection.enroll(&mut self.core);
+            match &mut connection.owner {
+                Owner::Io(controller) => {
+                    let pass = controller.pass_from(&rules, connection.peer.ip());
+                    connection.rights = pass.rights();
+                    connection.enroll(&mut self.core);
+                }
+                Owner::Admin(controller) => {
+                    let rights = controller.shared.pass(&rules).rights();
+                    controller.set_rights(rights);
+                    async_events::deliver(connection, &mut self.core, cx);
+                }
+                Owner::Nobody => {}
+            }
         }
         self.reseat();
     }

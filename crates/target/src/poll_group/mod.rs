@@ -396,7 +396,8 @@ impl PollGroup {
                 Some(index) => !controller.is_discovery() && connection.subsystem == index,
                 None => controller.is_discovery(),
             };
-            if meant {
+            let hidden = matches!(notice, Notice::Namespace(nsid) if !controller.sees(nsid));
+            if meant && !hidden {
                 controller.events.raise(notice);
                 async_events::deliver(connection, &mut self.core, cx);
             }

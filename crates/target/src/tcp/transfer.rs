@@ -183,9 +183,19 @@ pub(crate) fn record_error(
         parameter_location: 0xffff,
         nsid,
         opcode,
-        trtype: wire::fabrics::DiscoveryLogEntry::TRTYPE_TCP,
+        trtype: transport_of(status),
         ..ErrorEntry::default()
     });
+}
+
+/// TRTYPE of an error: 0 for one that has nothing to do with the transport.
+/// `[NVMe Base 2.0 §5.16.1.2]`
+fn transport_of(status: Status) -> u8 {
+    if status.is(Status::TRANSIENT_TRANSPORT_ERROR) {
+        wire::fabrics::DiscoveryLogEntry::TRTYPE_TCP
+    } else {
+        0
+    }
 }
 
 /// Sends as many R2Ts for a command as may be outstanding.

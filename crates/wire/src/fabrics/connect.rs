@@ -205,5 +205,21 @@ impl InvalidParameter {
     }
 }
 
+/// The specification's name of the parameter, or its offset where it has none.
+impl core::fmt::Display for InvalidParameter {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match (self.is_in_data, self.offset) {
+            (false, Connect::QID_OFFSET) => "QID",
+            (false, Connect::SQSIZE_OFFSET) => "SQSIZE",
+            (true, ConnectData::HOSTID_OFFSET) => "HOSTID",
+            (true, ConnectData::CNTLID_OFFSET) => "CNTLID",
+            (true, ConnectData::SUBNQN_OFFSET) => "SUBNQN",
+            (true, ConnectData::HOSTNQN_OFFSET) => "HOSTNQN",
+            (false, offset) => return write!(f, "byte {offset} of the command"),
+            (true, offset) => return write!(f, "byte {offset} of the data"),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests;

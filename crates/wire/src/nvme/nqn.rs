@@ -67,7 +67,12 @@ impl Nqn {
         Self::lenient(text)
     }
 
-    fn lenient(text: &str) -> Result<Self, NqnError> {
+    /// A name whose form is not checked: 1 to 223 bytes of text without control characters.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the name.
+    pub fn lenient(text: &str) -> Result<Self, NqnError> {
         if text.is_empty() {
             return Err(NqnError::Empty);
         }

@@ -66,6 +66,13 @@ impl SglDescriptor {
         out
     }
 
+    /// Returns true where every byte is zero: hosts leave the descriptor so in commands that move
+    /// no data.
+    #[inline]
+    pub fn is_zero(&self) -> bool {
+        self.to_bytes() == [0; Self::SIZE]
+    }
+
     /// The descriptor as one of the two kinds that NVMe/TCP has.
     ///
     /// # Errors
