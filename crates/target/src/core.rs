@@ -8,7 +8,7 @@ use crate::core_barriers::CoreBarriers;
 use crate::core_switch::CoreSwitch;
 use crate::core_tokens::CoreTokens;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
-use crate::namespace::{CoreNamespace, Gate};
+use crate::namespace::CoreNamespace;
 use crate::pause::Pausing;
 use crate::poll_group::Note;
 use crate::registry::{Place, Shared, SharedController};
@@ -159,9 +159,7 @@ impl CoreState {
     pub(crate) fn uncount(&mut self, subsystem: u32, nsid: u32) {
         if let Some(namespace) = self.namespace(subsystem, nsid) {
             namespace.in_flight -= 1;
-            if namespace.in_flight == 0 && matches!(namespace.gate, Gate::Pausing { .. }) {
-                namespace.gate = Gate::Paused;
-            }
+            namespace.settle();
         }
     }
 

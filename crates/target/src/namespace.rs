@@ -140,7 +140,7 @@ impl Backlog {
 pub(crate) enum Gate {
     /// They do.
     Open,
-    /// New ones wait; those in flight finish first.
+    /// New ones wait; those in flight, and every request in the channel, finish first.
     Pausing {
         /// Paid, by being dropped, when the last of them has.
         _debt: Pausing,
@@ -240,6 +240,19 @@ impl CoreNamespace {
 
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.gate, Gate::Open)
+    }
+
+    /// Returns true while no command is in flight and no request is in the channel or waits for
+    /// room in it. A Flush of all namespaces is in flight in none of them, only its requests are.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.in_flight == 0 && self.in_channel == 0 && self.busy.is_empty()
+    }
+
+    /// Completes a pause that waited for what is finished now.
+    pub(crate) fn settle(&mut self) {
+        if matches!(self.gate, Gate::Pausing { .. }) && self.is_quiet() {
+            self.gate = Gate::Paused;
+        }
     }
 
     /// Whether `blocks` blocks from `lba` on lie within the namespace.

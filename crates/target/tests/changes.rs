@@ -15,6 +15,8 @@ use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switchyard_target::{Limits, TargetError};
+use wire::fabrics::property::Configuration;
+use wire::fabrics::{Property, PropertySet, PropertySize};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
 use wire::nvme::log_page::{ChangedNamespaces, LogPageId};
 use wire::nvme::{
@@ -323,4 +325,136 @@ fn other_commands_do_what_they_say() {
         "{}",
         refused.status
     );
+}
+
+/// Changes namespace 1 while its device holds a command; `sent` was sent before the change, and
+/// `then` is sent while the namespace is paused.
+fn change_under(
+    bed: &Bed,
+    state: &common::late::State,
+    probe: &mut Client,
+    change: impl FnOnce() -> Result<(), TargetError> + Send,
+    then: impl FnOnce(),
+) {
+    common::eventually("the device holds a command", || {
+        state.held.load(Ordering::SeqCst) == 1
+    });
+    std::thread::scope(|scope| {
+        let change = scope.spawn(change);
+        // Reads that come before the pause are answered at once: until one waits.
+        common::eventually("the namespace is paused, or changed already", || {
+            let mut read = io(IoOpcode::READ, common::late::QUICK, 1);
+            read.set_cid(probe.cid());
+            read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+            probe.capsule(&read, &[]);
+            let before = bed
+                .handle()
+                .snapshot()
+                .cores
+                .iter()
+                .map(|c| c.pause_waits)
+                .sum::<u64>();
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            before > 0 || change.is_finished()
+        });
+        assert!(!change.is_finished(), "the device still holds a command");
+        then();
+        state.open.store(true, Ordering::SeqCst);
+        change
+            .join()
+            .expect("no panic")
+            .expect("the change is made");
+    });
+}
+
+fn flush_all(client: &mut Client) -> u16 {
+    let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
+    flush.set_nsid(u32::MAX);
+    let cid = client.cid();
+    flush.set_cid(cid);
+    client.capsule(&flush, &[]);
+    cid
+}
+
+fn shut_down(admin: &mut Client) -> u16 {
+    let mut set = PropertySet {
+        size: PropertySize::Four,
+        property: Property::CC,
+        value: u64::from(Configuration::ENABLE.with_shutdown(1).0),
+    }
+    .encode(0);
+    let cid = admin.cid();
+    set.set_cid(cid);
+    admin.capsule(&set, &[]);
+    cid
+}
+
+fn answered(client: &mut Client, cid: u16) {
+    let completion = client.completion();
+    assert_eq!((completion.cid, completion.status), (cid, Status::SUCCESS));
+}
+
+fn all_controllers_end(bed: &Bed) {
+    common::eventually("every controller ends", || {
+        bed.handle().snapshot().controllers.is_empty()
+    });
+}
+
+#[test]
+fn a_flush_of_all_namespaces_is_answered_although_one_is_changed() {
+    for remove in [false, true] {
+        let (bed, state) = common::late::bed(8);
+        let (_admin, mut client) = bed.host();
+        let (_other, mut probe) = bed.host();
+        let cid = flush_all(&mut client);
+        let target = bed.handle();
+        let change = || match remove {
+            true => target.remove_namespace(NQN, 1),
+            false => target.resize_namespace(NQN, 1, 8192),
+        };
+        change_under(&bed, &state, &mut probe, change, || ());
+        answered(&mut client, cid);
+        drop((_admin, client, _other, probe));
+        all_controllers_end(&bed);
+    }
+}
+
+#[test]
+fn a_normal_shutdown_completes_although_a_namespace_is_changed() {
+    for remove in [false, true] {
+        let (bed, state) = common::late::bed(8);
+        let (mut admin, _client) = bed.host();
+        let (_other, mut probe) = bed.host();
+        let cid = shut_down(&mut admin);
+        let target = bed.handle();
+        let change = || match remove {
+            true => target.remove_namespace(NQN, 1),
+            false => target.resize_namespace(NQN, 1, 8192),
+        };
+        change_under(&bed, &state, &mut probe, change, || ());
+        answered(&mut admin, cid);
+        drop((admin, _client, _other, probe));
+        all_controllers_end(&bed);
+    }
+}
+
+#[test]
+fn flushes_of_all_namespaces_wait_for_one_that_is_paused() {
+    let (bed, state) = common::late::bed(8);
+    let (mut admin, mut client) = bed.host();
+    let (_other, mut probe) = bed.host();
+    let (_third, mut reader) = bed.host();
+    let mut read = io(IoOpcode::READ, 0, 1);
+    read.set_cid(1);
+    read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    reader.capsule(&read, &[]);
+    let (mut flush, mut shutdown) = (0, 0);
+    let change = || bed.handle().resize_namespace(NQN, 1, 8192);
+    change_under(&bed, &state, &mut probe, change, || {
+        flush = flush_all(&mut client);
+        shutdown = shut_down(&mut admin);
+    });
+    answered(&mut client, flush);
+    answered(&mut admin, shutdown);
+    assert!(reader.fetched(1).0.status.is_success());
 }

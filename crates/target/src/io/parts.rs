@@ -111,7 +111,8 @@ pub(super) fn flush(
     Ok(Flow::Continue)
 }
 
-/// Flushes the next namespaces that have something to flush.
+/// Flushes the next namespaces that have something to flush. A paused one is waited for, once what
+/// was begun is through; a Flush of one namespace has passed its gate.
 pub(super) fn flush_parts(
     connection: &mut Connection,
     slot: u16,
@@ -130,15 +131,17 @@ pub(super) fn flush_parts(
         .and_then(Option::as_ref);
     let highest = highest.map_or(0, |subsystem| subsystem.namespaces.len());
     let highest = u32::try_from(highest).expect("at most 1024 namespaces");
+    let answers = connection.answers();
+    let mut paused = None;
     loop {
         let entry = connection.qpair.slot(slot);
         let all = entry.nsid == NSID_BROADCAST;
         let last = if all { highest } else { 1 };
-        if entry.next_part >= last || entry.parts >= DATASET_PARALLEL_MAX {
+        if !answers || entry.next_part >= last || entry.parts >= DATASET_PARALLEL_MAX {
             break;
         }
+        let nsid = if all { entry.next_part + 1 } else { entry.nsid };
         entry.next_part += 1;
-        let nsid = if all { entry.next_part } else { entry.nsid };
         let rights = connection.rights.as_deref();
         if all && rights.is_some_and(|rights| rights.check_any(nsid).is_err()) {
             continue;
@@ -156,8 +159,9 @@ pub(super) fn flush_parts(
             continue;
         }
         if !namespace.is_open() && !entry.counted {
-            entry.status.get_or_insert(Status::NAMESPACE_NOT_READY);
-            continue;
+            entry.next_part -= 1;
+            paused = Some(nsid);
+            break;
         }
         entry.parts += 1;
         let request = Request {
@@ -178,10 +182,18 @@ pub(super) fn flush_parts(
         }
     }
     let entry = connection.qpair.slot(slot);
-    if entry.parts == 0 {
-        let status = entry.status.unwrap_or(Status::SUCCESS);
-        finish(connection, slot, status, core, cx);
+    if entry.parts > 0 {
+        return;
     }
+    if let Some(namespace) = paused.and_then(|nsid| core.namespace(subsystem, nsid)) {
+        let connection = connection.key;
+        namespace.waiting.push_back(Ticket { connection, slot });
+        entry.phase = Phase::WaitingForNamespace;
+        core.stats.pause_waits += 1;
+        return;
+    }
+    let status = entry.status.unwrap_or(Status::SUCCESS);
+    finish(connection, slot, status, core, cx);
 }
 
 /// The blocks that a Dataset Management command names, in all.

@@ -54,6 +54,11 @@ pub(crate) fn flush_all(
         entry.phase = Phase::WaitingForBarrier;
         return;
     }
+    if entry.paid {
+        // It waited for a namespace that was paused.
+        execute(connection, slot, core, cx);
+        return;
+    }
     let subsystem = connection.subsystem;
     let mut scheduled = core.scheduled(subsystem);
     let Slot {
@@ -77,6 +82,7 @@ pub(crate) fn flush_all(
     let entry = connection.qpair.slot(slot);
     let Some(nsid) = charged else {
         entry.next_part = 0;
+        entry.paid = true;
         execute(connection, slot, core, cx);
         return;
     };

@@ -168,7 +168,7 @@ impl PollGroup {
             return;
         };
         namespace.gate = match debt.take() {
-            Some(debt) if namespace.in_flight > 0 => Gate::Pausing { _debt: debt },
+            Some(debt) if !namespace.is_quiet() => Gate::Pausing { _debt: debt },
             _ => Gate::Paused,
         };
     }

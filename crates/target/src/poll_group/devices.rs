@@ -100,6 +100,7 @@ impl PollGroup {
         };
         if finished > 0 || namespace.in_channel == 0 {
             resubmit(namespace, &mut self.done, cx);
+            namespace.settle();
         }
     }
 
@@ -110,6 +111,7 @@ impl PollGroup {
         for namespace in self.core.namespaces_mut() {
             let theirs = |request: &Request| Ticket::from_tag(request.tag).connection == key;
             namespace.busy.take_all(theirs, &mut withdrawn);
+            namespace.settle();
         }
         for Request { tag, data, .. } in withdrawn {
             let result = Err(BlockError::Aborted);

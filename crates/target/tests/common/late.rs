@@ -58,6 +58,10 @@ impl Device for Late {
             done: VecDeque::new(),
         }))
     }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.ram.resize(blocks)
+    }
 }
 
 impl Channel for LateChannel {
