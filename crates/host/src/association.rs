@@ -9,7 +9,7 @@
 
 use crate::error::ConnectionError;
 use crate::fence::{Aftermath, Fences};
-use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
+use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, VolumeId};
 use crate::limits::IO_QUEUES_MAX;
 use crate::options::ConnectOptions;
 use crate::recovery::Span;
@@ -124,7 +124,8 @@ pub(crate) struct AbortRequest {
 pub(crate) struct NamespaceState {
     pub(crate) nsid: u32,
     pub(crate) block_bytes: u32,
-    /// 0 when it went away.
+    volume: VolumeId,
+    /// 0 when it went away, or when its NSID came to name another volume.
     blocks: AtomicU64,
     read_only: AtomicBool,
 }
@@ -478,25 +479,34 @@ impl Association {
         unusable: BTreeMap<u32, &'static str>,
     ) {
         let mut knowledge = self.lock();
+        let controller = knowledge.controller.as_ref();
+        let serial = controller.map_or_else(String::new, |info| info.serial.clone());
         let found: BTreeMap<_, _> = found.into_iter().map(|info| (info.nsid, info)).collect();
+        let mut replaced = None;
         for (nsid, state) in &knowledge.states {
-            let info = found
-                .get(nsid)
-                .filter(|info| info.geometry.block_bytes == state.block_bytes);
+            let info = found.get(nsid).filter(|info| {
+                let same = info.volume(&serial).is_same(&state.volume);
+                if !same {
+                    replaced = Some(ConnectionError::OtherVolume { nsid: *nsid });
+                }
+                same && info.geometry.block_bytes == state.block_bytes
+            });
             let blocks = info.map_or(0, |info| info.geometry.blocks);
             state.blocks.store(blocks, Ordering::Relaxed);
             if let Some(info) = info {
                 state.read_only.store(info.read_only, Ordering::Relaxed);
             }
         }
-        // A namespace that went away, and one whose block size changed, is another one from now
-        // on: whoever had the old one keeps a state that says "gone".
+        knowledge.error = replaced.or_else(|| knowledge.error.take());
+        // A namespace that went away, and one whose block size or volume changed, is another one
+        // from now on: whoever had the old one keeps a state that says "gone".
         knowledge.states.retain(|_, state| !state.is_gone());
         for (nsid, info) in &found {
             knowledge.states.entry(*nsid).or_insert_with(|| {
                 Arc::new(NamespaceState {
                     nsid: *nsid,
                     block_bytes: info.geometry.block_bytes,
+                    volume: info.volume(&serial),
                     blocks: AtomicU64::new(info.geometry.blocks),
                     read_only: AtomicBool::new(info.read_only),
                 })
@@ -582,6 +592,27 @@ mod tests {
             association.namespace_state(1).unwrap().geometry().blocks,
             30
         );
+    }
+
+    #[test]
+    fn another_volume_under_the_same_identifier_is_another_namespace() {
+        let association = association();
+        let volume = |byte| NamespaceInfo {
+            uuid: Some([byte; 16]),
+            ..info(1, 10)
+        };
+        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        let first = association.namespace_state(1).unwrap();
+        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        assert!(!first.is_gone());
+        assert_eq!(association.last_error(), None);
+        association.learn_namespaces(vec![volume(2)], BTreeMap::new());
+        assert!(first.is_gone());
+        assert!(!association.namespace_state(1).unwrap().is_gone());
+        let error = association.last_error().unwrap().to_string();
+        assert!(error.contains("namespace 1"), "{error}");
+        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        assert!(first.is_gone(), "who had it does not know what was missed");
     }
 
     #[test]

@@ -15,6 +15,8 @@ use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
 pub(crate) struct BlockRequest {
     pub(crate) operation: Operation,
     pub(crate) nsid: u32,
+    /// The namespace's number in its channel: an NSID may come to name another volume.
+    pub(crate) namespace: u16,
     /// The range of the current command.
     pub(crate) lba: Lba,
     pub(crate) blocks: u32,

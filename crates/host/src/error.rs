@@ -149,6 +149,15 @@ pub enum ConnectionError {
         /// How long, in seconds.
         seconds: u64,
     },
+    /// The identifiers of a namespace changed: its NSID names another volume.
+    #[error(
+        "namespace {nsid} is another volume now (its identifiers changed); requests for the old one \
+         fail, open the namespace anew to use the new one"
+    )]
+    OtherVolume {
+        /// The namespace.
+        nsid: u32,
+    },
     /// The controller says something that makes it unusable.
     #[error("unusable controller: {0}")]
     Unusable(&'static str),

@@ -135,12 +135,59 @@ impl NamespaceInfo {
         })
     }
 
+    /// Returns what tells its volume from others. `serial` is the subsystem's.
+    pub(crate) fn volume(&self, serial: &str) -> VolumeId {
+        VolumeId {
+            nguid: self.nguid,
+            eui64: self.eui64,
+            uuid: self.uuid,
+            serial: serial.to_owned(),
+        }
+    }
+
     /// The UUID in its usual form.
     #[must_use]
     pub fn uuid_text(&self) -> Option<String> {
         self.uuid
             .map(|bytes| uuid::Uuid::from_bytes(bytes).to_string())
     }
+}
+
+/// The identifiers of a volume. An NSID only names a place in a subsystem: another volume may stand
+/// there after a reconnect or a change. `[NVMe Base 2.0 §4.5.1]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeId {
+    nguid: Option<[u8; 16]>,
+    eui64: Option<[u8; 8]>,
+    uuid: Option<[u8; 16]>,
+    /// Decides only where neither side has an identifier.
+    serial: String,
+}
+
+impl VolumeId {
+    /// Returns true if both name the same volume: they have an identifier of the same kind, and
+    /// differ in none that both have. Without any identifier the subsystem's serial number decides.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let kinds = [
+            equal(self.nguid, other.nguid),
+            equal(self.eui64, other.eui64),
+            equal(self.uuid, other.uuid),
+        ];
+        let mut known = kinds.into_iter().flatten().peekable();
+        if known.peek().is_some() {
+            return known.all(|same| same);
+        }
+        self.is_nameless() && other.is_nameless() && self.serial == other.serial
+    }
+
+    const fn is_nameless(&self) -> bool {
+        self.nguid.is_none() && self.eui64.is_none() && self.uuid.is_none()
+    }
+}
+
+/// Whether two identifiers are equal, where both are known.
+fn equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<bool> {
+    Some(one? == other?)
 }
 
 /// What a discovery log entry leads to. `[NVMe Base 2.0 §5.16.1.23]`
@@ -207,5 +254,60 @@ impl DiscoveryEntry {
             secure_channel: entry.sectype == DiscoveryLogEntry::SECTYPE_TLS13,
             socket_address: entry.socket_address(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMELESS: VolumeId = VolumeId {
+        nguid: None,
+        eui64: None,
+        uuid: None,
+        serial: String::new(),
+    };
+
+    #[test]
+    fn a_volume_is_recognised_by_every_identifier_that_both_have() {
+        let both = VolumeId {
+            nguid: Some([1; 16]),
+            uuid: Some([2; 16]),
+            ..NAMELESS
+        };
+        let one = VolumeId {
+            uuid: Some([2; 16]),
+            ..NAMELESS
+        };
+        let contradiction = VolumeId {
+            nguid: Some([9; 16]),
+            uuid: Some([2; 16]),
+            ..NAMELESS
+        };
+        let nothing_in_common = VolumeId {
+            eui64: Some([3; 8]),
+            ..NAMELESS
+        };
+        assert!(both.is_same(&both) && both.is_same(&one) && one.is_same(&both));
+        assert!(!both.is_same(&contradiction));
+        assert!(!both.is_same(&nothing_in_common));
+        assert!(!both.is_same(&NAMELESS) && !NAMELESS.is_same(&both));
+    }
+
+    #[test]
+    fn without_identifiers_the_serial_number_decides() {
+        let other = VolumeId {
+            serial: "2".to_owned(),
+            ..NAMELESS
+        };
+        assert!(NAMELESS.is_same(&NAMELESS));
+        assert!(!NAMELESS.is_same(&other));
+        // An identifier says more than a serial number does.
+        let named = |serial: &str| VolumeId {
+            uuid: Some([1; 16]),
+            serial: serial.to_owned(),
+            ..NAMELESS
+        };
+        assert!(named("1").is_same(&named("2")));
     }
 }

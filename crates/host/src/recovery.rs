@@ -162,6 +162,7 @@ mod tests {
     fn write(lba: u64, blocks: u32) -> BlockRequest {
         BlockRequest {
             nsid: 1,
+            namespace: 0,
             operation: Operation::Write { durable: false },
             lba: Lba(lba),
             blocks,
@@ -199,6 +200,7 @@ mod tests {
         assert!(!locks.blocks(&elsewhere));
         let read = BlockRequest {
             nsid: 1,
+            namespace: 0,
             operation: Operation::Read,
             ..write(10, 5)
         };

@@ -234,6 +234,16 @@ impl RemoteChannel {
         });
     }
 
+    /// Whether the volume that a request is for went away: its NSID may name another one now, so
+    /// nothing more of the request may be sent.
+    fn is_gone(&self, exchange: &Exchange) -> bool {
+        let request = exchange.request();
+        request.is_some_and(|request| {
+            let number = usize::from(request.namespace);
+            self.namespaces[number].state.is_gone()
+        })
+    }
+
     /// The lane that has room and comes next.
     #[inline]
     fn free_lane(&mut self) -> Option<usize> {
@@ -313,15 +323,15 @@ impl RemoteChannel {
             self.finish(exchange, Ok(()));
             return;
         }
+        let state = &self.namespaces[usize::from(request.namespace)].state;
+        if state.is_gone() {
+            self.finish(exchange, Err(BlockError::Gone));
+            return;
+        }
         if replayed {
             self.locks.unlock(request);
         }
-        let served = self
-            .namespaces
-            .iter()
-            .find(|served| served.state.nsid == request.nsid)
-            .expect("requests come for namespaces that are served");
-        request.advance(served.state.geometry(), &self.parameters);
+        request.advance(state.geometry(), &self.parameters);
         if replayed {
             self.locks.lock(request);
         }
@@ -475,7 +485,8 @@ impl RemoteChannel {
         }
         let buffers = cx.driver.buffers();
         let nsid = served.state.nsid;
-        let exchange = match translate::exchange(request, nsid, geometry, parameters, buffers) {
+        let names = (u16::try_from(namespace).expect("at most 1,024"), nsid);
+        let exchange = match translate::exchange(request, names, geometry, parameters, buffers) {
             Ok(exchange) => exchange,
             Err(request) => return Submit::Busy(request),
         };

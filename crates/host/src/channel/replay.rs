@@ -38,6 +38,10 @@ impl RemoteChannel {
             let Some(replay) = self.replay.pop_front() else {
                 break;
             };
+            if self.is_gone(&replay.exchange) {
+                self.report_lost_write(replay, BlockError::Gone);
+                continue;
+            }
             let passage = self.aftermath.passage(replay.lost_with);
             let early = replay.exchange.replayed && self.replay_writes_at > now;
             if early || passage == Passage::Waits {
@@ -69,6 +73,10 @@ impl RemoteChannel {
             if exchange.is_barrier() && !self.is_all_through() {
                 self.waiting.push_front(exchange);
                 return;
+            }
+            if self.is_gone(&exchange) {
+                self.finish(exchange, Err(BlockError::Gone));
+                continue;
             }
             let request = exchange.request();
             if request.is_some_and(|request| self.is_closed_for(request)) {

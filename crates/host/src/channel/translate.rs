@@ -47,7 +47,7 @@ fn has_more_owners(data: &mut IoSlice) -> bool {
 #[inline]
 pub(super) fn exchange(
     mut request: Request,
-    nsid: u32,
+    (namespace, nsid): (u16, u32),
     geometry: Geometry,
     parameters: &Parameters,
     buffers: &BufferPool,
@@ -55,6 +55,7 @@ pub(super) fn exchange(
     let mut part = BlockRequest {
         operation: request.operation,
         nsid,
+        namespace,
         lba: request.lba,
         blocks: request.blocks,
         blocks_left: 0,

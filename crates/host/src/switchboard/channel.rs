@@ -258,7 +258,7 @@ impl Channel for SwitchedChannel {
         if self.closing {
             return refused(BlockError::Aborted, request.data);
         }
-        if self.is_broken() {
+        if self.is_broken() || self.device.remote.state().is_gone() {
             return refused(BlockError::Gone, request.data);
         }
         let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());

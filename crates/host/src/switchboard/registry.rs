@@ -6,7 +6,7 @@
 use super::egress::{Message, Note};
 use super::ingress::Submitter;
 use super::{Dataplane, Inner, limits};
-use crate::association::Association;
+use crate::association::{Association, NamespaceState};
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -25,8 +25,9 @@ pub(super) struct Registry {
 #[derive(Debug)]
 struct Target {
     association: Arc<Association>,
-    /// Identifiers of the namespaces that are known, by their numbers.
-    namespaces: Vec<u32>,
+    /// The namespaces that are known, by their numbers. An NSID that came to name another volume
+    /// is another namespace.
+    namespaces: Vec<Arc<NamespaceState>>,
 }
 
 /// How long to wait before looking again whether a thread has emptied its mailbox.
@@ -107,8 +108,10 @@ impl Inner {
         }
         let all: usize = registry.targets.iter().map(|t| t.namespaces.len()).sum();
         let namespaces = &mut registry.targets[target].namespaces;
-        let nsid = remote.state().nsid;
-        let known = namespaces.iter().position(|&known| known == nsid);
+        let state = remote.state();
+        let known = namespaces
+            .iter()
+            .position(|known| Arc::ptr_eq(known, state));
         let namespace = known.unwrap_or(namespaces.len());
         let namespace = u16::try_from(namespace).expect("at most 1,024");
         if known.is_none() {
@@ -121,10 +124,10 @@ impl Inner {
             self.tell(|| Note::Namespace {
                 target: number,
                 namespace,
-                state: Arc::clone(remote.state()),
+                state: Arc::clone(state),
                 capabilities,
             })?;
-            namespaces.push(nsid);
+            namespaces.push(Arc::clone(state));
         }
         Ok((number, namespace))
     }

@@ -195,6 +195,7 @@ mod tests {
         let work = Work::Block(BlockRequest {
             operation,
             nsid: 1,
+            namespace: 0,
             lba: Lba(0),
             blocks: 8,
             blocks_left: 0,

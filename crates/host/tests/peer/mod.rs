@@ -119,6 +119,8 @@ pub struct Behaviour {
     pub lengths: Option<NvmIdentifyController>,
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
+    /// Every byte of the namespace's UUID.
+    pub volume: u8,
 }
 
 impl Default for Behaviour {
@@ -143,6 +145,7 @@ impl Default for Behaviour {
             slow_fences: false,
             lengths: None,
             ready_after: 1,
+            volume: 5,
         }
     }
 }
@@ -620,7 +623,10 @@ impl Connection {
                 page = identify.to_bytes();
             }
             Cns::NAMESPACE_DESCRIPTORS if nsid == 1 => {
-                encode_namespace_descriptors([NamespaceId::Uuid([5; 16])], &mut page);
+                encode_namespace_descriptors(
+                    [NamespaceId::Uuid([self.behaviour.volume; 16])],
+                    &mut page,
+                );
             }
             _ => return None,
         }

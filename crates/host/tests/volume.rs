@@ -1,0 +1,81 @@
+//! Another volume under the same name and the same namespace identifier gets nothing that was meant
+//! for the first.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod peer;
+mod setup;
+
+use block::BlockError;
+use block::conformance::Bench;
+use host::{Host, RemoteNamespace, RequestError, Subsystem, Switchboard, SwitchboardOptions};
+use peer::{Behaviour, Mischief, NQN, Peer};
+use reactor::placement::allowed_cores;
+use std::time::Duration;
+use switch::Knobs;
+
+fn connect(peer: &Peer) -> (Host, Subsystem) {
+    let host = Host::builder()
+        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    (host, subsystem)
+}
+
+/// The next write is lost with its connection; what is connected afterwards shows another volume.
+fn replace(peer: &Peer) {
+    peer.change(|behaviour| {
+        behaviour.mischief = Some(Mischief::Hangup);
+        behaviour.volume += 1;
+    });
+}
+
+#[test]
+fn a_lost_write_is_not_sent_to_another_volume() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let (_host, subsystem) = connect(&peer);
+    let namespace = subsystem.namespace(1).unwrap();
+    namespace.write(0, &[1; 512]).unwrap();
+    replace(&peer);
+    let error = namespace.write(0, &[2; 512]).unwrap_err();
+    assert!(
+        matches!(error, RequestError::Device(BlockError::Gone)),
+        "{error}"
+    );
+    assert_eq!(peer.memory()[..512], [1; 512]);
+    let reason = subsystem.association().last_error().unwrap().to_string();
+    assert!(reason.contains("another volume"), "{reason}");
+    namespace.write(0, &[3; 512]).unwrap_err();
+    namespace.read(0, &mut [0; 512]).unwrap_err();
+
+    let anew = subsystem.namespace(1).unwrap();
+    anew.write(0, &[4; 512]).unwrap();
+    assert_eq!(peer.memory()[..512], [4; 512]);
+}
+
+#[test]
+fn a_switchboard_tells_volumes_apart_as_well() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let (_host, subsystem) = connect(&peer);
+    let cores = allowed_cores().unwrap();
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let first = setup::switched(&board, &subsystem, 1);
+    let mut bench = Bench::open(setup::driver(), &first).unwrap();
+    bench.write(0, &[1; 512]).unwrap();
+    let before = peer.memory();
+    replace(&peer);
+    assert_eq!(bench.write(0, &[2; 512]).unwrap_err(), BlockError::Gone);
+    assert_eq!(bench.write(0, &[3; 512]).unwrap_err(), BlockError::Gone);
+    assert!(peer.memory() == before);
+
+    let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
+    let anew = board.namespace(&remote).unwrap();
+    let mut other = Bench::open(setup::driver(), &anew).unwrap();
+    other.write(0, &[4; 512]).unwrap();
+    assert!(peer.memory() != before);
+    assert_eq!(bench.write(0, &[5; 512]).unwrap_err(), BlockError::Gone);
+    other.shut();
+    bench.shut();
+}
