@@ -222,6 +222,12 @@ impl CoreState {
         }
     }
 
+    /// Ends a channel; it is dropped when nothing of it is left in the driver.
+    pub(crate) fn close_channel(&mut self, mut channel: Box<dyn Channel>, cx: &mut Context<'_>) {
+        channel.close(cx);
+        self.closing_channels.push(channel);
+    }
+
     /// Notes that counters changed.
     #[inline]
     pub(crate) fn touch(&mut self) {

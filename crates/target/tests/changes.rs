@@ -9,11 +9,12 @@
 mod common;
 
 use base::units::MIB;
-use block::Device;
 use block::device::Ram;
+use block::{Capabilities, Channel, Device, DeviceError, Geometry, Request, Submit};
 use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
+use reactor::{Context, Driver};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use switchyard_target::{Limits, TargetError};
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Property, PropertySet, PropertySize};
@@ -457,4 +458,94 @@ fn flushes_of_all_namespaces_wait_for_one_that_is_paused() {
     answered(&mut client, flush);
     answered(&mut admin, shutdown);
     assert!(reader.fetched(1).0.status.is_success());
+}
+
+/// RAM whose channels end only when they are told to, and that counts those that there are.
+#[derive(Debug)]
+struct Counted {
+    ram: Ram,
+    transfer_bytes: u32,
+    channels: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct CountedChannel {
+    ram: Box<dyn Channel>,
+    closed: bool,
+    channels: Arc<AtomicUsize>,
+}
+
+impl Device for Counted {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_transfer_bytes: self.transfer_bytes,
+            ..self.ram.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        self.channels.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(CountedChannel {
+            ram: self.ram.open(driver)?,
+            closed: false,
+            channels: Arc::clone(&self.channels),
+        }))
+    }
+}
+
+impl Channel for CountedChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.ram.submit(request, cx)
+    }
+
+    fn close(&mut self, _: &mut Context<'_>) {
+        self.closed = true;
+    }
+
+    fn closed(&self) -> bool {
+        self.closed
+    }
+}
+
+impl Drop for CountedChannel {
+    fn drop(&mut self) {
+        self.channels.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn channels_are_closed_with_their_subsystem_and_where_a_namespace_is_refused() {
+    let channels = Arc::new(AtomicUsize::new(0));
+    let device = |transfer_bytes| {
+        let ram = Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB");
+        let channels = Arc::clone(&channels);
+        let device = Counted {
+            ram,
+            transfer_bytes,
+            channels,
+        };
+        Arc::new(device) as Arc<dyn Device>
+    };
+    let bed = Bed::with(Limits::default(), 2);
+    let target = bed.handle();
+    let none_is_left = || {
+        common::eventually("every channel is closed", || {
+            channels.load(Ordering::SeqCst) == 0
+        });
+    };
+    let refused = target.add_namespace(NQN, common::namespace(2, device(BLOCK as u32)));
+    assert!(matches!(refused, Err(TargetError::Undone(_))));
+    none_is_left();
+    let added = target.add_namespace(NQN, common::namespace(2, device(MIB as u32)));
+    added.expect("a new one");
+    assert_eq!(channels.load(Ordering::SeqCst), 2);
+    let (_admin, mut client) = bed.host();
+    assert!(client.read(0, 1).0.status.is_success());
+    target.remove_subsystem(NQN).expect("it is there");
+    none_is_left();
+    bed.target.stop().expect("an orderly end");
 }

@@ -120,11 +120,6 @@ pub(super) fn flush_parts(
     cx: &mut Context<'_>,
 ) {
     let subsystem = connection.subsystem;
-    let tag = Ticket {
-        connection: connection.key,
-        slot,
-    }
-    .tag();
     let highest = core
         .subsystems
         .get(subsystem as usize)
@@ -163,23 +158,7 @@ pub(super) fn flush_parts(
             paused = Some(nsid);
             break;
         }
-        entry.parts += 1;
-        let request = Request {
-            tag,
-            operation: Operation::Flush,
-            lba: Lba(0),
-            blocks: 0,
-            data: None,
-        };
-        if let Some(completion) =
-            core.submit(subsystem, nsid, connection.output.class(), request, cx)
-        {
-            let entry = connection.qpair.slot(slot);
-            entry.parts -= 1;
-            if let Err(error) = completion.result {
-                entry.status.get_or_insert(status_of(error, Kind::Flush));
-            }
-        }
+        submit_part(connection, slot, nsid, (Operation::Flush, 0, 0), core, cx);
     }
     let entry = connection.qpair.slot(slot);
     if entry.parts > 0 {
@@ -194,6 +173,41 @@ pub(super) fn flush_parts(
     }
     let status = entry.status.unwrap_or(Status::SUCCESS);
     finish(connection, slot, status, core, cx);
+}
+
+/// Hands one part of a command to the device of a namespace: an operation, its first block and its
+/// number of blocks.
+fn submit_part(
+    connection: &mut Connection,
+    slot: u16,
+    nsid: u32,
+    (operation, lba, blocks): (Operation, u64, u32),
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let ticket = Ticket {
+        connection: connection.key,
+        slot,
+    };
+    let request = Request {
+        tag: ticket.tag(),
+        operation,
+        lba: Lba(lba),
+        blocks,
+        data: None,
+    };
+    let class = connection.output.class();
+    let done = core.submit(connection.subsystem, nsid, class, request, cx);
+    let entry = connection.qpair.slot(slot);
+    match done {
+        None => entry.parts += 1,
+        Some(completion) => {
+            if let Err(error) = completion.result {
+                let status = status_of(error, entry.kind);
+                entry.status.get_or_insert(status);
+            }
+        }
+    }
 }
 
 /// The blocks that a Dataset Management command names, in all.
@@ -254,12 +268,6 @@ pub(super) fn dataset_parts(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    let subsystem = connection.subsystem;
-    let tag = Ticket {
-        connection: connection.key,
-        slot,
-    }
-    .tag();
     loop {
         let entry = connection.qpair.slot(slot);
         let index = entry.next_part;
@@ -273,25 +281,9 @@ pub(super) fn dataset_parts(
         if blocks == 0 {
             continue;
         }
-        entry.parts += 1;
         let nsid = entry.nsid;
-        let operation = Operation::Deallocate;
-        let request = Request {
-            tag,
-            operation,
-            lba: Lba(slba),
-            blocks,
-            data: None,
-        };
-        if let Some(completion) =
-            core.submit(subsystem, nsid, connection.output.class(), request, cx)
-        {
-            let entry = connection.qpair.slot(slot);
-            entry.parts -= 1;
-            if let Err(error) = completion.result {
-                entry.status.get_or_insert(status_of(error, Kind::Dataset));
-            }
-        }
+        let part = (Operation::Deallocate, slba, blocks);
+        submit_part(connection, slot, nsid, part, core, cx);
     }
     let entry = connection.qpair.slot(slot);
     if entry.parts == 0 {

@@ -64,7 +64,7 @@ impl PollGroup {
         let key = own.ticket.connection;
         if let Some(connection) = self.connections.get_mut(key) {
             barrier::end(connection, &own, status, &mut self.core, cx);
-            self.reclaim(key);
+            self.reclaim(key, cx);
         }
         self.core.shared.end_barrier(&own);
         self.run_held(&own.scope, cx);

@@ -114,7 +114,7 @@ impl PollGroup {
                 connection.drain(&mut self.core, cx);
             }
         }
-        self.finish_removal(index);
+        self.finish_removal(index, cx);
     }
 
     fn add_namespace(
@@ -129,33 +129,31 @@ impl PollGroup {
             "the target checked the identifier"
         );
         let transfer = self.core.limits.transfer_bytes;
+        let slot = self.core.subsystems.get(subsystem as usize);
+        if slot.is_none_or(Option::is_none) {
+            return Err("the subsystem is gone".to_owned());
+        }
         let mut opened = CoreNamespace::open(shared, cx.driver)
             .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
         if opened.device_transfer_bytes < transfer {
             let most = opened.device_transfer_bytes;
-            self.core.closing_channels.push(opened.channel);
+            self.core.close_channel(opened.channel, cx);
             return Err(format!(
                 "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
                  {transfer}; lower transfer_bytes"
             ));
         }
-        let slot = self
-            .core
-            .subsystems
-            .get_mut(subsystem as usize)
-            .and_then(Option::as_mut);
-        let Some(slot) = slot else {
-            return Err("the subsystem is gone".to_owned());
-        };
         if let Some(qos) = &opened.shared.options.qos {
             match self.core.tokens.open(qos) {
                 Ok(scheduler) => opened.scheduler = Some(scheduler),
                 Err(error) => {
-                    self.core.closing_channels.push(opened.channel);
+                    self.core.close_channel(opened.channel, cx);
                     return Err(format!("namespace {nsid}: {error}"));
                 }
             }
         }
+        let slot = &mut self.core.subsystems[subsystem as usize];
+        let slot = slot.as_mut().expect("looked up above");
         let len = slot.namespaces.len().max(nsid as usize);
         slot.namespaces.resize_with(len, || None);
         slot.namespaces[nsid as usize - 1] = Some(opened);
@@ -194,13 +192,12 @@ impl PollGroup {
             AfterPause::Remove => {
                 let slot = self.core.subsystems[subsystem as usize].as_mut();
                 let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
-                if let Some(mut removed) = removed {
+                if let Some(removed) = removed {
                     self.reseat();
                     if let Some(scheduler) = removed.scheduler {
                         self.core.tokens.close(scheduler);
                     }
-                    removed.channel.close(cx);
-                    self.core.closing_channels.push(removed.channel);
+                    self.core.close_channel(removed.channel, cx);
                 }
             }
         }
@@ -212,11 +209,10 @@ impl PollGroup {
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return Ok(());
         };
-        let mut old = namespace
+        let old = namespace
             .reopen(cx.driver)
             .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
-        old.close(cx);
-        self.core.closing_channels.push(old);
+        self.core.close_channel(old, cx);
         Ok(())
     }
 }

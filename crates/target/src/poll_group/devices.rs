@@ -20,7 +20,7 @@ impl PollGroup {
         let BlockCompletion { result, data, .. } = completion;
         io::completed(connection, ticket.slot, result, data, &mut self.core, cx);
         if connection.state == State::Closed {
-            self.reclaim(ticket.connection);
+            self.reclaim(ticket.connection, cx);
         }
     }
 

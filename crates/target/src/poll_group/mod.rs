@@ -156,7 +156,7 @@ impl PollGroup {
 
     /// Forgets a connection of which nothing is left. What a device has not answered keeps its
     /// memory until then; who only waits that nothing is changed any more is told before.
-    fn reclaim(&mut self, key: SlabKey) {
+    fn reclaim(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -178,11 +178,11 @@ impl PollGroup {
         self.core.touch();
         let subsystem = connection.subsystem;
         drop(connection);
-        self.finish_removal(subsystem);
+        self.finish_removal(subsystem, cx);
     }
 
     /// Forgets a subsystem that is being removed, once its last connection is gone.
-    fn finish_removal(&mut self, index: u32) {
+    fn finish_removal(&mut self, index: u32, cx: &mut Context<'_>) {
         let slot = self.core.subsystems.get_mut(index as usize);
         let removing = slot
             .and_then(|slot| slot.as_ref())
@@ -195,7 +195,7 @@ impl PollGroup {
                 if let Some(scheduler) = namespace.scheduler {
                     self.core.tokens.close(scheduler);
                 }
-                self.core.closing_channels.push(namespace.channel);
+                self.core.close_channel(namespace.channel, cx);
             }
         }
     }
@@ -213,7 +213,7 @@ impl PollGroup {
                 self.core.input_waiters.push_front(key);
                 break;
             }
-            self.reclaim(key);
+            self.reclaim(key, cx);
         }
         for _ in 0..self.core.buffer_waiters.len() {
             let Some(ticket) = self.core.buffer_waiters.pop_front() else {
@@ -384,7 +384,7 @@ impl PollGroup {
         }
         entry.result = result;
         io::finish(connection, asker.slot, Status::SUCCESS, &mut self.core, cx);
-        self.reclaim(asker.connection);
+        self.reclaim(asker.connection, cx);
     }
 
     fn notify(&mut self, subsystem: Option<u32>, notice: Notice, cx: &mut Context<'_>) {
@@ -453,18 +453,10 @@ impl PollGroup {
             self.out_of_time(cx);
         }
         if self.connections.is_empty() {
-            for namespace in self
-                .core
-                .subsystems
-                .drain(..)
-                .flatten()
-                .flat_map(|s| s.namespaces)
-            {
-                let Some(mut namespace) = namespace else {
-                    continue;
-                };
-                namespace.channel.close(cx);
-                self.core.closing_channels.push(namespace.channel);
+            let subsystems = std::mem::take(&mut self.core.subsystems);
+            let namespaces = subsystems.into_iter().flatten().flat_map(|s| s.namespaces);
+            for namespace in namespaces.flatten() {
+                self.core.close_channel(namespace.channel, cx);
             }
         }
     }
@@ -507,7 +499,7 @@ impl PollGroup {
         }
         connection.closed(&mut self.core);
         self.withdraw(key, cx);
-        self.reclaim(key);
+        self.reclaim(key, cx);
     }
 }
 

@@ -253,7 +253,7 @@ impl PollGroup {
         }
         self.core.touch();
         // Its new core knows whether the subsystem goes; this one waits for it no more.
-        self.finish_removal(subsystem);
+        self.finish_removal(subsystem, cx);
         let luggage = Box::new(luggage);
         let note = Note::Arrive { stream, luggage };
         if let Err(Message(Note::Arrive { stream, luggage })) = self.core.shared.send(to, note) {
