@@ -49,7 +49,7 @@ fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
     ]);
     code(&output, 2);
     assert!(stderr(&output).contains("discover"), "{}", stderr(&output));
-    let output = run(&["identify", serving.address(), "--nqn", "disk"]);
+    let output = run(&["identify", serving.address(), "--nqn", "nqn.disk"]);
     code(&output, 2);
     assert!(
         stderr(&output).contains("NVMe Qualified Name"),
