@@ -17,7 +17,16 @@ use std::sync::Arc;
 /// # Errors
 /// What the device or a layer refuses.
 pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
-    let mut device = open_kind(&model.kind)?;
+    open_identified(model).map(|(device, _)| device)
+}
+
+/// The same, with a text that names the device's content: a file's identity, and a new one for
+/// memory each time, because it begins empty.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_identified(model: &Model) -> Result<(Arc<dyn Device>, String), DeviceError> {
+    let (mut device, content) = open_kind(&model.kind)?;
     if let Some(fault) = &model.fault {
         device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
     }
@@ -34,16 +43,22 @@ pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
     if model.verify {
         device = Arc::new(Verify::new(device)?);
     }
-    Ok(device)
+    Ok((device, content))
 }
 
-fn open_kind(kind: &DeviceKind) -> Result<Arc<dyn Device>, DeviceError> {
+fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError> {
     let block_bytes = u32::try_from(kind.block_size().bytes()).expect("512 or 4096");
     Ok(match kind {
-        DeviceKind::Ram { size, .. } => Arc::new(Ram::new(size.bytes, block_bytes)?),
-        DeviceKind::Null { size, .. } => Arc::new(Null::new(size.bytes, block_bytes)?),
+        DeviceKind::Ram { size, .. } => {
+            (Arc::new(Ram::new(size.bytes, block_bytes)?), new_content())
+        }
+        // It has no content that could be another.
+        DeviceKind::Null { size, .. } => {
+            (Arc::new(Null::new(size.bytes, block_bytes)?), String::new())
+        }
         DeviceKind::Flash { profile, size, .. } => {
-            Arc::new(Flash::new(profile.0, size.bytes, block_bytes)?)
+            let flash = Flash::new(profile.0, size.bytes, block_bytes)?;
+            (Arc::new(flash), new_content())
         }
         DeviceKind::File {
             path,
@@ -61,9 +76,15 @@ fn open_kind(kind: &DeviceKind) -> Result<Arc<dyn Device>, DeviceError> {
                 direct: true,
             })?;
             tracing::info!(path = %path.display(), "opened: {}", file.mode());
-            Arc::new(file)
+            let identity = file.identity()?;
+            (Arc::new(file), identity)
         }
     })
+}
+
+/// Names content that nobody had before.
+fn new_content() -> String {
+    uuid::Uuid::new_v4().to_string()
 }
 
 fn fault_options(model: &FaultModel) -> Result<FaultOptions, DeviceError> {

@@ -51,6 +51,8 @@ struct Opened {
 #[derive(Clone, Debug)]
 struct OpenDevice {
     device: Arc<dyn Device>,
+    /// Names what is on it.
+    content: String,
     /// How tenants share it, where it has a model, and the file's.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
 }
@@ -119,7 +121,11 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
-        let OpenDevice { device, shared } = self.device(&namespace.device)?;
+        let OpenDevice {
+            device,
+            content,
+            shared,
+        } = self.device(&namespace.device)?;
         let view = View::new(device, namespace.size.map(|size| size.bytes)).map_err(|error| {
             ApplyError::new(
                 ApplyErrorKind::Invalid,
@@ -130,7 +136,7 @@ impl Plane {
         let options = NamespaceOptions {
             nsid: namespace.nsid,
             device: Arc::new(view),
-            uuid: namespace.uuid_or_derived(owner).bytes,
+            uuid: namespace.uuid_or_derived(owner, &content).bytes,
             nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
             eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
             read_only: namespace.read_only,
@@ -296,7 +302,7 @@ impl DataPlane for Plane {
     }
 
     fn calibrate(&self, name: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
-        let OpenDevice { device, shared } = self.device(name)?;
+        let OpenDevice { device, shared, .. } = self.device(name)?;
         let (qos, model) = shared.ok_or_else(|| {
             ApplyError::new(
                 ApplyErrorKind::Conflict,
@@ -421,7 +427,7 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
         let message = format!("device {name:?}: {error}");
         ApplyError::new(ApplyErrorKind::Failed, message, remedy)
     };
-    let device = devices::open(model)
+    let (device, content) = devices::open_identified(model)
         .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
     let shared = match &model.model {
         None => None,
@@ -433,7 +439,11 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
             Some((qos, Arc::new(read)))
         }
     };
-    Ok(OpenDevice { device, shared })
+    Ok(OpenDevice {
+        device,
+        content,
+        shared,
+    })
 }
 
 /// What the target knows of a device that tenants share, as the control plane's.

@@ -57,3 +57,36 @@ fn what_does_not_exist_is_negative_and_what_is_refused_an_error() {
         stderr(&output)
     );
 }
+
+/// The UUID of namespace 1 of a target that is started with these arguments, and ended.
+fn uuid_of_a_target_with(args: &[&str]) -> String {
+    let serving = Serving::start(&[&["--listen", "127.0.0.1:0"], args].concat());
+    let output = run(&["identify", serving.address(), "--json", "--nsid", "1"]);
+    code(&output, 0);
+    json(&output)["namespaces"][0]["uuid"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn a_volume_keeps_its_uuid_and_another_in_its_place_has_its_own() {
+    let directory = std::env::temp_dir().join(format!("switchyard-uuid-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let path = |name| directory.join(name).to_str().unwrap().to_owned();
+    let [first, second] = ["first", "second"].map(|name| {
+        std::fs::write(path(name), [0; 4096]).unwrap();
+        path(name)
+    });
+    let uuid = uuid_of_a_target_with(&["--file", &first]);
+    assert_eq!(uuid_of_a_target_with(&["--file", &first]), uuid);
+    assert_ne!(uuid_of_a_target_with(&["--file", &second]), uuid);
+    std::fs::remove_dir_all(&directory).unwrap();
+
+    // What was in memory is gone with the target.
+    let memory = ["--ram", "1M"];
+    assert_ne!(
+        uuid_of_a_target_with(&memory),
+        uuid_of_a_target_with(&memory)
+    );
+}

@@ -350,11 +350,11 @@ impl Namespace {
     }
 
     /// The UUID that hosts are told: the one given, or one that belongs to the namespace's place
-    /// and stays the same after every restart.
+    /// and to the `content` of its device, by which hosts notice that another volume stands there.
     #[must_use]
-    pub fn uuid_or_derived(&self, subsystem: &Subsystem) -> Uuid {
+    pub fn uuid_or_derived(&self, subsystem: &Subsystem, content: &str) -> Uuid {
         self.uuid
-            .unwrap_or_else(|| Uuid::derived(&subsystem.nqn, &subsystem.serial, self.nsid))
+            .unwrap_or_else(|| Uuid::derived(&subsystem.nqn, &subsystem.serial, self.nsid, content))
     }
 }
 

@@ -188,7 +188,7 @@ fn hosts_are_allowed_and_denied() {
             .contains("allowed already")
     );
     assert!(
-        send(&server, "POST", &hosts, r#"{"host": "me"}"#)
+        send(&server, "POST", &hosts, r#"{"host": "nqn.me"}"#)
             .error(422)
             .contains("nqn.")
     );

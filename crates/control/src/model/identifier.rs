@@ -104,13 +104,14 @@ fn read_hex(text: &str, out: &mut [u8]) -> Option<()> {
 }
 
 impl Uuid {
-    /// The UUID of a namespace that was given none: the same after every restart, because it is
-    /// computed from what names the namespace (version 8, RFC 9562).
+    /// The UUID of a namespace that was given none, computed from what names the namespace and what
+    /// names the `content` of its device (version 8, RFC 9562): the same after every restart, as
+    /// long as the content is the same.
     #[must_use]
-    pub fn derived(nqn: &str, serial: &str, nsid: u32) -> Self {
+    pub fn derived(nqn: &str, serial: &str, nsid: u32, content: &str) -> Self {
         let mut bytes = [0; 16];
         for (half, salt) in bytes.chunks_exact_mut(8).zip(["uuid-high", "uuid-low"]) {
-            let text = format!("{salt}\0{nqn}\0{serial}\0{nsid}");
+            let text = format!("{salt}\0{nqn}\0{serial}\0{nsid}\0{content}");
             half.copy_from_slice(&hash(text.as_bytes()).to_le_bytes());
         }
         bytes[6] = (bytes[6] & 0x0F) | 0x80;
@@ -270,10 +271,11 @@ mod tests {
     #[test]
     fn derived_identifiers_stay_the_same_and_differ() {
         let nqn = "nqn.2026-11.io.switchyard:default";
-        let uuid = Uuid::derived(nqn, "S1", 1);
-        assert_eq!(uuid, Uuid::derived(nqn, "S1", 1));
-        assert_ne!(uuid, Uuid::derived(nqn, "S1", 2));
-        assert_ne!(uuid, Uuid::derived(nqn, "S2", 1));
+        let uuid = Uuid::derived(nqn, "S1", 1, "A");
+        assert_eq!(uuid, Uuid::derived(nqn, "S1", 1, "A"));
+        assert_ne!(uuid, Uuid::derived(nqn, "S1", 2, "A"));
+        assert_ne!(uuid, Uuid::derived(nqn, "S2", 1, "A"));
+        assert_ne!(uuid, Uuid::derived(nqn, "S1", 1, "B"));
         assert_eq!(uuid.bytes[6] >> 4, 8, "version");
         assert_eq!(uuid.bytes[8] >> 6, 2, "variant");
         assert_eq!(derived_serial(nqn).len(), 18);

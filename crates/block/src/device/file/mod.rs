@@ -162,6 +162,18 @@ impl FileDevice {
         self.mode
     }
 
+    /// Names the file itself, whatever its path and content: equal for the same file at any time,
+    /// and another for a file that was put in its place. A regular file is known by its inode and
+    /// its time of birth, or by its file system's device number where that keeps no such time; a
+    /// block device by its device number, which a restart of the machine may change.
+    ///
+    /// # Errors
+    /// [`DeviceError::Io`] where the system does not tell.
+    pub fn identity(&self) -> Result<String, DeviceError> {
+        open::identity(&self.file, self.regular)
+            .map_err(|error| self.io_error("identify", error, "check the disk"))
+    }
+
     fn io_error(&self, what: &str, source: std::io::Error, remedy: &'static str) -> DeviceError {
         let what = format!("cannot {what} {}", self.options.path.display());
         DeviceError::Io {

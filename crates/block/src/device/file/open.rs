@@ -81,6 +81,24 @@ pub(super) fn size_of(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
+/// What names the file, as [`FileDevice::identity`](super::FileDevice::identity) says.
+pub(super) fn identity(file: &File, regular: bool) -> io::Result<String> {
+    let metadata = file.metadata()?;
+    if !regular {
+        return Ok(format!("device {}", metadata.rdev()));
+    }
+    let inode = metadata.ino();
+    let wanted = StatxFlags::BTIME;
+    let statx = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted);
+    Ok(match statx {
+        Ok(statx) if statx.stx_mask & wanted.bits() != 0 => {
+            let born = statx.stx_btime;
+            format!("inode {inode} of {}.{:09}", born.tv_sec, born.tv_nsec)
+        }
+        _ => format!("inode {inode} on {}", metadata.dev()),
+    })
+}
+
 fn failed(what: &str, path: &Path, source: io::Error, remedy: &'static str) -> DeviceError {
     DeviceError::Io {
         what: format!("cannot {what} {}", path.display()),

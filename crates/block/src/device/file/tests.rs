@@ -619,3 +619,20 @@ fn after_a_failed_flush_none_succeeds_until_the_device_is_opened_anew() {
     assert_eq!(bench.operate(Operation::Flush, 0, 0), Ok(()), "opened anew");
     bench.close();
 }
+
+#[test]
+fn a_file_keeps_its_identity_and_another_in_its_place_has_its_own() {
+    let directory = Directory::temporary();
+    let options = directory.options(512);
+    let identity = |options| open(options).identity().expect("a file that is there");
+    let first = identity(&options);
+    let moved = directory.0.join("moved");
+    fs::rename(&options.path, &moved).expect("a file that is there");
+    // While the first one is there, its inode is no other file's.
+    assert_ne!(identity(&options), first);
+    fs::rename(&moved, &options.path).expect("a file that is there");
+    assert_eq!(identity(&options), first);
+    let device = open(&options);
+    device.resize(SIZE / 1024).expect("a regular file");
+    assert_eq!(device.identity().expect("a file"), first);
+}
