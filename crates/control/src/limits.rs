@@ -16,9 +16,9 @@ pub const IN_CAPSULE_DATA_BYTES: RangeInclusive<u64> = 0..=16_384;
 /// In-capsule data is announced in units of 16 bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
 pub const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 16;
 
-/// One command's data: at least a page (MDTS counts in pages), at most 1 MiB, the size up to
-/// which buffers are pooled.
-pub const MAX_TRANSFER_BYTES: RangeInclusive<u64> = 4_096..=1_048_576;
+/// One command's data: at least two pages (MDTS is a power of two of pages, and 0 is no limit), at
+/// most 1 MiB, the size up to which buffers are pooled.
+pub const MAX_TRANSFER_BYTES: RangeInclusive<u64> = 8_192..=1_048_576;
 
 /// One H2CData PDU: at least 4,096 bytes (MAXH2CDATA) [NVMe-TCP 1.0 §3.6.2.3].
 pub const MAX_H2C_DATA_BYTES: RangeInclusive<u64> = 4_096..=1_048_576;

@@ -97,7 +97,8 @@ pub struct Limits {
     /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 64 KiB (IOCCSZ). A
     /// 16 KiB write then needs no R2T and no round trip for it.
     pub in_capsule_bytes: u32,
-    /// Largest transfer of one command in bytes (MDTS); 4096 times a power of two, at most 1 MiB.
+    /// Largest transfer of one command in bytes (MDTS); a power of two from 8192 to 1 MiB. A limit
+    /// of one page cannot be announced: MDTS 0 stands for none.
     pub transfer_bytes: u32,
     /// Data of one H2CData PDU in bytes (MAXH2CDATA); a multiple of 4, at least 4096.
     pub h2c_data_bytes: u32,
@@ -193,8 +194,8 @@ impl Limits {
             return refuse("in_capsule_bytes", "a multiple of 16 from 0 to 65536");
         }
         let transfer = self.transfer_bytes;
-        if !transfer.is_power_of_two() || !(4096..=1024 * 1024).contains(&transfer) {
-            return refuse("transfer_bytes", "a power of two from 4096 to 1048576");
+        if !transfer.is_power_of_two() || !(8192..=1024 * 1024).contains(&transfer) {
+            return refuse("transfer_bytes", "a power of two from 8192 to 1048576");
         }
         if !(4096..=16 * 1024 * 1024).contains(&self.h2c_data_bytes)
             || !self.h2c_data_bytes.is_multiple_of(4)
@@ -250,6 +251,15 @@ mod tests {
         assert_eq!(Limits::default().check(), Ok(()));
         let bad = Limits {
             transfer_bytes: 5000,
+            ..Limits::default()
+        };
+        assert_eq!(
+            bad.check().map_err(|error| error.field),
+            Err("transfer_bytes")
+        );
+        // It would be announced as MDTS 0, which says that there is no limit.
+        let bad = Limits {
+            transfer_bytes: 4096,
             ..Limits::default()
         };
         assert_eq!(

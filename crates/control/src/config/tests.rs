@@ -226,7 +226,7 @@ fn limits_out_of_range_name_the_range() {
         (
             "max_transfer_bytes",
             "2097152",
-            "2097152 is out of range; write a number from 4096 to 1048576",
+            "2097152 is out of range; write a number from 8192 to 1048576",
         ),
         (
             "max_h2c_data_bytes",
