@@ -261,7 +261,8 @@ mod tests {
             HostIdentity::from_nqn(by_uuid.nqn.as_str()).unwrap(),
             by_uuid
         );
-        HostIdentity::from_nqn("not a name").unwrap_err();
+        // What does not claim to be qualified is taken as it is; what does, is checked.
+        HostIdentity::from_nqn("nqn.not a name").unwrap_err();
     }
 
     #[test]
