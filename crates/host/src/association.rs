@@ -434,6 +434,14 @@ impl Association {
         u16::try_from(free + 1).ok()
     }
 
+    /// Queue identifiers granted and not taken.
+    pub(crate) fn free_queues(&self) -> usize {
+        let knowledge = self.lock();
+        let granted = usize::from(knowledge.parameters.io_queues);
+        let taken = knowledge.queues.iter().take(granted);
+        granted - taken.filter(|&&taken| taken).count()
+    }
+
     pub(crate) fn release_queue(&self, queue_id: u16) {
         let index = usize::from(queue_id) - 1;
         if let Some(taken) = self.lock().queues.get_mut(index) {

@@ -252,6 +252,9 @@ pub enum HostError {
         /// Why not.
         reason: &'static str,
     },
+    /// A channel to a namespace could not be opened.
+    #[error(transparent)]
+    Device(#[from] block::DeviceError),
     /// The host was closed, or its thread ended.
     #[error("the host was closed")]
     Closed,

@@ -106,7 +106,8 @@ impl RemoteNamespace {
     /// Opens it on the calling core, as [`Device::open`] does, with the type known.
     ///
     /// # Errors
-    /// When the association is over.
+    /// When the association is over, or every I/O queue that the controller grants is taken. Where
+    /// some are left, but fewer than asked for, the channel makes do with those.
     pub fn open_remote(&self, driver: &mut dyn Driver) -> Result<RemoteChannel, DeviceError> {
         if self.association.phase() == Phase::Gone {
             return Err(DeviceError::Invalid(format!(
@@ -116,7 +117,7 @@ impl RemoteNamespace {
                     .map_or_else(|| "its host was closed".to_owned(), |e| e.to_string())
             )));
         }
-        Ok(RemoteChannel::new(
+        let channel = RemoteChannel::new(
             Arc::clone(&self.association),
             Arc::clone(&self.state),
             self.capabilities,
@@ -124,7 +125,15 @@ impl RemoteNamespace {
             self.queues,
             self.depth,
             driver,
-        ))
+        );
+        if !channel.has_queue() {
+            return Err(DeviceError::Invalid(format!(
+                "{self:?}: all {} I/O queues that its controller grants are taken; use fewer \
+                 queues, or raise the target's limit",
+                self.association.parameters().io_queues
+            )));
+        }
+        Ok(channel)
     }
 }
 

@@ -56,7 +56,12 @@ fn a_lost_write_is_not_sent_to_another_volume() {
 
 #[test]
 fn a_switchboard_tells_volumes_apart_as_well() {
-    let peer = Peer::start(1 << 20, Behaviour::default());
+    let behaviour = Behaviour {
+        // However many cores the machine has.
+        io_queues: 128,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
     let (_host, subsystem) = connect(&peer);
     let cores = allowed_cores().unwrap();
     let knobs = Knobs::switchyard();

@@ -11,6 +11,9 @@ use block::BlockError;
 use reactor::Context;
 use wire::fabrics::ConnectData;
 
+/// Why a channel cannot be opened, or is gone although others go on.
+const NO_QUEUE_LEFT: &str = "it grants no further I/O queue; use fewer queues or raise its limit";
+
 impl RemoteChannel {
     /// Follows the association.
     pub(super) fn follow(&mut self, cx: &mut Context<'_>) {
@@ -46,20 +49,41 @@ impl RemoteChannel {
         self.parameters = self.association.parameters();
         self.joined = self.epoch.generation;
         self.replay_writes_at = self.safe_replay_time();
+        self.number_lanes();
+        if !self.has_queue() {
+            // Others have queues and go on; whoever waits here would wait for ever.
+            let error = crate::ConnectionError::Unusable(NO_QUEUE_LEFT);
+            self.association.set_error(Some(error));
+            return self.gone(BlockError::Gone);
+        }
         self.state = ChannelState::Joining;
         for index in 0..self.lanes.len() {
-            if !self.join_lane(index, cx) {
+            if self.lanes[index].queue_id > 0 && !self.join_lane(index, cx) {
                 break;
             }
         }
-        if self.lanes.iter().all(|lane| !lane.open) {
-            self.association.report_lost(
-                self.epoch.generation,
-                Some(crate::ConnectionError::Unusable(
-                    "it grants no further I/O queue; use fewer queues or raise its limit",
-                )),
-            );
+    }
+
+    /// Gives lanes that have no queue one, as far as the controller grants them. It may grant fewer
+    /// than it did before the association was lost.
+    pub(super) fn number_lanes(&mut self) {
+        let granted = self.association.parameters().io_queues;
+        for lane in &mut self.lanes {
+            if lane.queue_id > granted {
+                self.association.release_queue(lane.queue_id);
+                lane.queue_id = 0;
+            }
         }
+        for lane in &mut self.lanes {
+            if lane.queue_id == 0 {
+                lane.queue_id = self.association.take_queue(granted).unwrap_or(0);
+            }
+        }
+    }
+
+    /// Whether any lane has a queue: the others leave their requests to it.
+    pub(crate) fn has_queue(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.queue_id > 0)
     }
 
     /// When writes that were lost may be sent again (docs/decisions/0004-replay.md).
@@ -78,15 +102,9 @@ impl RemoteChannel {
         self.left_at + expiry + REPLAY_MARGIN
     }
 
-    /// Opens a lane; false when the controller grants no further queue, or the epoch has moved.
+    /// Opens a lane that has a queue; false when the epoch has moved.
     fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
         let lane = &mut self.lanes[index];
-        if lane.queue_id == 0 {
-            let Some(queue_id) = self.association.take_queue(self.parameters.io_queues) else {
-                return false;
-            };
-            lane.queue_id = queue_id;
-        }
         if !self.association.enter_open(self.epoch) {
             return false;
         }
@@ -121,6 +139,8 @@ impl RemoteChannel {
     pub(super) fn check_lane(&mut self, index: usize, cx: &mut Context<'_>) {
         self.collect(index, cx);
         let lane = &mut self.lanes[index];
+        // One that has no queue was never open, and nothing is lost with it.
+        let ended = lane.open && (lane.qpair.is_closed() || lane.qpair.is_ending());
         if lane.qpair.is_closed() && lane.open {
             lane.open = false;
             self.association.leave_open();
@@ -131,7 +151,6 @@ impl RemoteChannel {
             }
             return;
         }
-        let ended = lane.qpair.is_closed() || lane.qpair.is_ending();
         if ended && matches!(self.state, ChannelState::Live | ChannelState::Joining) {
             let error = lane.qpair.take_error();
             self.association.report_lost(self.epoch.generation, error);

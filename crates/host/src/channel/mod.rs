@@ -143,7 +143,7 @@ impl RemoteChannel {
             })
             .collect();
         let capacity = lanes.len() * usize::from(depth);
-        Self {
+        let mut channel = Self {
             room,
             class,
             waker: Some(waker),
@@ -173,7 +173,9 @@ impl RemoteChannel {
             association,
             namespaces: Vec::new(),
             shared: true,
-        }
+        };
+        channel.number_lanes();
+        channel
     }
 
     /// Another namespace whose requests the lanes carry: the number that

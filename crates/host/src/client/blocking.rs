@@ -77,13 +77,16 @@ impl Subsystem {
     /// A namespace, for blocking calls.
     ///
     /// # Errors
-    /// When it does not exist, or has a format that we cannot use.
+    /// When it does not exist, has a format that we cannot use, or every I/O queue that the
+    /// controller grants is taken.
     pub fn namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let remote = RemoteNamespace::new(self.association(), nsid)?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let host = &self.inner.host.inner;
-        host.send(Message::Open(id, remote.clone()))?;
+        let (opened, opening) = channel();
+        host.send(Message::Open(id, remote.clone(), opened))?;
+        opening.recv().map_err(|_| HostError::Closed)??;
         Ok(Namespace {
             inner: Arc::new(NamespaceInner {
                 id,
@@ -164,7 +167,8 @@ impl Namespace {
     /// caller's hands, no other thread in between.
     ///
     /// # Errors
-    /// When the machine refuses another io_uring, or the association is over.
+    /// When the machine refuses another io_uring, the association is over, or every I/O queue that
+    /// the controller grants is taken.
     pub fn queue(&self, depth: u16) -> Result<Queue, HostError> {
         self.queue_with(&QueueOptions {
             depth,

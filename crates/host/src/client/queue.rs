@@ -96,9 +96,7 @@ impl Queue {
             file_operations: 16,
         })?;
         let namespace = namespace.clone().with_queues(options.connections, depth);
-        let channel = namespace
-            .open_remote(&mut driver)
-            .map_err(|_| HostError::Closed)?;
+        let channel = namespace.open_remote(&mut driver)?;
         Ok(Self {
             driver,
             channel,

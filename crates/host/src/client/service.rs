@@ -7,7 +7,7 @@ use crate::limits::BLOCKING_REQUESTS_MAX;
 use crate::namespace::RemoteNamespace;
 use base::units::Lba;
 use base::{Slab, SlabKey, Time};
-use block::{BlockError, Channel, Operation, Request, Submit};
+use block::{BlockError, Channel, DeviceError, Operation, Request, Submit};
 use reactor::{Completion, Context, IoSlice, Service};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use std::sync::mpsc::Sender;
 pub(super) enum Message {
     /// Run this association.
     Connect(Arc<Association>),
-    /// Open a channel under this number.
-    Open(u64, RemoteNamespace),
+    /// Open a channel under this number, and tell whether there is one now.
+    Open(u64, RemoteNamespace, Sender<Result<(), DeviceError>>),
     /// Close the channel with this number.
     Release(u64),
     /// Do this on the channel with this number.
@@ -89,15 +89,19 @@ impl ClientService {
         }
     }
 
-    fn open(&mut self, id: u64, namespace: &RemoteNamespace, cx: &mut Context<'_>) {
-        if let Ok(channel) = namespace.open_remote(cx.driver) {
-            let open = OpenChannel {
-                channel,
-                backlog: VecDeque::new(),
-                closing: false,
-            };
-            self.channels.insert(id, open);
-        }
+    fn open(
+        &mut self,
+        id: u64,
+        namespace: &RemoteNamespace,
+        cx: &mut Context<'_>,
+    ) -> Result<(), DeviceError> {
+        let open = OpenChannel {
+            channel: namespace.open_remote(cx.driver)?,
+            backlog: VecDeque::new(),
+            closing: false,
+        };
+        self.channels.insert(id, open);
+        Ok(())
     }
 }
 
@@ -209,7 +213,10 @@ impl Service for ClientService {
                 let controller = Controller::new(association, cx.driver);
                 self.controllers.push(controller);
             }
-            Message::Open(id, namespace) => self.open(id, &namespace, cx),
+            Message::Open(id, namespace, opened) => {
+                // A caller that gave up does not want to know.
+                let _ = opened.send(self.open(id, &namespace, cx));
+            }
             Message::Release(id) => {
                 if let Some(open) = self.channels.get_mut(&id) {
                     open.closing = true;

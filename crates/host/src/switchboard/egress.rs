@@ -166,12 +166,8 @@ impl EgressService {
     }
 
     fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
-        for &class in &self.place.classes {
-            let carries = match self.place.knobs.lanes {
-                Lanes::PerClass => true,
-                Lanes::Shared => class == Class::DEFAULT,
-            };
-            if !carries {
+        for class in super::classes_with_lanes(self.place.knobs.lanes) {
+            if !self.place.classes.contains(&class) {
                 continue;
             }
             let mut channel =

@@ -72,6 +72,8 @@ struct Inner {
     loads: Arc<LoadBoard>,
     health: Arc<Health>,
     threads: Vec<Dataplane>,
+    /// Lanes, which are I/O queues, to each controller.
+    lanes_per_target: usize,
     steersman: Steersman,
     registry: Mutex<Registry>,
     /// Submitters that left, of which the cores were not told; nobody else is told anything
@@ -173,6 +175,7 @@ impl Switchboard {
             loads,
             health,
             threads: Vec::new(),
+            lanes_per_target: options.cores.len() * classes_with_lanes(knobs.lanes).count(),
             registry: Mutex::default(),
             left: Mutex::default(),
         };
@@ -199,7 +202,7 @@ impl Switchboard {
     ///
     /// # Errors
     /// [`HostError::Limit`] when it has lanes to as many controllers, or knows as many namespaces,
-    /// as it may.
+    /// as it may, or the controller grants fewer I/O queues than it has lanes to it.
     pub fn namespace(&self, remote: &RemoteNamespace) -> Result<SwitchedNamespace, HostError> {
         let (target, namespace) = self.inner.register(remote)?;
         Ok(SwitchedNamespace::new(
@@ -288,6 +291,12 @@ impl SwitchboardOptions {
 /// Whether each class is to have a thread, where priorities may be raised.
 fn wants_threads_apart(knobs: &Knobs) -> bool {
     knobs.threads == Threads::PerClass && knobs.lanes == Lanes::PerClass && knobs.prioritisation
+}
+
+/// The classes that have a lane to each controller; the others use that of the default class.
+fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
+    let has_lane = move |class: &Class| lanes == Lanes::PerClass || *class == Class::DEFAULT;
+    Class::ALL.into_iter().filter(has_lane)
 }
 
 /// Which classes share a thread.

@@ -100,6 +100,12 @@ impl Inner {
                     "this switchboard has lanes to 64 controllers already; make another one",
                 ));
             }
+            if association.free_queues() < self.lanes_per_target {
+                return Err(HostError::Limit(
+                    "the controller has fewer free I/O queues than the switchboard has lanes to it \
+                     (one for each core and class); use fewer cores, or raise the target's limit",
+                ));
+            }
             self.tell(|| Note::Target(number, Arc::clone(association)))?;
             registry.targets.push(Target {
                 association: Arc::clone(association),

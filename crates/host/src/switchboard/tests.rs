@@ -2,13 +2,14 @@
 
 use super::egress::Note;
 use super::*;
-use crate::association::{Association, Epoch, Phase};
-use crate::info::NamespaceInfo;
+use crate::association::{Association, Epoch, Parameters, Phase};
+use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::options::{ConnectOptions, HostIdentity, parse_nqn};
 use block::Geometry;
 use reactor::limits::MAILBOX_CAPACITY;
 use reactor::{Mailbox, Region, Wake};
 use std::collections::BTreeMap;
+use wire::nvme::IdentifyController;
 
 #[derive(Debug)]
 struct Nobody;
@@ -73,6 +74,12 @@ fn namespaces() -> [RemoteNamespace; 2] {
         eui64: None,
         uuid: None,
     };
+    let parameters = Parameters {
+        io_queues: 4,
+        ..Parameters::default()
+    };
+    let identify = IdentifyController::default();
+    association.learn_controller(ControllerInfo::from_identify(&identify), parameters);
     association.learn_namespaces(vec![info(1), info(2)], BTreeMap::new());
     association.set_epoch(Epoch {
         generation: 1,

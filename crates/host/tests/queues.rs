@@ -1,0 +1,113 @@
+//! Controllers that grant few I/O queues: who gets none is told so, and nobody else notices.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod peer;
+
+use block::BlockError;
+use host::{Host, Phase, QueueOptions, RemoteNamespace, Subsystem, Switchboard};
+use host::{RequestError, SwitchboardOptions};
+use peer::{Behaviour, NQN, Peer};
+use reactor::placement::allowed_cores;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use switch::Knobs;
+
+/// A controller that grants two queues.
+fn connect() -> (Peer, Host, Subsystem) {
+    let behaviour = Behaviour {
+        io_queues: 2,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = Host::builder()
+        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    (peer, host, subsystem)
+}
+
+/// Two connections were wanted, and the third channel took the association of all three with it,
+/// again and again: nobody got an answer.
+#[test]
+fn a_channel_that_gets_no_queue_is_refused_and_the_others_go_on() {
+    let (peer, _host, subsystem) = connect();
+    let namespace = subsystem.namespace(1).unwrap();
+    let options = QueueOptions {
+        connections: 4,
+        ..QueueOptions::default()
+    };
+    let mut queue = namespace.queue_with(&options).unwrap();
+    for _ in 0..2 {
+        let error = namespace.queue(4).unwrap_err().to_string();
+        assert!(error.contains("all 2 I/O queues"), "{error}");
+        let error = subsystem.namespace(1).unwrap_err().to_string();
+        assert!(error.contains("use fewer queues"), "{error}");
+        namespace.write(0, &[1; 512]).unwrap();
+        for tag in 0..8 {
+            queue.write(tag, tag, &[2; 512]).unwrap();
+        }
+        while queue.outstanding() > 0 {
+            for done in queue.wait(1).unwrap() {
+                done.result.unwrap();
+            }
+        }
+    }
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+    assert_eq!(peer.seen.connections.load(Ordering::SeqCst), 3);
+
+    drop(queue);
+    let mut anew = namespace.queue(4).unwrap();
+    anew.write(1, 0, &[3; 512]).unwrap();
+    assert_eq!(anew.wait(1).unwrap().count(), 1);
+    assert_eq!(peer.memory()[..512], [3; 512]);
+}
+
+#[test]
+fn a_channel_whose_queue_is_not_granted_again_fails_and_the_others_go_on() {
+    let (peer, _host, subsystem) = connect();
+    let first = subsystem.namespace(1).unwrap();
+    let second = subsystem.namespace(1).unwrap();
+    first.write(0, &[1; 512]).unwrap();
+    second.write(512, &[1; 512]).unwrap();
+    peer.change(|behaviour| behaviour.io_queues = 1);
+    peer.cut_all();
+    let error = second.write(512, &[2; 512]).unwrap_err();
+    assert!(
+        matches!(error, RequestError::Device(BlockError::Gone)),
+        "{error}"
+    );
+    let reason = subsystem.association().last_error().unwrap().to_string();
+    assert!(reason.contains("no further I/O queue"), "{reason}");
+    first.write(0, &[2; 512]).unwrap();
+    second.read(0, &mut [0; 512]).unwrap_err();
+    assert_eq!(subsystem.association().phase(), Phase::Live);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 2);
+    assert_eq!(peer.memory()[..512], [2; 512]);
+
+    // The next association grants it again.
+    peer.change(|behaviour| behaviour.io_queues = 2);
+    peer.cut_all();
+    first.write(0, &[3; 512]).unwrap();
+    while second.write(512, &[3; 512]).is_err() {
+        std::thread::yield_now();
+    }
+    assert_eq!(peer.memory()[..1024], [3; 1024]);
+}
+
+#[test]
+fn a_switchboard_that_needs_more_lanes_than_there_are_queues_is_refused() {
+    let (peer, _host, subsystem) = connect();
+    let namespace = subsystem.namespace(1).unwrap();
+    let remote = RemoteNamespace::new(subsystem.association(), 1).unwrap();
+    let board = Switchboard::start(&SwitchboardOptions {
+        cores: allowed_cores().unwrap(),
+        knobs: Knobs::switchyard(),
+    })
+    .unwrap();
+    let error = board.namespace(&remote).unwrap_err().to_string();
+    assert!(error.contains("use fewer cores"), "{error}");
+    namespace.write(0, &[1; 512]).unwrap();
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
