@@ -74,16 +74,20 @@ pub(crate) fn judge(status: Status) -> Verdict {
         0x285 => BlockError::CompareFailure,
         _ => BlockError::Internal,
     };
-    // Statuses that speak of a passing condition, where "do not retry" is not set.
-    let passing = matches!(
-        status.type_and_code(),
-        0x004 | 0x008 | 0x021 | 0x022 | 0x082 | 0x300 | 0x303 | 0x360 | 0x370 | 0x371
-    );
-    if passing && !status.dnr() {
+    if is_passing(status) {
         Verdict::Retry(error)
     } else {
         Verdict::Failed(error)
     }
+}
+
+/// Whether a status speaks of a passing condition, and "do not retry" is not set.
+pub(crate) fn is_passing(status: Status) -> bool {
+    let passing = matches!(
+        status.type_and_code(),
+        0x004 | 0x008 | 0x021 | 0x022 | 0x082 | 0x300 | 0x303 | 0x360 | 0x370 | 0x371
+    );
+    passing && !status.dnr()
 }
 
 /// Blocks of a namespace.

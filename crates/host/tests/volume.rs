@@ -11,8 +11,10 @@ use block::conformance::Bench;
 use host::{Host, RemoteNamespace, RequestError, Subsystem, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, Mischief, NQN, Peer};
 use reactor::placement::allowed_cores;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use switch::Knobs;
+use wire::nvme::identify::Cns;
 
 fn connect(peer: &Peer) -> (Host, Subsystem) {
     let host = Host::builder()
@@ -52,6 +54,31 @@ fn a_lost_write_is_not_sent_to_another_volume() {
     let anew = subsystem.namespace(1).unwrap();
     anew.write(0, &[4; 512]).unwrap();
     assert_eq!(peer.memory()[..512], [4; 512]);
+}
+
+/// An Identify that fails for the moment, as one whose data arrived damaged, says nothing about
+/// the volume.
+#[test]
+fn a_volume_that_cannot_be_identified_for_the_moment_is_not_given_up() {
+    for unready in [Cns::NAMESPACE, Cns::NAMESPACE_DESCRIPTORS] {
+        let peer = Peer::start(1 << 20, Behaviour::default());
+        let (_host, subsystem) = connect(&peer);
+        let namespace = subsystem.namespace(1).unwrap();
+        peer.change(|behaviour| {
+            behaviour.mischief = Some(Mischief::Hangup);
+            behaviour.unready = Some(unready);
+        });
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| namespace.write(0, &[2; 512]));
+            let met = || peer.seen.associations.load(Ordering::SeqCst) >= 4;
+            while !met() && !writer.is_finished() {
+                std::thread::yield_now();
+            }
+            peer.change(|behaviour| behaviour.unready = None);
+            writer.join().unwrap().unwrap();
+        });
+        assert_eq!(peer.memory()[..512], [2; 512]);
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::error::ConnectionError;
 use crate::inflight::Exchange;
 use crate::info::ControllerInfo;
 use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
+use crate::recovery::is_passing;
 use base::{Nanos, Time};
 use reactor::Context;
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
@@ -97,6 +98,8 @@ impl Controller {
         }
         let status = completion.status;
         let what = match self.setup.step {
+            // To be asked again, not to be taken for what the controller does not have.
+            _ if is_passing(status) => "an admin command of the set-up",
             Step::Capabilities => "Property Get of CAP",
             Step::Enable => "Property Set of CC",
             Step::Ready => "Property Get of CSTS",
@@ -434,7 +437,14 @@ impl Controller {
         let Some(inquiry) = &mut self.inquiry else {
             return;
         };
-        match inquiry.answer(completion.status, data) {
+        let status = completion.status;
+        if is_passing(status) {
+            // What is not known now may not be taken for what is not there: a namespace would be
+            // given up, or take another identity.
+            let what = "Identify, or Get Log Page";
+            return self.lose(Some(ConnectionError::Refused { what, status }), cx);
+        }
+        match inquiry.answer(status, data) {
             Progress::Continue => self.continue_inquiry(cx),
             Progress::Failed(reason) => self.lose(Some(ConnectionError::Unusable(reason)), cx),
             Progress::Finished => {

@@ -121,6 +121,8 @@ pub struct Behaviour {
     pub ready_after: u32,
     /// Every byte of the namespace's UUID.
     pub volume: u8,
+    /// An Identify of this kind cannot be answered for the moment.
+    pub unready: Option<Cns>,
 }
 
 impl Default for Behaviour {
@@ -146,6 +148,7 @@ impl Default for Behaviour {
             lengths: None,
             ready_after: 1,
             volume: 5,
+            unready: None,
         }
     }
 }
@@ -574,6 +577,9 @@ impl Connection {
             return self.done(cid);
         }
         match AdminCommand::parse(command).unwrap() {
+            AdminCommand::Identify(identify) if self.behaviour.unready == Some(identify.cns) => {
+                self.complete(cid, Status::from_type_and_code(0, 0x22), 0)
+            }
             AdminCommand::Identify(identify) => {
                 let Some(data) = self.identify(identify.cns, identify.nsid) else {
                     return self.complete(cid, Status::INVALID_NAMESPACE.with_dnr(), 0);
