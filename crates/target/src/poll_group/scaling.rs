@@ -107,6 +107,10 @@ impl PollGroup {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
+            // It may have been cut right after Connect; then its socket is gone already.
+            if connection.state >= State::Closing {
+                continue;
+            }
             let Some(queue) = &connection.counted else {
                 continue;
             };
