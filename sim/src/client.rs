@@ -1,11 +1,12 @@
 //! An application in the simulated world: random requests to a device, every answer checked.
 
 use crate::cache::Medium;
+use crate::host_core::Application;
 use crate::oracle::{self, Oracle, Step, Version};
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
-use block::{BlockError, Channel, Completion, Geometry, Operation, Request, Submit};
-use reactor::{Context, IoSlice, Service};
+use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
+use reactor::{Context, IoSlice, Room, Service};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -114,9 +115,12 @@ const RETRY: Nanos = Nanos::from_micros(20);
 pub struct Client {
     channel: Box<dyn Channel>,
     geometry: Geometry,
+    /// The largest transfer of the device.
+    transfer_blocks: u64,
     workload: Workload,
     mix: Mix,
     tolerance: Tolerance,
+    judged: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// What the device would keep without power, if it has a cache.
     medium: Option<Medium>,
@@ -150,9 +154,11 @@ impl Client {
         Self {
             channel,
             geometry,
+            transfer_blocks: u64::MAX,
             workload,
             mix: Mix::default(),
             tolerance: Tolerance::Any,
+            judged: true,
             oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
             medium: None,
             prng: Prng::from_seed(seed),
@@ -164,6 +170,38 @@ impl Client {
             now: Time::ZERO,
             closing: false,
         }
+    }
+
+    /// The application as it is described, on its channel.
+    pub(crate) fn of(
+        channel: Box<dyn Channel>,
+        geometry: Geometry,
+        capabilities: Capabilities,
+        application: Application,
+    ) -> Self {
+        let Application {
+            workload,
+            seed,
+            mix,
+            tolerance,
+            oracle,
+            judged,
+            report,
+            ..
+        } = application;
+        let mut client = Self::new(channel, geometry, workload, seed, report);
+        let transfer_blocks = capabilities.max_transfer_bytes / geometry.block_bytes;
+        client.transfer_blocks = u64::from(transfer_blocks);
+        client.judged = judged;
+        if let Some(oracle) = oracle {
+            client.oracle = oracle;
+        }
+        client.asking(mix, tolerance)
+    }
+
+    /// Whether an operation of this room is the application's.
+    pub(crate) fn owns(&self, room: Room) -> bool {
+        self.channel.owns(room)
     }
 
     /// The same application, which shares its device with others: so they share what they know.
@@ -196,13 +234,17 @@ impl Client {
     }
 
     /// A random range that is not being written, or nothing.
-    fn range(&mut self, write: bool) -> Option<Range<usize>> {
+    fn range(&mut self, operation: Operation) -> Option<Range<usize>> {
+        let write = operation.is_write();
         let large = self.prng.chance(1, 16);
-        let limit = if large {
+        let mut limit = if large {
             self.workload.blocks_large
         } else {
             self.workload.blocks_max
         };
+        if operation.has_data() {
+            limit = limit.min(self.transfer_blocks);
+        }
         let count = 1 + self.prng.below(limit.min(self.geometry.blocks));
         let start = self.prng.below(self.geometry.blocks - count + 1);
         let index = |n: u64| usize::try_from(n).expect("a small device");
@@ -246,7 +288,7 @@ impl Client {
         let operation = self.operation();
         let range = match operation {
             Operation::Flush => 0..0,
-            _ => self.range(operation.is_write())?,
+            _ => self.range(operation)?,
         };
         let bytes = range.len() * self.geometry.block_bytes as usize;
         let data = if operation.has_data() {
@@ -338,7 +380,9 @@ impl Client {
         let mix = completion.tag ^ u64::from(completion.result.is_ok()) << 63;
         report.fingerprint = (report.fingerprint ^ mix).wrapping_mul(0x0100_0000_01B3);
         drop(report);
-        self.judge(request, completion);
+        if self.judged {
+            self.judge(request, completion);
+        }
     }
 
     /// Whether the answer is one that the device may give.
@@ -434,15 +478,7 @@ impl Client {
     fn check(&mut self, range: &Range<usize>, began: Step, bytes: &[u8]) {
         let size = self.geometry.block_bytes as usize;
         for (block, found) in range.clone().zip(bytes.chunks(size)) {
-            let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
-            let expected = content(block, version, size);
-            if let Some(at) = found.iter().zip(&expected).position(|(a, b)| a != b) {
-                panic!(
-                    "block {block} begins as version {version} has it and goes on otherwise from \
-                     byte {at}: {:02x?}",
-                    &found[at..(at + 32).min(size)]
-                );
-            }
+            let version = version_of(block, found);
             let oracle = self.oracle.borrow();
             assert!(
                 oracle.allows(block, began, version),
@@ -491,9 +527,40 @@ impl Client {
     }
 }
 
+/// Who crashes reads nothing more; what was being written may still take effect.
+impl Drop for Client {
+    fn drop(&mut self) {
+        let Ok(mut oracle) = self.oracle.try_borrow_mut() else {
+            return;
+        };
+        for (_, request) in self.in_flight.iter() {
+            if let Kind::Read(began) | Kind::Compare(began, _) = request.kind {
+                oracle.end_read(began);
+            }
+        }
+    }
+}
+
 /// A comparison that does not hold is an answer like another.
 fn is_failure(result: Result<(), BlockError>) -> bool {
     result.is_err_and(|error| error != BlockError::CompareFailure)
+}
+
+/// Which write put these bytes into a block.
+///
+/// # Panics
+/// If none has put all of them there.
+pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
+    let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
+    let expected = content(block, version, found.len());
+    if let Some(at) = found.iter().zip(&expected).position(|(a, b)| a != b) {
+        panic!(
+            "block {block} begins as version {version} has it and goes on otherwise from byte \
+             {at}: {:02x?}",
+            &found[at..(at + 32).min(found.len())]
+        );
+    }
+    version
 }
 
 /// What a write of `version` puts into `block`; version 0 is a block that was never written.

@@ -117,6 +117,17 @@ impl SimDriver {
         self.number = host.number;
     }
 
+    /// The host that it belongs to.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn open_sockets(&self) -> usize {
+        self.sockets.len()
+    }
+
     /// Until when the core is busy with what it sent, or held up.
     pub(crate) fn busy_until(&self) -> Time {
         self.busy_until
@@ -584,6 +595,25 @@ impl Driver for SimDriver {
 
     fn slept(&self) -> Nanos {
         self.slept
+    }
+}
+
+/// A core that ends with connections open has crashed: nobody closes them.
+impl Drop for SimDriver {
+    fn drop(&mut self) {
+        let Ok(mut world) = self.world.try_borrow_mut() else {
+            return;
+        };
+        let world = &mut *world;
+        let open = self.sockets.iter().map(|(_, socket)| socket.end);
+        let connected = self.connecting.iter();
+        let connected = connected.filter_map(|(_, _, end)| end.as_ref().ok().copied());
+        for end in open.chain(connected) {
+            world.network.reset(end, world.now, &mut world.prng);
+        }
+        for (address, _) in self.listeners.iter().flatten() {
+            world.network.unlisten(*address);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A core of a simulated host: a controller, and an application on one of its namespaces.
 
-use crate::client::{Client, ReadLog, Report, Workload};
+use crate::client::{Client, Mix, ReadLog, Report, Tolerance, Workload};
+use crate::oracle::Oracle;
 use block::Device;
 use host::{Association, ConnectOptions, Controller, Phase, RemoteNamespace};
 use reactor::{Completion, Context, Driver, Service};
@@ -8,13 +9,51 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The production host, with the checking application on top of it.
+/// An application of a host.
+#[derive(Clone, Debug)]
+pub struct Application {
+    /// The namespace that it works on.
+    pub nsid: u32,
+    /// What it does.
+    pub workload: Workload,
+    /// Seeds its requests.
+    pub seed: u64,
+    /// Which requests it makes.
+    pub mix: Mix,
+    /// Which errors it is ready for.
+    pub tolerance: Tolerance,
+    /// What it shares with others on the same device; nothing for a device of its own.
+    pub oracle: Option<Rc<RefCell<Oracle>>>,
+    /// Whether answers are judged. Nobody judges those of a target that lies.
+    pub judged: bool,
+    /// What comes of it.
+    pub report: Rc<RefCell<Report>>,
+}
+
+impl Application {
+    /// One on a device of its own, as namespace 1.
+    #[must_use]
+    pub fn alone(workload: Workload, seed: u64) -> Self {
+        Self {
+            nsid: 1,
+            workload,
+            seed,
+            mix: Mix::default(),
+            tolerance: Tolerance::Any,
+            oracle: None,
+            judged: true,
+            report: Rc::default(),
+        }
+    }
+}
+
+/// The production host, with checking applications on top of it, each with a channel of its own.
 #[derive(Debug)]
 pub struct HostCore {
     controller: Controller,
-    client: Option<Client>,
-    workload: Workload,
-    seed: u64,
+    /// Those that have no channel yet.
+    waiting: Vec<Application>,
+    clients: Vec<Client>,
     report: Rc<RefCell<Report>>,
     log: Option<ReadLog>,
     closing: bool,
@@ -29,25 +68,45 @@ impl HostCore {
         seed: u64,
         driver: &mut dyn Driver,
     ) -> Self {
+        Self::with(options, vec![Application::alone(workload, seed)], driver)
+    }
+
+    /// A host that connects as `options` say, and these applications.
+    ///
+    /// # Panics
+    /// Without any.
+    #[must_use]
+    pub fn with(
+        options: ConnectOptions,
+        applications: Vec<Application>,
+        driver: &mut dyn Driver,
+    ) -> Self {
         Self {
             controller: Controller::new(Controller::associate(options), driver),
-            client: None,
-            workload,
-            seed,
-            report: Rc::default(),
+            report: Rc::clone(&applications[0].report),
+            waiting: applications,
+            clients: Vec::new(),
             log: None,
             closing: false,
         }
     }
 
-    /// The same host; each read of its application is noted in `log`.
+    /// The same host; each read of its applications is noted in `log`.
     #[must_use]
     pub fn noted_in(mut self, log: ReadLog) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// What came of the work so far; shared with the running host.
+    /// Another volume came in the place of namespace `nsid`: those who have not opened it yet will
+    /// find that one.
+    pub fn is_replaced(&mut self, nsid: u32, oracle: &Rc<RefCell<Oracle>>) {
+        for application in self.waiting.iter_mut().filter(|app| app.nsid == nsid) {
+            application.oracle = Some(Rc::clone(oracle));
+        }
+    }
+
+    /// What came of the first application's work so far; shared with the running host.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<Report>> {
         Rc::clone(&self.report)
@@ -59,19 +118,22 @@ impl HostCore {
         self.controller.association()
     }
 
-    /// Opens the namespace as soon as there is one.
+    /// Opens the namespaces that applications wait for, as soon as they are there.
     fn start(&mut self, cx: &mut Context<'_>) {
         if self.association().phase() != Phase::Live {
             return;
         }
-        let Ok(namespace) = RemoteNamespace::new(self.association(), 1) else {
-            return;
-        };
-        let geometry = namespace.geometry();
-        let channel = namespace.open(cx.driver).expect("the association is live");
-        let report = Rc::clone(&self.report);
-        let client = Client::new(channel, geometry, self.workload, self.seed, report);
-        self.client = Some(client.noted_in(self.log.clone()));
+        for index in (0..self.waiting.len()).rev() {
+            let nsid = self.waiting[index].nsid;
+            let Ok(namespace) = RemoteNamespace::new(self.association(), nsid) else {
+                continue;
+            };
+            let application = self.waiting.swap_remove(index);
+            let geometry = namespace.geometry();
+            let channel = namespace.open(cx.driver).expect("the association is live");
+            let client = Client::of(channel, geometry, namespace.capabilities(), application);
+            self.clients.push(client.noted_in(self.log.clone()));
+        }
     }
 }
 
@@ -79,13 +141,12 @@ impl Service for HostCore {
     type Message = ();
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        if self.controller.owns(completion.key.room) {
+        let room = completion.key.room;
+        if self.controller.owns(room) {
             return self.controller.complete(completion, cx);
         }
-        let client = self
-            .client
-            .as_mut()
-            .expect("only the channel has other operations");
+        let client = self.clients.iter_mut().find(|client| client.owns(room));
+        let client = client.expect("only channels have other operations");
         client.apply(completion, cx);
     }
 
@@ -93,22 +154,24 @@ impl Service for HostCore {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.controller.tick(cx);
-        match &mut self.client {
-            None => self.start(cx),
-            Some(client) => {
-                client.maintain(cx);
-                if client.finished() && !self.closing {
-                    self.closing = true;
-                    self.association().close();
-                }
-            }
+        if !self.waiting.is_empty() {
+            self.start(cx);
+        }
+        for client in &mut self.clients {
+            client.maintain(cx);
+        }
+        let over = self.waiting.is_empty() && self.clients.iter().all(Service::finished);
+        if over && !self.closing {
+            self.closing = true;
+            self.association().close();
         }
     }
 
     fn deadline(&self) -> base::Time {
-        let client = self.client.as_ref().filter(|client| !client.finished());
-        let client = client.map_or(base::Time::NEVER, Service::deadline);
-        client.min(self.controller.deadline())
+        let clients = self.clients.iter().filter(|client| !client.finished());
+        let first = clients.map(Service::deadline).min();
+        let first = first.unwrap_or(base::Time::NEVER);
+        first.min(self.controller.deadline())
     }
 
     fn finished(&self) -> bool {

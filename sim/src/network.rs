@@ -1,7 +1,8 @@
 //! The network: byte streams that arrive in order, in pieces of any size, late, or not at all.
 
 use base::{Nanos, Prng, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 /// What the network does to a connection. All of it is legal for TCP.
@@ -25,6 +26,12 @@ pub struct NetworkFaults {
     pub unreachable: bool,
     /// How long, at most, a send stays with its driver before the kernel has taken it.
     pub send_stall_max: Nanos,
+    /// A cut in this many is silent: nobody is told for a minute or two, as when a cable is pulled;
+    /// 0 for never.
+    pub silent_one_in: u64,
+    /// In a send in this many one bit is flipped that TCP's checksum did not catch; 0 for never.
+    /// The first PDU of a connection is spared: it has no digest.
+    pub flip_one_in: u64,
 }
 
 /// What a kernel whose buffers are full now and then may take.
@@ -41,6 +48,8 @@ impl NetworkFaults {
         refuse_one_in: 0,
         unreachable: false,
         send_stall_max: SEND_STALL_MAX,
+        silent_one_in: 0,
+        flip_one_in: 0,
     };
     /// A network that splits and delays, but keeps its connections.
     pub const ROUGH: Self = Self {
@@ -52,6 +61,8 @@ impl NetworkFaults {
         refuse_one_in: 0,
         unreachable: false,
         send_stall_max: SEND_STALL_MAX,
+        silent_one_in: 0,
+        flip_one_in: 0,
     };
     /// A network that also cuts.
     pub const HOSTILE: Self = Self {
@@ -63,6 +74,8 @@ impl NetworkFaults {
         refuse_one_in: 5,
         unreachable: false,
         send_stall_max: SEND_STALL_MAX,
+        silent_one_in: 0,
+        flip_one_in: 0,
     };
 }
 
@@ -83,6 +96,8 @@ struct End {
     closed: bool,
     /// Who connected.
     origin: u64,
+    /// Bytes that were sent to it.
+    carried: u64,
 }
 
 /// What an end can receive now.
@@ -102,10 +117,35 @@ pub(crate) struct Network {
     /// Connections that wait to be accepted, by the address they asked for.
     listening: BTreeMap<SocketAddr, VecDeque<(Time, u64)>>,
     next_port: u16,
-    /// Bytes that were handed to the network, and connections that it cut.
-    pub(crate) bytes: u64,
-    pub(crate) cuts: u64,
+    /// Ends that are not closed.
+    open: BTreeSet<u64>,
+    /// A send in so many of the connections of these hosts, either way, is changed at random.
+    liars: BTreeMap<u64, u64>,
+    pub(crate) totals: NetworkTotals,
 }
+
+/// What the network did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkTotals {
+    /// Bytes that were handed to it.
+    pub bytes: u64,
+    /// Connections that it cut on its own.
+    pub cuts: u64,
+    /// Connections that were broken with these, or by a crash.
+    pub severed: u64,
+    /// Bits that it flipped.
+    pub flips: u64,
+    /// Sends of liars that it changed.
+    pub lies: u64,
+    /// Connects that it refused.
+    pub refusals: u64,
+}
+
+/// A silent cut is noticed by nobody but a keep-alive for so long, at least; at most twice as long.
+const SILENCE: Nanos = Nanos::from_secs(60);
+
+/// Longer than the first PDU of a connection, which has no digest (ICReq and ICResp).
+const UNPROTECTED_BYTES: u64 = 128;
 
 impl Network {
     pub(crate) fn new(faults: NetworkFaults) -> Self {
@@ -114,8 +154,9 @@ impl Network {
             ends: Vec::new(),
             listening: BTreeMap::new(),
             next_port: 49_152,
-            bytes: 0,
-            cuts: 0,
+            open: BTreeSet::new(),
+            liars: BTreeMap::new(),
+            totals: NetworkTotals::default(),
         }
     }
 
@@ -150,7 +191,8 @@ impl Network {
         now: Time,
         prng: &mut Prng,
     ) -> Option<u64> {
-        if self.faults.refuse_one_in > 0 && prng.chance(1, self.faults.refuse_one_in) {
+        if chance(self.faults.refuse_one_in, prng) {
+            self.totals.refusals += 1;
             return None;
         }
         let arrival = now + self.delay(prng);
@@ -158,7 +200,8 @@ impl Network {
         self.listening
             .get_mut(&address)?
             .push_back((arrival, near + 1));
-        for _ in 0..2 {
+        for number in [near, near + 1] {
+            self.open.insert(number);
             self.ends.push(End {
                 origin,
                 ..End::default()
@@ -216,14 +259,16 @@ impl Network {
             // The sender does not know yet. A stream has an end, but never a hole.
             return true;
         }
-        let cut = self.faults.cut_one_in > 0 && prng.chance(1, self.faults.cut_one_in);
+        let bytes = &*self.damaged(end, bytes, prng);
+        let cut = chance(self.faults.cut_one_in, prng);
         let length = if cut {
             prng.below(bytes.len() as u64 + 1)
         } else {
             bytes.len() as u64
         };
         let mut rest = &bytes[..usize::try_from(length).expect("a prefix")];
-        self.bytes += length;
+        self.totals.bytes += length;
+        self.end(end ^ 1).carried += length;
         let mut pieces = 1 + prng.below(self.faults.pieces_max);
         while !rest.is_empty() {
             let size = if pieces <= 1 {
@@ -245,20 +290,73 @@ impl Network {
         true
     }
 
+    /// What arrives of what `end` sends: with a bit that flipped, or a lie in it.
+    fn damaged<'a>(&mut self, end: u64, bytes: &'a [u8], prng: &mut Prng) -> Cow<'a, [u8]> {
+        let (origin, carried) = (self.end(end).origin, self.end(end ^ 1).carried);
+        if let Some(&one_in) = self.liars.get(&origin)
+            && chance(one_in, prng)
+        {
+            self.totals.lies += 1;
+            return Cow::Owned(lie(bytes, prng));
+        }
+        let spared = UNPROTECTED_BYTES.saturating_sub(carried);
+        let protected = (bytes.len() as u64).saturating_sub(spared);
+        if protected == 0 || !chance(self.faults.flip_one_in, prng) {
+            return Cow::Borrowed(bytes);
+        }
+        self.totals.flips += 1;
+        let at = usize::try_from(spared + prng.below(protected)).expect("within the bytes");
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 1 << prng.below(8);
+        Cow::Owned(bytes)
+    }
+
+    /// From now on what this host sends, and what it is sent, is changed in one send in `one_in`.
+    pub(crate) fn tell_lies(&mut self, origin: u64, one_in: u64) {
+        self.liars.insert(origin, one_in);
+    }
+
     /// Breaks a connection, or all of its host's: the ends learn of it at times of their own.
     fn cut(&mut self, end: u64, now: Time, prng: &mut Prng) {
-        self.cuts += 1;
+        self.totals.cuts += 1;
+        if chance(self.faults.silent_one_in, prng) {
+            for side in [end, end ^ 1] {
+                let late = SILENCE + Nanos(prng.below(SILENCE.0));
+                let state = self.end(side);
+                state.severed = true;
+                state.arriving.retain(|(at, _)| *at <= now);
+                state.broken = Some(now + late);
+            }
+            return;
+        }
         let linger = Nanos(prng.below(self.faults.linger_max.0 + 1));
         let one_in = self.faults.partition_one_in;
         if one_in == 0 || !prng.chance(1, one_in) {
             return self.sever(end, linger, now, prng);
         }
         let origin = self.end(end).origin;
-        for near in (0..self.ends.len() as u64).step_by(2) {
+        self.sever_all(origin, linger, now, prng);
+    }
+
+    /// Breaks all connections of a host.
+    fn sever_all(&mut self, origin: u64, linger: Nanos, now: Time, prng: &mut Prng) {
+        let nears: BTreeSet<u64> = self.open.iter().map(|end| end & !1).collect();
+        for near in nears {
             if self.end(near).origin == origin && !self.end(near).severed {
+                self.totals.severed += 1;
                 self.sever(near, linger, now, prng);
             }
         }
+    }
+
+    /// The owner of `end` is gone without a word: its peer finds the connection broken. What had
+    /// been sent before may still arrive.
+    pub(crate) fn reset(&mut self, end: u64, now: Time, prng: &mut Prng) {
+        if !self.end(end ^ 1).severed {
+            self.totals.severed += 1;
+            self.sever(end, Nanos::ZERO, now, prng);
+        }
+        self.close(end, now);
     }
 
     fn sever(&mut self, end: u64, linger: Nanos, now: Time, prng: &mut Prng) {
@@ -318,6 +416,7 @@ impl Network {
 
     /// Closes `end`: its peer sees the end of the stream after what was sent before.
     pub(crate) fn close(&mut self, end: u64, now: Time) {
+        self.open.remove(&end);
         self.end(end).closed = true;
         self.end(end).arriving.clear();
         let peer = self.end(end ^ 1);
@@ -335,12 +434,52 @@ impl Network {
             .listening
             .values()
             .filter_map(|queue| queue.front().map(|(at, _)| *at));
-        let arriving = self.ends.iter().filter(|end| !end.closed).flat_map(|end| {
+        let ends = self.open.iter().map(|&number| {
+            let index = usize::try_from(number).expect("ends are in a vector");
+            &self.ends[index]
+        });
+        let arriving = ends.flat_map(|end| {
             let piece = end.arriving.front().map(|(at, _)| *at);
             [piece, end.ended, end.broken].into_iter().flatten()
         });
         waiting.chain(arriving).filter(|&at| at > now).min()
     }
+}
+
+/// One in so many; never for 0.
+fn chance(one_in: u64, prng: &mut Prng) -> bool {
+    one_in > 0 && prng.chance(1, one_in)
+}
+
+/// Valid bytes, changed as somebody does who wants to find out what the peer makes of it.
+fn lie(bytes: &[u8], prng: &mut Prng) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let below = |prng: &mut Prng, limit: usize| {
+        usize::try_from(prng.below(limit as u64)).expect("below a usize")
+    };
+    if bytes.is_empty() {
+        return bytes;
+    }
+    for _ in 0..=prng.below(3) {
+        // Headers are worth more than data, and most of what is sent begins with one.
+        let region = if prng.chance(1, 2) { 80 } else { bytes.len() };
+        let at = below(prng, region.min(bytes.len()));
+        let count = 1 + below(prng, 8.min(bytes.len() - at));
+        let range = at..at + count;
+        match prng.below(6) {
+            0 => bytes[at] ^= 1 << prng.below(8),
+            1 => prng.fill(&mut bytes[range]),
+            2 => bytes[range].fill(0),
+            3 => bytes[range].fill(0xFF),
+            4 => {
+                let again = bytes[range].to_vec();
+                bytes.splice(at..at, again);
+            }
+            _ if bytes.len() > count => drop(bytes.drain(range)),
+            _ => {}
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]

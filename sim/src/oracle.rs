@@ -91,6 +91,13 @@ impl Oracle {
         self
     }
 
+    /// The same device; its writes have versions from `first` on.
+    #[must_use]
+    pub fn numbered_from(mut self, first: Version) -> Self {
+        self.next = first;
+        self
+    }
+
     fn step(&mut self) -> Step {
         self.step += 1;
         self.step

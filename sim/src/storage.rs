@@ -11,7 +11,7 @@ use block::Device;
 use host::{ConnectOptions, HostIdentity, ReplayPolicy};
 use reactor::{Core, Driver, PollPolicy, SocketOptions};
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use target::{DeviceQos, Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
@@ -82,7 +82,7 @@ pub fn run(
     for (i, name) in (0u64..).zip(&names) {
         configure(&shared, name, device(seed ^ i));
     }
-    let (mut cores, address) = target_cores(&world, &shared, scenario.target_cores);
+    let (mut cores, address) = target_cores(&world, &shared, scenario.target_cores, ANY_PORT);
     let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
     settle(&world, &mut cores, || attached.poll().is_some());
     let mut hosts: Vec<_> = (0u64..)
@@ -104,12 +104,12 @@ pub fn run(
         Outcome::Done,
         "seed {seed}: {reports:?} of {wanted} answered"
     );
-    let (bytes, cuts) = world.network_totals();
+    let totals = world.network_totals();
     let reports = reports.iter().map(|report| *report.borrow()).collect();
     Ending {
         reports,
-        cuts,
-        bytes,
+        cuts: totals.cuts,
+        bytes: totals.bytes,
         took: world.now().since(begun),
     }
 }
@@ -120,13 +120,16 @@ fn all_answered(reports: &[Rc<RefCell<Report>>], wanted: u64) -> bool {
         .all(|report| report.borrow().answered == wanted)
 }
 
+/// Where a target listens, on a port that the world chooses.
+pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0);
+
+/// The cores of a target that listens there, and where that is.
 pub(crate) fn target_cores(
     world: &World,
     shared: &Arc<Target>,
     count: usize,
+    mut address: SocketAddr,
 ) -> (Vec<TargetCore>, SocketAddr) {
-    let any = SocketAddr::from(([10, 0, 0, 1], 0));
-    let mut address = any;
     let mut cores = Vec::new();
     for index in 0..count {
         let mut driver = world.driver();
@@ -135,7 +138,7 @@ pub(crate) fn target_cores(
         shared.stays_on(index, CoreId(core));
         let mut service = shared.poll_group(index, room);
         if index == 0 {
-            let bound = driver.listen(any, &SocketOptions::default());
+            let bound = driver.listen(address, &SocketOptions::default());
             let (listener, bound) = bound.expect("a free address");
             service.add_listener(listener);
             address = bound;

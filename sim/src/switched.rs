@@ -13,7 +13,7 @@ use crate::controlling::Controlling;
 use crate::driver::SimDriver;
 use crate::network::NetworkFaults;
 use crate::oracle::Oracle;
-use crate::storage::{TargetCore, add_namespace, settle, target_cores};
+use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
 use crate::turner::{Turner, Turns};
 use crate::world::{Actor, Outcome, Pace, World};
 use base::Nanos;
@@ -225,7 +225,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     if scenario.until.iter().all(|(_, &waits)| waits) {
         end(seed, &world, &mut cast);
     }
-    let (_, cuts) = world.network_totals();
+    let cuts = world.network_totals().cuts;
     let reports = PerClass::from_fn(|class| reports[class].iter().map(|r| *r.borrow()).collect());
     Ending {
         reports,
@@ -295,7 +295,7 @@ fn remote(world: &World, scenario: &Scenario, seed: u64, number: usize) -> Remot
             }
         })
         .collect();
-    let (mut cores, address) = target_cores(world, &target, scenario.target_cores);
+    let (mut cores, address) = target_cores(world, &target, scenario.target_cores, ANY_PORT);
     let attached = target.attach(cores.iter().map(TargetCore::sender).collect());
     settle(world, &mut cores, || attached.poll().is_some());
     let turned = target.begin_knobs(scenario.target).expect("valid knobs");

@@ -1,7 +1,7 @@
 //! Time, and who lives in it.
 
 use crate::driver::SimDriver;
-use crate::network::{Network, NetworkFaults};
+use crate::network::{Network, NetworkFaults, NetworkTotals};
 use base::{Nanos, Prng, Time};
 use reactor::{Core, Service, Wait};
 use std::cell::RefCell;
@@ -146,11 +146,17 @@ impl World {
         self.shared.borrow_mut().pace = pace;
     }
 
-    /// (bytes that the network carried, connections that it cut).
+    /// What the network did so far.
     #[must_use]
-    pub fn network_totals(&self) -> (u64, u64) {
-        let shared = self.shared.borrow();
-        (shared.network.bytes, shared.network.cuts)
+    pub fn network_totals(&self) -> NetworkTotals {
+        self.shared.borrow().network.totals
+    }
+
+    /// From now on one send in `one_in` of the host with this driver is changed at random, and so
+    /// is one of what it is sent.
+    pub fn tell_lies(&self, driver: &SimDriver, one_in: u64) {
+        let network = &mut self.shared.borrow_mut().network;
+        network.tell_lies(driver.number(), one_in);
     }
 
     /// Lets everybody act, in an order that the seed chooses, and time pass, until `done` says so.
@@ -217,6 +223,12 @@ impl World {
             }
             self.shared.borrow_mut().now = next.max(now);
         }
+    }
+
+    /// Nobody does anything until then.
+    pub fn wait_until(&self, until: Time) {
+        let mut shared = self.shared.borrow_mut();
+        shared.now = shared.now.max(until);
     }
 
     fn random(&self, below: usize) -> usize {

@@ -1,0 +1,126 @@
+//! What a run may have in it. Every seed draws some of it, so that each thing is met alone, and
+//! with every other.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// Something that makes a run harder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// The network splits what is sent into pieces, and delays them.
+    Pieces,
+    /// It cuts connections at any byte.
+    Cuts,
+    /// Some cuts take all connections of a host with them.
+    Partitions,
+    /// Some cuts are silent: only keep-alive notices them.
+    Silence,
+    /// It refuses connects.
+    Refusals,
+    /// Header and data digests.
+    Digests,
+    /// It flips bits; only with digests.
+    Flips,
+    /// Cores are held up now and then, as by other threads.
+    Stalls,
+    /// Cores stop for many seconds, and their clock has jumped when they go on.
+    Pauses,
+    /// The disk takes a while for each request.
+    Slow,
+    /// It takes very long for some.
+    Late,
+    /// It fails requests, some half done.
+    Errors,
+    /// It has a write cache.
+    Cache,
+    /// The target crashes and comes back.
+    TargetCrashes,
+    /// So does the machine below it: what the disk had not flushed may be gone.
+    PowerLoss,
+    /// The target comes back with another volume in the place of one.
+    OtherVolume,
+    /// Hosts crash, and others come in their place.
+    HostCrashes,
+    /// Somebody turns the target's knobs.
+    Knobs,
+    /// The target is not ours: it cannot end controllers.
+    Foreign,
+    /// Transfers, capsules and buffers are small, so that commands are split and wait.
+    Small,
+    /// A host on a subsystem of its own changes what it sends at random, and is sent changed
+    /// answers.
+    Liar,
+}
+
+impl Feature {
+    /// Each with its name.
+    pub const ALL: [(Self, &'static str); 21] = [
+        (Self::Pieces, "pieces"),
+        (Self::Cuts, "cuts"),
+        (Self::Partitions, "partitions"),
+        (Self::Silence, "silence"),
+        (Self::Refusals, "refusals"),
+        (Self::Digests, "digests"),
+        (Self::Flips, "flips"),
+        (Self::Stalls, "stalls"),
+        (Self::Pauses, "pauses"),
+        (Self::Slow, "slow"),
+        (Self::Late, "late"),
+        (Self::Errors, "errors"),
+        (Self::Cache, "cache"),
+        (Self::TargetCrashes, "target-crashes"),
+        (Self::PowerLoss, "power-loss"),
+        (Self::OtherVolume, "other-volume"),
+        (Self::HostCrashes, "host-crashes"),
+        (Self::Knobs, "knobs"),
+        (Self::Foreign, "foreign"),
+        (Self::Small, "small"),
+        (Self::Liar, "liar"),
+    ];
+
+    /// The name by which it is left out.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(feature, _)| *feature == self);
+        found.map_or("", |(_, name)| name)
+    }
+
+    /// What it needs to have any effect.
+    const fn needs(self) -> Option<Self> {
+        match self {
+            Self::Partitions | Self::Silence => Some(Self::Cuts),
+            Self::Flips => Some(Self::Digests),
+            Self::OtherVolume | Self::PowerLoss => Some(Self::TargetCrashes),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Feature {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found.map(|(feature, _)| *feature).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(_, name)| *name).collect();
+            format!(
+                "there is no feature {text:?}; those of a run are {}",
+                names.join(", ")
+            )
+        })
+    }
+}
+
+/// What is left of `features` where everything has what it needs.
+pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
+    let has = features.clone();
+    features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));
+    features
+}

@@ -1,0 +1,101 @@
+//! A run with everything in it that its seed says: production hosts and a production target, faults
+//! of the network, the disks, the processes and the machine, and checkers of what may never happen.
+//!
+//! [`run`] panics where something is wrong: an answer that the oracle does not allow, an error that
+//! nothing provokes, a hang, something that is left over at the end, a block that is not what was
+//! promised. The same [`Options`] are the same run, to the last step.
+
+mod feature;
+mod machine;
+mod plan;
+
+pub use feature::Feature;
+pub use plan::{Event, Incident, Options, Plan};
+
+use crate::world::Outcome;
+use base::Nanos;
+use machine::Machine;
+use std::collections::BTreeMap;
+
+/// Longest that it may take in the run's own time until all is done, once nothing goes wrong any
+/// more: longer than every time-out together.
+const LIVENESS: Nanos = Nanos::from_secs(1_200);
+
+/// Longest that a run may take in its own time before all is calm.
+const TURMOIL: Nanos = Nanos::from_secs(36_000);
+
+/// What a run survived.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survived {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Of these, with an error.
+    pub failed: u64,
+    /// Faults of each kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Of all answers and when they came: equal runs have equal ones.
+    pub fingerprint: u64,
+    /// How long it took in the run's own time.
+    pub took: Nanos,
+}
+
+impl Survived {
+    /// Faults of all kinds together.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.faults.values().sum()
+    }
+
+    /// Adds what another run survived.
+    pub fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.failed += other.failed;
+        for (kind, count) in &other.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        self.took += other.took;
+    }
+}
+
+/// Where a run is told step by step.
+pub type Trace<'a> = &'a mut dyn FnMut(String);
+
+/// Runs what the options say.
+///
+/// # Panics
+/// If anything happens that never may, with what it was.
+pub fn run(options: &Options, trace: Trace<'_>) -> Survived {
+    let plan = Plan::draw(options);
+    trace(format!("{plan:#?}"));
+    let mut machine = Machine::new(options.seed, &plan);
+    let begun = machine.world.now();
+    for event in &plan.events {
+        let outcome = machine.run(TURMOIL, |answered| answered >= event.after);
+        assert_eq!(
+            outcome,
+            Outcome::Done,
+            "before {event:?}: {}",
+            machine.standing()
+        );
+        trace(format!("{:?}: {:?}", machine.world.now(), event.what));
+        machine.meets(event.what);
+    }
+    let calm = plan.calm_after;
+    let outcome = machine.run(TURMOIL, |answered| answered >= calm);
+    assert_eq!(
+        outcome,
+        Outcome::Done,
+        "before calm: {}",
+        machine.standing()
+    );
+    trace(format!("{:?}: all is calm", machine.world.now()));
+    machine.calm();
+    let total = machine.total();
+    let outcome = machine.run(LIVENESS, |answered| answered == total);
+    assert_eq!(outcome, Outcome::Done, "a hang: {}", machine.standing());
+    trace(format!("{:?}: all is answered", machine.world.now()));
+    machine.end(LIVENESS);
+    let mut survived = machine.survived();
+    survived.took = machine.world.now().since(begun);
+    survived
+}

@@ -1,0 +1,354 @@
+//! A device that outlives the processes that serve it: slow, faulty, and forgetful without power.
+
+use base::units::Lba;
+use base::{Nanos, Prng, Time};
+use block::{
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
+    Request, Submit,
+};
+use reactor::{Context, Driver};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What the disk does to requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskFaults {
+    /// Longest time of a request.
+    pub delay_max: Nanos,
+    /// A request in so many takes [`late_by`](Self::late_by) instead; 0 for never.
+    pub late_one_in: u64,
+    /// How long such a request takes.
+    pub late_by: Nanos,
+    /// A request in so many fails, after it has had an effect on some of its blocks; 0 for never.
+    pub fail_one_in: u64,
+}
+
+/// What became of the disk so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskTotals {
+    /// Requests that changed some block.
+    pub writes: u64,
+    /// Requests that it failed.
+    pub failed: u64,
+    /// Requests that were very late.
+    pub late: u64,
+    /// Requests that a crash found under way.
+    pub torn: u64,
+    /// Blocks that went back to what had been flushed.
+    pub lost: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What a read finds.
+    content: Vec<u8>,
+    /// What is left without power, for each block that is not as it was flushed.
+    durable: Vec<u8>,
+    dirty: BTreeSet<usize>,
+    faults: DiskFaults,
+    totals: DiskTotals,
+    prng: Prng,
+}
+
+/// The disk; each clone is the same one.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+    geometry: Geometry,
+    volatile: bool,
+}
+
+impl Disk {
+    /// Zeroes, on a disk that draws its faults from `seed`. With `volatile` it has a write cache,
+    /// which loses what was not flushed ([`lose_power`](Self::lose_power)).
+    #[must_use]
+    pub fn new(geometry: Geometry, volatile: bool, faults: DiskFaults, seed: u64) -> Self {
+        let blocks = usize::try_from(geometry.blocks).expect("a small disk");
+        let bytes = blocks * geometry.block_bytes as usize;
+        let state = State {
+            content: vec![0; bytes],
+            durable: vec![0; if volatile { bytes } else { 0 }],
+            dirty: BTreeSet::new(),
+            faults,
+            totals: DiskTotals::default(),
+            prng: Prng::from_seed(seed),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            geometry,
+            volatile,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it does this to requests.
+    pub fn set_faults(&self, faults: DiskFaults) {
+        self.state().faults = faults;
+    }
+
+    /// What became of it so far.
+    #[must_use]
+    pub fn totals(&self) -> DiskTotals {
+        self.state().totals
+    }
+
+    /// The power fails, while nobody has the disk open: of the blocks that were not flushed, any
+    /// may be gone.
+    pub fn lose_power(&self) {
+        let state = &mut *self.state();
+        let size = self.geometry.block_bytes as usize;
+        for block in std::mem::take(&mut state.dirty) {
+            let bytes = block * size..(block + 1) * size;
+            if state.prng.chance(1, 2) {
+                state.totals.lost += 1;
+                state.content[bytes.clone()].copy_from_slice(&state.durable[bytes]);
+            } else {
+                state.durable[bytes.clone()].copy_from_slice(&state.content[bytes]);
+            }
+        }
+    }
+
+    /// What a block holds now.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    #[must_use]
+    pub fn block(&self, block: usize) -> Vec<u8> {
+        let size = self.geometry.block_bytes as usize;
+        self.state().content[block * size..(block + 1) * size].to_vec()
+    }
+}
+
+impl Device for Disk {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            volatile_cache: self.volatile,
+            read_only: false,
+            thin: true,
+            max_transfer_bytes: 1 << 20,
+            preferred_bytes: 0,
+        }
+    }
+
+    fn open(&self, _: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(DiskChannel {
+            disk: self.clone(),
+            under_way: VecDeque::new(),
+            done: VecDeque::new(),
+        }))
+    }
+}
+
+/// A request takes effect when it ends.
+#[derive(Debug)]
+struct DiskChannel {
+    disk: Disk,
+    /// By when they end.
+    under_way: VecDeque<(Time, Request)>,
+    done: VecDeque<Completion>,
+}
+
+/// The bytes of these blocks.
+fn bytes_of(lba: Lba, blocks: u32, size: usize) -> Range<usize> {
+    let first = usize::try_from(lba.0).expect("a small disk") * size;
+    first..first + blocks as usize * size
+}
+
+impl State {
+    /// Puts `new` into a block.
+    fn put(&mut self, block: usize, new: &[u8], durable: bool) {
+        let bytes = block * new.len()..(block + 1) * new.len();
+        self.content[bytes.clone()].copy_from_slice(new);
+        if self.durable.is_empty() {
+            return;
+        }
+        if durable {
+            self.durable[bytes].copy_from_slice(new);
+            self.dirty.remove(&block);
+        } else {
+            self.dirty.insert(block);
+        }
+    }
+
+    /// Carries out a request, or on some blocks only.
+    fn carry_out(
+        &mut self,
+        request: &mut Request,
+        size: usize,
+        whole: bool,
+    ) -> Result<(), BlockError> {
+        let bytes = bytes_of(request.lba, request.blocks, size);
+        match request.operation {
+            Operation::Read => {
+                let data = request.data.as_mut().ok_or(BlockError::Malformed)?;
+                data.copy_in(0, &self.content[bytes]);
+            }
+            Operation::Compare => {
+                let data = request.data.as_ref().ok_or(BlockError::Malformed)?;
+                let mut expected = vec![0; bytes.len()];
+                data.copy_out(0, &mut expected);
+                if self.content[bytes] != expected {
+                    return Err(BlockError::CompareFailure);
+                }
+            }
+            Operation::Flush => {
+                for block in std::mem::take(&mut self.dirty) {
+                    let bytes = block * size..(block + 1) * size;
+                    self.durable[bytes.clone()].copy_from_slice(&self.content[bytes]);
+                }
+            }
+            Operation::Verify => {}
+            Operation::Write { durable } | Operation::WriteZeroes { durable, .. } => {
+                self.write(request, size, whole, durable);
+            }
+            Operation::Deallocate => self.write(request, size, whole, false),
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, request: &Request, size: usize, whole: bool, durable: bool) {
+        self.totals.writes += 1;
+        let mut new = vec![0; size];
+        let first = usize::try_from(request.lba.0).expect("a small disk");
+        for index in 0..request.blocks as usize {
+            if !whole && self.prng.chance(1, 2) {
+                continue;
+            }
+            if let Some(data) = &request.data {
+                data.copy_out(index * size, &mut new);
+            }
+            self.put(first + index, &new, durable && whole);
+        }
+    }
+}
+
+impl DiskChannel {
+    fn end(&self, mut request: Request) -> Completion {
+        let size = self.disk.geometry.block_bytes as usize;
+        let state = &mut *self.disk.state();
+        let one_in = state.faults.fail_one_in;
+        let result = if one_in > 0 && state.prng.chance(1, one_in) {
+            state.totals.failed += 1;
+            if request.operation.is_write() {
+                state.write(&request, size, false, false);
+                Err(BlockError::WriteFailure)
+            } else if request.operation == Operation::Flush {
+                Err(BlockError::WriteFailure)
+            } else {
+                Err(BlockError::ReadFailure)
+            }
+        } else {
+            state.carry_out(&mut request, size, true)
+        };
+        Completion {
+            tag: request.tag,
+            result,
+            data: request.data,
+        }
+    }
+}
+
+impl Channel for DiskChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        let blocks = self.disk.geometry.blocks;
+        let end = request.lba.0.checked_add(request.blocks.into());
+        if request.operation != Operation::Flush && end.is_none_or(|end| end > blocks) {
+            return Submit::Done(Completion {
+                tag: request.tag,
+                result: Err(BlockError::OutOfRange),
+                data: request.data,
+            });
+        }
+        let mut state = self.disk.state();
+        let faults = state.faults;
+        let late = faults.late_one_in > 0 && state.prng.chance(1, faults.late_one_in);
+        state.totals.late += u64::from(late);
+        let takes = if late {
+            faults.late_by
+        } else {
+            Nanos(state.prng.below(faults.delay_max.0 + 1))
+        };
+        drop(state);
+        if takes == Nanos::ZERO {
+            return Submit::Done(self.end(request));
+        }
+        let at = cx.now + takes;
+        let place = self.under_way.partition_point(|(other, _)| *other <= at);
+        self.under_way.insert(place, (at, request));
+        Submit::Queued
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        while self.under_way.front().is_some_and(|(at, _)| *at <= cx.now) {
+            let Some((_, request)) = self.under_way.pop_front() else {
+                return;
+            };
+            let completion = self.end(request);
+            self.done.push_back(completion);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        self.under_way.front().map_or(Time::NEVER, |(at, _)| *at)
+    }
+
+    fn closed(&self) -> bool {
+        self.under_way.is_empty()
+    }
+}
+
+/// Whoever had it open has crashed: what was under way may have had an effect or not, block by
+/// block.
+impl Drop for DiskChannel {
+    fn drop(&mut self) {
+        let size = self.disk.geometry.block_bytes as usize;
+        let state = &mut *self.disk.state();
+        for (_, request) in &self.under_way {
+            state.totals.torn += 1;
+            if request.operation.is_write() {
+                state.write(request, size, false, false);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GEOMETRY: Geometry = Geometry {
+        block_bytes: 512,
+        blocks: 8,
+    };
+
+    #[test]
+    fn without_power_only_what_was_flushed_is_left_for_certain() {
+        let disk = Disk::new(GEOMETRY, true, DiskFaults::default(), 1);
+        let old = [1; 512];
+        disk.state().put(0, &old, true);
+        let mut lost = 0;
+        for round in 2..32 {
+            disk.state().put(0, &[round; 512], false);
+            assert_eq!(disk.block(0), [round; 512]);
+            disk.lose_power();
+            let left = disk.block(0);
+            lost += u32::from(left != [round; 512]);
+            assert!(left == [round; 512] || left == old || left == [round - 1; 512]);
+            disk.state().put(0, &old, true);
+        }
+        assert!((1..30).contains(&lost), "{lost}");
+        assert_eq!(disk.totals().lost, u64::from(lost));
+    }
+}
