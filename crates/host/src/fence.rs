@@ -1,7 +1,8 @@
 //! Fences: what of lost associations may still take effect, and who must heed it.
 //!
 //! A fence stands between an association that was lost and those after it, until the target says
-//! that no command of it can change anything any more. [`Fences`] is the list of a
+//! that no command of it can change anything any more, or, where it cannot say so, until it must
+//! have ended the lost controller by itself. [`Fences`] is the list of a
 //! [`Controller`](crate::Controller); what channels need to know of it is an [`Aftermath`], which
 //! the [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
 //! docs/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
@@ -18,8 +19,16 @@ pub(crate) struct Fence {
     /// Its controller.
     pub(crate) cntlid: u16,
     lost_at: Time,
+    /// When its connections were closed, once they are.
+    left_at: Option<Time>,
     /// It stands for longer than a loss may last.
     overdue: bool,
+}
+
+impl Fence {
+    fn expires(&self, quiet: Nanos) -> Time {
+        self.left_at.map_or(Time::NEVER, |left_at| left_at + quiet)
+    }
 }
 
 /// The fences of a controller, oldest first.
@@ -38,6 +47,7 @@ impl Fences {
             generation,
             cntlid,
             lost_at: now,
+            left_at: None,
             overdue: false,
         });
     }
@@ -52,9 +62,25 @@ impl Fences {
         self.standing.retain(|fence| fence.cntlid != cntlid);
     }
 
-    /// Nobody will say when an association is over.
-    pub(crate) fn clear(&mut self) {
-        self.standing.clear();
+    /// The connections of whatever was lost are closed.
+    pub(crate) fn leave(&mut self, now: Time) {
+        for fence in &mut self.standing {
+            fence.left_at.get_or_insert(now);
+        }
+    }
+
+    /// Nobody will say when an association is over: those are that were left for `quiet`. Returns
+    /// whether there were any.
+    pub(crate) fn expire(&mut self, now: Time, quiet: Nanos) -> bool {
+        let before = self.standing.len();
+        self.standing.retain(|fence| fence.expires(quiet) > now);
+        self.standing.len() < before
+    }
+
+    /// When the next of them will have been left for `quiet`.
+    pub(crate) fn next_expiry(&self, quiet: Nanos) -> Time {
+        let times = self.standing.iter().map(|fence| fence.expires(quiet));
+        times.min().unwrap_or(Time::NEVER)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -177,6 +203,23 @@ mod tests {
         fences.lower_controller(7);
         aftermath.update(&fences);
         assert_eq!(aftermath.passage(1), Passage::Open);
+    }
+
+    #[test]
+    fn where_nobody_says_so_a_fence_falls_when_its_connections_were_closed_for_long_enough() {
+        let mut fences = Fences::default();
+        fences.raise(1, 7, at(0));
+        assert_eq!(fences.next_expiry(LIMIT), Time::NEVER);
+        assert!(!fences.expire(at(100), LIMIT), "it may still be sending");
+        fences.leave(at(2));
+        fences.raise(2, 8, at(5));
+        fences.leave(at(6));
+        assert_eq!(fences.next_expiry(LIMIT), at(12));
+        assert!(!fences.expire(at(11), LIMIT));
+        assert!(fences.expire(at(12), LIMIT));
+        assert_eq!((fences.len(), fences.get(0).generation), (1, 2));
+        assert!(fences.expire(at(6), Nanos::ZERO), "whoever does not wait");
+        assert_eq!(fences.len(), 0);
     }
 
     #[test]

@@ -206,6 +206,80 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
     assert_eq!(peer.memory()[..512], [4; 512], "the newer write came last");
 }
 
+/// The first write is swallowed and its connections are cut; its channel is closed, so that it is
+/// reported as aborted, before or after there is a new association. What becomes of a newer write
+/// of the same block on another channel.
+fn write_after_an_aborted_one(keep_alive: Duration, close_first: bool) -> (Peer, Namespace) {
+    let behaviour = Behaviour {
+        fences: false,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let namespace = connect(&peer, builder().keep_alive(keep_alive));
+    let association = namespace.device().association().clone();
+    let mut queue = namespace.queue(4).unwrap();
+    queue.write(1, 0, &[1; 512]).unwrap();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    peer.change(|behaviour| behaviour.swallow = 1);
+    queue.write(2, 0, &[2; 512]).unwrap();
+    queue.kick();
+    let mut swallowed = false;
+    while !swallowed {
+        peer.change(|behaviour| swallowed = behaviour.swallow == 0);
+    }
+    let refuse = close_first.then_some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
+    peer.change(|behaviour| behaviour.refuse_connect = refuse);
+    peer.cut_all();
+    if close_first {
+        while association.phase() == Phase::Live {
+            std::thread::yield_now();
+        }
+        drop(queue);
+        peer.change(|behaviour| behaviour.refuse_connect = None);
+    } else {
+        while association.generation() < 2 {
+            std::thread::yield_now();
+        }
+        drop(queue);
+    }
+    (peer, namespace)
+}
+
+/// All fences were lowered with the next association: the newer write was acknowledged although the
+/// one that was given up could still have undone it.
+#[test]
+fn blocks_of_a_write_that_was_given_up_stay_closed_where_controllers_end_only_by_themselves() {
+    for close_first in [true, false] {
+        // Longer than this test waits.
+        let (peer, namespace) = write_after_an_aborted_one(Duration::from_secs(3600), close_first);
+        for _ in 0..2 {
+            let error = failure(namespace.write(0, &[3; 1024]));
+            assert_eq!(error, block::BlockError::TimedOut);
+            namespace.write(512, &[4; 512]).unwrap();
+            namespace.read(0, &mut [0; 512]).unwrap();
+            let before = namespace.device().association().generation();
+            peer.cut_all();
+            while namespace.device().association().generation() == before {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(peer.memory()[..512], [1; 512]);
+    }
+}
+
+#[test]
+fn they_are_open_again_when_the_lost_controller_must_have_ended() {
+    let (peer, namespace) = write_after_an_aborted_one(Duration::from_millis(100), false);
+    while let Err(error) = namespace.write(0, &[3; 512]) {
+        assert!(
+            matches!(error, RequestError::Device(block::BlockError::TimedOut)),
+            "{error}"
+        );
+        std::thread::yield_now();
+    }
+    assert_eq!(peer.memory()[..512], [3; 512]);
+}
+
 /// A namespace whose write to its first block is lost, at a target that does not say before
 /// [`Peer::end_controllers`] that nothing of the lost association can take effect any more.
 fn behind_a_fence(builder: HostBuilder) -> (Peer, Namespace) {

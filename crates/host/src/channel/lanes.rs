@@ -3,10 +3,10 @@
 
 use super::{ChannelState, RemoteChannel};
 use crate::association::{AbortRequest, Phase};
-use crate::limits::{ABORT_TIME, REPLAY_MARGIN};
-use crate::options::ReplayPolicy;
+use crate::controller::quiet_time;
+use crate::limits::ABORT_TIME;
 use crate::tcp::Join;
-use base::{Nanos, Time};
+use base::Time;
 use block::BlockError;
 use reactor::Context;
 use wire::fabrics::ConnectData;
@@ -88,18 +88,12 @@ impl RemoteChannel {
 
     /// When writes that were lost may be sent again (docs/decisions/0004-replay.md).
     fn safe_replay_time(&self) -> Time {
-        let options = self.association.options();
-        if self.parameters.fenced || options.replay == ReplayPolicy::Immediate {
+        if self.parameters.fenced {
             return Time::ZERO;
         }
-        // The controller counts from the last command that it saw, which is before we left.
-        // Without a keep-alive it notices the loss by the connection alone: be as patient as with
-        // a command.
-        let expiry = match options.keep_alive {
-            Nanos::ZERO => options.command_timeout,
-            keep_alive => keep_alive,
-        };
-        self.left_at + expiry + REPLAY_MARGIN
+        // The fence counts from when the connections were closed; where a core did not run then,
+        // its own were later.
+        self.left_at + quiet_time(self.association.options())
     }
 
     /// Opens a lane that has a queue; false when the epoch has moved.

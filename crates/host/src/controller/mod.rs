@@ -9,6 +9,8 @@
 mod inquiry;
 mod setup;
 
+pub(crate) use setup::quiet_time;
+
 use crate::association::{Association, Epoch, Phase};
 use crate::error::ConnectionError;
 use crate::fence::Fences;
@@ -97,6 +99,9 @@ pub struct Controller {
     lost_at: Option<Time>,
     /// Lost associations that are not known to be over.
     fences: Fences,
+    /// Where the controller does not end others on demand: how long after the connections of one
+    /// were closed it must have ended by itself. `None` until that is known.
+    quiet: Option<Nanos>,
     live_at: Time,
     keep_alive_at: Time,
     keep_alive_out: bool,
@@ -132,6 +137,7 @@ impl Controller {
             limit: Time::NEVER,
             lost_at: None,
             fences: Fences::default(),
+            quiet: None,
             live_at: Time::ZERO,
             keep_alive_at: Time::NEVER,
             keep_alive_out: false,
@@ -239,6 +245,7 @@ impl Controller {
         if self.give_up_at() <= cx.now && self.state.is_making() {
             self.give_up(cx);
         }
+        self.look_for_expired_fences(cx);
         self.look_for_overdue_fences(cx.now);
         match self.state {
             ControllerState::Waiting if self.deadline <= cx.now => self.connect(cx),
@@ -267,7 +274,7 @@ impl Controller {
         own.min(self.limit)
             .min(self.qpair.deadline())
             .min(give_up_at)
-            .min(self.next_overdue_fence())
+            .min(self.next_fence())
     }
 
     fn connect(&mut self, cx: &mut Context<'_>) {
@@ -323,7 +330,7 @@ impl Controller {
     fn awaited(&self) -> &'static str {
         match self.state {
             ControllerState::Connecting => "Connect",
-            ControllerState::SettingUp => self.setup.awaited(),
+            ControllerState::SettingUp => self.set_up_awaits(),
             _ => "an admin command",
         }
     }
@@ -473,6 +480,7 @@ impl Controller {
         }
         self.lost_at.get_or_insert(cx.now);
         self.inquiry = None;
+        self.quiet = None;
         self.qpair.close(cx);
         self.enter(ControllerState::Draining, cx.now + CHANNELS_CLOSE_TIME);
         if shutting_down {
@@ -491,6 +499,7 @@ impl Controller {
         if self.association.open_connections() > 0 && self.deadline > cx.now {
             return;
         }
+        self.fences.leave(cx.now);
         let lost_for = cx.now.since(self.lost_at.unwrap_or(cx.now));
         let error = self.association.last_error();
         let refused = error.is_some_and(|error| error.is_permanent());

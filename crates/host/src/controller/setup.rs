@@ -6,7 +6,8 @@ use crate::association::{CommandLengths, Features, Parameters};
 use crate::error::ConnectionError;
 use crate::inflight::Exchange;
 use crate::info::ControllerInfo;
-use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
+use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, REPLAY_MARGIN, STATUS_POLL, TRANSFER_BYTES_MAX};
+use crate::options::{ConnectOptions, ReplayPolicy};
 use crate::recovery::is_passing;
 use base::{Nanos, Time};
 use reactor::Context;
@@ -22,6 +23,10 @@ use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeat
 /// The command whose answer says that nothing of a lost association is left.
 const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
                               in the target's device)";
+
+/// What is waited for where the controller does not know that command.
+const KEEP_ALIVE_EXPIRY: &str = "the keep-alive timer of a lost controller (writes that were lost \
+                                 with a connection may still be in the target's device)";
 
 /// Which step of the set-up is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,13 +69,14 @@ pub(super) struct Setup {
     pub(super) shutdown_asked: bool,
 }
 
-impl Setup {
-    /// Which answer is due.
-    pub(super) fn awaited(&self) -> &'static str {
-        match self.step {
-            Step::Fence => END_CONTROLLER,
-            _ => "an admin command",
-        }
+/// How long after its connections were closed a controller must have ended by itself
+/// (docs/decisions/0004-replay.md).
+pub(crate) fn quiet_time(options: &ConnectOptions) -> Nanos {
+    match (options.replay, options.keep_alive) {
+        (ReplayPolicy::Immediate, _) => Nanos::ZERO,
+        // It notices the loss by the connection alone: be as patient as with a command.
+        (ReplayPolicy::WhenSafe, Nanos::ZERO) => options.command_timeout + REPLAY_MARGIN,
+        (ReplayPolicy::WhenSafe, keep_alive) => keep_alive + REPLAY_MARGIN,
     }
 }
 
@@ -286,13 +292,17 @@ impl Controller {
     /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
     /// lost with them waits for that (docs/decisions/0004-replay.md).
     fn fence(&mut self, cx: &mut Context<'_>) {
+        self.setup.step = Step::Fence;
+        if !self.setup.parameters.fenced {
+            let quiet = quiet_time(self.options());
+            self.quiet = Some(quiet);
+            self.fences.expire(cx.now, quiet);
+            self.association.set_fences(&self.fences);
+            return self.pass_fences(cx);
+        }
         // An identifier that was given out anew belongs to nobody else.
         self.fences.lower_controller(self.qpair.cntlid);
-        if !self.setup.parameters.fenced {
-            self.fences.clear();
-        }
         self.association.set_fences(&self.fences);
-        self.setup.step = Step::Fence;
         for index in 0..self.fences.len() {
             let fence = self.fences.get(index);
             let end = EndController {
@@ -325,9 +335,23 @@ impl Controller {
             return self.association.set_error(Some(error));
         }
         self.fences.lower(generation);
+        self.fences_fell(cx);
+    }
+
+    fn fences_fell(&mut self, cx: &mut Context<'_>) {
         self.association.set_fences(&self.fences);
         if self.state == ControllerState::SettingUp && self.setup.step == Step::Fence {
             self.pass_fences(cx);
+        }
+    }
+
+    /// Where the controller does not say when a lost one is over, it is after a while.
+    pub(super) fn look_for_expired_fences(&mut self, cx: &mut Context<'_>) {
+        if self
+            .quiet
+            .is_some_and(|quiet| self.fences.expire(cx.now, quiet))
+        {
+            self.fences_fell(cx);
         }
     }
 
@@ -340,6 +364,22 @@ impl Controller {
         self.association.set_fences(&self.fences);
     }
 
+    /// What the set-up waits for.
+    pub(super) fn set_up_awaits(&self) -> &'static str {
+        match self.setup.step {
+            Step::Fence => self.fence_awaits(),
+            _ => "an admin command",
+        }
+    }
+
+    /// What fences wait for.
+    fn fence_awaits(&self) -> &'static str {
+        match self.quiet {
+            Some(_) => KEEP_ALIVE_EXPIRY,
+            None => END_CONTROLLER,
+        }
+    }
+
     /// Writes wait no longer for their fence than a loss may last.
     pub(super) fn look_for_overdue_fences(&mut self, now: Time) {
         let Some(limit) = self.options().loss_timeout else {
@@ -348,7 +388,7 @@ impl Controller {
         if self.fences.mark_overdue(now, limit) {
             let error = ConnectionError::TimedOut {
                 address: self.options().address,
-                what: END_CONTROLLER,
+                what: self.fence_awaits(),
                 seconds: limit.0 / 1_000_000_000,
             };
             self.association.set_error(Some(error));
@@ -356,10 +396,12 @@ impl Controller {
         }
     }
 
-    /// When a fence will be overdue.
-    pub(super) fn next_overdue_fence(&self) -> Time {
+    /// When a fence will be overdue, or falls.
+    pub(super) fn next_fence(&self) -> Time {
         let limit = self.options().loss_timeout;
-        limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit))
+        let overdue = limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit));
+        let expiry = self.quiet.map(|quiet| self.fences.next_expiry(quiet));
+        overdue.min(expiry.unwrap_or(Time::NEVER))
     }
 
     fn ask_queues(&mut self, cx: &mut Context<'_>) {
