@@ -467,7 +467,8 @@ impl Driver for SimDriver {
                 );
                 socket.receiving = Some((key, into));
             }
-            Op::Close { socket } => self.close(key, socket),
+            // What was sent is on its way in either case.
+            Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
             Op::Release { socket } => self.release(key, socket),
             Op::Connect {
                 address, timeout, ..

@@ -46,7 +46,8 @@ pub const SEND_HEADER_BYTES: usize = 128 * 128;
 /// Ranges of one send: header, payload and digest for each of its commands.
 pub const SEND_SEGMENTS: usize = 512;
 
-/// How long a termination request may take to leave before the connection is cut.
+/// How long a termination request may take to leave, and the controller to close the connection
+/// because of it, before the connection is reset.
 pub const TERMINATION_TIME: Nanos = Nanos::from_millis(500);
 
 /// How long one step of the connection's set-up (TCP, ICResp, Connect, an admin command) may take.

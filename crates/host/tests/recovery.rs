@@ -206,6 +206,14 @@ fn a_target_that_cannot_end_controllers_gets_lost_writes_only_after_the_keep_ali
     assert_eq!(peer.memory()[..512], [4; 512], "the newer write came last");
 }
 
+fn swallowed(peer: &Peer) {
+    let mut all = false;
+    while !all {
+        peer.change(|behaviour| all = behaviour.swallow == 0);
+        std::thread::yield_now();
+    }
+}
+
 /// The first write is swallowed and its connections are cut; its channel is closed, so that it is
 /// reported as aborted, before or after there is a new association. What becomes of a newer write
 /// of the same block on another channel.
@@ -223,10 +231,7 @@ fn write_after_an_aborted_one(keep_alive: Duration, close_first: bool) -> (Peer,
     peer.change(|behaviour| behaviour.swallow = 1);
     queue.write(2, 0, &[2; 512]).unwrap();
     queue.kick();
-    let mut swallowed = false;
-    while !swallowed {
-        peer.change(|behaviour| swallowed = behaviour.swallow == 0);
-    }
+    swallowed(&peer);
     let refuse = close_first.then_some(wire::nvme::Status::CONNECT_CONTROLLER_BUSY);
     peer.change(|behaviour| behaviour.refuse_connect = refuse);
     peer.cut_all();
@@ -278,6 +283,36 @@ fn they_are_open_again_when_the_lost_controller_must_have_ended() {
         std::thread::yield_now();
     }
     assert_eq!(peer.memory()[..512], [3; 512]);
+}
+
+/// The time after which a lost write may be sent again counts from when its connection was closed;
+/// what an orderly close left in the socket's buffer arrived after that.
+#[test]
+fn a_connection_with_commands_that_are_given_up_is_reset() {
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder());
+    namespace.write(512, &[1; 512]).unwrap();
+    let mut queue = namespace.queue(4).unwrap();
+    queue.write(1, 0, &[1; 512]).unwrap();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    peer.change(|behaviour| behaviour.swallow = 1);
+    queue.write(2, 0, &[2; 512]).unwrap();
+    queue.kick();
+    swallowed(&peer);
+    // The admin queue: those of the two channels are closed by the host.
+    peer.cut_oldest();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    while peer.seen.resets.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    namespace.write(512, &[1; 512]).unwrap();
+    drop((queue, namespace));
+    while peer.seen.shutdowns.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    let resets = peer.seen.resets.load(Ordering::SeqCst);
+    assert_eq!(resets, 1, "what has nothing under way is closed in order");
+    assert_eq!(peer.memory()[..512], [2; 512]);
 }
 
 /// A namespace whose write to its first block is lost, at a target that does not say before

@@ -169,6 +169,12 @@ pub enum Op {
         /// Which connection.
         socket: SocketId,
     },
+    /// As [`Close`](Self::Close), and what the peer was not sent yet it never gets: the kernel drops
+    /// it and resets the connection.
+    Reset {
+        /// Which connection.
+        socket: SocketId,
+    },
     /// Hands the connection out, for another core to [adopt](crate::Driver::adopt). A receive that
     /// is pending completes with an error and has taken nothing; what has arrived and was not
     /// received goes along. Nothing may be being sent. Once per socket, like

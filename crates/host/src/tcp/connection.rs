@@ -222,7 +222,7 @@ impl Qpair {
         }
     }
 
-    fn close_now(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn close_now(&mut self, cx: &mut Context<'_>) {
         match self.state {
             ConnectionState::Closed | ConnectionState::Closing => {}
             // The socket is not ours yet; it is closed as soon as it is.
@@ -238,8 +238,16 @@ impl Qpair {
 
     fn close_socket(&mut self, cx: &mut Context<'_>) {
         let socket = self.socket.take().expect("an open connection has a socket");
+        // Commands that are still in the socket's buffer must not arrive once they are given up:
+        // nobody could say from when on the controller hears nothing more.
+        let given_up = self.state == ConnectionState::Terminating || self.table.is_timed();
         self.enter(ConnectionState::Closing, Time::NEVER);
-        cx.submit(self.key(CLOSE), Op::Close { socket });
+        let op = if given_up {
+            Op::Reset { socket }
+        } else {
+            Op::Close { socket }
+        };
+        cx.submit(self.key(CLOSE), op);
     }
 
     /// Ends the connection because of an error; the first one is remembered.
@@ -493,7 +501,8 @@ impl Qpair {
         }
         self.tx.finish_answered(&mut self.table);
         match self.state {
-            ConnectionState::Terminating if self.tx.is_idle() => self.close_now(cx),
+            // The controller closes when it has read that; to reset before would take it back.
+            ConnectionState::Terminating if self.tx.is_idle() => self.receive_more(None, cx),
             ConnectionState::Live => {
                 self.encode_backlog();
                 self.follow_up(cx);

@@ -57,11 +57,10 @@ impl Qpair {
             let away = self.rx.away.take().expect("a slice was away");
             self.bring_home(into, away, received.filled)
         });
-        if matches!(
-            self.state,
-            ConnectionState::Closing | ConnectionState::Terminating
-        ) {
-            return;
+        match self.state {
+            ConnectionState::Closing => return,
+            ConnectionState::Terminating => return self.termination_heard(&received, cx),
+            _ => {}
         }
         if let Err(error) = received.result {
             return self.receive_failed(&error, cx);
@@ -84,6 +83,15 @@ impl Qpair {
                 self.receive_more(into, cx);
             }
             Err(stop) => self.stop(stop, cx),
+        }
+    }
+
+    /// After a termination request: what the controller sent before it read that is nobody's any
+    /// more.
+    fn termination_heard(&mut self, received: &Received, cx: &mut Context<'_>) {
+        match received.result {
+            Ok(()) => self.receive_more(None, cx),
+            Err(_) => self.close_now(cx),
         }
     }
 

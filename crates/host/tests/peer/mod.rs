@@ -167,6 +167,8 @@ pub struct Seen {
     pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
+    /// Connections that the host reset, so that nothing of them arrives later.
+    pub resets: AtomicUsize,
 }
 
 struct State {
@@ -254,6 +256,12 @@ impl Peer {
         for socket in self.state.sockets.lock().unwrap().drain(..) {
             let _ = socket.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Cuts the oldest connection that was not cut yet.
+    pub fn cut_oldest(&self) {
+        let socket = self.state.sockets.lock().unwrap().remove(0);
+        let _ = socket.shutdown(Shutdown::Both);
     }
 
     /// Answers the End Controllers that wait; how many.
@@ -371,8 +379,14 @@ impl Connection {
         let mut framer = Framer::new(Role::Controller, limits);
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let Ok(count) = self.stream.read(&mut buffer) else {
-                return;
+            let count = match self.stream.read(&mut buffer) {
+                Ok(count) => count,
+                Err(error) => {
+                    let reset = error.kind() == std::io::ErrorKind::ConnectionReset;
+                    let resets = &self.state.seen.resets;
+                    resets.fetch_add(usize::from(reset), Ordering::SeqCst);
+                    return;
+                }
             };
             if count == 0 {
                 return;

@@ -7,7 +7,9 @@ use crate::memory::IoSlice;
 use crate::op::{OpKey, Outcome, Received, SocketId, Stream};
 use crate::send_list::SendList;
 use base::SlabKey;
+use rustix::net::sockopt;
 use std::io;
+use std::time::Duration;
 
 impl UringDriver {
     pub(super) fn refuse_send(&mut self, key: OpKey, list: Box<SendList>, error: io::Error) {
@@ -82,6 +84,15 @@ impl UringDriver {
             self.cancel(operation);
         }
         self.finish_close(key);
+    }
+
+    /// Closes a socket so that nothing that the kernel still holds of it is sent.
+    pub(super) fn reset(&mut self, key: SlabKey, closing: OpKey) {
+        if let Some(socket) = self.sockets.get(key) {
+            // A connection that is broken already sends nothing anyway.
+            let _ = sockopt::set_socket_linger(&socket.fd, Some(Duration::ZERO));
+        }
+        self.close(key, closing);
     }
 
     /// Lets go of a closing socket when the ring watches it no more.

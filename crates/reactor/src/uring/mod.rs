@@ -357,6 +357,10 @@ impl Driver for UringDriver {
                 let slot = self.socket_key(socket);
                 self.close(slot, key);
             }
+            Op::Reset { socket } => {
+                let slot = self.socket_key(socket);
+                self.reset(slot, key);
+            }
             Op::Release { socket } => self.release(key, socket),
             Op::Accept { listener } => self.submit_accept(key, listener),
             Op::Connect {

@@ -168,6 +168,19 @@ fn bytes_cross_and_a_close_is_seen() {
 }
 
 #[test]
+fn a_reset_is_no_end_of_the_stream() {
+    let mut driver = small();
+    let (near, far) = pair(&mut driver);
+    driver.submit(key(5), Op::Reset { socket: far });
+    assert!(matches!(wait_for(&mut driver, key(5)), Outcome::Closed));
+    let (socket, into) = (near, None);
+    driver.submit(key(4), Op::Receive { socket, into });
+    let got = received(wait_for(&mut driver, key(4)));
+    let error = got.result.expect_err("the peer reset the connection");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[test]
 fn a_cold_socket_wakes_the_sleeper_and_can_be_closed_while_watched() {
     let mut driver = small();
     let (near, far) = pair(&mut driver);
