@@ -174,8 +174,6 @@ pub struct Association {
     aftermaths: AtomicU64,
     /// I/O connections that are not closed.
     open: AtomicU32,
-    /// Any I/O since the last look.
-    traffic: AtomicBool,
     /// There are aborts to send.
     aborts: AtomicBool,
     /// The owner wants it to end.
@@ -195,7 +193,6 @@ impl Association {
             epoch: AtomicU64::new(start.pack()),
             aftermaths: AtomicU64::new(0),
             open: AtomicU32::new(0),
-            traffic: AtomicBool::new(false),
             aborts: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             knowledge: Mutex::new(Knowledge::default()),
@@ -447,17 +444,6 @@ impl Association {
         if let Some(taken) = self.lock().queues.get_mut(index) {
             *taken = false;
         }
-    }
-
-    pub(crate) fn note_traffic(&self) {
-        // Reading first keeps the line shared while nothing changes.
-        if !self.traffic.load(Ordering::Relaxed) {
-            self.traffic.store(true, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn take_traffic(&self) -> bool {
-        self.traffic.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn request_abort(&self, request: AbortRequest) {

@@ -205,6 +205,24 @@ fn a_resize_becomes_visible() {
     namespace.write((2 << 20) - 512, &[1; 512]).unwrap();
 }
 
+/// None was sent while anything was received, which may be the answer to what the controller heard
+/// long ago.
+#[test]
+fn keep_alives_are_sent_also_where_traffic_keeps_an_association_alive() {
+    let behaviour = Behaviour {
+        traffic_based: true,
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = Host::builder().keep_alive(Duration::from_millis(100));
+    let host = host.build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    let namespace = subsystem.namespace(1).unwrap();
+    while peer.seen.keep_alives.load(Ordering::SeqCst) < 3 {
+        namespace.write(0, &[1; 512]).unwrap();
+    }
+}
+
 #[test]
 fn keep_alives_are_sent_and_disconnecting_shuts_the_controller_down() {
     let peer = Peer::start(1 << 20, Behaviour::default());

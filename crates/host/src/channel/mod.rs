@@ -402,17 +402,10 @@ impl RemoteChannel {
     /// What of a lane is due.
     fn tick_lane(&mut self, index: usize, cx: &mut Context<'_>) {
         if self.lanes[index].qpair.tick(cx) {
-            self.note_traffic(index);
             self.look_for_timeouts(index, cx);
         }
         if self.state != ChannelState::Live || !self.lanes[index].qpair.is_live() {
             self.check_lane(index, cx);
-        }
-    }
-
-    fn note_traffic(&mut self, index: usize) {
-        if self.lanes[index].qpair.take_traffic() {
-            self.association.note_traffic();
         }
     }
 
@@ -422,8 +415,6 @@ impl RemoteChannel {
         while let Some(&index) = self.busy.get(at) {
             self.tick_lane(index, cx);
             if self.lanes[index].qpair.is_idle() {
-                // Nobody asks it for a while.
-                self.note_traffic(index);
                 self.lanes[index].listed = false;
                 self.busy.swap_remove(at);
             } else {

@@ -106,7 +106,6 @@ pub struct Controller {
     keep_alive_at: Time,
     keep_alive_out: bool,
     aborts_out: usize,
-    traffic_based: bool,
     events: bool,
 }
 
@@ -142,7 +141,6 @@ impl Controller {
             keep_alive_at: Time::NEVER,
             keep_alive_out: false,
             aborts_out: 0,
-            traffic_based: false,
             events: false,
             association,
         }
@@ -216,7 +214,12 @@ impl Controller {
         let tag = finished.exchange.tag;
         match tag & ((1 << PURPOSE_BITS) - 1) {
             tag if tag == Purpose::SetUp as u64 => self.set_up_answered(&completion, data, cx),
-            tag if tag == Purpose::KeepAlive as u64 => self.keep_alive_out = false,
+            tag if tag == Purpose::KeepAlive as u64 => {
+                self.keep_alive_out = false;
+                if self.keep_alive_at == Time::NEVER {
+                    self.keep_alive_at = cx.now;
+                }
+            }
             tag if tag == Purpose::Event as u64 => self.event(&completion, cx),
             tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
             tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
@@ -425,13 +428,15 @@ impl Controller {
         if self.keep_alive_at > cx.now || self.state != ControllerState::Live {
             return;
         }
-        // [NVMe Base 2.0 §3.9]: where traffic counts, a busy association needs no more of it.
-        let own = self.qpair.take_traffic();
-        let busy = self.traffic_based && (self.association.take_traffic() || own);
-        if !self.keep_alive_out && !busy {
-            self.keep_alive_out = true;
-            self.ask_admin(Purpose::KeepAlive, &AdminCommand::KeepAlive, 0, cx);
+        if self.keep_alive_out {
+            // The next one leaves when this one is answered.
+            self.keep_alive_at = Time::NEVER;
+            return;
         }
+        // [NVMe Base 2.0 §3.9]: also where traffic counts. What came from the controller answers
+        // what it received a while ago, so it does not say how long it has heard nothing.
+        self.keep_alive_out = true;
+        self.ask_admin(Purpose::KeepAlive, &AdminCommand::KeepAlive, 0, cx);
         self.keep_alive_at = self.next_keep_alive(cx.now);
     }
 

@@ -208,7 +208,6 @@ impl Controller {
             let error = ConnectionError::Unusable("it allows no command on an I/O queue");
             return self.lose(Some(error), cx);
         }
-        self.traffic_based = info.traffic_based_keep_alive;
         let wanted = AsyncEventConfiguration::NAMESPACE_ATTRIBUTE
             .with(AsyncEventConfiguration::DISCOVERY_LOG_CHANGE);
         self.setup.wanted_events = AsyncEventConfiguration(identify.oaes & wanted.0);

@@ -120,8 +120,6 @@ pub(crate) struct Qpair {
     /// When the table is looked over for time-outs.
     scan_at: Time,
     error: Option<ConnectionError>,
-    /// Something was received since the owner last asked.
-    traffic: bool,
 }
 
 impl Qpair {
@@ -147,7 +145,6 @@ impl Qpair {
             step_deadline: Time::NEVER,
             scan_at: Time::NEVER,
             error: None,
-            traffic: false,
         }
     }
 
@@ -170,11 +167,6 @@ impl Qpair {
     /// Why the connection ended, once.
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()
-    }
-
-    /// Whether anything was received since the last call.
-    pub(crate) fn take_traffic(&mut self) -> bool {
-        std::mem::take(&mut self.traffic)
     }
 
     pub(crate) fn table(&mut self) -> &mut CommandTable {
@@ -201,7 +193,6 @@ impl Qpair {
         self.format = PduFormat::PLAIN;
         self.rx = Reception::default();
         self.error = None;
-        self.traffic = false;
         self.scan_at = Time::NEVER;
         self.join = Some(join);
         // The driver's own time-out ends the operation; ours only backs it up.
@@ -484,10 +475,6 @@ impl Qpair {
     pub(super) fn receive_failed(&mut self, error: &io::Error, cx: &mut Context<'_>) {
         let error = self.io_error(error);
         self.fail(error, cx);
-    }
-
-    pub(super) fn note_traffic(&mut self) {
-        self.traffic = true;
     }
 
     fn sent(&mut self, list: Box<reactor::SendList>, result: io::Result<()>, cx: &mut Context<'_>) {

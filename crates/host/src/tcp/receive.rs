@@ -65,7 +65,6 @@ impl Qpair {
         if let Err(error) = received.result {
             return self.receive_failed(&error, cx);
         }
-        self.note_traffic();
         let mut outcome = match direct {
             Some(true) => self.parse(&[], cx.now),
             _ => Ok(()),

@@ -119,6 +119,8 @@ pub struct Behaviour {
     pub lengths: Option<NvmIdentifyController>,
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
+    /// Announces that any command keeps the association alive.
+    pub traffic_based: bool,
     /// Every byte of the namespace's UUID.
     pub volume: u8,
     /// An Identify of this kind cannot be answered for the moment.
@@ -147,6 +149,7 @@ impl Default for Behaviour {
             slow_fences: false,
             lengths: None,
             ready_after: 1,
+            traffic_based: false,
             volume: 5,
             unready: None,
         }
@@ -666,6 +669,11 @@ impl Connection {
                 | IdentifyController::ONCS_WRITE_ZEROES
                 | IdentifyController::ONCS_VERIFY,
             kas: 1,
+            ctratt: if self.behaviour.traffic_based {
+                IdentifyController::CTRATT_TRAFFIC_BASED_KEEP_ALIVE
+            } else {
+                0
+            },
             nn: 1,
             maxcmd: 128,
             ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
