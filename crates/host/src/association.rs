@@ -35,6 +35,13 @@ pub enum Phase {
     Gone,
 }
 
+impl Phase {
+    /// Whether an association is being made.
+    pub(crate) const fn is_making(self) -> bool {
+        matches!(self, Self::Connecting | Self::Recovering)
+    }
+}
+
 /// A phase, and how many associations there have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
@@ -388,7 +395,7 @@ impl Association {
         loop {
             let phase = self.phase();
             let left = end.saturating_duration_since(Instant::now());
-            if matches!(phase, Phase::Live | Phase::Gone) || left.is_zero() {
+            if !phase.is_making() || left.is_zero() {
                 return phase;
             }
             let waited = self.changed.wait_timeout(knowledge, left);

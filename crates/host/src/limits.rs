@@ -1,6 +1,7 @@
 //! Every limit of this crate, with its unit in the name and its reason beside it.
 
 use base::Nanos;
+use std::time::Duration;
 
 /// Commands outstanding on one queue. The command identifier holds the slot's number and, in the
 /// bits above, how often the slot was used, so that an answer to an old command is noticed.
@@ -102,6 +103,10 @@ pub const CONTROLLERS_MAX: usize = 256;
 /// Step in which data that a controller asked for is cut where a caravan ends, in bytes: its
 /// offsets must be multiples of 4, and less than a page is not worth a header.
 pub const H2C_DATA_STEP: u32 = 4096;
+
+/// How often a caller that waits looks whether the host's thread still lives: seldom enough to cost
+/// nothing, and soon enough for somebody whose host is broken.
+pub const THREAD_LOOK: Duration = Duration::from_millis(200);
 
 /// Blocking requests of one [`Host`](crate::Host) in flight; further callers wait their turn.
 pub const BLOCKING_REQUESTS_MAX: usize = 256;

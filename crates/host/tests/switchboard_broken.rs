@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(unsafe_code)] // Nobody but this test closes a descriptor that another thread owns.
 
+mod rings;
 mod setup;
 
 use block::conformance::Bench;
@@ -10,31 +11,9 @@ use block::{BlockError, Device as _, Operation, Submit};
 use host::{Switchboard, SwitchboardOptions};
 use reactor::placement::allowed_cores;
 use reactor::uring::UringDriver;
+use rings::{break_ring, rings};
 use setup::{connect, driver, start, switched};
-use std::collections::BTreeSet;
-use std::fs::File;
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
 use switch::{Class, Knobs};
-
-/// The descriptors of the process that are rings.
-fn rings() -> BTreeSet<RawFd> {
-    let open = std::fs::read_dir("/proc/self/fd").unwrap();
-    let rings = open.filter_map(|entry| {
-        let entry = entry.ok()?;
-        let link = std::fs::read_link(entry.path()).ok()?;
-        let is_ring = link.to_str()?.contains("io_uring");
-        is_ring.then(|| entry.file_name().to_str()?.parse().ok())?
-    });
-    rings.collect()
-}
-
-/// Puts something that is no ring in the place of one: every call on it fails from now on.
-fn break_ring(ring: RawFd) {
-    let nothing = File::open("/dev/null").unwrap();
-    // SAFETY: the descriptor is open; its owner closes it, so that this one must not.
-    let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(ring) });
-    rustix::io::dup2(nothing.as_fd(), &mut place).unwrap();
-}
 
 /// Reads 32 times at once, and counts those that the switchboard did not answer any more.
 fn round(bench: &mut Bench<UringDriver>) -> usize {

@@ -86,7 +86,7 @@ impl Subsystem {
         let host = &self.inner.host.inner;
         let (opened, opening) = channel();
         host.send(Message::Open(id, remote.clone(), opened))?;
-        opening.recv().map_err(|_| HostError::Closed)??;
+        host.receive(&opening)??;
         Ok(Namespace {
             inner: Arc::new(NamespaceInner {
                 id,
@@ -281,7 +281,7 @@ impl Namespace {
             .host()
             .send(message)
             .map_err(|_| RequestError::Closed)?;
-        Ok(wait(&replies)?.result?)
+        Ok(self.receive(&replies)?.result?)
     }
 
     fn check(&self, offset: u64, length: u64) -> Result<(), RequestError> {
@@ -346,7 +346,7 @@ impl Namespace {
             if out == 0 {
                 break;
             }
-            let answer = wait(&replies)?;
+            let answer = self.receive(&replies)?;
             out -= 1;
             match answer.result {
                 Ok(()) => data.take(answer.piece as u64 * step, &answer.data),
@@ -354,6 +354,11 @@ impl Namespace {
             }
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn receive(&self, replies: &Receiver<BlockingReply>) -> Result<BlockingReply, RequestError> {
+        let host = self.inner.host();
+        host.receive(replies).map_err(|_| RequestError::Closed)
     }
 
     fn send_piece(
@@ -381,12 +386,6 @@ impl Namespace {
             .send(message)
             .map_err(|_| RequestError::Closed)
     }
-}
-
-/// Waits for the next answer. We hold a sender ourselves, so only the thread's end could make us
-/// wait for ever; it answers everything before it ends.
-fn wait(replies: &Receiver<BlockingReply>) -> Result<BlockingReply, RequestError> {
-    replies.recv().map_err(|_| RequestError::Closed)
 }
 
 /// The caller's memory.

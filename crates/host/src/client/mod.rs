@@ -15,7 +15,7 @@ use crate::association::{Association, Phase};
 use crate::controller::Controller;
 use crate::error::{ConnectionError, HostError};
 use crate::info::{DiscoveryEntry, SubsystemKind};
-use crate::limits::{CONTROLLERS_MAX, REFERRAL_DEPTH_MAX, REFERRALS_MAX};
+use crate::limits::{CONTROLLERS_MAX, REFERRAL_DEPTH_MAX, REFERRALS_MAX, THREAD_LOOK};
 use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
 use base::Nanos;
 use base::units::{KIB, MIB};
@@ -25,9 +25,10 @@ use service::{ClientService, Message};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use switch::Knobs;
 use wire::nvme::Nqn;
 use wire::tcp::limits::{DISCOVERY_PORT, IO_PORT};
@@ -173,10 +174,28 @@ struct HostInner {
 }
 
 impl HostInner {
+    /// Whether the thread ended: it answers nothing any more.
+    fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the thread's next answer, as long as the thread lives.
+    fn receive<T>(&self, answers: &mpsc::Receiver<T>) -> Result<T, HostError> {
+        loop {
+            // Asked first: what it answered at the end is there by then.
+            let is_over = self.is_over();
+            match answers.recv_timeout(THREAD_LOOK) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) if !is_over => {}
+                Err(_) => return Err(HostError::Closed),
+            }
+        }
+    }
+
     /// Hands the thread a message; waits while its mailbox is full.
     fn send(&self, mut message: Message) -> Result<(), HostError> {
         loop {
-            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            if self.is_over() {
                 return Err(HostError::Closed);
             }
             match self.sender.send(message) {
@@ -280,7 +299,15 @@ impl Host {
         self.inner.send(Message::Connect(Arc::clone(association)))?;
         // TCP, ICResp, Connect, and a few admin commands, each with that time-out.
         let limit = Duration::from(options.connect_timeout) * 8;
-        match association.wait_settled(limit) {
+        let end = Instant::now() + limit;
+        let mut phase = association.phase();
+        while phase.is_making() && Instant::now() < end {
+            if self.inner.is_over() {
+                return Err(HostError::Closed);
+            }
+            phase = association.wait_settled(THREAD_LOOK);
+        }
+        match phase {
             Phase::Live => Ok(()),
             Phase::Gone => Err(association
                 .last_error()

@@ -526,6 +526,11 @@ impl Controller {
 
     fn end(&mut self) {
         self.enter(ControllerState::Closed, Time::NEVER);
+        self.be_gone();
+    }
+
+    /// There will be no further association.
+    fn be_gone(&self) {
         self.association.set_epoch(Epoch {
             generation: self.generation,
             phase: Phase::Gone,
@@ -593,6 +598,15 @@ impl Controller {
             return self.lose(None, cx);
         }
         self.deadline = cx.now + STATUS_POLL;
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // Nobody runs it any more, and nobody else could tell those who wait for an association.
+        if self.state != ControllerState::Closed {
+            self.be_gone();
+        }
     }
 }
 
