@@ -99,10 +99,20 @@ fn the_loop_keeps_going_when_sends_are_partial_on_both_sides() {
     }
 }
 
+/// Bytes that a connection of [`small_sockets`] takes while its peer reads nothing. How far a
+/// kernel follows the sizes asked for differs from machine to machine.
+fn bytes_taken_unread() -> usize {
+    let (_client, mut server) = small_sockets();
+    server.set_nonblocking(true).unwrap();
+    let piece = vec![0; SMALL_BUFFER_BYTES];
+    std::iter::from_fn(|| server.write(&piece).ok()).sum()
+}
+
 #[test]
 fn a_send_that_the_socket_takes_in_parts_loses_and_repeats_nothing() {
     let (mut client, server) = small_sockets();
-    let (payload_bytes, count) = (50_000, 64);
+    let count = 64;
+    let payload_bytes = 4 * bytes_taken_unread() / count;
     let mut region = Region::new(payload_bytes * count);
     for (index, block) in region
         .bytes_mut()
@@ -124,22 +134,18 @@ fn a_send_that_the_socket_takes_in_parts_loses_and_repeats_nothing() {
         expected.extend_from_slice(&region.bytes()[index * payload_bytes..][..payload_bytes]);
         outbox.push(message, index * payload_bytes);
     }
+    // A reader that ran beside the first send could make room as fast as it is filled.
+    assert_eq!(outbox.send(&server, region.bytes()).unwrap(), Sent::Part);
     let wanted = expected.len();
     let reader = std::thread::spawn(move || {
         let mut got = vec![0; wanted];
         client.read_exact(&mut got).unwrap();
         got
     });
-    let mut parts = 0;
     while outbox.send(&server, region.bytes()).unwrap() == Sent::Part {
         assert!(!outbox.is_empty());
-        parts += 1;
         std::thread::yield_now();
     }
-    assert!(
-        parts > 0,
-        "3 MB do not fit into a small socket buffer at once"
-    );
     assert!(outbox.is_empty());
     assert_eq!(outbox.room(), count);
     assert!(
