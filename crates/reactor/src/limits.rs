@@ -28,10 +28,6 @@ pub const SEND_HEADER_BYTES: usize = 16 * 1024;
 /// for readiness in the ring. Each costs a failed system call (about 150 ns) a turn when silent.
 pub const HOT_SOCKETS_MAX: usize = 32;
 
-/// Receives of one turn from sockets that found no free receive buffer before; the rest of the
-/// buffers is for the hot sockets, so that neither kind starves the other.
-pub const OVERDUE_RECEIVES_MAX: usize = RECEIVE_BUFFERS / 2;
-
 /// Addresses that a core listens on.
 pub const LISTENERS_MAX: usize = 256;
 
@@ -43,7 +39,6 @@ pub const ACCEPT_PAUSE: Nanos = Nanos::from_millis(100);
 pub const MAILBOX_CAPACITY: usize = 1024;
 
 const _: () = assert!(HOT_SOCKETS_MAX >= RECEIVE_BUFFERS);
-const _: () = assert!(OVERDUE_RECEIVES_MAX > 0 && OVERDUE_RECEIVES_MAX < RECEIVE_BUFFERS);
 const _: () = assert!(
     SEND_HEADER_BYTES / 128 >= 64,
     "a caravan of 64 responses fits"

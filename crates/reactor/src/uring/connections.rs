@@ -68,8 +68,8 @@ impl UringDriver {
         socket.closing = Some(closing);
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
         let polls = [socket.poll_in, socket.poll_out];
-        if socket.overdue {
-            self.overdue.retain(|&overdue| overdue != key);
+        if socket.in_line {
+            self.line.remove(key);
         }
         if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
             self.hot.swap_remove(index);

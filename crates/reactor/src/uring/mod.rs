@@ -30,6 +30,7 @@ use crate::op::{
 use crate::room::{RoomLease, Rooms};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
+use hot::Line;
 use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
 use ring::Ring;
@@ -100,8 +101,9 @@ pub struct UringDriver {
     hot: Vec<SlabKey>,
     /// Where the next round over the hot sockets begins, so that none is always last.
     hot_start: usize,
-    /// Sockets on which something arrived while no receive buffer was free, oldest first.
-    overdue: VecDeque<SlabKey>,
+    line: Line,
+    /// Until when more sockets count as busy than can be hot.
+    crowded_until: Time,
     /// Sockets whose arrivals go before those of others.
     urgent_sockets: usize,
     /// Until when such arrivals count as near.
@@ -158,7 +160,8 @@ impl UringDriver {
             sockets: Slab::with_capacity(options.sockets),
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
             hot_start: 0,
-            overdue: VecDeque::with_capacity(options.sockets),
+            line: Line::with_capacity(options.sockets),
+            crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
             service: Scheduler::new(Knobs::default().service()),
@@ -279,6 +282,7 @@ impl UringDriver {
                 Attempt::Moved(bytes) => {
                     self.stats.receives += 1;
                     self.stats.received_bytes += bytes as u64;
+                    socket.recurs = self.now.since(socket.last_arrival) <= HOT_WINDOW;
                     socket.last_arrival = self.now;
                     if urgent {
                         self.urgent_until = self.now + LOAD_RESET;
@@ -384,7 +388,6 @@ impl Driver for UringDriver {
             Wait::No => true,
             Wait::Until(deadline) => deadline <= self.now,
         };
-        self.receive_overdue();
         match wait {
             // A core that is about to sleep lets the ring look: arming a poll entry finds what has
             // arrived, too, and when nothing has, this spares a system call.
@@ -392,7 +395,7 @@ impl Driver for UringDriver {
                 if !due
                     && self.ready.is_empty()
                     && !self.bulk_arrived
-                    && !self.can_receive_overdue() =>
+                    && !self.can_receive_line() =>
             {
                 self.unseen_turns = 0;
                 self.end_grant();
@@ -414,7 +417,7 @@ impl Driver for UringDriver {
             Wait::Until(_)
                 if !due
                     && self.unseen_turns < UNSEEN_TURNS_MAX
-                    && self.overdue.is_empty()
+                    && self.line.is_empty()
                     && !self.bulk_arrived =>
             {
                 self.unseen_turns += 1;
@@ -422,7 +425,7 @@ impl Driver for UringDriver {
             }
             _ => {
                 self.unseen_turns = 0;
-                self.receive_hot();
+                self.receive_arrived();
                 self.ring.turn()?;
             }
         }

@@ -302,17 +302,14 @@ impl UringDriver {
             return;
         };
         socket.poll_in = None;
-        let waits = prioritises && !socket.is_urgent();
+        let others_first = match socket.is_urgent() {
+            true => !self.line.urgent.is_empty(),
+            false => prioritises || !self.line.is_empty(),
+        };
         self.finish_close(key);
-        let hot = self.heat_up(key);
-        if waits && hot {
-            // Its turn comes when the hot sockets are looked at, behind the urgent ones.
-            self.bulk_arrived = true;
-            return;
-        }
-        if self.receive_buffers.free(0) == 0 {
-            self.set_overdue(key);
-        } else if !self.try_receive(key) && !hot {
+        if others_first || self.receive_buffers.free(0) == 0 {
+            self.stand_in_line(key);
+        } else if !self.try_receive(key) {
             // A false alarm.
             self.wait_for_arrival(key);
         }

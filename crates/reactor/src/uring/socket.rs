@@ -53,13 +53,17 @@ pub(super) struct Socket {
     pub(super) class: Class,
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
+    /// When it became hot.
+    pub(super) hot_since: Time,
     pub(super) last_arrival: Time,
+    /// The last two arrivals were no further apart than a silent socket stays hot.
+    pub(super) recurs: bool,
     /// The last receive brought much at once.
     pub(super) bulk: bool,
     /// When a receive last left nothing behind.
     pub(super) drained: Time,
-    /// Something arrived, but no receive buffer was free.
-    pub(super) overdue: bool,
+    /// Something arrived, and others were before it.
+    pub(super) in_line: bool,
     pub(super) closing: Option<OpKey>,
     /// It is handed out when it has closed.
     pub(super) released: bool,
@@ -75,10 +79,12 @@ impl Socket {
             poll_out: None,
             class: Class::DEFAULT,
             hot: false,
+            hot_since: Time::ZERO,
             last_arrival: now,
+            recurs: false,
             bulk: false,
             drained: Time::ZERO,
-            overdue: false,
+            in_line: false,
             closing: None,
             released: false,
         }

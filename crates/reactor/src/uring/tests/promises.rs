@@ -409,6 +409,55 @@ fn more_busy_sockets_than_can_be_hot_are_all_served() {
     }
 }
 
+/// What had just arrived was received before what had waited for a buffer, so where many sockets
+/// were busy some were served again and again, and others hardly ever.
+#[test]
+fn readable_sockets_are_served_in_order_of_arrival() {
+    // Fewer than can be hot, and more.
+    for count in [3 * RECEIVE_BUFFERS, HOT_SOCKETS_MAX + 3 * RECEIVE_BUFFERS] {
+        for policy in [Wait::No, Wait::Until(Time::NEVER)] {
+            let mut driver = UringDriver::new(&Options {
+                sockets: 256,
+                ..Options::default()
+            })
+            .expect("a ring");
+            let pairs: Vec<_> = (0..count).map(|_| pair(&mut driver)).collect();
+            let keyed = |kind, index| OpKey {
+                index: u32::try_from(index).expect("few"),
+                ..key(kind)
+            };
+            let ask = |driver: &mut UringDriver, index: usize| {
+                let (near, socket) = pairs[index];
+                driver.submit(keyed(2, index), Op::Receive { socket, into: None });
+                let list = list(b"x");
+                driver.submit(keyed(1, index), Op::Send { socket: near, list });
+            };
+            for index in 0..count {
+                ask(&mut driver, index);
+            }
+            let mut received = vec![0u32; count];
+            let mut completions = Vec::new();
+            for _ in 0..2_000 {
+                driver.reap(policy, &mut completions).expect("ok");
+                for completion in completions.drain(..) {
+                    if completion.key.kind == 2 {
+                        let index = completion.key.index as usize;
+                        received[index] += 1;
+                        ask(&mut driver, index);
+                    }
+                }
+                let [least, most] = [received.iter().min(), received.iter().max()];
+                // One that is hot is found up to a round before one that the ring tells of.
+                assert!(
+                    most <= least.map(|least| least + 3).as_ref(),
+                    "{received:?}"
+                );
+            }
+            assert!(received[0] > 10, "{received:?}");
+        }
+    }
+}
+
 /// While the owner kept every receive buffer, a core that should sleep span.
 #[test]
 fn a_core_sleeps_while_its_owner_keeps_the_receive_buffers() {
