@@ -15,7 +15,7 @@ use reactor::{
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use switch::Knobs;
@@ -71,7 +71,7 @@ pub struct RunningTarget {
     pub handle: Arc<Target>,
     /// Where it listens.
     pub addresses: Vec<SocketAddr>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    cores: CoreThreads,
     /// Ends the thread that looks at tenants, by being dropped.
     _watch: mpsc::Sender<()>,
 }
@@ -107,20 +107,17 @@ impl RunningTarget {
             _watch: watch_tenants(&target),
             handle: target,
             addresses: Vec::new(),
-            threads: Vec::new(),
+            cores: CoreThreads::new(),
         };
         let mut senders = Vec::new();
         for (index, &core) in options.cores.iter().enumerate() {
             let (ready, told) = mpsc::channel();
             let (target, options) = (Arc::clone(&running.handle), options.clone());
             let work = move || run_core(&target, &options, index, core, &ready);
-            let spawned = std::thread::Builder::new()
-                .name(format!("target-{core}"))
-                .spawn(work);
+            let spawned = running.cores.spawn(core, work);
             let broken = |reason: String| TargetError::Core { core, reason };
-            let thread = spawned.map_err(|error| broken(error.to_string()));
-            let outcome = thread.and_then(|thread| {
-                running.threads.push(thread);
+            let spawned = spawned.map_err(|error| broken(error.to_string()));
+            let outcome = spawned.and_then(|()| {
                 let gone = |_| broken("its thread ended before it was set up".to_owned());
                 told.recv().map_err(gone)?
             });
@@ -146,18 +143,16 @@ impl RunningTarget {
         Ok(running)
     }
 
-    fn stop_quietly(mut self) {
+    fn stop_quietly(self) {
         self.handle.shutdown();
-        for thread in self.threads.drain(..) {
-            // The caller gets the error that came first.
-            drop(thread.join());
-        }
+        // The caller gets the error that came first.
+        drop(self.cores.join());
     }
 
     /// Shuts the target down and waits for its cores.
     ///
     /// # Errors
-    /// The error that broke a core's driver.
+    /// As [`join`](Self::join).
     pub fn stop(self) -> io::Result<()> {
         self.handle.shutdown();
         self.join()
@@ -166,16 +161,86 @@ impl RunningTarget {
     /// Waits for the cores, which end after [`Target::shutdown`].
     ///
     /// # Errors
-    /// The error that broke a core's driver.
-    pub fn join(mut self) -> io::Result<()> {
-        let mut result = Ok(());
-        for thread in self.threads.drain(..) {
-            let ended = thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a core panicked")));
-            result = result.and(ended);
+    /// As soon as a core has ended in another way: the error that broke its driver, or that it
+    /// panicked. Nothing works without it; the other cores are told to end, and not waited for.
+    pub fn join(self) -> io::Result<()> {
+        let joined = self.cores.join();
+        if joined.is_err() {
+            self.handle.shutdown();
         }
-        result
+        joined
+    }
+}
+
+/// The threads of the cores, each of which says that it has ended, whatever has ended it.
+#[derive(Debug)]
+struct CoreThreads {
+    threads: Vec<JoinHandle<()>>,
+    ending: mpsc::Sender<(CoreId, io::Result<()>)>,
+    /// Locked by nobody else: a target is shared by threads, of which one joins it.
+    ended: Mutex<mpsc::Receiver<(CoreId, io::Result<()>)>>,
+}
+
+impl CoreThreads {
+    fn new() -> Self {
+        let (ending, ended) = mpsc::channel();
+        Self {
+            threads: Vec::new(),
+            ending,
+            ended: Mutex::new(ended),
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        core: CoreId,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let end = CoreEnd {
+            core,
+            result: Err(io::Error::other("it panicked")),
+            ending: self.ending.clone(),
+        };
+        let thread = std::thread::Builder::new().name(format!("target-{core}"));
+        let thread = thread.spawn(move || {
+            let mut end = end;
+            end.result = work();
+            drop(end);
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Waits until every core has ended well, or one has not.
+    fn join(self) -> io::Result<()> {
+        let ended = self.ended.into_inner();
+        let ended = ended.unwrap_or_else(PoisonError::into_inner);
+        for _ in &self.threads {
+            let (core, result) = ended.recv().expect("a sender is ours");
+            result.map_err(|error| {
+                let text = format!("core {core} has ended: {error}");
+                io::Error::new(error.kind(), text)
+            })?;
+        }
+        for thread in self.threads {
+            drop(thread.join());
+        }
+        Ok(())
+    }
+}
+
+/// Tells of the end of a core's thread when it is dropped.
+struct CoreEnd {
+    core: CoreId,
+    result: io::Result<()>,
+    ending: mpsc::Sender<(CoreId, io::Result<()>)>,
+}
+
+impl Drop for CoreEnd {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Ok(()));
+        // Where nobody waits for the cores any more, nobody is told.
+        let _ = self.ending.send((self.core, result));
     }
 }
 
@@ -307,4 +372,39 @@ fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
         count: 256,
     };
     classes.chain([last]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The threads were joined in order, so a core that died while the first one went on was
+    /// noticed by nobody.
+    #[test]
+    fn a_core_that_ends_while_others_run_is_noticed() {
+        type Work = fn() -> io::Result<()>;
+        let endings: [(Work, &str); 2] = [
+            (|| panic!("a bug"), "core 1 has ended: it panicked"),
+            (
+                || Err(io::Error::other("no ring")),
+                "core 1 has ended: no ring",
+            ),
+        ];
+        for (end, says) in endings {
+            let (go_on, told) = mpsc::channel::<()>();
+            let mut cores = CoreThreads::new();
+            let serve = move || {
+                // Until the test is over.
+                let _ = told.recv();
+                Ok(())
+            };
+            cores.spawn(CoreId(0), serve).unwrap();
+            cores.spawn(CoreId(1), end).unwrap();
+            assert_eq!(cores.join().unwrap_err().to_string(), says);
+            drop(go_on);
+        }
+        let mut cores = CoreThreads::new();
+        cores.spawn(CoreId(0), || Ok(())).unwrap();
+        cores.join().unwrap();
+    }
 }
