@@ -1,7 +1,7 @@
 //! The hot sockets: those that are read directly on every turn, because data came lately.
 
 use super::socket::Socket;
-use super::{HOT_WINDOW, UringDriver};
+use super::{CROWD_WINDOW, HOT_WINDOW, UringDriver};
 use crate::limits::HOT_SOCKETS_MAX;
 use base::SlabKey;
 use std::collections::VecDeque;
@@ -130,7 +130,7 @@ impl UringDriver {
         if self.line.is_empty() {
             return;
         }
-        self.crowded_until = self.now + HOT_WINDOW;
+        self.crowded_until = self.now + CROWD_WINDOW;
         for index in 0..self.hot.len() {
             let key = self.hot[index];
             let urgent = self.sockets.get(key).is_some_and(Socket::is_urgent);
@@ -247,7 +247,7 @@ impl UringDriver {
                 socket.hot_since = self.now;
                 self.hot.push(key);
             } else {
-                self.crowded_until = self.now + HOT_WINDOW;
+                self.crowded_until = self.now + CROWD_WINDOW;
             }
         }
         socket.hot

@@ -50,6 +50,10 @@ use wake::EventWaker;
 /// How long a silent socket stays hot.
 const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 
+/// How long a core that found more busy sockets than can be hot makes only those hot on which data
+/// came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in vain.
+const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
+
 /// How long a hot socket that brings bulk is left alone after it was emptied. Asking at once would
 /// take what comes in many small pieces, and hold the socket's lock against the very packets that
 /// are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a fast
