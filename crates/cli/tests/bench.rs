@@ -305,6 +305,19 @@ fn limit_reports_every_case_as_a_fraction() {
 }
 
 #[test]
+fn the_case_of_many_connections_reports_rates_and_evenness() {
+    let output = limit(&["--case", "read_4k_2500_connections"]);
+    let report = json(&output);
+    let case = &report["cases"][0];
+    assert_eq!(case["case"], "read_4k_2500_connections");
+    assert!(case["fraction"]["median"].as_f64().unwrap() > 0.0, "{case}");
+    let p99_over_mean = case["p99_over_mean"]["median"].as_f64().unwrap();
+    assert!(p99_over_mean > 0.0, "{case}");
+    let within = case["within"] == true;
+    assert_eq!(output.status.code(), Some(if within { 0 } else { 1 }));
+}
+
+#[test]
 fn the_idle_case_watches_connections_that_live() {
     // As many as take two controllers: the second one's admin queue is connection 126.
     let idle = ["--case", "idle_1000_connections", "--idle-connections"];

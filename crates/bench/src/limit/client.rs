@@ -202,7 +202,7 @@ impl Window {
 
 /// Which part of the run it is, and what was measured. The clock is read once per receive.
 #[derive(Debug)]
-struct Clock {
+pub(super) struct Clock {
     start: Instant,
     now_ns: u64,
     measure_from_ns: u64,
@@ -216,7 +216,7 @@ struct Clock {
 }
 
 impl Clock {
-    fn new(warmup: Duration, measured: Duration) -> Self {
+    pub(super) fn new(warmup: Duration, measured: Duration) -> Self {
         let measure_from_ns = nanos(warmup);
         Self {
             start: Instant::now(),
@@ -232,8 +232,21 @@ impl Clock {
         }
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.ended.is_some()
+    }
+
+    /// Nanoseconds from the start to the last progress.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Records `count` exchanges that end now, where it is measured.
+    pub(super) fn record(&mut self, issued_ns: u64, count: u64) {
+        if self.is_measuring() {
+            let latency_ns = self.now_ns - issued_ns;
+            self.histogram.saturating_record_n(latency_ns, count);
+        }
     }
 
     fn is_measuring(&self) -> bool {
@@ -241,7 +254,7 @@ impl Clock {
     }
 
     /// Bytes have come.
-    fn progress(&mut self) {
+    pub(super) fn progress(&mut self) {
         self.advance();
         self.progress_ns = self.now_ns;
     }
@@ -273,7 +286,7 @@ impl Clock {
         }
     }
 
-    fn result(&self) -> Result<RawResult, RawError> {
+    pub(super) fn result(&self) -> Result<RawResult, RawError> {
         let (Some((began_ns, began_cpu)), Some((ended_ns, ended_cpu))) = (self.began, self.ended)
         else {
             unreachable!("the loop ends after the measured time, which begins before it ends");
@@ -329,11 +342,8 @@ impl<'a> Latencies<'a> {
     }
 
     fn record(&mut self) {
-        if self.count > 0 && self.clock.is_measuring() {
-            let latency_ns = self.clock.now_ns - self.issued_ns;
-            self.clock
-                .histogram
-                .saturating_record_n(latency_ns, self.count);
+        if self.count > 0 {
+            self.clock.record(self.issued_ns, self.count);
         }
         self.count = 0;
     }

@@ -9,6 +9,10 @@ pub const MESSAGES_PER_SEND_MAX: usize = 64;
 /// Most messages in flight: the largest queue depth of the target.
 pub const DEPTH_MAX: usize = 1024;
 
+/// Most connections of an exchange over many: their descriptors, at both ends in one process, fit
+/// into the kernel's usual hard limit of 2^19.
+pub const CONNECTIONS_MAX: usize = 100_000;
+
 /// Largest message in bytes: a transfer of 1 MiB and its header, rounded up.
 pub const MESSAGE_BYTES_MAX: usize = 2 << 20;
 

@@ -15,7 +15,9 @@
 //! threads of one process by [`run_pair`], or each in its own process by [`serve`]), and
 //! [`compare()`] turns interleaved runs of a workload and its limit into a [`CaseReport`].
 //!
-//! Every end has one connection, one thread and one loop: receive what has come, account for it,
+//! [`run_many`] is the same for many connections, by a plain program on epoll.
+//!
+//! Every other end has one connection, one thread and one loop: receive what has come, account for it,
 //! send what is ready in as few system calls as possible. It never blocks on a send while there is
 //! something to receive, so two ends cannot wait for each other, whatever the size of the socket
 //! buffers.
@@ -25,6 +27,7 @@ mod client;
 mod compare;
 mod error;
 pub mod limits;
+mod many;
 mod message;
 mod outbox;
 mod pair;
@@ -39,6 +42,7 @@ pub use case::{Poll, RawCase};
 pub use client::{RawResult, run_client};
 pub use compare::{Better, CaseReport, LimitReport, Metric, compare};
 pub use error::RawError;
+pub use many::{ManyCase, run_many};
 pub use message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 pub use pair::{PairResult, run_pair};
 pub use region::Region;

@@ -282,7 +282,8 @@ pub(super) fn served_bytes(case: &RawCase) -> usize {
     }
 }
 
-fn block_offset(case: &RawCase, block: u64) -> usize {
+/// Where a block of the region begins.
+pub(super) fn block_offset(case: &RawCase, block: u64) -> usize {
     let block = usize::try_from(block).expect("a block number below the region's count of blocks");
     block * case.response_payload()
 }

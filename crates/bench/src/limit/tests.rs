@@ -71,6 +71,25 @@ fn every_case_exchanges_and_both_ends_agree_on_the_count() {
 }
 
 #[test]
+fn an_exchange_over_many_connections_counts_and_ends() {
+    for payload in [0, 4096, 200_000] {
+        let raw = small(RawCase::read("many", payload, 7, Poll::Never));
+        let connections = 20;
+        let case = ManyCase { raw, connections };
+        let result = run_many(&case, None, None, Duration::ZERO, SHORT).unwrap();
+        assert!(result.exchanges > 0, "{payload}");
+        assert!(result.latency_us.avg > 0.0, "{payload}");
+    }
+    let raw = small(RawCase::read("many", 0, 7, Poll::Never));
+    for connections in [7, 1 << 20] {
+        let case = ManyCase { raw, connections };
+        let error = run_many(&case, None, None, Duration::ZERO, SHORT).unwrap_err();
+        let says = format!("connections is {connections}, but must be 8 to");
+        assert!(error.to_string().contains(&says), "{error}");
+    }
+}
+
+#[test]
 fn the_loop_keeps_going_when_sends_are_partial_on_both_sides() {
     for poll in [Poll::Always, Poll::Never] {
         for mut case in [

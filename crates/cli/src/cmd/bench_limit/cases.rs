@@ -73,13 +73,14 @@ pub(super) const CASES: [Case; 5] = [
     },
 ];
 
-/// Every case's name, the idle target's too.
-pub const CASE_NAMES: [&str; 6] = [
+/// Every case's name, also of those that are not compared with one connection.
+pub const CASE_NAMES: [&str; 7] = [
     CASES[0].raw.name,
     CASES[1].raw.name,
     CASES[2].raw.name,
     CASES[3].raw.name,
     CASES[4].raw.name,
+    super::many::CASE.raw.name,
     super::idle::NAME,
 ];
 

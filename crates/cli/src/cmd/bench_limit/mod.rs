@@ -7,6 +7,7 @@
 mod cases;
 mod idle;
 mod idle_hosts;
+mod many;
 
 pub use cases::CASE_NAMES;
 pub use idle::CONNECTIONS as IDLE_CONNECTIONS;
@@ -20,6 +21,7 @@ use bench::limit::{Better, CaseReport, compare, run_pair};
 use bench::load::Machine;
 use cases::{CASES, Case};
 use idle::IdleReport;
+use many::ManyReport;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -44,6 +46,7 @@ enum Line {
         bound: f64,
         within: bool,
     },
+    Many(ManyReport),
     Idle(IdleReport),
 }
 
@@ -51,6 +54,7 @@ impl Line {
     fn within(&self) -> bool {
         match self {
             Self::Compared { within, .. } => *within,
+            Self::Many(many) => many.within,
             Self::Idle(idle) => idle.within,
         }
     }
@@ -83,6 +87,11 @@ pub fn run(args: &LimitArgs, output: Output) -> Result<Outcome> {
             bound: case.bound,
             within,
         });
+    }
+    let many = many::CASE.raw.name;
+    if chosen(many) {
+        output.note(format_args!("{many}: {} pairs of runs", args.runs));
+        lines.push(Line::Many(many::run(args).context(many)?));
     }
     if chosen(idle::NAME) {
         output.note(format_args!("{}: watching an idle target", idle::NAME));
@@ -137,51 +146,53 @@ fn warmup(measured: Duration) -> Duration {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let compared = |line: &Line| matches!(line, Line::Compared { .. });
-        if self.cases.iter().any(compared) {
+        let rates = |line: &Line| !matches!(line, Line::Idle(_));
+        if self.cases.iter().any(rates) {
             writeln!(
                 f,
-                "{:22}  {:>10}  {:>10}  {:10}  {:>8}  {:>15}  {:>8}",
+                "{:24}  {:>10}  {:>10}  {:10}  {:>8}  {:>15}  {:>8}",
                 "case", "ours", "limit", "unit", "fraction", "spread", "bound"
             )?;
         }
         for line in &self.cases {
             match line {
-                Line::Compared {
-                    report,
-                    bound,
-                    within,
-                } => {
-                    let CaseReport {
-                        case,
-                        ours,
-                        limit,
-                        unit,
-                        fraction,
-                        better,
-                        ..
-                    } = report;
-                    let decimals = usize::from(*better == Better::Lower);
-                    let sign = if *better == Better::Higher {
-                        "≥"
-                    } else {
-                        "≤"
-                    };
-                    let spread = format!("{:.2}..{:.2}", fraction.min, fraction.max);
-                    let bound = format!("{sign} {bound:.2}");
-                    let median = fraction.median;
-                    writeln!(
-                        f,
-                        "{case:22}  {ours:>10.decimals$}  {limit:>10.decimals$}  {unit:10}  \
-                         {median:>8.2}  {spread:>15}  {bound:>8}  {}",
-                        verdict(*within)
-                    )?;
+                Line::Compared { report, bound, .. } => write_rates(f, report, *bound)?,
+                Line::Many(many) => {
+                    write_rates(f, &many.report, many.bound)?;
+                    write!(f, "\n{many}")?;
                 }
-                Line::Idle(idle) => writeln!(f, "{idle}  {}", verdict(idle.within))?,
+                Line::Idle(idle) => write!(f, "{idle}")?,
             }
+            writeln!(f, "  {}", verdict(line.within()))?;
         }
         write!(f, "on {}", self.machine)
     }
+}
+
+fn write_rates(f: &mut fmt::Formatter<'_>, report: &CaseReport, bound: f64) -> fmt::Result {
+    let CaseReport {
+        case,
+        ours,
+        limit,
+        unit,
+        fraction,
+        better,
+        ..
+    } = report;
+    let decimals = usize::from(*better == Better::Lower);
+    let sign = if *better == Better::Higher {
+        "≥"
+    } else {
+        "≤"
+    };
+    let spread = format!("{:.2}..{:.2}", fraction.min, fraction.max);
+    let bound = format!("{sign} {bound:.2}");
+    let median = fraction.median;
+    write!(
+        f,
+        "{case:24}  {ours:>10.decimals$}  {limit:>10.decimals$}  {unit:10}  {median:>8.2}  \
+         {spread:>15}  {bound:>8}"
+    )
 }
 
 fn verdict(within: bool) -> &'static str {
