@@ -83,10 +83,24 @@ impl<M> MailboxSender<M> {
     /// # Errors
     /// The message itself when [`MAILBOX_CAPACITY`] others wait already.
     pub fn send(&self, message: M) -> Result<(), M> {
+        self.push(message, MAILBOX_CAPACITY)
+    }
+
+    /// Sends a message that must not be lost, and wakes the core; there is always room for it.
+    ///
+    /// For messages whose number something else bounds: that there is only one of them for each
+    /// connection, command or administrative call. Such a message may wait behind
+    /// [`MAILBOX_CAPACITY`] others, and takes memory of its own there.
+    pub fn send_always(&self, message: M) {
+        let sent = self.push(message, usize::MAX);
+        debug_assert!(sent.is_ok(), "there is room without a limit");
+    }
+
+    fn push(&self, message: M, capacity: usize) -> Result<(), M> {
         // The message may tell of something that was written to a region.
         crate::memory::publish();
         let mut queue = self.shared.lock();
-        if queue.len() >= MAILBOX_CAPACITY {
+        if queue.len() >= capacity {
             return Err(message);
         }
         queue.push_back(message);
@@ -146,7 +160,11 @@ mod tests {
         assert!(sender.is_full());
         assert_eq!(sender.send(7), Err(7));
         assert_eq!(count.0.load(Ordering::Relaxed), MAILBOX_CAPACITY);
-        for i in 0..MAILBOX_CAPACITY {
+        // What must not be lost finds room, behind the others, and is told of like them.
+        sender.send_always(MAILBOX_CAPACITY);
+        assert_eq!(sender.send(7), Err(7));
+        assert_eq!(count.0.load(Ordering::Relaxed), MAILBOX_CAPACITY + 1);
+        for i in 0..=MAILBOX_CAPACITY {
             assert_eq!(mailbox.pop(), Some(i));
         }
         assert_eq!(mailbox.pop(), None);

@@ -168,9 +168,7 @@ impl CoreState {
     pub(crate) fn disarm(&self, controller: &SharedController) {
         for (core, asker) in controller.disarm() {
             // To this core, too: the answer must not come before this turn's other work.
-            if self.shared.send(core, Note::Ended { asker }).is_err() {
-                tracing::error!(core, "a core's mailbox is full: a host waits in vain");
-            }
+            self.shared.deliver(core, Note::Ended { asker });
         }
     }
 

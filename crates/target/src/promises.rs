@@ -54,7 +54,7 @@ impl Target {
             if let (Pass::Refused, Some(subsystem)) =
                 (controller.pass(&rules), &controller.subsystem)
             {
-                self.shared.send_all(|| Note::EndHost {
+                self.shared.deliver_all(|| Note::EndHost {
                     subsystem: subsystem.index,
                     host_nqn: controller.host_nqn.clone(),
                     from: Some(controller.peer.ip()),

@@ -148,7 +148,25 @@ impl Shared {
         }
     }
 
-    /// Sends a note to every core.
+    /// Sends a note that must not be lost to one core: it always has room for it. Of such notes
+    /// there are never more than there are connections, commands, barriers and changes under way,
+    /// all of which are limited.
+    pub(crate) fn deliver(&self, core: usize, note: Note) {
+        let sender = self.cores().get(core).cloned();
+        match sender {
+            Some(sender) => sender.send_always(Message(note)),
+            None => tracing::error!(core, "there is no such core: {note:?} goes nowhere"),
+        }
+    }
+
+    /// Delivers a note to every core.
+    pub(crate) fn deliver_all(&self, note: impl Fn() -> Note) {
+        for sender in &*self.cores() {
+            sender.send_always(Message(note()));
+        }
+    }
+
+    /// Sends a notice to every core; a core that is swamped loses it.
     pub(crate) fn send_all(&self, note: impl Fn() -> Note) {
         for (core, sender) in self.cores().iter().enumerate() {
             if sender.send(Message(note())).is_err() {
@@ -173,7 +191,7 @@ impl Shared {
         // Cores hear of barriers in the order in which the registry puts them in force.
         let mut registry = lock(&self.barriers);
         for next in registry.enter(barrier) {
-            self.send_all(|| Note::TakeBarrier(Arc::clone(&next)));
+            self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
         }
     }
 
@@ -183,12 +201,12 @@ impl Shared {
         let ended = registry.leave(barrier);
         let note = || Note::EndBarrier(Arc::clone(barrier));
         if ended.was_active {
-            self.send_all(note);
-        } else if self.send(barrier.owner, note()).is_err() {
-            tracing::error!("a core's mailbox is full: commands wait for a barrier that is gone");
+            self.deliver_all(note);
+        } else {
+            self.deliver(barrier.owner, note());
         }
         for next in ended.next {
-            self.send_all(|| Note::TakeBarrier(Arc::clone(&next)));
+            self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
         }
     }
 
@@ -197,13 +215,11 @@ impl Shared {
         let cores = self.cores().clone();
         let ack = Ack::new(cores.len());
         for core in cores {
-            let note = Note::Change {
+            // A core that missed a change would be of another mind than the others for ever.
+            core.send_always(Message(Note::Change {
                 steps: steps.to_vec(),
                 ack: Arc::clone(&ack),
-            };
-            if core.send(Message(note)).is_err() {
-                ack.done(Err("a core's mailbox is full; try again".to_owned()));
-            }
+            }));
         }
         ack
     }
@@ -508,6 +524,47 @@ mod tests {
         assert!(controllers.insert(2, controller).is_none());
         controllers.last_id = CNTLID_MAX;
         assert!(controllers.insert(9, controller).is_some_and(|c| c.id >= 1));
+    }
+
+    /// A core that was swamped for a moment kept queues of controllers that were gone, and went on
+    /// after a shutdown.
+    #[test]
+    fn a_full_mailbox_loses_no_end_and_no_change() {
+        #[derive(Debug)]
+        struct Awake;
+        impl reactor::Wake for Awake {
+            fn wake(&self) {}
+        }
+        let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let mut mailbox = reactor::Mailbox::new(Arc::new(Awake));
+        let shared = &target.shared;
+        *shared.cores() = vec![mailbox.sender()];
+        while shared.send(0, Note::Look).is_ok() {}
+        let controller = controller(1);
+        let Place { connection, .. } = controller.admin;
+        shared.deliver(
+            0,
+            Note::EndQueue {
+                connection,
+                cntlid: 1,
+            },
+        );
+        let change = shared.post(&[Step::AskRules]);
+        assert_eq!(change.poll(), None, "it is on its way");
+        target.shutdown();
+        let notes = std::iter::from_fn(|| mailbox.pop());
+        let kept: Vec<_> = notes.filter(|n| !matches!(n.0, Note::Look)).collect();
+        assert!(
+            matches!(
+                kept[..],
+                [
+                    Message(Note::EndQueue { cntlid: 1, .. }),
+                    Message(Note::Change { .. }),
+                    Message(Note::Shutdown),
+                ]
+            ),
+            "{kept:?}"
+        );
     }
 
     #[test]

@@ -436,7 +436,7 @@ impl Target {
         let subsystem = self.subsystem(nqn)?;
         subsystem.lock().allowed_hosts.remove(host_nqn);
         if !subsystem.allows(host_nqn) {
-            self.shared.send_all(|| Note::EndHost {
+            self.shared.deliver_all(|| Note::EndHost {
                 subsystem: subsystem.index,
                 host_nqn: host_nqn.to_owned(),
                 from: None,
@@ -509,7 +509,7 @@ impl Target {
 
     /// Stops accepting connections, answers what is under way, and ends every core.
     pub fn shutdown(&self) {
-        self.shared.send_all(|| Note::Shutdown);
+        self.shared.deliver_all(|| Note::Shutdown);
     }
 }
 

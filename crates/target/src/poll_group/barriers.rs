@@ -103,8 +103,7 @@ impl PollGroup {
                 Due::GiveUp(barrier) => self.give_up_barrier(&barrier, cx),
                 Due::Tell(barrier) => {
                     let note = Note::GiveUpBarrier(Arc::clone(&barrier));
-                    // If it cannot be told, the barrier goes with its time.
-                    drop(self.core.shared.send(barrier.owner, note));
+                    self.core.shared.deliver(barrier.owner, note);
                 }
                 Due::Forget(barrier) => {
                     tracing::error!("a barrier was not ended in time: this core goes on");
@@ -152,9 +151,7 @@ impl PollGroup {
             return;
         }
         let note = Note::BarrierThrough(Arc::clone(barrier));
-        if core.shared.send(barrier.owner, note).is_err() {
-            tracing::error!("a core's mailbox is full: a barrier will time out");
-        }
+        core.shared.deliver(barrier.owner, note);
     }
 }
 

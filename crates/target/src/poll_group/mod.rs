@@ -293,17 +293,9 @@ impl PollGroup {
         for Place { core, connection } in places {
             if core == self.core.index {
                 self.end_queue(connection, cntlid, cx);
-            } else if self
-                .core
-                .shared
-                .send(core, Note::EndQueue { connection, cntlid })
-                .is_err()
-            {
-                tracing::error!(
-                    core,
-                    cntlid,
-                    "a core's mailbox is full: an I/O queue stays open"
-                );
+            } else {
+                let note = Note::EndQueue { connection, cntlid };
+                self.core.shared.deliver(core, note);
             }
         }
     }
@@ -575,9 +567,7 @@ impl Service for PollGroup {
             } => {
                 let aborted = self.abort(connection, cid, cx);
                 let answer = Note::Aborted { asker, aborted };
-                if self.core.shared.send(from, answer).is_err() {
-                    tracing::error!(from, "a core's mailbox is full: an Abort stays unanswered");
-                }
+                self.core.shared.deliver(from, answer);
             }
             Note::Aborted { asker, aborted } => self.aborted(asker, aborted, cx),
             Note::Ended { asker } => self.answer_later(asker, 0, cx),
