@@ -157,7 +157,6 @@ impl<D: Driver, S: Service> Core<D, S> {
             self.service.message(message, &mut cx);
         }
         self.service.maintain(&mut cx);
-        crate::memory::publish();
         let took = self.service.took_work();
         self.idle.observe(cx.now, wait, rewarded || took);
         Ok(busy || took)

@@ -25,7 +25,7 @@ pub use idle::{IdlePolicy, PollPolicy};
 pub use keeper::Keeper;
 pub use mailbox::{Mailbox, MailboxSender};
 pub use memory::{
-    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch, publish,
+    Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch,
 };
 pub use op::{
     Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,

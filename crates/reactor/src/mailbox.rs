@@ -97,8 +97,6 @@ impl<M> MailboxSender<M> {
     }
 
     fn push(&self, message: M, capacity: usize) -> Result<(), M> {
-        // The message may tell of something that was written to a region.
-        crate::memory::publish();
         let mut queue = self.shared.lock();
         if queue.len() >= capacity {
             return Err(message);

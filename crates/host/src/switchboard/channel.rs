@@ -296,8 +296,6 @@ impl Channel for SwitchedChannel {
             blocks: request.blocks,
             data: range,
         };
-        // The dataplane thread reads the data as soon as it has the request.
-        reactor::publish();
         if self.ingress().put(entry).is_err() {
             self.places.extend(bounce);
             return Submit::Busy(request);

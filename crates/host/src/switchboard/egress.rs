@@ -379,8 +379,6 @@ impl EgressService {
 
     /// Takes what the lanes completed, and tells submitters of it.
     fn bring_back(&mut self, now: Time) {
-        // What was received lies in memory that the submitter looks at as soon as it is answered.
-        reactor::publish();
         for index in 0..self.egresses.len() {
             while let Some(done) = self.egresses[index].channel.reap() {
                 let egress = &self.egresses[index];

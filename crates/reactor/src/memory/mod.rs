@@ -12,7 +12,6 @@ mod shared;
 
 pub use pool::{Buffer, BufferClass, BufferPool};
 pub use prefetch::prefetch;
-pub use region::publish;
 pub use region::{Region, RegionError, RegionHandle};
 pub use shared::SharedBuffer;
 

@@ -4,6 +4,8 @@
 use crate::memory::pool::{Mapping, PAGE_BYTES};
 use std::rc::Rc;
 use std::sync::Arc;
+#[cfg(not(target_arch = "x86_64"))]
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// From this size on a region is taken to be larger than the caches: what is written to it is not
 /// soon read again, and would only push out what is (the receive buffers first of all).
@@ -26,7 +28,10 @@ pub enum RegionError {
 ///
 /// Like the memory of a real device, it makes no promise about concurrent accesses to the same
 /// bytes: a reader may see a mix of two writes, at the granularity that the processor copies with.
-/// Nothing but bytes is ever stored here, so no such mix is invalid.
+/// Nothing but bytes is ever stored here, so no such mix is invalid, and nobody ever gets a
+/// reference to them: each access is that of a relaxed atomic to every byte, by [`write`],
+/// [`read`] and [`zero`], which concurrent ones cannot race with. The kernel's are like another
+/// thread's.
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
@@ -93,24 +98,15 @@ impl RegionHandle {
 
     /// Copies `bytes` into the region at `offset`.
     ///
-    /// This thread sees them at once; whoever hears of the write by a send or a message of this
-    /// core, or after the turn of its loop, sees them then.
-    ///
     /// # Panics
     /// If they do not fit.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let to = self.checked(offset, bytes.len());
         let streams = self.len() >= STREAMED_REGION_BYTES && bytes.len() >= PAGE_BYTES;
-        // `checked` proved that the destination lies within the mapping, and a slice of Rust memory
-        // never overlaps with it. Other cores may access the same bytes: only plain bytes live
-        // here, and the type documents that they may mix, as on a real device.
-        if streams {
-            // SAFETY: as said above.
-            unsafe { stream(bytes, to) }
-        } else {
-            // SAFETY: as said above.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
-        }
+        let write = if streams { stream } else { write };
+        // SAFETY: `checked` proved that the destination lies within the mapping, and a slice of
+        // Rust memory never overlaps with it.
+        unsafe { write(bytes, to) }
     }
 
     /// Copies `out.len()` bytes at `offset` out of the region.
@@ -120,8 +116,8 @@ impl RegionHandle {
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) {
         let from = self.checked(offset, out.len());
         // SAFETY: `checked` proved that the source lies within the mapping, and a slice of Rust
-        // memory never overlaps with it; as to other cores, see `copy_in`.
-        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+        // memory never overlaps with it.
+        unsafe { read(from, out) }
     }
 
     /// Writes `len` zero bytes at `offset`.
@@ -130,9 +126,8 @@ impl RegionHandle {
     /// If the range does not lie within the region.
     pub fn zero(&self, offset: usize, len: usize) {
         let to = self.checked(offset, len);
-        // SAFETY: `checked` proved that the range lies within the mapping; as to other cores, see
-        // `copy_in`.
-        unsafe { std::ptr::write_bytes(to, 0, len) }
+        // SAFETY: `checked` proved that the range lies within the mapping.
+        unsafe { zero(to, len) }
     }
 
     /// Makes `len` bytes at `offset` read as zeroes, and gives the whole pages among them back to
@@ -190,62 +185,151 @@ impl RegionHandle {
     }
 }
 
-/// Makes what this thread has written to regions visible to whoever learns of it from now on.
-///
-/// Large writes go past the caches, and the processor orders such stores with nothing but a fence.
-/// A fence after each write would wait for memory each time; instead a core fences where news
-/// leaves it: before a send, before a message to another core (whoever passes news by other means
-/// calls this first), and at the end of a turn.
-pub fn publish() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has the fence, and it touches no memory.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
-}
-
-/// Copies past the caches: spares reading the lines that are about to be overwritten, half of the
-/// cost of a 4 KiB write, and leaves the cache to the receive buffers. [`publish`] orders it.
+/// Writes past the caches: spares reading the lines that are about to be overwritten, half of the
+/// cost of a 4 KiB write, and leaves the cache to the receive buffers. The processor orders such
+/// stores with nothing but a fence, which is why this ends with one.
 ///
 /// # Safety
-/// `to` must be valid for writes of `bytes.len()` bytes and must not overlap with `bytes`.
+/// As of [`write`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(bytes: &[u8], to: *mut u8) {
-    use std::arch::x86_64::{_mm_loadu_si128, _mm_stream_si128};
-    /// What one store writes, and the alignment that it demands.
-    const LINE: usize = 16;
-    let head = to.align_offset(LINE).min(bytes.len());
+    /// Bytes that the loop copies at once, and more than the alignment that its stores demand.
+    const STEP: usize = 64;
+    let head = to.align_offset(STEP).min(bytes.len());
     let (first, rest) = bytes.split_at(head);
     // SAFETY: the head is a part of the range that the caller vouches for.
-    unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), to, head) };
-    let mut at = head;
-    let mut lines = rest.chunks_exact(LINE);
-    for line in &mut lines {
-        // SAFETY: `line` has 16 bytes, and the load demands no alignment.
-        let value = unsafe { _mm_loadu_si128(line.as_ptr().cast()) };
-        // SAFETY: the destination has room for 16 bytes more, and is aligned to 16: it began so,
-        // and moves in steps of 16.
-        unsafe { _mm_stream_si128(to.wrapping_add(at).cast(), value) };
-        at += LINE;
+    unsafe { write(first, to) };
+    let (steps, last) = rest.split_at(rest.len() / STEP * STEP);
+    let at = to.wrapping_add(head);
+    if !steps.is_empty() {
+        // SAFETY: both ranges have `steps.len()` bytes, the destination by what the caller vouches
+        // for, and it is aligned to 64 bytes; the loop runs at least once and ends with the range.
+        // What it stores has left this processor's buffers when the fence is through, so an atomic
+        // store that follows tells of it as of any other.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                "movntdq [{to}], {a}",
+                "movntdq [{to} + 16], {b}",
+                "movntdq [{to} + 32], {c}",
+                "movntdq [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "sub {left}, 64",
+                "jnz 2b",
+                "sfence",
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                from = inout(reg) steps.as_ptr() => _,
+                to = inout(reg) at => _,
+                left = inout(reg) steps.len() => _,
+                options(nostack),
+            );
+        }
     }
-    let last = lines.remainder();
-    // SAFETY: the remainder is the end of the range that the caller vouches for.
-    unsafe { std::ptr::copy_nonoverlapping(last.as_ptr(), to.wrapping_add(at), last.len()) };
+    // SAFETY: the rest is the end of the range that the caller vouches for.
+    unsafe { write(last, at.wrapping_add(steps.len())) };
 }
 
-/// Elsewhere the ordinary copy does.
+/// Elsewhere the ordinary way does.
 ///
 /// # Safety
-/// As above.
+/// As of [`write`].
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream(bytes: &[u8], to: *mut u8) {
     // SAFETY: the caller vouches for the range.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+    unsafe { write(bytes, to) }
+}
+
+/// Writes each of the bytes as a relaxed atomic does.
+///
+/// # Safety
+/// `to` must be valid for writes of `bytes.len()` bytes, must not overlap with `bytes`, and nobody
+/// may hold a reference to what it names.
+unsafe fn write(bytes: &[u8], to: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller vouches. The compiler knows of no access that others could race with,
+    // and the processor's are stores of one byte or several, as those of relaxed atomics.
+    unsafe {
+        copy(bytes.as_ptr(), to, bytes.len());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (i, &byte) in bytes.iter().enumerate() {
+        // SAFETY: as the caller vouches; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(to.wrapping_add(i)) }.store(byte, Ordering::Relaxed);
+    }
+}
+
+/// Reads each of the bytes as a relaxed atomic does.
+///
+/// # Safety
+/// `from` must be valid for reads of `out.len()` bytes, must not overlap with `out`, and nobody may
+/// hold an exclusive reference to what it names.
+unsafe fn read(from: *mut u8, out: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as of `write`, with loads.
+    unsafe {
+        copy(from, out.as_mut_ptr(), out.len());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (i, byte) in out.iter_mut().enumerate() {
+        // SAFETY: as the caller vouches; a byte is always aligned.
+        *byte = unsafe { AtomicU8::from_ptr(from.wrapping_add(i)) }.load(Ordering::Relaxed);
+    }
+}
+
+/// Zeroes each of the bytes as a relaxed atomic does.
+///
+/// # Safety
+/// As of [`write`].
+unsafe fn zero(to: *mut u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as of `write`; the direction flag is clear between instructions of ours.
+    unsafe {
+        std::arch::asm!(
+            "rep stosb",
+            inout("rcx") len => _,
+            inout("rdi") to => _,
+            in("al") 0_u8,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for i in 0..len {
+        // SAFETY: as the caller vouches; a byte is always aligned.
+        unsafe { AtomicU8::from_ptr(to.wrapping_add(i)) }.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Copies in a way that the compiler does not look into.
+///
+/// # Safety
+/// `from` must be valid for reads and `to` for writes of `len` bytes, and they must not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller vouches for the ranges; the direction flag is clear between instructions
+    // of ours.
+    unsafe {
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn large_writes_to_large_regions_arrive_whole_wherever_they_begin() {
@@ -262,11 +346,38 @@ mod tests {
         ] {
             region.zero(0, 5 * PAGE_BYTES);
             region.copy_in(offset, &bytes[..len]);
-            publish();
             assert!(region.equals(offset, &bytes[..len]), "{len} at {offset}");
             assert!(region.equals(offset + len, &[0; 64]), "{len} at {offset}");
             assert!(region.equals(0, &vec![0; offset]), "{len} at {offset}");
         }
+    }
+
+    /// Large writes used to be ordered by a fence that their caller had to know of.
+    #[test]
+    fn another_thread_that_learns_of_a_large_write_sees_all_of_it() {
+        let region = Region::new(STREAMED_REGION_BYTES).expect("address space");
+        let told = AtomicUsize::new(0);
+        let (rounds, pages) = (2_000, STREAMED_REGION_BYTES / PAGE_BYTES);
+        let place = |round: usize| round * 7_919 % (pages - 1) * PAGE_BYTES + 60;
+        let content = |round: usize| [round.to_le_bytes()[0] | 1; PAGE_BYTES];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let writer = region.handle();
+                for round in 1..=rounds {
+                    writer.copy_in(place(round), &content(round));
+                    told.store(round, Ordering::Release);
+                }
+            });
+            let reader = region.handle();
+            let mut seen = 0;
+            while seen < rounds {
+                seen = told.load(Ordering::Acquire);
+                if seen > 0 {
+                    assert!(reader.equals(place(seen), &content(seen)), "round {seen}");
+                }
+                std::hint::spin_loop();
+            }
+        });
     }
 
     #[test]

@@ -35,8 +35,6 @@ impl UringDriver {
         }
         assert!(entry.sending.is_none(), "one send at a time per socket");
         entry.sending = Some(Sending { key, list, sent: 0 });
-        // What is sent may tell of something that was written to a region.
-        crate::memory::publish();
         self.continue_sending(slot);
     }
 
