@@ -339,8 +339,9 @@ fn connect_names_the_parameter_that_is_wrong() {
     let in_data = |offset| InvalidParameter::in_data(offset).to_dword();
     let in_command = |offset| InvalidParameter::in_command(offset).to_dword();
     let not_allowed = Client::connect_data("nqn.2026-11.io.example:closed", dynamic);
+    // An empty name is one where any host is served (interoperate.rs); this is none.
     let mut no_host = good;
-    no_host.hostnqn_field = [0; 256];
+    no_host.hostnqn_field = [0xff; 256];
     let mut no_id = good;
     no_id.host_id = [0; 16];
     let mut format = queue(0, 31, 0);
