@@ -7,6 +7,7 @@ mod common;
 use common::{Bed, Client, Dialect, NQN};
 use switch::{Class, Knobs};
 use switchyard_target::Limits;
+use wire::fabrics::property::Configuration;
 use wire::nvme::feature::{FeatureId, FeatureSelect};
 use wire::nvme::vendor::{Extensions, HostExtensions};
 use wire::nvme::{
@@ -79,6 +80,21 @@ fn a_queue_has_the_class_that_its_host_means() {
     classes(&bed, 1, 1);
     drop((ordinary, latency, throughput, late));
     classes(&bed, 0, 0);
+}
+
+/// The feature returned to its default at a reset, and what it had switched on did not.
+#[test]
+fn a_reset_forgets_that_the_host_means_classes() {
+    let bed = Bed::new();
+    let (mut admin, cntlid) = admin(&bed);
+    say(&mut admin, true);
+    assert!(admin.configure(Configuration(0)).status.is_success());
+    admin.enable();
+    let ordinary = queue(&bed, cntlid, 1, Class::Latency);
+    say(&mut admin, true);
+    let meant = queue(&bed, cntlid, 2, Class::Latency);
+    classes(&bed, 1, 0);
+    drop((ordinary, meant));
 }
 
 #[test]

@@ -450,6 +450,8 @@ fn property_set(
         let mut queues = controller.shared.queues();
         queues.ready = false;
         queues.granted = core.limits.io_queues;
+        // Of the Host Extensions feature, as the features above.
+        queues.classes = false;
         drop(queues);
         core.actions
             .push(Action::EndQueues(Arc::clone(&controller.shared)));
