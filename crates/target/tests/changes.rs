@@ -16,12 +16,13 @@ use reactor::{Context, Driver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use switchyard_target::{Limits, TargetError};
-use wire::fabrics::property::Configuration;
+use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Property, PropertySet, PropertySize};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
 use wire::nvme::log_page::{ChangedNamespaces, LogPageId};
 use wire::nvme::{
-    AdminCommand, AsyncEvent, Command, GetLogPage, IoOpcode, SetFeatures, SglDescriptor, Status,
+    Abort, AdminCommand, AsyncEvent, Command, GetLogPage, IoOpcode, SetFeatures, SglDescriptor,
+    Status,
 };
 
 fn ram() -> Arc<dyn Device> {
@@ -169,7 +170,7 @@ fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
         let queue = 1;
         let mut aborted = false;
         common::eventually("the late read is aborted", || {
-            let abort = wire::nvme::Abort {
+            let abort = Abort {
                 sq_id: queue,
                 cid: 51,
             };
@@ -458,6 +459,46 @@ fn flushes_of_all_namespaces_wait_for_one_that_is_paused() {
     answered(&mut client, flush);
     answered(&mut admin, shutdown);
     assert!(reader.fetched(1).0.status.is_success());
+}
+
+/// CSTS.SHST stayed at "occurring": the controller was not told, and a host that asked again got no
+/// other answer until it reset the controller.
+#[test]
+fn a_shutdown_that_is_aborted_while_it_waits_is_over() {
+    let (bed, state) = common::late::bed_on(1, 8, Limits::default());
+    let (mut admin, mut client) = bed.host();
+    let (_other, mut probe) = bed.host();
+    let mut read = io(IoOpcode::READ, 0, 1);
+    read.set_cid(1);
+    read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    client.capsule(&read, &[]);
+    let shutdown_state = |admin: &mut Client| {
+        let status = admin.property(Property::CSTS);
+        ControllerStatus(status as u32).shutdown()
+    };
+    let change = || bed.handle().resize_namespace(NQN, 1, 8192);
+    change_under(&bed, &state, &mut probe, change, || {
+        let waiting = shut_down(&mut admin);
+        assert_eq!(shutdown_state(&mut admin), 1);
+        let mut abort = Abort {
+            sq_id: 0,
+            cid: waiting,
+        }
+        .encode(0);
+        let asked = admin.cid();
+        abort.set_cid(asked);
+        admin.capsule(&abort, &[]);
+        let aborted = admin.completion();
+        assert_eq!(aborted.cid, waiting);
+        assert!(aborted.status.is(Status::ABORTED_BY_REQUEST));
+        let answer = admin.completion();
+        assert_eq!((answer.cid, answer.dword0()), (asked, 0));
+        assert_eq!(shutdown_state(&mut admin), 0);
+    });
+    assert!(client.fetched(1).0.status.is_success());
+    let again = shut_down(&mut admin);
+    answered(&mut admin, again);
+    assert_eq!(shutdown_state(&mut admin), 2);
 }
 
 /// RAM whose channels end only when they are told to, and that counts those that there are.

@@ -2,7 +2,6 @@
 
 use crate::controller::{Controller, Reply, features, identify, log_pages};
 use crate::core::{Action, CoreState};
-use crate::io;
 use crate::request::Ticket;
 use crate::tcp::connection::Connection;
 use crate::tcp::transfer;
@@ -74,17 +73,17 @@ fn abort_command(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Reply, Status> {
-    if abort.sq_id == 0 {
-        if controller.events.abort(abort.cid) {
-            let status = Status::ABORTED_BY_REQUEST;
-            transfer::respond(connection, abort.cid, status, 0, core, cx);
-            return Ok(Reply::Bare(0));
-        }
-        let aborted = io::abort(connection, abort.cid, core, cx);
-        let result = if aborted { 0 } else { ABORT_NOT_ABORTED };
-        return Ok(Reply::Bare(u64::from(result)));
+    if abort.sq_id == 0 && controller.events.abort(abort.cid) {
+        let status = Status::ABORTED_BY_REQUEST;
+        transfer::respond(connection, abort.cid, status, 0, core, cx);
+        return Ok(Reply::Bare(0));
     }
-    let queue = controller.shared.queues().places.get(&abort.sq_id).copied();
+    // The controller's own queue, too, at the end of the turn: what is aborted there may have to
+    // tell the controller, which is taken off its connection while its command is carried out.
+    let queue = match abort.sq_id {
+        0 => Some(controller.shared.admin),
+        id => controller.shared.queues().places.get(&id).copied(),
+    };
     let Some(queue) = queue else {
         return Ok(Reply::Bare(u64::from(ABORT_NOT_ABORTED)));
     };

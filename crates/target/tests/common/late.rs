@@ -113,7 +113,12 @@ pub fn bed(room: usize) -> (Bed, Arc<State>) {
 
 /// The same with other limits.
 pub fn bed_with(room: usize, limits: Limits) -> (Bed, Arc<State>) {
-    let target = Target::new(limits, 2).expect("legal limits");
+    bed_on(2, room, limits)
+}
+
+/// The same on so many cores.
+pub fn bed_on(cores: usize, room: usize, limits: Limits) -> (Bed, Arc<State>) {
+    let target = Target::new(limits, cores).expect("legal limits");
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
         .expect("a new subsystem");
@@ -130,6 +135,6 @@ pub fn bed_with(room: usize, limits: Limits) -> (Bed, Arc<State>) {
     target
         .add_namespace(NQN, namespace(1, Arc::new(late)))
         .expect("a new namespace");
-    let target = run(target, 2);
+    let target = run(target, cores);
     (Bed { target, ram }, state)
 }
