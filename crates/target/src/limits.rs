@@ -102,7 +102,9 @@ pub struct Limits {
     pub transfer_bytes: u32,
     /// Data of one H2CData PDU in bytes (MAXH2CDATA); a multiple of 4, at least 4096.
     pub h2c_data_bytes: u32,
-    /// Data that one R2T asks for, in bytes; at least 4096. A command with more gets several.
+    /// Data that one R2T asks for, in bytes; at least 4096. A command with more gets several, of a
+    /// host that allows more than one at a time; another one is asked for all of its data at once,
+    /// for each further R2T would cost it a round trip.
     pub r2t_bytes: u32,
     /// R2Ts that may be outstanding for one command, 1 to [`R2TS_PER_COMMAND_MAX`]; a host may
     /// allow fewer.
@@ -158,7 +160,7 @@ impl Default for Limits {
             in_capsule_bytes: 16 * 1024,
             transfer_bytes: 1024 * 1024,
             h2c_data_bytes: 128 * 1024,
-            r2t_bytes: 1024 * 1024,
+            r2t_bytes: 256 * 1024,
             r2ts_per_command: 4,
             keep_alive_default_ms: 0,
             keep_alive_min_ms: 100,

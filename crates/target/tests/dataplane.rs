@@ -138,3 +138,33 @@ fn several_r2ts_fill_one_command() {
         }
     }
 }
+
+/// One R2T asked for everything, so that none of `max_r2t` was ever used beside the first.
+#[test]
+fn a_large_write_is_asked_for_in_as_many_r2ts_as_host_and_target_allow() {
+    for (ours, theirs, expected) in [(4, 7, 4), (2, 7, 2), (4, 1, 2), (4, 0, 1), (1, 7, 1)] {
+        let limits = Limits {
+            r2ts_per_command: ours,
+            ..Limits::default()
+        };
+        let bed = Bed::with(limits, 1);
+        let (_admin, mut client) = bed.host_with(Dialect {
+            max_r2t: theirs,
+            ..Dialect::default()
+        });
+        let data = pattern(u64::from(theirs), 1 << 20);
+        let mut write = io(IoOpcode::WRITE, 0, 256);
+        write.set_cid(9);
+        write.set_sgl(SglDescriptor::transport(1 << 20));
+        client.capsule(&write, &[]);
+        // None of them is answered before all have come.
+        let asked: Vec<_> = (0..expected).map(|_| client.r2t()).collect();
+        let lengths: u32 = asked.iter().map(|r2t| r2t.length).sum();
+        assert!(expected > 1 || lengths == 1 << 20, "{ours} {theirs}");
+        for r2t in &asked {
+            client.answer_r2t(r2t, &data);
+        }
+        assert!(client.finish_write(&data).status.is_success());
+        assert!(client.read(0, 256).1 == data);
+    }
+}

@@ -214,6 +214,15 @@ impl Connection {
         }
     }
 
+    /// Data that one R2T asks for, in bytes.
+    pub(crate) fn r2t_bytes(&self, core: &CoreState) -> u32 {
+        if self.r2ts_max > 1 {
+            core.limits.r2t_bytes
+        } else {
+            core.limits.transfer_bytes.max(ADMIN_IN_CAPSULE_BYTES)
+        }
+    }
+
     /// Whether commands are still carried out and answered.
     pub(crate) fn answers(&self) -> bool {
         self.state <= State::Draining

@@ -205,7 +205,7 @@ pub(crate) fn send_r2ts(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    let stride = core.limits.r2t_bytes;
+    let stride = connection.r2t_bytes(core);
     loop {
         let entry = connection.qpair.slot(slot);
         let number = entry.r2ts_sent;
@@ -245,7 +245,7 @@ pub(crate) fn begin_data(
     if connection.state == State::Fresh {
         return data_error(connection, pdu, DataError::Unasked, core, cx);
     }
-    let stride = core.limits.r2t_bytes;
+    let stride = connection.r2t_bytes(core);
     let slot = pdu.transfer_tag & TTAG_SLOT_MASK;
     let entry = connection
         .qpair
