@@ -7,7 +7,7 @@ use crate::output::{Output, human_bytes, print};
 use crate::plane::Plane;
 use anyhow::{Context as _, Result, bail};
 use base::units::CoreId;
-use control::model::{Subsystem, Switch};
+use control::model::{Device, DeviceKind, Subsystem, Switch};
 use control::{Configuration, Control, ServerOptions, Snapshot};
 use reactor::placement;
 use serde::Serialize;
@@ -111,10 +111,18 @@ const OTHER_FILES: u64 = 128;
 /// Descriptors of each core: its ring, and its event counter.
 const CORE_FILES: u64 = 2;
 
-/// Descriptors that everything in the configuration takes at once.
+/// Descriptors that everything in the configuration takes at once. A file is open once for itself,
+/// and once more on each core for each namespace over it.
 fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
-    let files = configuration.listen.len() + configuration.devices.len();
-    configuration.limits.connections + files as u64 + CORE_FILES * cores as u64 + OTHER_FILES
+    let cores = cores as u64;
+    let is_file = |device: &&Device| matches!(device.kind, DeviceKind::File { .. });
+    let files = configuration.devices.values().filter(is_file).count() as u64;
+    let namespaces = configuration.subsystems.iter().flat_map(|s| &s.namespaces);
+    let devices = namespaces.filter_map(|n| configuration.devices.get(&n.device));
+    let channels = devices.filter(is_file).count() as u64 * cores;
+    let listeners = configuration.listen.len() as u64;
+    let sockets = configuration.limits.connections + listeners;
+    sockets + files + channels + CORE_FILES * cores + OTHER_FILES
 }
 
 /// Says so where the configuration promises more connections than there can be.
@@ -267,5 +275,44 @@ fn served(subsystem: &Subsystem, snapshot: &Snapshot) -> ServedSubsystem {
                 block_bytes: namespace.block_bytes,
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::config::Format;
+
+    /// The files that each core opens for each namespace were left out, so a limit was taken for
+    /// enough with which connections failed.
+    #[test]
+    fn every_core_opens_a_file_once_more_for_each_namespace() {
+        let text = r#"
+            listen = ["127.0.0.1:0"]
+            [limits]
+            connections = 100
+            [devices.disk]
+            type = "file"
+            path = "/nowhere"
+            shared = true
+            [devices.memory]
+            type = "ram"
+            size = "1MiB"
+            [[subsystems]]
+            nqn = "nqn.2026-11.io.example:a"
+            allow_any_host = true
+            [[subsystems.namespaces]]
+            nsid = 1
+            device = "disk"
+            [[subsystems.namespaces]]
+            nsid = 2
+            device = "disk"
+            [[subsystems.namespaces]]
+            nsid = 3
+            device = "memory"
+        "#;
+        let configuration = control::config::parse(text, Format::Toml).expect("a configuration");
+        let wanted = 100 + 1 + 1 + 2 * 3 + CORE_FILES * 3 + OTHER_FILES;
+        assert_eq!(files_wanted(&configuration, 3), wanted);
     }
 }
