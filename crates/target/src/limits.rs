@@ -58,10 +58,6 @@ pub const MOVE_PATIENCE: Nanos = Nanos::from_millis(20);
 /// than two requests a second has got an answer by then.
 pub const MOVE_PATIENCE_MAX: Nanos = Nanos::from_millis(640);
 
-/// Input that a connection may put aside while no buffer is free, for all connections of a core.
-/// Beyond it a command is answered with a status that asks for a retry.
-pub const STASH_BYTES_MAX: usize = 16 * MIB;
-
 /// Commands of a core that a device's token scheduler holds, 32 bytes each: the depth at which
 /// 1,000 connections load a core with 32 commands each.
 pub const TOKEN_PLACES: u32 = 32_768;
@@ -128,6 +124,9 @@ pub struct Limits {
     pub sends_per_connection: usize,
     /// Send lists of a core; each takes about 80 KiB once it was used.
     pub send_lists: usize,
+    /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
+    /// within one receive. A command beyond it is answered with a status that asks for a retry.
+    pub stash_bytes: usize,
     /// From the start of a connection to the end of Connect.
     pub connect_timeout: Nanos,
     /// Without any progress of a transfer that we asked for, or of a send.
@@ -171,6 +170,7 @@ impl Default for Limits {
             controllers: 4096,
             sends_per_connection: 4,
             send_lists: 1024,
+            stash_bytes: 16 * MIB,
             connect_timeout: Nanos::from_secs(10),
             stall_timeout: Nanos::from_secs(30),
             linger: Nanos::from_millis(200),

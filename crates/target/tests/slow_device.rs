@@ -110,7 +110,12 @@ impl Channel for SlowChannel {
 }
 
 fn bed() -> Bed {
-    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    bed_with(Limits::default())
+}
+
+/// Three buffers of 16 KiB, and one of 1 MiB.
+fn bed_with(limits: Limits) -> Bed {
+    let target = Target::new(limits, 1).expect("legal limits");
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
         .expect("a new subsystem");
@@ -390,4 +395,48 @@ fn a_target_ends_although_a_device_never_answers() {
     running.stop().expect("no driver broke");
     assert!(client.try_receive().is_none(), "nobody says it was done");
     assert!(admin.try_receive().is_none());
+}
+
+/// The payload that came with a command was not counted, so there was no limit to it.
+#[test]
+fn what_waits_for_buffers_is_limited_with_its_payload() {
+    let bed = bed_with(Limits {
+        stash_bytes: 40 * KIB,
+        ..Limits::default()
+    });
+    let (_admin, mut holder) = bed.host();
+    let mut hosts: Vec<_> = (0..3).map(|_| bed.host()).collect();
+    // All four buffers wait for data that does not come.
+    let mut asked = Vec::new();
+    for cid in 1..=4 {
+        let mut write = io(IoOpcode::WRITE, u64::from(cid) * 8, 4);
+        write.set_cid(cid);
+        write.set_sgl(SglDescriptor::transport(16 * KIB as u32));
+        holder.capsule(&write, &[]);
+        asked.push(holder.r2t());
+    }
+    let data = pattern(3, 16 * KIB);
+    let mut write = io(IoOpcode::WRITE, 100, 4);
+    write.set_cid(1);
+    write.set_sgl(SglDescriptor::in_capsule(0, 16 * KIB as u32));
+    let commands = || bed.handle().snapshot().cores[0].io_commands;
+    for (_, client) in &mut hosts {
+        let before = commands();
+        client.capsule(&write, &data);
+        common::eventually("the command is taken", || commands() > before);
+    }
+    // There is room for two of them.
+    let refused = hosts[2].1.completion().status;
+    assert!(refused.is(Status::COMMAND_INTERRUPTED), "{refused}");
+    for r2t in &asked {
+        holder.answer_r2t(r2t, &data);
+    }
+    for _ in &asked {
+        assert!(holder.completion().status.is_success());
+    }
+    for (_, client) in &mut hosts[..2] {
+        assert!(client.completion().status.is_success());
+    }
+    // What was kept is counted no more: there is room again.
+    assert!(hosts[2].1.write(100, &data).status.is_success());
 }

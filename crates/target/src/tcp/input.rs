@@ -2,10 +2,10 @@
 //!
 //! Called by the poll group with each receive that ends. A big payload is received straight to
 //! where it belongs; a command for which no buffer is free waits here, and with it all input that
-//! follows, within [`STASH_BYTES_MAX`].
+//! follows, within [`stash_bytes`](crate::Limits::stash_bytes).
 
 use crate::core::CoreState;
-use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, STASH_BYTES_MAX};
+use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
 use crate::tcp::connection::{Connection, State};
 use crate::tcp::{term, transfer};
 use base::Time;
@@ -78,6 +78,13 @@ pub(super) struct Stalled {
     /// The payload, where it was here.
     data: Option<(Vec<u8>, bool)>,
     arriving: u32,
+}
+
+impl Stalled {
+    /// Bytes that it keeps.
+    fn bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, |(data, _)| data.len())
+    }
 }
 
 /// What the receive under way fills.
@@ -258,22 +265,23 @@ impl Connection {
         &mut self,
         command: &Command,
         payload: Payload<'_>,
-        core: &CoreState,
+        core: &mut CoreState,
     ) -> bool {
         let (data, arriving) = match payload {
             Payload::None => (None, 0),
             Payload::Whole(data, digest_ok) => (Some((data.to_vec(), digest_ok)), 0),
             Payload::Arriving(length) => (None, length),
         };
-        let bytes = data.as_ref().map_or(0, |(data, _)| data.len());
-        if core.stashed_bytes + bytes > STASH_BYTES_MAX {
-            return false;
-        }
-        self.stalled = Some(Box::new(Stalled {
+        let stalled = Stalled {
             command: *command,
             data,
             arriving,
-        }));
+        };
+        if core.stashed_bytes + stalled.bytes() > core.limits.stash_bytes {
+            return false;
+        }
+        core.stashed_bytes += stalled.bytes();
+        self.stalled = Some(Box::new(stalled));
         true
     }
 
@@ -283,7 +291,7 @@ impl Connection {
             return true;
         };
         if self.state >= State::Terminating {
-            core.stashed_bytes -= self.stash.len();
+            core.stashed_bytes -= self.stash.len() + stalled.bytes();
             self.stash = Vec::new();
             return true;
         }
@@ -296,7 +304,7 @@ impl Connection {
             return false;
         }
         let stash = std::mem::take(&mut self.stash);
-        core.stashed_bytes -= stash.len();
+        core.stashed_bytes -= stash.len() + stalled.bytes();
         self.consume(&stash, core, cx);
         self.arm_receive(core, cx);
         true
