@@ -86,6 +86,7 @@ pub(crate) struct CoreState {
     pub(crate) unpublished: bool,
     pub(crate) publish_at: Time,
     pub(crate) fresh_connections: usize,
+    pub(crate) trimming: Trimming,
     /// I/O queues that were connected in this turn, and have no core yet that serves them.
     pub(crate) undealt: Vec<SlabKey>,
     /// How much of its time the core has something to do.
@@ -121,6 +122,7 @@ impl CoreState {
             unpublished: false,
             publish_at: Time::ZERO,
             fresh_connections: 0,
+            trimming: Trimming::default(),
             undealt: Vec::new(),
             work: Work::default(),
             log_budget: LogBudget::default(),
@@ -267,6 +269,15 @@ impl CoreState {
         }
         self.unpublished |= self.tokens.publish();
     }
+}
+
+/// When queues give back memory.
+#[derive(Debug, Default)]
+pub(crate) struct Trimming {
+    /// When they are asked next.
+    pub(crate) next: Time,
+    /// Commands that had come when they were asked.
+    pub(crate) commands: u64,
 }
 
 /// Send lists of a core, made when first needed and kept.

@@ -127,6 +127,8 @@ pub struct Limits {
     /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
     /// within one receive. A command beyond it is answered with a status that asks for a retry.
     pub stash_bytes: usize,
+    /// How often queues give back the memory of commands that they did not have lately.
+    pub trim_interval: Nanos,
     /// From the start of a connection to the end of Connect.
     pub connect_timeout: Nanos,
     /// Without any progress of a transfer that we asked for, or of a send.
@@ -171,6 +173,7 @@ impl Default for Limits {
             sends_per_connection: 4,
             send_lists: 1024,
             stash_bytes: 16 * MIB,
+            trim_interval: Nanos::from_secs(10),
             connect_timeout: Nanos::from_secs(10),
             stall_timeout: Nanos::from_secs(30),
             linger: Nanos::from_millis(200),

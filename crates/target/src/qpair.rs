@@ -1,7 +1,8 @@
 //! A queue pair: the commands outstanding on one connection.
 //!
 //! The table grows with use up to the size agreed on at Connect, so a connection that never had
-//! two commands at a time never pays for more. Nothing is allocated once it has grown.
+//! two commands at a time never pays for more. Nothing is allocated once it has grown; now and then
+//! an idle one gives back what it did not need since the last time.
 
 use crate::request::{Kind, Phase, Slot};
 use base::Time;
@@ -27,6 +28,8 @@ pub(crate) struct Qpair {
     cids: Vec<u32>,
     free: Vec<u16>,
     used: u32,
+    /// Most commands at a time since the table was looked at.
+    peak: u16,
     sq_head: u16,
     /// SQHD is reported: the host did not disable SQ flow control.
     pub(crate) flow_control: bool,
@@ -53,6 +56,7 @@ impl Qpair {
             cids: Vec::new(),
             free: Vec::new(),
             used: 0,
+            peak: 0,
             sq_head: 0,
             flow_control: true,
             announces: false,
@@ -168,6 +172,7 @@ impl Qpair {
             None => return None,
         };
         self.used += 1;
+        self.peak = self.peak.max(u16::try_from(self.used).unwrap_or(u16::MAX));
         self.cids[usize::from(slot)] = u32::from(cid);
         self.slots[usize::from(slot)] = Slot {
             cid,
@@ -191,6 +196,23 @@ impl Qpair {
         self.free.push(slot);
         self.used -= 1;
         marks
+    }
+
+    /// Gives back places for more than twice as many commands as there were at a time since the
+    /// last call, if none is under way: a table grows again at once, and shrinks slowly. Returns
+    /// how many are left.
+    pub(crate) fn trim(&mut self) -> usize {
+        let needed = 2 * usize::from(self.peak);
+        self.peak = u16::try_from(self.used).unwrap_or(u16::MAX);
+        if self.used == 0 && needed < self.slots.len() {
+            self.slots.truncate(needed);
+            self.slots.shrink_to_fit();
+            self.cids.truncate(needed);
+            self.cids.shrink_to_fit();
+            self.free.retain(|&slot| usize::from(slot) < needed);
+            self.free.shrink_to(needed);
+        }
+        self.slots.len()
     }
 
     /// The outstanding commands, to mark them.
@@ -259,6 +281,32 @@ mod tests {
         assert_eq!(qpair.used(), 2);
         assert_eq!(qpair.take(14), Some(slots[1]));
         assert_eq!(qpair.occupied().len(), 3);
+    }
+
+    #[test]
+    fn an_idle_table_gives_back_what_it_did_not_need() {
+        let mut qpair = Qpair::new();
+        qpair.connect(1, 1024, true);
+        let burst = |qpair: &mut Qpair, commands: u16| {
+            let slots: Vec<_> = (0..commands).filter_map(|cid| qpair.take(cid)).collect();
+            assert_eq!(slots.len(), usize::from(commands));
+            slots
+        };
+        let slots = burst(&mut qpair, 1024);
+        assert_eq!(qpair.trim(), 1024);
+        for slot in slots {
+            assert_eq!(qpair.give_back(slot), 0);
+        }
+        // It had as many since the last time.
+        assert_eq!(qpair.trim(), 1024);
+        for slot in burst(&mut qpair, 3) {
+            assert_eq!(qpair.give_back(slot), 0);
+        }
+        assert_eq!(qpair.trim(), 6);
+        assert_eq!(qpair.trim(), 0);
+        assert!(qpair.slots.capacity() + qpair.cids.capacity() + qpair.free.capacity() < 8);
+        assert_eq!(burst(&mut qpair, 1024).len(), 1024);
+        assert_eq!(qpair.take(0), None);
     }
 
     #[test]

@@ -67,6 +67,8 @@ counters! {
         latency_queues,
         /// I/O queues open now whose hosts said that they are of class `Throughput`.
         throughput_queues,
+        /// Commands that queues have memory for, as of the last time that they gave some back.
+        command_places,
         /// Connections taken over since the start.
         accepted,
         /// Connections refused because of a limit.

@@ -440,3 +440,30 @@ fn what_waits_for_buffers_is_limited_with_its_payload() {
     // What was kept is counted no more: there is room again.
     assert!(hosts[2].1.write(100, &data).status.is_success());
 }
+
+/// A queue that once had a thousand commands kept memory for as many for as long as it lived.
+#[test]
+fn a_queue_gives_back_the_memory_of_a_burst() {
+    let limits = Limits {
+        trim_interval: Nanos::from_millis(50),
+        ..Limits::default()
+    };
+    let (bed, state) = common::late::bed_on(1, 64, limits);
+    let (_admin, mut client) = bed.host();
+    let mut reads = Vec::new();
+    for cid in 0..100 {
+        let mut read = io(IoOpcode::READ, 0, 1);
+        read.set_cid(cid);
+        read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+        reads.extend(client.capsule_bytes(&read, &[]));
+    }
+    client.send(&reads);
+    let places = || bed.handle().snapshot().cores[0].command_places;
+    common::eventually("the burst is seen", || places() >= 100);
+    state.open.store(true, std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..100 {
+        common::any_read(&mut client);
+    }
+    common::eventually("its memory is given back", || places() == 0);
+    assert!(client.read(0, 1).0.status.is_success());
+}

@@ -254,6 +254,29 @@ impl PollGroup {
         }
     }
 
+    /// Whether a queue may have memory that it does not need.
+    fn has_to_trim(&self) -> bool {
+        let stats = &self.core.stats;
+        let commands = stats.io_commands + stats.admin_commands;
+        stats.command_places > 0 || commands != self.core.trimming.commands
+    }
+
+    /// Lets queues give back memory, once in a while.
+    fn trim(&mut self, now: Time) {
+        if now < self.core.trimming.next || !self.has_to_trim() {
+            return;
+        }
+        let mut places = 0;
+        for (_, connection) in self.connections.iter_mut() {
+            places += connection.qpair.trim() as u64;
+        }
+        let core = &mut self.core;
+        core.trimming.next = now + core.limits.trim_interval;
+        core.trimming.commands = core.stats.io_commands + core.stats.admin_commands;
+        core.stats.command_places = places;
+        core.touch();
+    }
+
     fn run_actions(&mut self, cx: &mut Context<'_>) {
         while let Some(action) = self.core.actions.pop() {
             match action {
@@ -591,6 +614,7 @@ impl Service for PollGroup {
         self.run_drain(cx);
         self.run_closing(cx);
         self.forget_silent(cx.now);
+        self.trim(cx.now);
         self.steer(cx.now);
         self.scale(cx);
         self.run_moves(cx);
@@ -615,6 +639,9 @@ impl Service for PollGroup {
         }
         if self.draining {
             deadline = deadline.min(self.drain_deadline);
+        }
+        if self.has_to_trim() {
+            deadline = deadline.min(self.core.trimming.next);
         }
         let work = self.core.switch.is_ready() || !self.core.actions.is_empty();
         if work || !self.core.released.is_empty() {
