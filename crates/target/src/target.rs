@@ -18,9 +18,13 @@ use reactor::{MailboxSender, Room};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use switch::Knobs;
 use switch::knobs::KnobError;
 use wire::nvme::{Nqn, NqnError};
+
+/// Until a core that was swamped is asked again.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Why a target could not be made, started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -105,6 +109,9 @@ pub struct Target {
     pub(crate) cores: usize,
     /// Held during a change: they are made one after the other.
     changing: Mutex<()>,
+    /// Places of removed subsystems that cores have not let go of when the time for the change was
+    /// over.
+    leaving: Mutex<Vec<(u32, Arc<Ack>)>>,
 }
 
 impl Target {
@@ -120,6 +127,7 @@ impl Target {
             shared,
             cores,
             changing: Mutex::new(()),
+            leaving: Mutex::default(),
         }))
     }
 
@@ -275,11 +283,17 @@ impl Target {
                 let reason = format!("a target has at most {SUBSYSTEMS_MAX} subsystems");
                 return Err(TargetError::Invalid(reason));
             }
-            // The place of a removed subsystem serves again: every core has let go of it.
-            let taken = |index| configuration.subsystems.values().any(|s| s.index == index);
+            // The place of a removed subsystem serves again once every core has let go of it.
+            let mut leaving = self.leaving();
+            leaving.retain(|(_, ack)| !matches!(ack.poll(), Some(Ok(()))));
+            let taken = |index| {
+                let mut used = configuration.subsystems.values().map(|s| s.index);
+                used.any(|other| other == index) || leaving.iter().any(|(i, _)| *i == index)
+            };
             let index = (0..)
                 .find(|&index| !taken(index))
                 .expect("there are 2^32 places");
+            drop(leaving);
             let subsystem = Arc::new(Subsystem::new(index, options));
             let name = subsystem.nqn.clone();
             configuration
@@ -292,26 +306,55 @@ impl Target {
                 .configuration()
                 .subsystems
                 .remove(&subsystem.nqn);
+            // Some cores may know it, and hosts may have found it.
+            self.retire(&subsystem);
             return Err(error.into());
         }
         self.discovery_changed();
         Ok(())
     }
 
-    /// Removes a subsystem: its commands under way are answered, then its connections close.
+    /// Removes a subsystem: its commands under way are answered, then its connections close. Where
+    /// that takes longer than the time for a change, because a device does not answer, it is gone
+    /// for hosts and for whoever asks all the same, and its devices are let go of later.
     ///
     /// # Errors
-    /// [`TargetError::NoSubsystem`]; [`TargetError::Undone`] where connections are still open
-    /// after the time for a change, which they will not be much longer.
+    /// [`TargetError::NoSubsystem`].
     pub fn remove_subsystem(&self, nqn: &str) -> Result<(), TargetError> {
         let _order = self.change();
         let subsystem = self.subsystem(nqn)?;
-        subsystem.lock().removed = true;
-        let result = self.apply(&[Step::RemoveSubsystem(subsystem.index)]);
+        self.retire(&subsystem);
         self.shared.configuration().subsystems.remove(nqn);
         self.promise_without(subsystem.namespaces().iter());
         self.discovery_changed();
-        Ok(result?)
+        Ok(())
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Vec<(u32, Arc<Ack>)>> {
+        // Entries come and go as a whole.
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets every core forget a subsystem. What is begun here cannot be undone: where a core takes
+    /// longer than a change may, its place is kept until it is through.
+    fn retire(&self, subsystem: &Subsystem) {
+        subsystem.lock().removed = true;
+        let begun = Instant::now();
+        let timeout: Duration = self.shared.limits.change_timeout.into();
+        loop {
+            let ack = self.shared.post(&[Step::RemoveSubsystem(subsystem.index)]);
+            let left = timeout.saturating_sub(begun.elapsed());
+            let Err(error) = ack.wait(left) else { return };
+            if matches!(error, AckError::Failed(_)) && begun.elapsed() < timeout {
+                // A core did not take the message: the others are not asked twice by this.
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            let nqn = &subsystem.nqn;
+            tracing::warn!(nqn, %error, "a subsystem is removed, but not let go of yet");
+            self.leaving().push((subsystem.index, ack));
+            return;
+        }
     }
 
     /// Adds a namespace to a subsystem; hosts are told.

@@ -8,6 +8,7 @@
 
 mod common;
 
+use base::Nanos;
 use base::units::MIB;
 use block::device::Ram;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry, Request, Submit};
@@ -15,7 +16,7 @@ use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
 use reactor::{Context, Driver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use switchyard_target::{Limits, TargetError};
+use switchyard_target::{Limits, SubsystemOptions, TargetError};
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Property, PropertySet, PropertySize};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
@@ -208,7 +209,7 @@ fn a_subsystem_goes_with_its_connections_and_comes_back() {
     assert!(admin.try_receive().is_none());
     assert!(client.try_receive().is_none());
     assert!(bed.handle().snapshot().controllers.is_empty());
-    let options = switchyard_target::SubsystemOptions::open_to_all(NQN);
+    let options = SubsystemOptions::open_to_all(NQN);
     bed.handle()
         .add_subsystem(options)
         .expect("the name is free");
@@ -459,6 +460,46 @@ fn flushes_of_all_namespaces_wait_for_one_that_is_paused() {
     answered(&mut client, flush);
     answered(&mut admin, shutdown);
     assert!(reader.fetched(1).0.status.is_success());
+}
+
+/// The target had forgotten it, its caller was told that nothing had changed, and its place was
+/// another subsystem's while a core still served it.
+#[test]
+fn a_subsystem_is_removed_although_its_device_takes_too_long() {
+    let limits = Limits {
+        change_timeout: Nanos::from_millis(200),
+        ..Limits::default()
+    };
+    let (bed, state) = common::late::bed_on(1, 8, limits);
+    let (_admin, mut client) = bed.host();
+    let mut write = io(IoOpcode::WRITE, 0, 1);
+    write.set_cid(1);
+    write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+    client.capsule(&write, &pattern(1, BLOCK));
+    common::eventually("the device holds a command", || {
+        state.held.load(Ordering::SeqCst) == 1
+    });
+    let target = bed.handle();
+    target.remove_subsystem(NQN).expect("it is removed");
+    assert!(target.snapshot().subsystems.is_empty());
+    let again = || {
+        let options = SubsystemOptions::open_to_all(NQN);
+        target.add_subsystem(options).expect("a new subsystem");
+        let options = common::namespace(1, ram());
+        target.add_namespace(NQN, options).expect("a new namespace");
+    };
+    again();
+    let (_new_admin, mut new) = bed.host();
+    assert!(new.write(0, &pattern(2, BLOCK)).status.is_success());
+    // The old one ends, and the new one has nothing to do with that.
+    state.open.store(true, Ordering::SeqCst);
+    while client.try_receive().is_some() {}
+    assert_eq!(new.read(0, 1).1, pattern(2, BLOCK));
+    drop((_admin, client));
+    target.remove_subsystem(NQN).expect("it is removed");
+    again();
+    let (_third_admin, mut third) = bed.host();
+    assert!(third.write(0, &pattern(2, BLOCK)).status.is_success());
 }
 
 /// CSTS.SHST stayed at "occurring": the controller was not told, and a host that asked again got no
