@@ -64,6 +64,9 @@ pub(crate) struct CoreState {
     /// Nobody is left to be protected from anybody: commands need no tokens.
     pub(crate) unscheduled: bool,
     pub(crate) subsystems: Vec<Option<CoreSubsystem>>,
+    /// The namespaces that have something under way, by subsystem and identifier: a turn looks at
+    /// these alone. May name some that are gone.
+    pub(crate) active: Vec<(u32, u32)>,
     /// Channels that end, until nothing of them is left in the driver.
     pub(crate) closing_channels: Vec<Box<dyn Channel>>,
     pub(crate) lists: ListPool,
@@ -109,6 +112,7 @@ impl CoreState {
             barriers: CoreBarriers::default(),
             unscheduled: false,
             subsystems: Vec::new(),
+            active: Vec::with_capacity(64),
             closing_channels: Vec::new(),
             buffer_waiters: VecDeque::with_capacity(1024),
             input_waiters: VecDeque::with_capacity(64),
@@ -133,11 +137,14 @@ impl CoreState {
     /// A namespace of a subsystem, if this core has it.
     #[inline]
     pub(crate) fn namespace(&mut self, subsystem: u32, nsid: u32) -> Option<&mut CoreNamespace> {
-        let subsystem = self.subsystems.get_mut(subsystem as usize)?.as_mut()?;
-        subsystem
-            .namespaces
-            .get_mut((nsid as usize).wrapping_sub(1))?
-            .as_mut()
+        find(&mut self.subsystems, subsystem, nsid)
+    }
+
+    /// The same, to look at.
+    pub(crate) fn namespace_ref(&self, subsystem: u32, nsid: u32) -> Option<&CoreNamespace> {
+        let subsystem = self.subsystems.get(subsystem as usize)?.as_ref()?;
+        let index = (nsid as usize).wrapping_sub(1);
+        subsystem.namespaces.get(index)?.as_ref()
     }
 
     /// The namespaces of a subsystem whose commands are paid for, and the place of each one's
@@ -155,6 +162,17 @@ impl CoreState {
     pub(crate) fn namespaces_mut(&mut self) -> impl Iterator<Item = &mut CoreNamespace> {
         let subsystems = self.subsystems.iter_mut().flatten();
         subsystems.flat_map(|subsystem| subsystem.namespaces.iter_mut().flatten())
+    }
+
+    /// A namespace's channel may have something to do.
+    #[inline]
+    pub(crate) fn activate(&mut self, subsystem: u32, nsid: u32) {
+        let Some(namespace) = self.namespace(subsystem, nsid) else {
+            return;
+        };
+        if !std::mem::replace(&mut namespace.active, true) {
+            self.active.push((subsystem, nsid));
+        }
     }
 
     /// A command of a namespace is through; a pause that waited for it may be complete.
@@ -193,7 +211,13 @@ impl CoreState {
         cx: &mut Context<'_>,
     ) -> Option<Completion> {
         let class = self.switch.order_of(class);
-        let Some(namespace) = self.namespace(subsystem, nsid) else {
+        let Self {
+            subsystems,
+            active,
+            stats,
+            ..
+        } = self;
+        let Some(namespace) = find(subsystems, subsystem, nsid) else {
             let result = Err(block::BlockError::Gone);
             return Some(Completion {
                 tag: request.tag,
@@ -201,9 +225,12 @@ impl CoreState {
                 data: request.data,
             });
         };
+        if !std::mem::replace(&mut namespace.active, true) {
+            active.push((subsystem, nsid));
+        }
         if namespace.busy.is_before(class) {
             namespace.busy.push(class, request);
-            self.stats.device_waits += 1;
+            stats.device_waits += 1;
             return None;
         }
         match namespace.channel.submit(request, cx) {
@@ -216,7 +243,7 @@ impl CoreState {
             Submit::Busy(request) => {
                 namespace.gathered = true;
                 namespace.busy.push(class, request);
-                self.stats.device_waits += 1;
+                stats.device_waits += 1;
                 None
             }
         }
@@ -269,6 +296,18 @@ impl CoreState {
         }
         self.unpublished |= self.tokens.publish();
     }
+}
+
+/// A namespace of a subsystem, among those of a core.
+#[inline]
+fn find(
+    subsystems: &mut [Option<CoreSubsystem>],
+    subsystem: u32,
+    nsid: u32,
+) -> Option<&mut CoreNamespace> {
+    let subsystem = subsystems.get_mut(subsystem as usize)?.as_mut()?;
+    let index = (nsid as usize).wrapping_sub(1);
+    subsystem.namespaces.get_mut(index)?.as_mut()
 }
 
 /// When queues give back memory.

@@ -9,6 +9,7 @@ use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
 use crate::pause::Pausing;
 use crate::request::Ticket;
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
+use base::Time;
 use block::{Channel, Device, DeviceError, Direct, Request};
 use reactor::Driver;
 use std::collections::VecDeque;
@@ -174,6 +175,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) busy: Backlog,
     /// Requests were submitted since the last kick.
     pub(crate) gathered: bool,
+    /// It is among those that the core moves along.
+    pub(crate) active: bool,
     pub(crate) stats: NamespaceStats,
     pub(crate) latency: NamespaceLatency,
     /// What was published last.
@@ -209,6 +212,7 @@ impl CoreNamespace {
             waiting: VecDeque::new(),
             busy: Backlog::default(),
             gathered: false,
+            active: false,
             stats: NamespaceStats::default(),
             latency: NamespaceLatency::default(),
             published: NamespaceStats::default(),
@@ -246,6 +250,13 @@ impl CoreNamespace {
     /// room in it. A Flush of all namespaces is in flight in none of them, only its requests are.
     pub(crate) fn is_quiet(&self) -> bool {
         self.in_flight == 0 && self.in_channel == 0 && self.busy.is_empty()
+    }
+
+    /// Returns true while the channel has nothing to do until somebody submits a request, or an
+    /// operation of it completes.
+    pub(crate) fn is_idle(&self) -> bool {
+        let empty = self.in_channel == 0 && self.busy.is_empty() && !self.gathered;
+        empty && (self.direct.is_some() || self.channel.deadline() == Time::NEVER)
     }
 
     /// Completes a pause that waited for what is finished now.

@@ -21,6 +21,7 @@ use reactor::{BufferClass, Context, Driver};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use switchyard_target::{
     LATENCY_BOUNDS_NS, Limits, NamespaceSnapshot, RunningTarget, SubsystemOptions, Target,
     TargetOptions,
@@ -312,6 +313,81 @@ fn each_command_is_counted_by_how_long_it_took() {
     assert!(late.latency.reads.sum_ns >= 9_000_000, "{late:?}");
 }
 
+/// RAM that is not shared as memory, and counts how often it is looked at.
+#[derive(Debug)]
+struct Watched {
+    ram: Ram,
+    ticks: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct WatchedChannel {
+    ram: Box<dyn Channel>,
+    ticks: Arc<AtomicU64>,
+}
+
+impl Device for Watched {
+    fn geometry(&self) -> Geometry {
+        self.ram.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.ram.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        Ok(Box::new(WatchedChannel {
+            ram: self.ram.open(driver)?,
+            ticks: Arc::clone(&self.ticks),
+        }))
+    }
+}
+
+impl Channel for WatchedChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.ram.submit(request, cx)
+    }
+
+    fn tick(&mut self, _: &mut Context<'_>) {
+        self.ticks.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Every turn looked at every namespace, so that a read took five microseconds longer beside a
+/// thousand of them that nobody used.
+#[test]
+fn namespaces_that_rest_cost_nothing() {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let ticks: Vec<_> = (0..3).map(|_| Arc::new(AtomicU64::new(0))).collect();
+    for (nsid, ticks) in (1..).zip(&ticks) {
+        let device = Watched {
+            ram: Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"),
+            ticks: Arc::clone(ticks),
+        };
+        target
+            .add_namespace(NQN, namespace(nsid, Arc::new(device)))
+            .expect("a new namespace");
+    }
+    let ram = Arc::new(Ram::new(MIB as u64, BLOCK as u32).expect("1 MiB"));
+    let bed = Bed {
+        target: common::run(target, 1),
+        ram,
+    };
+    let (_admin, mut client) = bed.host();
+    assert!(client.read(0, 1).0.status.is_success());
+    let seen = || -> Vec<_> { ticks.iter().map(|t| t.load(Ordering::SeqCst)).collect() };
+    let before = seen();
+    for _ in 0..100 {
+        assert!(client.read(0, 1).0.status.is_success());
+    }
+    let after = seen();
+    assert!(after[0] > before[0], "{after:?}");
+    assert_eq!(after[1..], before[1..]);
+}
+
 /// RAM that never answers.
 #[derive(Debug)]
 struct Stuck(Ram);
@@ -460,7 +536,7 @@ fn a_queue_gives_back_the_memory_of_a_burst() {
     client.send(&reads);
     let places = || bed.handle().snapshot().cores[0].command_places;
     common::eventually("the burst is seen", || places() >= 100);
-    state.open.store(true, std::sync::atomic::Ordering::SeqCst);
+    state.open.store(true, Ordering::SeqCst);
     for _ in 0..100 {
         common::any_read(&mut client);
     }

@@ -143,7 +143,8 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
-    /// Called once each turn of the core: fires what is due.
+    /// Fires what is due. Called once each turn of the core, while a request is in the channel or it
+    /// has a [`deadline`](Self::deadline), and after each operation that completed.
     fn tick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -155,8 +156,9 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
-    /// When [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for never. Asked before
-    /// every sleep of the core, and only then.
+    /// When [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for never, until the next
+    /// request or completed operation. Asked before every sleep of the core, and when the channel
+    /// has nothing left to do.
     fn deadline(&self) -> Time {
         Time::NEVER
     }

@@ -157,6 +157,7 @@ impl PollGroup {
         let len = slot.namespaces.len().max(nsid as usize);
         slot.namespaces.resize_with(len, || None);
         slot.namespaces[nsid as usize - 1] = Some(opened);
+        self.core.activate(subsystem, nsid);
         self.reseat();
         Ok(())
     }
@@ -213,6 +214,7 @@ impl PollGroup {
             .reopen(cx.driver)
             .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
         self.core.close_channel(old, cx);
+        self.core.activate(subsystem, nsid);
         Ok(())
     }
 }

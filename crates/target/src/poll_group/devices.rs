@@ -33,6 +33,7 @@ impl PollGroup {
             && namespace.channel.owns(room)
         {
             namespace.channel.complete(completion, cx);
+            self.core.activate(subsystem, nsid);
             return;
         }
         let mut found = None;
@@ -49,6 +50,7 @@ impl PollGroup {
             if let Some(namespace) = self.core.namespace(subsystem, nsid) {
                 namespace.channel.complete(completion, cx);
             }
+            self.core.activate(subsystem, nsid);
             return;
         }
         let mut closing = self.core.closing_channels.iter_mut();
@@ -57,17 +59,20 @@ impl PollGroup {
         }
     }
 
-    /// Moves every device along: what is done, what had no room, what is due.
+    /// Moves every device along that has something to do: what is done, what had no room, what is
+    /// due. Those that rest cost nothing, however many they are.
     pub(super) fn run_devices(&mut self, cx: &mut Context<'_>) {
-        let subsystems = u32::try_from(self.core.subsystems.len()).expect("a bounded number");
-        for subsystem in 0..subsystems {
-            let Some(slot) = self.core.subsystems[subsystem as usize].as_ref() else {
-                continue;
-            };
-            let count = u32::try_from(slot.namespaces.len()).expect("a bounded number");
-            for nsid in 1..=count {
-                self.run_device(subsystem, nsid, cx);
+        let mut index = 0;
+        while let Some(&(subsystem, nsid)) = self.core.active.get(index) {
+            self.run_device(subsystem, nsid, cx);
+            if let Some(namespace) = self.core.namespace(subsystem, nsid) {
+                if namespace.active && !namespace.is_idle() {
+                    index += 1;
+                    continue;
+                }
+                namespace.active = false;
             }
+            self.core.active.swap_remove(index);
         }
         while let Some(completion) = self.done.pop_front() {
             self.complete(completion, cx);
@@ -121,8 +126,11 @@ impl PollGroup {
 
     /// Lets every device begin what was gathered for it this turn.
     pub(super) fn run_kicks(&mut self, cx: &mut Context<'_>) {
-        for namespace in self.core.namespaces_mut() {
-            if std::mem::take(&mut namespace.gathered) {
+        for index in 0..self.core.active.len() {
+            let (subsystem, nsid) = self.core.active[index];
+            if let Some(namespace) = self.core.namespace(subsystem, nsid)
+                && std::mem::take(&mut namespace.gathered)
+            {
                 namespace.channel.kick(cx);
             }
         }

@@ -647,8 +647,8 @@ impl Service for PollGroup {
         if work || !self.core.released.is_empty() {
             return Time::ZERO;
         }
-        let channels = self.core.subsystems.iter().flatten();
-        let namespaces = channels.flat_map(|subsystem| subsystem.namespaces.iter().flatten());
+        let namespaces = self.core.active.iter();
+        let namespaces = namespaces.filter_map(|&(s, nsid)| self.core.namespace_ref(s, nsid));
         for namespace in namespaces.filter(|n| n.direct.is_none() || n.in_channel > 0) {
             deadline = deadline.min(namespace.channel.deadline());
             let stuck = !namespace.busy.is_empty() && namespace.in_channel == 0;
