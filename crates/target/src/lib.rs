@@ -33,6 +33,7 @@ mod target;
 mod tcp;
 mod tenant_events;
 mod tenant_record;
+mod tenant_watch;
 mod tenants;
 mod threads;
 mod work;

@@ -173,6 +173,19 @@ impl Target {
         devices
     }
 
+    /// Whether any device is scheduled.
+    pub(crate) fn is_anything_scheduled(&self) -> bool {
+        let configuration = self.shared.configuration();
+        let mut subsystems = configuration.subsystems.values();
+        subsystems.any(|subsystem| {
+            let changing = subsystem.lock();
+            changing
+                .namespaces
+                .values()
+                .any(|n| n.options.qos.is_some())
+        })
+    }
+
     /// The namespaces over one device.
     fn used(&self, qos: &Arc<DeviceQos>) -> Used {
         let mut devices = self.scheduled_devices().into_iter();

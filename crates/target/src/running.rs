@@ -3,21 +3,19 @@
 //! What depends on the kernel's driver is in this file alone: a simulator runs
 //! [`PollGroup`]s on its own.
 
-use crate::limits::{Limits, SLO_WINDOW};
+use crate::limits::Limits;
 use crate::poll_group::{Message, PollGroup};
 use crate::target::{Target, TargetError};
+use crate::tenant_watch::{self, Watch};
 use base::units::CoreId;
-use qos::limits::OVERRUN_WINDOW;
 use reactor::uring::{Options as DriverOptions, UringDriver};
 use reactor::{
     BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions, placement, priority,
 };
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
 use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
@@ -73,7 +71,7 @@ pub struct RunningTarget {
     pub addresses: Vec<SocketAddr>,
     cores: CoreThreads,
     /// Ends the thread that looks at tenants, by being dropped.
-    _watch: mpsc::Sender<()>,
+    _watch: Watch,
 }
 
 /// What a core's thread says once it is set up.
@@ -104,7 +102,7 @@ impl RunningTarget {
             target.set_knobs(knobs)?;
         }
         let mut running = Self {
-            _watch: watch_tenants(&target),
+            _watch: tenant_watch::start(&target),
             handle: target,
             addresses: Vec::new(),
             cores: CoreThreads::new(),
@@ -242,28 +240,6 @@ impl Drop for CoreEnd {
         // Where nobody waits for the cores any more, nobody is told.
         let _ = self.ending.send((self.core, result));
     }
-}
-
-/// Looks at tenants now and then, until what is returned is dropped.
-fn watch_tenants(target: &Arc<Target>) -> mpsc::Sender<()> {
-    let (watch, ended) = mpsc::channel::<()>();
-    let target = Arc::clone(target);
-    let look = move || {
-        let (look, judge) = (OVERRUN_WINDOW.into(), SLO_WINDOW.into());
-        let mut window = Instant::now();
-        while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(look) {
-            let window_ends = window.elapsed() >= judge;
-            if window_ends {
-                window = Instant::now();
-            }
-            target.look_at_tenants(window_ends);
-        }
-    };
-    let thread = std::thread::Builder::new().name("tenants".to_owned());
-    if let Err(error) = thread.spawn(look) {
-        tracing::error!(%error, "nobody looks whether promises to tenants are kept");
-    }
-    watch
 }
 
 /// A core's thread.

@@ -11,6 +11,7 @@ use crate::pause::{Ack, AckError, AfterPause, Step};
 use crate::poll_group::{Message, Note, PollGroup};
 use crate::registry::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
+use crate::tenant_watch::Wake;
 use base::units::CoreId;
 use qos::Refusal;
 use reactor::priority::Standing;
@@ -112,6 +113,8 @@ pub struct Target {
     /// Places of removed subsystems that cores have not let go of when the time for the change was
     /// over.
     leaving: Mutex<Vec<(u32, Arc<Ack>)>>,
+    /// Wakes whoever looks whether promises are kept.
+    pub(crate) tenant_wake: Arc<Wake>,
 }
 
 impl Target {
@@ -128,6 +131,7 @@ impl Target {
             cores,
             changing: Mutex::new(()),
             leaving: Mutex::default(),
+            tenant_wake: Arc::default(),
         }))
     }
 
@@ -386,7 +390,11 @@ impl Target {
             self.promise_without([&namespace].into_iter());
             return Err(error.into());
         }
+        let scheduled = namespace.options.qos.is_some();
         subsystem.lock().namespaces.insert(nsid, namespace);
+        if scheduled {
+            self.tenant_wake.poke();
+        }
         self.namespace_changed(&subsystem, nsid);
         Ok(())
     }
