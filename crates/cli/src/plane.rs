@@ -7,7 +7,7 @@
 use crate::devices;
 use crate::recalibration::{Recalibrations, Subject};
 use crate::tenants::tenancy;
-use crate::view::{View, blocks_of};
+use crate::view::{View, whole_blocks};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Subsystem, is_qualified};
 use control::plane::{
@@ -55,6 +55,8 @@ struct OpenDevice {
     content: String,
     /// How tenants share it, where it has a model, and the file's.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
+    /// More than one namespace may use it at a time.
+    used_by_many: bool,
 }
 
 impl Plane {
@@ -125,8 +127,10 @@ impl Plane {
             device,
             content,
             shared,
+            used_by_many,
         } = self.device(&namespace.device)?;
-        let view = View::new(device, namespace.size.map(|size| size.bytes)).map_err(|error| {
+        let bytes = namespace.size.map(|size| size.bytes);
+        let view = View::new(device, bytes, used_by_many).map_err(|error| {
             ApplyError::new(
                 ApplyErrorKind::Invalid,
                 format!("namespace {}: {error}", namespace.nsid),
@@ -173,8 +177,8 @@ impl Plane {
             })
         };
         let device = self.device(&name.ok_or_else(missing)?)?;
-        let blocks = blocks_of(&*device.device, bytes).map_err(|error| {
-            let remedy = "choose a size that the device has, or add a larger device";
+        let blocks = whole_blocks(&*device.device, bytes).map_err(|error| {
+            let remedy = "choose a multiple of the device's block size";
             ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
         })?;
         self.target
@@ -443,6 +447,7 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
         device,
         content,
         shared,
+        used_by_many: model.shared,
     })
 }
 

@@ -366,9 +366,11 @@ fn the_interface_on_a_unix_socket_shows_metrics_and_changes_a_running_target() {
     assert_eq!(json(&output)["namespaces"][0]["bytes"], 1 << 20);
     let resized = ask(&path, r#"{"size":"8M"}"#);
     assert!(
-        resized.starts_with("HTTP/1.1 4"),
-        "it has more than its device: {resized}"
+        resized.starts_with("HTTP/1.1 20"),
+        "its device grows: {resized}"
     );
+    let output = run(&["identify", &address, "--nsid", "2", "--json"]);
+    assert_eq!(json(&output)["namespaces"][0]["bytes"], 8 << 20);
     let removed = ask(&format!("DELETE /v1/subsystems/{NQN}/namespaces/2"), "");
     assert!(removed.starts_with("HTTP/1.1 20"), "{removed}");
     code(&run(&["identify", &address, "--nsid", "2"]), 1);

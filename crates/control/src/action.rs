@@ -123,11 +123,7 @@ impl Action {
                 Ok(())
             }
             Self::AddNamespace { nqn, namespace } => add_namespace(model, nqn, namespace),
-            Self::ResizeNamespace { nqn, nsid, size } => {
-                let (subsystem, index) = find_namespace(model, nqn, *nsid)?;
-                subsystem.namespaces[index].size = *size;
-                Ok(())
-            }
+            Self::ResizeNamespace { nqn, nsid, size } => resize(model, nqn, *nsid, *size),
             Self::RemoveNamespace { nqn, nsid } => {
                 let (subsystem, index) = find_namespace(model, nqn, *nsid)?;
                 subsystem.namespaces.remove(index);
@@ -207,7 +203,10 @@ impl Action {
                 Some(Self::RemoveNamespace { nqn, nsid })
             }
             Self::ResizeNamespace { nqn, nsid, .. } => {
-                let size = before.subsystem(&nqn)?.namespace(nsid)?.size;
+                let namespace = before.subsystem(&nqn)?.namespace(nsid)?;
+                // By its number: its device may be larger now.
+                let whole = || before.devices.get(&namespace.device)?.kind.size();
+                let size = namespace.size.or_else(whole);
                 Some(Self::ResizeNamespace { nqn, nsid, size })
             }
             Self::RemoveNamespace { nqn, nsid } => {
@@ -240,6 +239,25 @@ fn not_found(message: impl Into<String>, what_to_do: impl Into<String>) -> Apply
 
 fn conflict(message: impl Into<String>, what_to_do: impl Into<String>) -> ApplyError {
     ApplyError::new(ApplyErrorKind::Conflict, message, what_to_do)
+}
+
+fn resize(
+    model: &mut Configuration,
+    nqn: &str,
+    nsid: u32,
+    size: Option<Size>,
+) -> Result<(), ApplyError> {
+    let (subsystem, index) = find_namespace(model, nqn, nsid)?;
+    let namespace = &mut subsystem.namespaces[index];
+    namespace.size = size;
+    let name = namespace.device.clone();
+    // A device that is a namespace's own grows with it.
+    if let (Some(size), Some(device)) = (size, model.devices.get_mut(&name))
+        && !device.shared
+    {
+        device.kind.grow_to(size);
+    }
+    Ok(())
 }
 
 fn subsystem_index(model: &Configuration, nqn: &str) -> Result<usize, ApplyError> {

@@ -148,3 +148,19 @@ fn resized_memory_keeps_its_content_and_grows_by_zeroes() {
     assert!(device.resize(0).is_err());
     assert!(device.resize(u64::MAX).is_err());
 }
+
+#[test]
+fn erased_memory_reads_as_zeroes_also_where_its_content_is_checked() {
+    let ram = Arc::new(Ram::new(1 << 20, 512).expect("a small device"));
+    let device = Verify::new(ram).expect("few blocks");
+    let mut bench = super::Bench::open(driver(), &device).expect("it opens");
+    bench.write(0, &[1; 16 * 512]).expect("within the device");
+    let driver = bench.close();
+    device.erase(1, 14).expect("within the device");
+    let mut bench = super::Bench::open(driver, &device).expect("it opens");
+    assert_eq!(bench.read(0, 1), Ok(vec![1; 512]));
+    assert_eq!(bench.read(1, 14), Ok(vec![0; 14 * 512]));
+    assert_eq!(bench.read(15, 1), Ok(vec![1; 512]));
+    bench.close();
+    device.erase(2047, 2).expect_err("beyond the end");
+}

@@ -98,6 +98,33 @@ pub trait Device: Send + Sync + std::fmt::Debug {
         let _ = blocks;
         Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
     }
+
+    /// Makes a range read as zeroes, on stable storage: nobody is to see again what was there.
+    /// Called as [`resize`](Self::resize) is; takes its time.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for a range that is not within the device, or a device that cannot
+    /// do it; [`DeviceError::Io`].
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        let _ = (first, blocks);
+        Err(DeviceError::Invalid(format!("{self:?} cannot be erased")))
+    }
+}
+
+/// Where a range of blocks begins and how long it is, in bytes.
+///
+/// # Errors
+/// [`DeviceError::Invalid`] where it is not within the device.
+fn byte_range(geometry: Geometry, first: u64, blocks: u64) -> Result<(u64, u64), DeviceError> {
+    let end = first.checked_add(blocks);
+    if end.is_none_or(|end| end > geometry.blocks) {
+        return Err(DeviceError::Invalid(format!(
+            "{blocks} blocks from {first} on do not lie within a device of {}",
+            geometry.blocks
+        )));
+    }
+    let block = u64::from(geometry.block_bytes);
+    Ok((first * block, blocks * block))
 }
 
 /// What became of a submitted request.

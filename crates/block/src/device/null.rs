@@ -2,7 +2,7 @@
 //! cost. It has any size, and takes no memory but one largest transfer of zeroes.
 
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
-use super::{check_block_bytes, writable};
+use super::{byte_range, check_block_bytes, writable};
 use crate::limits::TRANSFER_MAX_BYTES;
 use crate::request::{BlockError, Completion, Operation, Request};
 use reactor::{Context, Driver, IoSlice, Region, RegionHandle};
@@ -66,6 +66,10 @@ impl Device for Null {
         }
         self.blocks.store(blocks, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        byte_range(self.geometry(), first, blocks).map(drop)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
-use super::{check_block_bytes, writable};
+use super::{byte_range, check_block_bytes, writable};
 use crate::limits::{DISCARD_MIN_BYTES, TRANSFER_MAX_BYTES};
 use crate::request::{BlockError, Completion, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
@@ -107,6 +107,14 @@ impl Device for Ram {
             region: new,
             blocks,
         };
+        Ok(())
+    }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        let (offset, len) = byte_range(self.geometry(), first, blocks)?;
+        let whole = |bytes| usize::try_from(bytes).expect("it lies within what is mapped");
+        let region = self.memory().region.handle();
+        region.discard(whole(offset), whole(len));
         Ok(())
     }
 }

@@ -82,6 +82,10 @@ impl Device for Delay {
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.inner.resize(blocks)
     }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.erase(first, blocks)
+    }
 }
 
 /// One core's way in.

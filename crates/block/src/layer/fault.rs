@@ -322,6 +322,10 @@ impl Device for Fault {
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.inner.resize(blocks)
     }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.erase(first, blocks)
+    }
 }
 
 /// What is remembered of a request that is under way.

@@ -311,6 +311,10 @@ impl Device for Stats {
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.inner.resize(blocks)
     }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.erase(first, blocks)
+    }
 }
 
 /// What is remembered of a request that is under way.

@@ -200,6 +200,17 @@ impl Device for Verify {
         *self.table.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
         Ok(())
     }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.erase(first, blocks)?;
+        let table = self.table();
+        let index = |block| usize::try_from(block).unwrap_or(usize::MAX);
+        let range = index(first)..index(first + blocks).min(table.cells.len());
+        for cell in table.cells.get(range).unwrap_or_default() {
+            cell.store(table.zero, Ordering::Relaxed);
+        }
+        Ok(())
+    }
 }
 
 /// What is remembered of a request that is under way.

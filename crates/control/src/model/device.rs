@@ -298,6 +298,18 @@ impl DeviceKind {
         }
     }
 
+    /// The device has at least this size from now on, where the configuration knows its size.
+    pub(crate) fn grow_to(&mut self, wanted: Size) {
+        let size = match self {
+            Self::Ram { size, .. } | Self::Null { size, .. } | Self::Flash { size, .. } => size,
+            Self::File {
+                size: Some(size), ..
+            } => size,
+            Self::File { size: None, .. } => return,
+        };
+        *size = wanted.max(*size);
+    }
+
     /// The logical block.
     #[must_use]
     pub fn block_size(&self) -> BlockSize {

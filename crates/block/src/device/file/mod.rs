@@ -24,7 +24,7 @@ mod sync_queue;
 #[cfg(test)]
 mod tests;
 
-use super::{Capabilities, Channel, Device, DeviceError, Geometry, check_block_bytes};
+use super::{Capabilities, Channel, Device, DeviceError, Geometry, byte_range, check_block_bytes};
 use crate::limits::TRANSFER_MAX_BYTES;
 use channel::FileChannel;
 use open::Opened;
@@ -251,6 +251,17 @@ impl Device for FileDevice {
         }
         self.shared.blocks.store(blocks, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        let (offset, len) = byte_range(self.geometry(), first, blocks)?;
+        if self.options.read_only {
+            let path = self.options.path.display();
+            let reason = format!("{path} is open for reading only and cannot be erased");
+            return Err(DeviceError::Invalid(reason));
+        }
+        let erased = open::erase(&self.file, offset, len);
+        erased.map_err(|error| self.io_error("erase a part of", error, "check the disk"))
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::{BufferedReason, FileOptions, IoMode};
 use crate::device::DeviceError;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
+use crate::limits::{ALLOCATE_PIECE_BYTES, ZERO_PIECE_BYTES};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags, fallocate};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
@@ -74,6 +75,30 @@ pub(super) fn reopen(file: &File, options: &FileOptions, mode: IoMode) -> io::Re
         .write(!options.read_only)
         .custom_flags(flag_bits(flags))
         .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Makes a range read as zeroes, on stable storage: by the file system, or written.
+pub(super) fn erase(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    // Past no cache: zeroes in ordinary memory need not be aligned then.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let file = OpenOptions::new().write(true).open(path)?;
+    let zeroes = vec![0; ZERO_PIECE_BYTES];
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(ALLOCATE_PIECE_BYTES);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&file, flags, offset + done, piece) {
+            Ok(()) => done += piece,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => {
+                let piece = usize::try_from(len - done).unwrap_or(usize::MAX);
+                let piece = &zeroes[..piece.min(ZERO_PIECE_BYTES)];
+                file.write_all_at(piece, offset + done)?;
+                done += piece.len() as u64;
+            }
+        }
+    }
+    file.sync_all()
 }
 
 /// The size of a file or block device in bytes.
@@ -309,5 +334,5 @@ fn gives_space_back(
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     // Beyond the end there is nothing to lose.
     let end = metadata.len().next_multiple_of(4096);
-    rustix::fs::fallocate(file, mode, end, u64::from(options.block_bytes)).is_ok()
+    fallocate(file, mode, end, u64::from(options.block_bytes)).is_ok()
 }

@@ -322,6 +322,36 @@ fn a_file_that_is_cut_behind_our_back_fails_to_read_and_never_reads_as_zeroes() 
 }
 
 #[test]
+fn what_is_erased_reads_as_zeroes_and_nothing_else_does() {
+    let directory = Directory::temporary();
+    for direct in [true, false] {
+        let options = FileOptions {
+            direct,
+            ..directory.options(512)
+        };
+        let device = open(&options);
+        let mut bench = Bench::open(driver(), &device).expect("it opens");
+        bench.write(0, &[3; 100 * 512]).expect("a write");
+        let driver = bench.close();
+        device.erase(10, 80).expect("within the device");
+        let mut bench = Bench::open(driver, &device).expect("it opens");
+        assert_eq!(bench.read(0, 10), Ok(vec![3; 10 * 512]));
+        assert_eq!(bench.read(10, 80), Ok(vec![0; 80 * 512]));
+        assert_eq!(bench.read(90, 10), Ok(vec![3; 10 * 512]));
+        bench.close();
+        let blocks = device.geometry().blocks;
+        device.erase(blocks, 1).expect_err("beyond the end");
+        device.erase(1, u64::MAX).expect_err("beyond the end");
+    }
+    let read_only = FileOptions {
+        read_only: true,
+        create: false,
+        ..directory.options(512)
+    };
+    open(&read_only).erase(0, 1).expect_err("it is read-only");
+}
+
+#[test]
 fn a_regular_file_is_resized_and_what_was_cut_off_does_not_come_back() {
     let directory = Directory::temporary();
     let options = directory.options(512);

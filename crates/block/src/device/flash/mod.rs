@@ -86,6 +86,10 @@ impl Device for Flash {
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         self.ram.resize(blocks)
     }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.ram.erase(first, blocks)
+    }
 }
 
 /// One core's way in.
