@@ -257,7 +257,11 @@ fn permissions_are_set_shown_and_in_force_while_a_target_runs() {
     }
     // A third change that counts, and a fourth.
     code(&tenant(&["set", "db", "--allow", "nothing"], &socket), 0);
-    assert_eq!(may(bed, HOST, (7, 1)), (false, false));
+    // What a tenant may not touch at all is not listed for it, either.
+    let hidden = read_as(&serving, &folder, HOST);
+    code(&hidden, 2);
+    let told = stderr(&hidden);
+    assert!(told.contains("namespace 1 does not exist"), "{told}");
     let text = stdout(&tenant(&["show", "db"], &socket));
     assert!(text.lines().any(|l| l == "allow: nothing"), "{text}");
     code(&tenant(&["set", "db", "--allow", "everything"], &socket), 0);
