@@ -55,17 +55,14 @@ pub const REFERRALS_MAX: usize = 64;
 /// list hold 1,024 entries each [NVMe Base 2.0 §5.16.1.5].
 pub const NAMESPACES_PER_SUBSYSTEM_MAX: usize = 1024;
 
-/// The highest namespace identifier; FFFFFFFFh means all of them [NVMe Base 2.0 §3.2.1.2].
-pub const NSID_MAX: u32 = 0xFFFF_FFFE;
+/// The highest namespace identifier that a target shares: lists of namespaces have one page.
+pub const NSID_MAX: u32 = 1024;
 
 /// Hosts allowed by name in one subsystem: they are looked through on every connect.
 pub const ALLOWED_HOSTS_MAX: usize = 1024;
 
 /// Bytes of a tenant's name: it becomes a label of a metric, and a part of a URL.
 pub const TENANT_NAME_BYTES_MAX: usize = 64;
-
-/// The highest namespace identifier that a tenant can name: the highest that a target shares.
-pub const TENANT_NSID_MAX: u32 = 1024;
 
 /// Devices of one target.
 pub const DEVICES_MAX: usize = 4096;
@@ -101,6 +98,10 @@ pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Bytes of a configuration, as a file or as a request's body: the largest configuration that
 /// the limits above allow is larger, but nobody writes it, and a body is held in memory.
 pub const CONFIGURATION_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of a target's state: two configurations, as JSON, which may have grown beyond what a file
+/// or a body may say at once. It is written whole before each change.
+pub const STATE_BYTES_MAX: usize = 32 * CONFIGURATION_BYTES_MAX;
 
 /// Bytes of a device's model: a curve of 256 points takes 32 KiB.
 pub const DEVICE_MODEL_BYTES_MAX: usize = 256 * 1024;

@@ -376,7 +376,12 @@ fn namespaces_are_checked() {
         ),
         (
             "nsid = 0\ndevice = \"fast\"".to_owned(),
-            "11: subsystems[0].namespaces[0].nsid: 0 is out of range; write a number from 1 to 4294967294",
+            "11: subsystems[0].namespaces[0].nsid: 0 is out of range; write a number from 1 to 1024",
+        ),
+        (
+            // Once the target refused it, without line and key.
+            "nsid = 1025\ndevice = \"fast\"".to_owned(),
+            "11: subsystems[0].namespaces[0].nsid: 1025 is out of range; write a number from 1 to 1024",
         ),
         (
             "device = \"fast\"".to_owned(),

@@ -103,13 +103,15 @@ fn namespaces<'a>(
         let range = 1..=u64::from(limits::NSID_MAX);
         findings.range(&place.key("nsid"), nsid.into(), &range);
         if let Some(first) = nsids.insert(nsid, index) {
-            let free = (1..=limits::NSID_MAX)
-                .find(|free| subsystem.namespace(*free).is_none())
-                .expect("far fewer namespaces than identifiers");
+            let free = (1..=limits::NSID_MAX).find(|free| subsystem.namespace(*free).is_none());
+            let what_to_do = match free {
+                Some(free) => format!("write one that is free, like {free}"),
+                None => "every one is taken; remove a namespace".to_owned(),
+            };
             findings.report(
                 &place.key("nsid"),
                 format!("{nsid} is the nsid of namespaces[{first}] of this subsystem too"),
-                format!("write one that is free, like {free}"),
+                what_to_do,
             );
         }
         match configuration.devices.get(&namespace.device) {

@@ -102,7 +102,7 @@ fn identity(
         subsystem(nqn, configuration, &place.key("subsystems"), findings);
     }
     for &nsid in &tenant.namespaces {
-        let range = 1..=u64::from(limits::TENANT_NSID_MAX);
+        let range = 1..=u64::from(limits::NSID_MAX);
         findings.range(&place.key("namespaces"), nsid.into(), &range);
     }
 }
@@ -164,7 +164,7 @@ fn permissions(
             subsystem(nqn, configuration, &place.key("subsystem"), findings);
         }
         if let Some(nsid) = permission.namespace {
-            let range = 1..=u64::from(limits::TENANT_NSID_MAX);
+            let range = 1..=u64::from(limits::NSID_MAX);
             findings.range(&place.key("namespace"), nsid.into(), &range);
         }
         match blocks {
