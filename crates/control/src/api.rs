@@ -8,6 +8,7 @@
 //! | path | methods |
 //! |---|---|
 //! | `/v1/config` | GET, POST (`?dry_run=true`) |
+//! | `/v1/config/changes` | GET |
 //! | `/v1/devices`, `/v1/devices/{name}` | GET, POST; GET, DELETE |
 //! | `/v1/devices/{name}/calibration` | GET, POST, DELETE |
 //! | `/v1/subsystems`, `/v1/subsystems/{nqn}` | GET, POST; GET, DELETE |

@@ -7,25 +7,38 @@
 //! Calls block while the dataplane works; the HTTP interface makes them on threads that may.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::Action;
 use crate::config::{self, ConfigError};
-use crate::diff::{FixedWhileRunning, diff};
+use crate::diff::{FixedWhileRunning, build, diff};
+use crate::merge::{Contradiction, Difference, differences, merge};
 use crate::model::Configuration;
 use crate::plane::{ApplyError, DataPlane, Snapshot, TenantEvent};
+use crate::state::{StateError, StateFile};
 
 /// The configuration in force, and the dataplane it is in force in.
 pub struct Control {
     plane: Arc<dyn DataPlane>,
     /// Held while a change is made, so that changes happen one after the other.
-    change: Mutex<()>,
+    change: Mutex<Changes>,
     /// Held for moments only: reading it never waits for the dataplane.
     model: Mutex<Arc<Configuration>>,
     /// The process was told to end, and finishes what is under way.
     draining: AtomicBool,
+}
+
+/// What a change needs beside the model.
+#[derive(Debug)]
+struct Changes {
+    /// The configuration file, or the flags, as last put in force.
+    file: Configuration,
+    /// Where changes are remembered; `None` forgets them when the process ends.
+    store: Option<StateFile>,
+    /// A person was told that changes are forgotten.
+    warned: bool,
 }
 
 /// Why a change was not made.
@@ -40,6 +53,15 @@ pub enum ChangeError {
     /// The change is one that needs a restart; nothing was touched.
     #[error(transparent)]
     Fixed(#[from] FixedWhileRunning),
+    /// The file and the interface have changed the same thing; nothing was touched.
+    #[error(
+        "{0}; let them agree (`switchyard config diff` shows the interface's changes, `switchyard \
+         config save FILE` writes what is in force, `switchyard config apply FILE` undoes them)"
+    )]
+    Contradiction(#[from] Contradiction),
+    /// The change could not be remembered; nothing was touched.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// The dataplane failed on the way.
     #[error("{error}{}", rest(remaining))]
     Plane {
@@ -59,22 +81,22 @@ fn rest(remaining: &[Action]) -> String {
 }
 
 impl Control {
-    /// A control plane over `plane`, in which `configuration` is in force already (see
-    /// [`Control::start`] for one in which it is not).
-    #[must_use]
-    pub fn new(configuration: Configuration, plane: Arc<dyn DataPlane>) -> Self {
-        let mut configuration = configuration;
-        configuration.sort();
+    fn new(file: &Configuration, plane: Arc<dyn DataPlane>) -> Self {
+        let changes = Changes {
+            file: file.clone(),
+            store: None,
+            warned: false,
+        };
         Self {
             plane,
-            change: Mutex::new(()),
-            model: Mutex::new(Arc::new(configuration)),
+            change: Mutex::new(changes),
+            model: Mutex::new(Arc::new(file.emptied())),
             draining: AtomicBool::new(false),
         }
     }
 
     /// A control plane over `plane`, which shares nothing yet, with `configuration` put in force
-    /// by the same actions as every later change.
+    /// by the same actions as every later change. Changes are forgotten when the process ends.
     ///
     /// # Errors
     /// A bad configuration, or an action that the dataplane refused.
@@ -82,9 +104,46 @@ impl Control {
         configuration: &Configuration,
         plane: Arc<dyn DataPlane>,
     ) -> Result<Self, ChangeError> {
-        let control = Self::new(configuration.emptied(), plane);
-        control.replace(configuration)?;
+        Self::resume(configuration, plane, None)
+    }
+
+    /// The same, with what `store` remembers: `configuration`, which the file or the flags say
+    /// now, together with what the interface changed before. Changes are remembered there.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); a state that cannot be read or written; and what the file and
+    /// the interface both changed.
+    pub fn resume(
+        configuration: &Configuration,
+        plane: Arc<dyn DataPlane>,
+        store: Option<StateFile>,
+    ) -> Result<Self, ChangeError> {
+        config::validate(configuration)?;
+        let mut file = configuration.clone();
+        file.sort();
+        let remembered = store.as_ref().map(StateFile::load).transpose()?.flatten();
+        let in_force = match remembered {
+            Some(state) => merge(&state.file, &state.in_force, &file)?,
+            None => file.clone(),
+        };
+        config::validate(&in_force)?;
+        let control = Self::new(&file, plane);
+        control.carry_out(&build(&in_force))?;
+        if let Some(store) = &store {
+            store.save(&file, &in_force)?;
+        }
+        lock(&control.change).store = store;
         Ok(control)
+    }
+
+    /// What the interface changed since the file was put in force, and where that is remembered.
+    /// Waits for a change under way.
+    #[must_use]
+    pub fn changes(&self) -> (Vec<Difference>, Option<PathBuf>) {
+        let changes = lock(&self.change);
+        let store = changes.store.as_ref();
+        let path = store.map(|store| store.path().to_owned());
+        (differences(&changes.file, &self.configuration()), path)
     }
 
     /// The configuration in force.
@@ -138,16 +197,48 @@ impl Control {
         &self,
         decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError>,
     ) -> Result<Vec<Action>, ChangeError> {
-        let _one_at_a_time = lock(&self.change);
+        let mut changes = lock(&self.change);
         let before = self.configuration();
         let actions = decide(&before)?;
+        if changes.store.is_none() && !changes.warned && !actions.is_empty() {
+            changes.warned = true;
+            tracing::warn!(
+                "this change and later ones are forgotten when the process ends; start it with \
+                 --state FILE to keep them"
+            );
+        }
+        self.carry_out_durably(&changes, &changes.file, &actions)?;
+        Ok(actions)
+    }
+
+    /// Remembers what will be in force, with `file` as its origin, and carries it out: an
+    /// acknowledged change is remembered, and one that cannot be remembered is not made.
+    fn carry_out_durably(
+        &self,
+        changes: &Changes,
+        file: &Configuration,
+        actions: &[Action],
+    ) -> Result<(), ChangeError> {
+        let before = self.configuration();
         let mut after = Configuration::clone(&before);
-        for action in &actions {
+        for action in actions {
             action.apply_to_model(&mut after)?;
         }
         config::validate(&after)?;
-        self.carry_out(&actions)?;
-        Ok(actions)
+        if after == *before && *file == changes.file {
+            return self.carry_out(actions);
+        }
+        if let Some(store) = &changes.store {
+            store.save(file, &after)?;
+        }
+        let done = self.carry_out(actions);
+        if done.is_err()
+            && let Some(store) = &changes.store
+            && let Err(error) = store.save(&changes.file, &self.configuration())
+        {
+            tracing::error!("{error}; it says that a change was made which was not");
+        }
+        done
     }
 
     /// Makes `new` the configuration in force. Returns what had to be done.
@@ -161,13 +252,20 @@ impl Control {
         self.change_with(|before| Ok(diff(before, &new)?))
     }
 
-    /// Makes the TOML file at `path` the configuration in force. Returns what had to be done.
+    /// Puts what the TOML file at `path` changed since it was last put in force in force, and
+    /// leaves what the interface changed. Returns what had to be done.
     ///
     /// # Errors
     /// Why not; see [`ChangeError`] for what is in force then.
     pub fn replace_from_file(&self, path: &Path) -> Result<Vec<Action>, ChangeError> {
-        let new = config::load(path)?;
-        self.replace(&new)
+        let file = config::load(path)?;
+        let mut changes = lock(&self.change);
+        let before = self.configuration();
+        let merged = merge(&changes.file, &before, &file)?;
+        let actions = diff(&before, &merged)?;
+        self.carry_out_durably(&changes, &file, &actions)?;
+        changes.file = file;
+        Ok(actions)
     }
 
     /// Applies each action to the dataplane and, when it holds there, to the model.

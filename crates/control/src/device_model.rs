@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::Path;
 
 use base::Nanos;
@@ -19,6 +18,7 @@ use qos::{CostModel, Curve, Operation, Percentile, TokenRate};
 use crate::config::{
     ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, parse_part,
 };
+use crate::files::read_regular;
 use crate::limits::DEVICE_MODEL_BYTES_MAX;
 
 #[cfg(test)]
@@ -482,14 +482,5 @@ const fn price_key(operation: Operation) -> &'static str {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    let mut bytes = Vec::new();
-    file.take(DEVICE_MODEL_BYTES_MAX as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() > DEVICE_MODEL_BYTES_MAX {
-        return Err(format!("is larger than {DEVICE_MODEL_BYTES_MAX} bytes"));
-    }
-    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+    read_regular(path, DEVICE_MODEL_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))
 }

@@ -100,8 +100,8 @@ impl Drop for Server {
 /// Starts the control plane's thread; returns when the interface and the signals are served.
 ///
 /// The first SIGTERM or SIGINT calls `on_terminate`, which asks the program to drain; the
-/// interface goes on until [`Server::stop`]. Each SIGHUP makes the configuration file the one in
-/// force: what it does not name any more, be it added over HTTP, is removed. An error is logged
+/// interface goes on until [`Server::stop`]. Each SIGHUP puts in force what changed in the
+/// configuration file since it was last read; what was changed over HTTP stays. An error is logged
 /// and leaves the old configuration in force.
 ///
 /// # Errors

@@ -1,5 +1,8 @@
 //! `/v1/config`: the whole configuration.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
@@ -9,13 +12,16 @@ use serde::Serialize;
 
 use super::body::Body;
 use super::error::ApiError;
-use super::state::ApiState;
+use super::state::{ApiState, blocking};
 use crate::action::Action;
 use crate::config;
 use crate::diff::diff;
+use crate::merge::Difference;
 
 pub(super) fn routes() -> Router<ApiState> {
-    Router::new().route("/v1/config", get(show).post(replace))
+    Router::new()
+        .route("/v1/config", get(show).post(replace))
+        .route("/v1/config/changes", get(changes))
 }
 
 /// The configuration in force: as JSON, or as TOML for a client that accepts `application/toml`.
@@ -31,6 +37,20 @@ async fn show(State(state): State<ApiState>, headers: HeaderMap) -> Response {
         return (content_type, configuration.to_toml()).into_response();
     }
     Json(&*configuration).into_response()
+}
+
+#[derive(Serialize)]
+struct Changes {
+    /// Where changes are remembered; nothing where they are forgotten at the end.
+    state: Option<PathBuf>,
+    /// What the interface changed, from what the configuration file says (or the flags).
+    changes: Vec<Difference>,
+}
+
+async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiError> {
+    let control = Arc::clone(&state.control);
+    let (changes, state) = blocking(move || control.changes()).await?;
+    Ok(Json(Changes { state, changes }))
 }
 
 #[derive(Serialize)]

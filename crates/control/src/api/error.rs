@@ -136,6 +136,16 @@ impl From<ChangeError> for ApiError {
             ChangeError::Refused(error) => error.into(),
             ChangeError::Config(error) => error.into(),
             ChangeError::Fixed(error) => error.into(),
+            ChangeError::Contradiction(error) => Self::new(
+                StatusCode::CONFLICT,
+                error.to_string(),
+                "let the file and what is in force agree",
+            ),
+            ChangeError::State(error) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the state file {}: {}", error.path.display(), error.why),
+                error.what_to_do,
+            ),
             ChangeError::Plane { error, remaining } => {
                 let mut error = Self::from(error);
                 error.body.in_force = values(&remaining);

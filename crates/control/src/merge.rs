@@ -1,0 +1,261 @@
+//! Two changes of one configuration, made into one.
+//!
+//! The file and the interface both change what is in force. Each configuration becomes a tree whose
+//! leaves are the things that change as a whole: a device, a namespace, a tenant, an allowed host,
+//! a referral, the knobs. A leaf that only one side changed is as that side says; one that both
+//! changed differently is a [`Contradiction`], which nobody but a person resolves. Nothing in here
+//! does I/O.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::model::Configuration;
+
+/// Keys that the file and the interface changed in different ways.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Contradiction {
+    /// The keys, at least one.
+    pub keys: Vec<String>,
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the configuration file and the interface have both changed {}",
+            self.keys.join(", ")
+        )
+    }
+}
+
+/// A leaf that differs between two configurations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Its key.
+    pub key: String,
+    /// Its value in the first; `None` where it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    /// Its value in the second; `None` where it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
+/// Arrays whose items are told apart by a key of theirs; the empty key is the item itself.
+const KEYED: [(&str, &str); 5] = [
+    ("subsystems", "nqn"),
+    ("namespaces", "nsid"),
+    ("allowed_hosts", ""),
+    ("tenants", "name"),
+    ("referrals", ""),
+];
+
+/// Tables whose entries are leaves.
+const LEAVES: [&str; 5] = [
+    "devices",
+    "namespaces",
+    "tenants",
+    "allowed_hosts",
+    "referrals",
+];
+
+/// Keys that the running target has from the file alone.
+const FIXED: [&str; 5] = ["listen", "api", "cores", "limits", "digests"];
+
+/// What `file` says together with what the interface changed: from `base`, the file before, to
+/// `in_force`. The result is not checked as a whole.
+///
+/// # Errors
+/// What both changed.
+pub fn merge(
+    base: &Configuration,
+    in_force: &Configuration,
+    file: &Configuration,
+) -> Result<Configuration, Contradiction> {
+    let (base, in_force, of_file) = (tree(base), tree(in_force), tree(file));
+    let mut keys = Vec::new();
+    let merged = merge_values(
+        &Place::default(),
+        Some(&base),
+        Some(&in_force),
+        Some(&of_file),
+        &mut keys,
+    );
+    if !keys.is_empty() {
+        return Err(Contradiction { keys });
+    }
+    let mut merged = merged.expect("three trees make one");
+    let whole = serde_json::to_value(file).expect("a configuration has a form in JSON");
+    for key in FIXED {
+        if let Some(value) = whole.get(key) {
+            merged[key] = value.clone();
+        }
+    }
+    unkeyed(&mut merged);
+    let mut merged: Configuration =
+        serde_json::from_value(merged).expect("made of parts of configurations");
+    merged.sort();
+    Ok(merged)
+}
+
+/// What differs from `before` to `after`, but for what is fixed while a target runs.
+#[must_use]
+pub fn differences(before: &Configuration, after: &Configuration) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let (before, after) = (tree(before), tree(after));
+    compare(&Place::default(), Some(&before), Some(&after), &mut found);
+    found
+}
+
+fn tree(configuration: &Configuration) -> Value {
+    let mut tree = serde_json::to_value(configuration).expect("a configuration has a form in JSON");
+    if let Value::Object(entries) = &mut tree {
+        entries.retain(|key, _| !FIXED.contains(&key.as_str()));
+    }
+    keyed(&mut tree);
+    tree
+}
+
+/// Arrays of [`KEYED`] become tables.
+fn keyed(value: &mut Value) {
+    let Value::Object(entries) = value else {
+        return;
+    };
+    for (name, entry) in entries {
+        let key = KEYED.iter().find(|(array, _)| array == name);
+        if let (Some((_, key)), Value::Array(items)) = (key, &mut *entry) {
+            let items = std::mem::take(items).into_iter();
+            let table = items.map(|item| (item_key(&item, key), item));
+            *entry = Value::Object(table.collect());
+        }
+        inside(name, entry, keyed);
+    }
+}
+
+/// Goes on with the tables within an entry that is no table of leaves.
+fn inside(name: &str, entry: &mut Value, go_on: impl Fn(&mut Value)) {
+    match entry {
+        Value::Object(subsystems) if name == "subsystems" => {
+            subsystems.values_mut().for_each(go_on);
+        }
+        _ if LEAVES.contains(&name) => {}
+        _ => go_on(entry),
+    }
+}
+
+fn item_key(item: &Value, key: &str) -> String {
+    match if key.is_empty() { item } else { &item[key] } {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Tables that were arrays become arrays again.
+fn unkeyed(value: &mut Value) {
+    let Value::Object(entries) = value else {
+        return;
+    };
+    for (name, entry) in entries {
+        inside(name, entry, unkeyed);
+        if KEYED.iter().any(|(array, _)| array == name)
+            && let Value::Object(table) = entry
+        {
+            let items = std::mem::take(table).into_iter().map(|(_, item)| item);
+            *entry = Value::Array(items.collect());
+        }
+    }
+}
+
+/// Where a value is in its tree.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// The keys that lead there, for people.
+    text: String,
+    /// The last of them.
+    name: String,
+    /// It changes as a whole.
+    leaf: bool,
+}
+
+impl Place {
+    fn below(&self, key: &str) -> Self {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let text = match (self.text.is_empty(), key.chars().all(plain)) {
+            (true, _) => key.to_owned(),
+            (false, true) => format!("{}.{key}", self.text),
+            (false, false) => format!("{}.{key:?}", self.text),
+        };
+        Self {
+            text,
+            name: key.to_owned(),
+            // Knobs depend on each other, so they change together.
+            leaf: LEAVES.contains(&self.name.as_str()) || (self.text.is_empty() && key == "switch"),
+        }
+    }
+}
+
+fn merge_values(
+    place: &Place,
+    base: Option<&Value>,
+    in_force: Option<&Value>,
+    file: Option<&Value>,
+    conflicts: &mut Vec<String>,
+) -> Option<Value> {
+    if in_force == file || file == base {
+        return in_force.cloned();
+    }
+    if in_force == base {
+        return file.cloned();
+    }
+    let (Some(Value::Object(ours)), Some(Value::Object(theirs)), false) =
+        (in_force, file, place.leaf)
+    else {
+        conflicts.push(place.text.clone());
+        return None;
+    };
+    let mut merged = Map::new();
+    for key in union(ours, theirs) {
+        let base = base.and_then(|base| base.get(key));
+        let (ours, theirs) = (ours.get(key), theirs.get(key));
+        if let Some(value) = merge_values(&place.below(key), base, ours, theirs, conflicts) {
+            merged.insert(key.clone(), value);
+        }
+    }
+    Some(Value::Object(merged))
+}
+
+fn compare(
+    place: &Place,
+    before: Option<&Value>,
+    after: Option<&Value>,
+    found: &mut Vec<Difference>,
+) {
+    if before == after {
+        return;
+    }
+    match (before, after, place.leaf) {
+        (Some(Value::Object(old)), Some(Value::Object(new)), false) => {
+            for key in union(old, new) {
+                compare(&place.below(key), old.get(key), new.get(key), found);
+            }
+        }
+        _ => found.push(Difference {
+            key: place.text.clone(),
+            before: before.cloned(),
+            after: after.cloned(),
+        }),
+    }
+}
+
+fn union<'a>(
+    first: &'a Map<String, Value>,
+    second: &'a Map<String, Value>,
+) -> BTreeSet<&'a String> {
+    first.keys().chain(second.keys()).collect()
+}

@@ -1,0 +1,100 @@
+//! Who changed what, and who wins: nobody, silently.
+
+use super::*;
+use crate::config::{Format, parse};
+
+const BASE: &str = r#"
+listen = ["127.0.0.1:4420"]
+switch = { doorbell = "fixed" }
+[devices.a]
+type = "null"
+size = "1M"
+[devices.b]
+type = "null"
+size = "2M"
+[[subsystems]]
+nqn = "nqn.2026-11.com.example:a"
+allowed_hosts = ["nqn.2026-11.com.example:one"]
+namespaces = [{ nsid = 1, device = "a" }, { nsid = 11, device = "b" }]
+[[tenants]]
+name = "t"
+hosts = ["nqn.2026-11.com.example:one"]
+"#;
+
+fn read(text: &str) -> Configuration {
+    parse(text, Format::Toml).expect(text)
+}
+
+/// The base with one text of it replaced.
+fn with(from: &str, to: &str) -> Configuration {
+    assert!(BASE.contains(from), "{from}");
+    read(&BASE.replace(from, to))
+}
+
+fn merged(in_force: &Configuration, file: &Configuration) -> Result<Configuration, Vec<String>> {
+    merge(&read(BASE), in_force, file).map_err(|contradiction| contradiction.keys)
+}
+
+const ONE_HOST: &str = r#"allowed_hosts = ["nqn.2026-11.com.example:one"]"#;
+const TWO_HOSTS: &str =
+    r#"allowed_hosts = ["nqn.2026-11.com.example:one", "nqn.2026-11.com.example:two"]"#;
+const NO_HOST: &str = "allowed_hosts = []";
+
+#[test]
+fn what_only_one_side_changed_is_as_that_side_says() {
+    let base = read(BASE);
+    for changed in [
+        with(ONE_HOST, TWO_HOSTS),
+        with(ONE_HOST, NO_HOST),
+        with("size = \"1M\"", "size = \"3M\""),
+        with(", { nsid = 11, device = \"b\" }", ""),
+        with("doorbell = \"fixed\"", "doorbell = \"immediate\""),
+        with("[[tenants]]\nname = \"t\"", "[[tenants]]\nname = \"u\""),
+    ] {
+        assert_eq!(merged(&changed, &base), Ok(changed.clone()));
+        assert_eq!(merged(&base, &changed), Ok(changed.clone()));
+        assert_eq!(merged(&changed, &changed), Ok(changed.clone()));
+        assert!(!differences(&base, &changed).is_empty());
+    }
+    assert_eq!(differences(&base, &base), []);
+}
+
+#[test]
+fn changes_of_both_sides_are_kept_together() {
+    let mut in_force = with(ONE_HOST, TWO_HOSTS);
+    in_force.subsystems[0].namespaces[0].read_only = true;
+    let mut file = with(ONE_HOST, NO_HOST);
+    file.subsystems[0].namespaces.remove(1);
+    file.devices.remove("b");
+    // What cannot change while a target runs is the file's alone.
+    file.listen = vec!["127.0.0.1:9".parse().expect("an address")];
+    let both = merged(&in_force, &file).expect("different things");
+    let subsystem = &both.subsystems[0];
+    let hosts: Vec<&str> = subsystem.allowed_hosts.iter().map(String::as_str).collect();
+    assert_eq!(hosts, ["nqn.2026-11.com.example:two"]);
+    assert_eq!(subsystem.namespaces.len(), 1);
+    assert!(subsystem.namespaces[0].read_only);
+    assert_eq!(both.listen, file.listen);
+    assert_eq!(both.devices.len(), 1);
+}
+
+#[test]
+fn what_both_sides_changed_differently_is_named_and_not_decided() {
+    let namespace = "{ nsid = 1, device = \"a\" }";
+    let sized = "{ nsid = 1, device = \"a\", size = \"4K\" }";
+    let other = "{ nsid = 1, device = \"a\", size = \"8K\" }";
+    let place = "subsystems.\"nqn.2026-11.com.example:a\".namespaces.1";
+    let contradiction = merged(&with(namespace, sized), &with(namespace, other));
+    assert_eq!(contradiction, Err(vec![place.to_owned()]));
+
+    let knob = |to| with("doorbell = \"fixed\"", &format!("doorbell = \"{to}\""));
+    let contradiction = merged(&knob("immediate"), &knob("adaptive"));
+    assert_eq!(contradiction, Err(vec!["switch".to_owned()]));
+
+    // One side removed what the other changed.
+    let mut gone = read(BASE);
+    gone.subsystems.clear();
+    let contradiction = merged(&gone, &with(ONE_HOST, TWO_HOSTS));
+    let place = "subsystems.\"nqn.2026-11.com.example:a\"";
+    assert_eq!(contradiction, Err(vec![place.to_owned()]));
+}

@@ -1,0 +1,159 @@
+//! What a target remembers over a restart: the configuration in force, and the file it came from.
+//!
+//! One JSON file, which is replaced in one step before each change (see [`crate::files`]). It keeps
+//! both configurations, so that what the interface changed can be told from what the file changed
+//! meanwhile. One process at a time has it, by a lock on a second file beside it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::config;
+use crate::files;
+use crate::limits::STATE_BYTES_MAX;
+use crate::model::Configuration;
+
+/// The version of the format that this program writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+/// What is remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// The configuration file (or the flags) as it was last put in force.
+    pub file: Configuration,
+    /// What is in force: the same with the changes of the interface.
+    pub in_force: Configuration,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    version: u32,
+    file: &'a Configuration,
+    in_force: &'a Configuration,
+}
+
+/// The file of a target's state; no other process has it.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    /// Its lock ends with the descriptor.
+    _lock: File,
+}
+
+/// Why the state cannot be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the state file {}: {why}; {what_to_do}", path.display())]
+pub struct StateError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub why: String,
+    /// What would help.
+    pub what_to_do: String,
+}
+
+impl StateFile {
+    /// Takes the file at `path`, which need not be there yet.
+    ///
+    /// # Errors
+    /// A directory that cannot be written, or another process that has it.
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let failed = |why: String, what_to_do: &str| StateError {
+            path: path.to_owned(),
+            why,
+            what_to_do: what_to_do.to_owned(),
+        };
+        let Some(name) = path.file_name() else {
+            return Err(failed("it has no name".to_owned(), "name a file"));
+        };
+        let mut name = name.to_owned();
+        name.push(".lock");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let lock = path.with_file_name(name);
+        let lock = rustix::fs::open(lock, flags, Mode::RUSR | Mode::WUSR).map_err(|error| {
+            failed(
+                format!("its lock cannot be taken: {error}"),
+                "choose a directory that there is and that this user may write to",
+            )
+        })?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            failed(
+                format!("another target uses it ({error})"),
+                "stop that one, or give each a state file of its own",
+            )
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock.into(),
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was remembered, if anything was.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or that this program did not write.
+    pub fn load(&self) -> Result<Option<State>, StateError> {
+        let text = match files::read_regular(&self.path, STATE_BYTES_MAX) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => {
+                return Err(self.failed(format!("it cannot be read: {error}"), "make it readable"));
+            }
+        };
+        let remedy = "move it away to start with the configuration file alone; what the interface \
+                      changed is then not in force";
+        let damaged =
+            |error: serde_json::Error| self.failed(format!("it is damaged: {error}"), remedy);
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(damaged)?;
+        if value["version"] != VERSION {
+            let why = format!("its version is {}, not {VERSION}", value["version"]);
+            return Err(self.failed(why, "start the program that wrote it, or move it away"));
+        }
+        let state: State = serde_json::from_value(value).map_err(damaged)?;
+        for configuration in [&state.file, &state.in_force] {
+            config::validate(configuration)
+                .map_err(|error| self.failed(format!("it is damaged: {error}"), remedy))?;
+        }
+        Ok(Some(state))
+    }
+
+    /// Remembers these; when it returns, they are there after a crash.
+    ///
+    /// # Errors
+    /// What is in the way. What was remembered before stays.
+    pub fn save(&self, file: &Configuration, in_force: &Configuration) -> Result<(), StateError> {
+        let written = Written {
+            version: VERSION,
+            file,
+            in_force,
+        };
+        let text = serde_json::to_string(&written).expect("configurations have a form in JSON");
+        if text.len() > STATE_BYTES_MAX {
+            let why = format!("it would be larger than {STATE_BYTES_MAX} bytes");
+            return Err(self.failed(why, "share fewer things"));
+        }
+        files::replace(&self.path, &text).map_err(|error| {
+            self.failed(
+                format!("it cannot be written: {error}"),
+                "free some space there, or make its directory writable",
+            )
+        })
+    }
+
+    fn failed(&self, why: String, what_to_do: &str) -> StateError {
+        StateError {
+            path: self.path.clone(),
+            why,
+            what_to_do: what_to_do.to_owned(),
+        }
+    }
+}

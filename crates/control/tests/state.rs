@@ -1,0 +1,181 @@
+//! What is changed is there after the process, and neither the file nor the interface undoes the
+//! other.
+
+// The whole file is a test program, and a panic is how a test fails.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use common::{MemoryPlane, Scratch};
+use std::path::Path;
+use std::sync::Arc;
+use switchyard_control::config::{Format, parse};
+use switchyard_control::model::{Configuration, Device, DeviceKind};
+use switchyard_control::{Action, ChangeError, Control, DataPlane, StateFile};
+
+const FILE: &str = "
+[devices.a]
+type = \"null\"
+size = \"1M\"
+[[subsystems]]
+nqn = \"nqn.2026-11.com.example:a\"
+allowed_hosts = []
+namespaces = [{ nsid = 1, device = \"a\" }]
+";
+const NQN: &str = "nqn.2026-11.com.example:a";
+const HOST: &str = "nqn.2026-11.com.example:host";
+
+fn read(text: &str) -> Configuration {
+    parse(text, Format::Toml).unwrap()
+}
+
+/// A target that begins, or begins again, with this file and this state.
+fn start(file: &str, state: &Path) -> Result<(Control, Arc<MemoryPlane>), ChangeError> {
+    let file = read(file);
+    let plane = MemoryPlane::new(file.emptied());
+    let store = StateFile::open(state)?;
+    let control = Control::resume(&file, Arc::clone(&plane) as Arc<dyn DataPlane>, Some(store))?;
+    Ok((control, plane))
+}
+
+/// Why a target does not begin.
+fn refusal(file: &str, state: &Path) -> String {
+    start(file, state).err().unwrap().to_string()
+}
+
+fn allow(host: &str) -> Vec<Action> {
+    vec![Action::AllowHost {
+        nqn: NQN.to_owned(),
+        host: host.to_owned(),
+    }]
+}
+
+fn add_device(name: &str) -> Vec<Action> {
+    let kind = DeviceKind::Null {
+        size: "2M".parse().unwrap(),
+        block_size: 4096.try_into().unwrap(),
+    };
+    vec![Action::AddDevice {
+        name: name.to_owned(),
+        device: Device::new(kind),
+    }]
+}
+
+/// Before there was a state, both the restart and SIGHUP dropped what the interface had changed.
+#[test]
+fn changes_of_the_interface_outlive_the_process_and_a_changed_file() {
+    let scratch = Scratch::new("state");
+    let state = scratch.0.join("state.json");
+    let (control, _) = start(FILE, &state).unwrap();
+    control.change(allow(HOST)).unwrap();
+    control.change(add_device("b")).unwrap();
+    // As by SIGKILL: nothing is done at the end.
+    let in_force = control.configuration();
+    drop(control);
+
+    let (control, plane) = start(FILE, &state).unwrap();
+    assert_eq!(control.configuration(), in_force);
+    assert_eq!(*plane.model.lock().unwrap(), *in_force);
+    let (changes, path) = control.changes();
+    assert_eq!(changes.len(), 2, "{changes:?}");
+    assert_eq!(path, Some(state.clone()));
+
+    // The file changes another thing, while it runs and while it does not.
+    let path = scratch.0.join("target.toml");
+    let changed = FILE.replace("nsid = 1,", "nsid = 1, read_only = true,");
+    std::fs::write(&path, &changed).unwrap();
+    control.replace_from_file(&path).unwrap();
+    let check = |control: &Control, namespaces: usize| {
+        let configuration = control.configuration();
+        let subsystem = configuration.subsystem(NQN).unwrap();
+        assert!(subsystem.allows(HOST) && configuration.devices.contains_key("b"));
+        assert_eq!(subsystem.namespaces.len(), namespaces);
+    };
+    check(&control, 1);
+    drop(control);
+    let without = FILE.replace("{ nsid = 1, device = \"a\" }", "");
+    let (control, _) = start(&without, &state).unwrap();
+    check(&control, 0);
+}
+
+#[test]
+fn what_the_file_and_the_interface_both_changed_is_left_to_a_person() {
+    let scratch = Scratch::new("contradiction");
+    let state = scratch.0.join("state.json");
+    let (control, plane) = start(FILE, &state).unwrap();
+    control.change(add_device("b")).unwrap();
+    let before = control.configuration();
+    let path = scratch.0.join("target.toml");
+    let file = format!("{FILE}[devices.b]\ntype = \"null\"\nsize = \"3M\"\n");
+    std::fs::write(&path, &file).unwrap();
+    let error = control.replace_from_file(&path).unwrap_err().to_string();
+    assert!(error.contains("devices.b"), "{error}");
+    assert!(error.contains("config save"), "{error}");
+    assert_eq!(control.configuration(), before);
+    assert_eq!(*plane.model.lock().unwrap(), *before);
+    drop(control);
+    let error = refusal(&file, &state);
+    assert!(error.contains("devices.b"), "{error}");
+    // What a person writes into the file as it is in force is agreed.
+    let (control, _) = start(&before.to_toml(), &state).unwrap();
+    assert_eq!(control.changes().0, []);
+}
+
+#[test]
+fn a_change_that_cannot_be_remembered_is_not_made() {
+    let scratch = Scratch::new("unwritable");
+    let state = scratch.0.join("state.json");
+    let (control, plane) = start(FILE, &state).unwrap();
+    let before = control.configuration();
+    // In the way of the temporary file, as a full disk would be.
+    let obstacle = scratch.0.join("state.json.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let error = control.change(allow(HOST)).unwrap_err().to_string();
+    assert!(error.contains("state.json"), "{error}");
+    assert_eq!(control.configuration(), before);
+    assert_eq!(*plane.model.lock().unwrap(), *before);
+    std::fs::remove_dir(&obstacle).unwrap();
+    control.change(allow(HOST)).unwrap();
+}
+
+#[test]
+fn a_change_that_fails_is_not_remembered() {
+    let scratch = Scratch::new("failed");
+    let state = scratch.0.join("state.json");
+    let (control, plane) = start(FILE, &state).unwrap();
+    plane.refuse(|action| matches!(action, Action::AllowHost { .. }));
+    assert!(control.change(allow(HOST)).is_err());
+    drop(control);
+    let (control, _) = start(FILE, &state).unwrap();
+    assert_eq!(control.changes().0, []);
+}
+
+#[test]
+fn a_state_of_another_process_version_or_kind_is_refused() {
+    let scratch = Scratch::new("foreign");
+    let state = scratch.0.join("state.json");
+    let (control, _) = start(FILE, &state).unwrap();
+    let error = refusal(FILE, &state);
+    assert!(error.contains("another target"), "{error}");
+    drop(control);
+    for (text, expected) in [
+        ("{\"version\":2}", "version is 2"),
+        ("{\"version\":1", "damaged"),
+        ("{\"version\":1}", "damaged"),
+        ("", "damaged"),
+    ] {
+        std::fs::write(&state, text).unwrap();
+        let error = refusal(FILE, &state);
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(std::fs::read_to_string(&state).unwrap(), text, "kept");
+    }
+    // Neither a folder nor a pipe without a writer is waited for.
+    std::fs::remove_file(&state).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    assert!(start(FILE, &state).is_err());
+    let pipe = scratch.0.join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    let error = refusal(FILE, &pipe);
+    assert!(error.contains("no regular file"), "{error}");
+}
