@@ -13,8 +13,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Longer than a target takes for any change, short of a person's patience.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an answer may take to a question that changes nothing: it waits for no core.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How long a change may take: longer than a target tries to bring its cores to a pause (see
+/// `change_timeout` of its limits), so that its own verdict is what people see.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// More than the interface ever answers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -109,10 +113,17 @@ impl Question<'_> {
         let request = request
             .body(Full::new(Bytes::from(body)))
             .context("the request has no form in HTTP")?;
+        let (timeout, hint) = match *request.method() {
+            Method::GET => (QUESTION_TIMEOUT, ""),
+            _ => (
+                CHANGE_TIMEOUT,
+                "; the change may still be made, see `switchyard config show`",
+            ),
+        };
         let answered = runtime.block_on(async {
-            tokio::time::timeout(TIMEOUT, exchange(api, request))
+            tokio::time::timeout(timeout, exchange(api, request))
                 .await
-                .with_context(|| format!("no answer within {} s", TIMEOUT.as_secs()))?
+                .with_context(|| format!("no answer within {} s{hint}", timeout.as_secs()))?
         });
         let (head, text) = answered.with_context(|| {
             format!("the interface at {api} (name the one of serve's --api with --api ADDRESS)")
@@ -195,4 +206,19 @@ async fn exchange_over(
         .await
         .map_err(|error| anyhow::anyhow!(error))?;
     Ok((head, body.to_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use control::limits::EVENTS_WAIT_MS_MAX;
+
+    /// Thirty seconds once were too few for changes that a target gives sixty: it made them, and
+    /// the command said that it had failed.
+    #[test]
+    fn a_target_comes_to_its_verdict_before_the_command_does() {
+        let target = target::Limits::default().change_timeout;
+        assert!(CHANGE_TIMEOUT > target.into());
+        assert!(QUESTION_TIMEOUT > Duration::from_millis(EVENTS_WAIT_MS_MAX));
+    }
 }

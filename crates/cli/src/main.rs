@@ -52,6 +52,7 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Write(args) => cmd::write::run(&args, output),
         Command::Calibrate(args) => cmd::calibrate::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
+        Command::Config(args) => cmd::config::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),
         Command::Sim(args) => cmd::sim::run(&args, output),

@@ -3,6 +3,7 @@
 mod allow;
 mod bench;
 mod calibrate;
+mod config;
 mod figure;
 mod flash;
 mod host;
@@ -15,6 +16,7 @@ mod top;
 pub use allow::Allow;
 pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
+pub use config::{ConfigArgs, ConfigCommand};
 pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
@@ -77,6 +79,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Find out what requests cost on a device, and how late its reads are at each load
     Calibrate(CalibrateDeviceArgs),
+    /// See, save and compare the configuration of a running target
+    Config(ConfigArgs),
     /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
     /// See and change who the tenants of a running target are

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 /// Without arguments it shares 1 GiB of memory with any host on this machine, as namespace 1 of
 /// nqn.2026-11.io.switchyard:default at 127.0.0.1:4420. When it is ready it prints a line
 /// "listening on ADDRESS:PORT" for each address, then what it shares. SIGTERM and SIGINT let
-/// commands under way finish and end it; SIGHUP applies the changed configuration file.
+/// commands under way finish and end it; SIGHUP applies what changed in the configuration file, and
+/// leaves what the interface changed.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard serve
@@ -20,8 +21,8 @@ use std::path::PathBuf;
   switchyard serve --ram 4G --ram 512M --block-size 512 --cores 0 --poll always
   switchyard serve --baseline linux
   switchyard serve --knob doorbell=fixed --knob doorbell_delay_us=100
-  switchyard serve --api unix:/run/switchyard.sock
-  switchyard serve --config /etc/switchyard.toml
+  switchyard serve --api unix:/run/switchyard/api.sock
+  switchyard serve --config /etc/switchyard.toml --state /var/lib/switchyard/state.json
 
 Exit codes: 0 drained and ended, 2 an error")]
 pub struct ServeArgs {
@@ -64,6 +65,12 @@ pub struct ServeArgs {
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
     /// The devices in the order of the command line; see [`ServeArgs::order`].
+    /// Keep what the interface changes in this file, and bring it back at the next start
+    ///
+    /// The configuration file counts too: what only one of the two changed is as that one says.
+    /// Where both changed the same thing the target does not start, and says what it is.
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
     #[arg(skip)]
     pub devices: Vec<Device>,
 }

@@ -128,7 +128,7 @@ fn known(text: &str) -> Result<KnobChange, String> {
 /// See and turn the knobs of a running target's switch
 ///
 /// The target must have been started with --api. What is turned counts on every core when the
-/// command ends, while I/O runs; it is forgotten when the target ends.
+/// command ends, while I/O runs; a target without --state forgets it when it ends.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard switch knobs

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 /// See and change who the tenants of a running target are
 ///
 /// The target must have been started with --api. What is changed is in force on every core when
-/// the command ends, while I/O runs; it is forgotten when the target ends. A promise that a device
-/// cannot keep beside all others is refused, with the reason and what would be admitted.
+/// the command ends, while I/O runs; a target without --state forgets it when it ends. A promise
+/// that a device cannot keep beside all others is refused, with the reason and what would be admitted.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard tenant list

@@ -8,6 +8,7 @@ mod bench_processes;
 pub mod calibrate;
 mod calibrate_live;
 mod child;
+pub mod config;
 mod connect;
 pub mod discover;
 pub mod figure;

@@ -8,7 +8,7 @@ use crate::plane::Plane;
 use anyhow::{Context as _, Result, bail};
 use base::units::CoreId;
 use control::model::{Device, DeviceKind, Subsystem, Switch};
-use control::{Configuration, Control, ServerOptions, Snapshot};
+use control::{Configuration, Control, ServerOptions, Snapshot, StateFile};
 use reactor::placement;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -58,7 +58,8 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let target = Target::new(limits(&configuration), cores.len())?;
     let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
     // Before the cores start: whoever connects first finds everything in place.
-    let control = Control::start(&configuration, plane).context("nothing is served")?;
+    let store = args.state.as_deref().map(StateFile::open).transpose()?;
+    let control = Control::resume(&configuration, plane, store).context("nothing is served")?;
     let options = TargetOptions {
         listen: configuration.listen.clone(),
         cores: cores.clone(),

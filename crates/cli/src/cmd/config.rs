@@ -1,0 +1,124 @@
+//! `switchyard config`: what is in force, and how it differs from a file.
+
+use crate::args::{ConfigArgs, ConfigCommand};
+use crate::exit::Outcome;
+use crate::http::ask;
+use crate::output::{Output, print};
+use anyhow::{Context as _, Result, ensure};
+use control::model::ApiAddress;
+use control::{Configuration, Difference, config, differences, files};
+use hyper::Method;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use std::fmt;
+use std::path::Path;
+
+const PATH: &str = "/v1/config";
+const CHANGES_PATH: &str = "/v1/config/changes";
+
+/// Carries it out.
+///
+/// # Errors
+/// An interface that cannot be reached or refuses, or a file that cannot be read or written.
+pub fn run(args: &ConfigArgs, output: Output) -> Result<Outcome> {
+    match &args.command {
+        ConfigCommand::Show { api } => show(&api.api, output),
+        ConfigCommand::Save { file, force, api } => save(&api.api, file, *force, output),
+        ConfigCommand::Diff { file, api } => diff(&api.api, file.as_deref(), output),
+        ConfigCommand::Apply { file, api } => apply(&api.api, file, output),
+    }
+}
+
+fn in_force(api: &ApiAddress) -> Result<Configuration> {
+    let answer = ask(api, Method::GET, PATH, None)?;
+    Configuration::deserialize(&answer).context("the target's answer is not understood")
+}
+
+fn show(api: &ApiAddress, output: Output) -> Result<Outcome> {
+    let configuration = in_force(api)?;
+    if output.json {
+        output.result(&configuration, "")?;
+    } else {
+        print(format_args!("{}", configuration.to_toml()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn save(api: &ApiAddress, file: &Path, force: bool, output: Output) -> Result<Outcome> {
+    let shown = file.display();
+    ensure!(
+        force || std::fs::symlink_metadata(file).is_err(),
+        "{shown} is there; name another file, or replace it with --force (its comments are lost)"
+    );
+    let configuration = in_force(api)?;
+    files::replace(file, &configuration.to_toml())
+        .with_context(|| format!("{shown} cannot be written"))?;
+    output.result(&json!({ "saved": file }), format_args!("saved to {shown}"))?;
+    Ok(Outcome::Done)
+}
+
+fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome> {
+    let changes = match file {
+        Some(file) => {
+            let file = config::load(file)?;
+            json!(differences(&file, &in_force(api)?))
+        }
+        None => ask(api, Method::GET, CHANGES_PATH, None)?["changes"].take(),
+    };
+    let list = Vec::<Difference>::deserialize(&changes)
+        .context("the target's answer is not understood")?;
+    let nothing = list.is_empty();
+    output.result(&json!({ "changes": changes }), List(&list))?;
+    Ok(if nothing {
+        Outcome::Done
+    } else {
+        Outcome::Negative
+    })
+}
+
+fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
+    let configuration = config::load(file)?;
+    let answer = ask(api, Method::POST, PATH, Some(&json!(configuration)))?;
+    let count = answer["actions"].as_array().map_or(0, Vec::len);
+    let shown = file.display();
+    output.result(
+        &answer,
+        format_args!("{shown} is in force, {count} changes"),
+    )?;
+    Ok(Outcome::Done)
+}
+
+/// What differs, as lines.
+struct List<'a>(&'a [Difference]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nothing differs");
+        }
+        for (number, difference) in self.0.iter().enumerate() {
+            if number > 0 {
+                f.write_str("\n")?;
+            }
+            f.write_str(&difference.key)?;
+            for (mark, value) in [('-', &difference.before), ('+', &difference.after)] {
+                if let Some(value) = value {
+                    write!(f, "\n  {mark} {}", Plain(value))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value on one line.
+struct Plain<'a>(&'a Value);
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::String(text) => f.write_str(text),
+            other => write!(f, "{other}"),
+        }
+    }
+}

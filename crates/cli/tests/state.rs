@@ -1,0 +1,81 @@
+//! What the interface changed is there after the target was killed; `switchyard config`.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Folder, NQN, Serving, code, eventually, json, run, stderr, stdout};
+
+/// A target over a file, with its interface and its state in `folder`.
+fn serve(folder: &Folder, config: &str) -> (Serving, String) {
+    let state = folder.path("state.json");
+    let mut serving = Serving::start(&["--config", config, "--state", &state]);
+    while !serving.line().starts_with("interface at ") {}
+    (serving, format!("unix:{}", folder.path("api.sock")))
+}
+
+fn target_toml(folder: &Folder, more: &str) -> String {
+    folder.write(
+        "target.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\napi = \"unix:{}\"\ncores = [0]\n{more}\n\
+             [devices.disk]\ntype = \"ram\"\nsize = \"1M\"\n\
+             [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"disk\" }}]\n",
+            folder.path("api.sock")
+        ),
+    )
+}
+
+#[test]
+fn a_change_by_command_outlives_sigkill_and_sighup_and_is_saved() {
+    let folder = Folder::new();
+    let config = target_toml(&folder, "");
+    let (serving, api) = serve(&folder, &config);
+    let diff = run(&["config", "diff", "--api", &api]);
+    code(&diff, 0);
+    code(
+        &run(&[
+            "tenant",
+            "add",
+            "batch",
+            "--host",
+            "nqn.2026-11.io.example:batch",
+            "--api",
+            &api,
+        ]),
+        0,
+    );
+    serving.signal("-KILL");
+    drop(serving);
+
+    let (serving, api) = serve(&folder, &config);
+    let diff = run(&["config", "diff", "--api", &api]);
+    code(&diff, 1);
+    assert!(
+        stdout(&diff).starts_with("tenants.batch\n  + "),
+        "{}",
+        stdout(&diff)
+    );
+    let show = || run(&["config", "show", "--api", &api, "--json"]);
+    target_toml(&folder, "default_tenant = false");
+    serving.signal("-HUP");
+    eventually("the file's change", || {
+        json(&show())["default_tenant"] == false
+    });
+    assert_eq!(json(&show())["tenants"][0]["name"], "batch");
+
+    let refused = run(&["config", "save", &config, "--api", &api]);
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("--force"), "{}", stderr(&refused));
+    code(
+        &run(&["config", "save", &config, "--force", "--api", &api]),
+        0,
+    );
+    code(&run(&["config", "diff", &config, "--api", &api]), 0);
+    code(&run(&["tenant", "remove", "batch", "--api", &api]), 0);
+    code(&run(&["config", "diff", &config, "--api", &api]), 1);
+    code(&run(&["config", "apply", &config, "--api", &api]), 0);
+    assert_eq!(json(&show())["tenants"][0]["name"], "batch");
+}
