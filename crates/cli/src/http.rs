@@ -1,5 +1,6 @@
 //! A request to the HTTP interface of a running target.
 
+use crate::token::token;
 use anyhow::{Context as _, Result, bail, ensure};
 use control::model::ApiAddress;
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -108,6 +109,9 @@ impl Question<'_> {
             .header(header::CONTENT_TYPE, "application/json");
         if let Some(tag) = self.if_match {
             request = request.header(header::IF_MATCH, tag);
+        }
+        if let (ApiAddress::Loopback(_), Some(token)) = (api, token()?) {
+            request = request.header(header::AUTHORIZATION, token.header());
         }
         let body = self.body.map(ToString::to_string).unwrap_or_default();
         let request = request

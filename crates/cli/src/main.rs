@@ -18,6 +18,7 @@ mod plane;
 mod provenance;
 mod recalibration;
 mod tenants;
+mod token;
 mod top;
 mod view;
 
@@ -51,8 +52,8 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Read(args) => cmd::read::run(&args, output),
         Command::Write(args) => cmd::write::run(&args, output),
         Command::Calibrate(args) => cmd::calibrate::run(&args, output),
-        Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Config(args) => cmd::config::run(&args, output),
+        Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),
         Command::Sim(args) => cmd::sim::run(&args, output),

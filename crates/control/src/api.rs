@@ -1,9 +1,8 @@
 //! The HTTP/JSON interface: one file for each resource.
 //!
-//! What is this: routes over [`Control`], for people and programs on this machine. It has no
-//! passwords: whoever reaches the loopback port or may open the Unix socket is trusted. A web
-//! page is not, though it can make a browser on this machine send requests; `guard` refuses
-//! those. Every error is a JSON object that says what is wrong and what to do.
+//! What is this: routes over [`Control`], for people and programs on this machine. Who may
+//! open the Unix socket is trusted; over a loopback port, who shows the `token`. A web page is
+//! not, though it can make a browser on this machine send requests; `guard` refuses those. Every error is a JSON object that says what is wrong and what to do.
 //!
 //! | path | methods |
 //! |---|---|
@@ -35,6 +34,7 @@ mod stats;
 mod subsystems;
 mod switch;
 mod tenants;
+mod token;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,12 +49,13 @@ use crate::limits::CONFIGURATION_BYTES_MAX;
 use error::ApiError;
 pub use error::ErrorBody;
 use state::ApiState;
+pub use token::{Token, TokenError};
 
 /// The routes of the whole interface.
 ///
 /// `loopback` is the address it is served at, which requests must name as their host; `None` for
-/// a Unix socket, which no browser opens.
-pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
+/// a Unix socket, which no browser opens. With a `token`, they must show it.
+pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option<Token>) -> Router {
     Router::new()
         .merge(calibration::routes())
         .merge(configuration::routes())
@@ -70,8 +71,12 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(token, token::check))
         .layer(middleware::from_fn_with_state(loopback, guard::guard))
-        .with_state(ApiState { control })
+        .with_state(ApiState {
+            control,
+            turn: Arc::default(),
+        })
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 ///
 /// # Errors
 /// What the file cannot be: absent, unreadable, of another kind, longer than `bytes_max`, no text.
-pub(crate) fn read_regular(path: &Path, bytes_max: usize) -> io::Result<String> {
+pub fn read_regular(path: &Path, bytes_max: usize) -> io::Result<String> {
     // Without NONBLOCK the opening of a pipe waits for its writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);

@@ -25,6 +25,7 @@ pub mod state;
 mod suggest;
 
 pub use action::Action;
+pub use api::{Token, TokenError};
 pub use config::{ConfigError, Problem};
 pub use control::{ChangeError, Control};
 pub use device_model::DeviceModel;

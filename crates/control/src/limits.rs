@@ -126,6 +126,9 @@ pub const API_CONNECTIONS_MAX: usize = 64;
 /// scraper that keeps its connection, short enough that forgotten ones make room.
 pub const API_CONNECTION_IDLE_S: u64 = 120;
 
+/// How long the body of a request may take: far more than a megabyte needs on one machine.
+pub const API_BODY_S: u64 = 30;
+
 /// Changes and snapshots that wait for the dataplane at one time; the rest queue behind them.
 pub const API_BLOCKING_THREADS_MAX: usize = 4;
 

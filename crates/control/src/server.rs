@@ -18,7 +18,7 @@ use reactor::placement::{self, PlacementError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::api;
+use crate::api::{self, Token};
 use crate::control::Control;
 use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::model::ApiAddress;
@@ -29,6 +29,8 @@ use listener::{ApiListener, Bound};
 pub struct ServerOptions {
     /// Where the HTTP interface is; `None` serves signals alone.
     pub api: Option<ApiAddress>,
+    /// What requests over TCP must show; without it there is no interface on a TCP port.
+    pub token: Option<Token>,
     /// The file that SIGHUP reads again.
     pub config_path: Option<PathBuf>,
     /// The processors that its threads may use: those without a dataplane thread, where there
@@ -111,7 +113,8 @@ pub fn run(
     options: ServerOptions,
     on_terminate: impl FnOnce() + Send + 'static,
 ) -> Result<Server, ServerError> {
-    let bound = options.api.as_ref().map(listener::bind).transpose()?;
+    let bind = |address| listener::bind(address, options.token.is_some());
+    let bound = options.api.as_ref().map(bind).transpose()?;
     let address = bound.as_ref().map(|bound| bound.address().clone());
     let (stop, stopped) = oneshot::channel();
     let (ready, is_ready) = mpsc::sync_channel(1);
@@ -160,7 +163,9 @@ fn serve(
     runtime.block_on(async {
         let (end_api, api_ends) = oneshot::channel::<()>();
         let api = listener.map(|listener| {
-            let router = api::router(Arc::clone(&control), listener.loopback());
+            let loopback = listener.loopback();
+            let token = options.token.clone().filter(|_| loopback.is_some());
+            let router = api::router(Arc::clone(&control), loopback, token);
             let served = axum::serve(listener, router).with_graceful_shutdown(async {
                 let _ = api_ends.await;
             });

@@ -5,12 +5,13 @@
 
 mod common;
 
-use common::{Scratch, control, exchange, get, request, send, serve};
+use common::{Scratch, TOKEN, control, exchange, get, request, send, serve};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use switchyard_control::model::ApiAddress;
 use switchyard_control::plane::{TenantEvent, TenantEventKind};
 use switchyard_control::server::{ServerOptions, run};
-use switchyard_control::{Action, ServerError};
+use switchyard_control::{Action, ServerError, Token};
 
 const TOML: &str = "
 [devices.fast]
@@ -305,6 +306,7 @@ fn a_body_without_end_is_refused() {
     // Nothing of it is sent: the announced length is enough to refuse it.
     let request = format!(
         "POST /v1/config HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Authorization: Bearer {TOKEN}\r\n\
          Content-Type: application/json\r\nContent-Length: 1048577\r\n\r\n"
     );
     let error = exchange(address, request.as_bytes()).error(413);
@@ -459,7 +461,8 @@ fn web_pages_are_kept_out() {
     };
     let port = address.port();
     let with = |headers: String| {
-        let text = format!("GET /v1/config HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+        let token = format!("Authorization: Bearer {TOKEN}\r\n");
+        let text = format!("GET /v1/config HTTP/1.1\r\nConnection: close\r\n{token}{headers}\r\n");
         exchange(&ApiAddress::Loopback(address), text.as_bytes())
     };
     for good in [
@@ -538,6 +541,7 @@ fn a_unix_socket_is_for_its_owner_alone_and_goes_with_the_server() {
 fn options(api: &str) -> ServerOptions {
     ServerOptions {
         api: Some(api.parse().unwrap()),
+        token: Some(Token::new(TOKEN).unwrap()),
         ..ServerOptions::default()
     }
 }
@@ -557,7 +561,7 @@ fn a_busy_port_and_the_open_world_are_refused() {
     );
     let open = ServerOptions {
         api: Some(ApiAddress::Loopback("0.0.0.0:0".parse().unwrap())),
-        ..ServerOptions::default()
+        ..options("127.0.0.1:0")
     };
     let error = run(control.clone(), open, || {}).unwrap_err().to_string();
     assert!(
@@ -570,6 +574,94 @@ fn a_busy_port_and_the_open_world_are_refused() {
     };
     let error = run(control, pinned, || {}).unwrap_err();
     assert!(matches!(error, ServerError::Pin(_)), "{error}");
+}
+
+/// Any user of the machine reaches a loopback port, and once could do what the owner can.
+#[test]
+fn over_tcp_only_those_who_know_the_token_are_served() {
+    let (control, _plane) = control(TOML);
+    let open = ServerOptions {
+        token: None,
+        ..options("127.0.0.1:0")
+    };
+    let error = run(control.clone(), open, || {}).unwrap_err().to_string();
+    assert!(error.contains("SWITCHYARD_API_TOKEN"), "{error}");
+    let server = serve(&control, "127.0.0.1:0");
+    let address = server.address().unwrap();
+    let almost = format!("Authorization: Bearer {}x\r\n", &TOKEN[..15]);
+    let longer = format!("Authorization: Bearer {TOKEN}x\r\n");
+    let basic = format!("Authorization: {TOKEN}\r\n");
+    for (path, shown) in [
+        ("/healthz", ""),
+        ("/metrics", &almost),
+        ("/v1/config", &longer),
+        ("/nowhere", &basic),
+    ] {
+        let text =
+            format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{shown}\r\n");
+        let refused = exchange(address, text.as_bytes());
+        assert!(
+            refused.head.contains("www-authenticate: bearer"),
+            "{refused:?}"
+        );
+        refused.error(401);
+    }
+    assert_eq!(get(&server, "/v1/config").status, 200);
+    for bad in [
+        "",
+        "short",
+        "with blanks in between",
+        &"x".repeat(257),
+        "ümlauts-are-no-ascii",
+    ] {
+        assert!(Token::new(bad).is_err(), "{bad}");
+    }
+    assert_eq!(format!("{:?}", Token::new(TOKEN).unwrap()), "Token");
+}
+
+/// Changes that waited for one another once took every thread, and nobody could look meanwhile.
+#[test]
+fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
+    let (control, plane) = control(TOML);
+    let server = serve(&control, "127.0.0.1:0");
+    let address = server.address().unwrap().clone();
+    let device =
+        |name: &str| format!(r#"{{"name":"{name}","device":{{"type":"null","size":"1M"}}}}"#);
+    let ApiAddress::Loopback(tcp) = address else {
+        panic!("a loopback address was asked for");
+    };
+    // Half a body, and then nothing.
+    let mut slow = std::net::TcpStream::connect(tcp).unwrap();
+    let head = format!(
+        "POST /v1/devices HTTP/1.1\r\nHost: {tcp}\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
+    );
+    slow.write_all(head.as_bytes()).unwrap();
+    assert_eq!(
+        send(&server, "POST", "/v1/devices", &device("one")).status,
+        201
+    );
+
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    plane.refuse(move |_| gate.recv().is_err());
+    std::thread::scope(|scope| {
+        let changes: Vec<_> = (0..8)
+            .map(|number| {
+                let (server, body) = (&server, device(&format!("waits{number}")));
+                scope.spawn(move || send(server, "POST", "/v1/devices", &body).status)
+            })
+            .collect();
+        for path in ["/healthz", "/v1/stats", "/metrics", "/v1/config"] {
+            assert_eq!(get(&server, path).status, 200, "{path}");
+        }
+        for _ in 0..changes.len() {
+            go.send(()).unwrap();
+        }
+        for change in changes {
+            assert_eq!(change.join().unwrap(), 201);
+        }
+    });
+    drop(slow);
 }
 
 #[test]
@@ -585,7 +677,10 @@ fn connections_beyond_the_limit_wait_for_room() {
         .collect();
     // The first one goes while this one is under way, or before: either way it is served.
     let waiting = std::thread::spawn(move || {
-        let text = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let text = format!(
+            "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Authorization: Bearer {TOKEN}\r\n\r\n"
+        );
         exchange(&ApiAddress::Loopback(address), text.as_bytes()).status
     });
     held.remove(0);

@@ -58,19 +58,23 @@ pub struct ServeArgs {
     pub cores: Option<Cores>,
     #[command(flatten)]
     pub switch: SwitchArgs,
-    /// Serve the HTTP interface and metrics here: 127.0.0.1:PORT or unix:/PATH
+    /// Serve the HTTP interface and metrics here: unix:/PATH, such as unix:/run/switchyard/api.sock
+    ///
+    /// Only the owner of the process may open it. 127.0.0.1:PORT is possible too; requests must
+    /// then show the token that the target finds in the environment: SWITCHYARD_API_TOKEN, or the
+    /// file that SWITCHYARD_API_TOKEN_FILE names.
     #[arg(long, value_name = "ADDRESS")]
     pub api: Option<ApiAddress>,
-    /// End when standard input does: whoever started it cannot leave it behind.
-    #[arg(long, hide = true)]
-    pub until_stdin_ends: bool,
-    /// The devices in the order of the command line; see [`ServeArgs::order`].
     /// Keep what the interface changes in this file, and bring it back at the next start
     ///
     /// The configuration file counts too: what only one of the two changed is as that one says.
     /// Where both changed the same thing the target does not start, and says what it is.
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
+    /// End when standard input does: whoever started it cannot leave it behind.
+    #[arg(long, hide = true)]
+    pub until_stdin_ends: bool,
+    /// The devices in the order of the command line; see [`ServeArgs::order`].
     #[arg(skip)]
     pub devices: Vec<Device>,
 }

@@ -132,7 +132,7 @@ fn known(text: &str) -> Result<KnobChange, String> {
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard switch knobs
-  switchyard switch show --api unix:/run/switchyard.sock --json
+  switchyard switch show --api unix:/run/switchyard/api.sock --json
   switchyard switch set prioritisation=off doorbell=fixed doorbell_delay_us=100
   switchyard switch preset linux --api 127.0.0.1:4421
 
@@ -145,8 +145,13 @@ pub struct SwitchCommandArgs {
 /// Where a running target is asked.
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// The target's HTTP interface: HOST:PORT or unix:/PATH
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:4421")]
+    /// The target's HTTP interface: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN in the
+    /// environment (or SWITCHYARD_API_TOKEN_FILE, the name of a file that has it)
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "unix:/run/switchyard/api.sock"
+    )]
     pub api: ApiAddress,
 }
 

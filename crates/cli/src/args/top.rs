@@ -22,7 +22,7 @@ use std::time::Duration;
 
 Examples:
   switchyard top
-  switchyard top --api unix:/run/switchyard.sock --interval 5
+  switchyard top --api unix:/run/switchyard/api.sock --interval 5
   switchyard top --once | less -S
   switchyard top --json
 

@@ -5,6 +5,7 @@ use crate::exit::Outcome;
 use crate::open_files;
 use crate::output::{Output, human_bytes, print};
 use crate::plane::Plane;
+use crate::token::token;
 use anyhow::{Context as _, Result, bail};
 use base::units::CoreId;
 use control::model::{Device, DeviceKind, Subsystem, Switch};
@@ -74,6 +75,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         .collect();
     let server_options = ServerOptions {
         api: configuration.api.clone(),
+        token: token()?,
         config_path: args.config.clone(),
         cpus: (!others.is_empty()).then(|| numbers(&others)),
     };

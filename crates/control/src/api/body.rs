@@ -1,5 +1,7 @@
 //! What requests carry: bodies and parts of paths, with errors in our form.
 
+use std::time::Duration;
+
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
@@ -8,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::error::ApiError;
 use crate::config::{Format, FromNode, Place, parse_part};
-use crate::limits::CONFIGURATION_BYTES_MAX;
+use crate::limits::{API_BODY_S, CONFIGURATION_BYTES_MAX};
 
 /// The body as text, and its language.
 #[derive(Debug)]
@@ -26,8 +28,10 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             // Not a byte of it needs to be read.
             return Err(too_large("the body is too large".to_owned()));
         }
-        let bytes = Bytes::from_request(request, state)
+        let limit = Duration::from_secs(API_BODY_S);
+        let bytes = tokio::time::timeout(limit, Bytes::from_request(request, state))
             .await
+            .map_err(|_| too_slow())?
             .map_err(|rejection| {
                 if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
                     return too_large(rejection.body_text());
@@ -39,6 +43,14 @@ impl<S: Send + Sync> FromRequest<S> for Body {
             .map_err(|_| ApiError::bad_request("the body is not UTF-8 text", "send UTF-8 text"))?;
         Ok(Self { text, format })
     }
+}
+
+fn too_slow() -> ApiError {
+    ApiError::new(
+        StatusCode::REQUEST_TIMEOUT,
+        format!("the body did not arrive within {API_BODY_S} s"),
+        "send it at once",
+    )
 }
 
 fn too_large(error: String) -> ApiError {

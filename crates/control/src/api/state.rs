@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
+
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
 use crate::model::Configuration;
@@ -13,6 +15,9 @@ use super::error::ApiError;
 #[derive(Clone, Debug)]
 pub(super) struct ApiState {
     pub(super) control: Arc<Control>,
+    /// Held by the request whose change is made: others wait here, and take no thread meanwhile
+    /// that questions need.
+    pub(super) turn: Arc<Mutex<()>>,
 }
 
 impl ApiState {
@@ -27,9 +32,12 @@ impl ApiState {
         decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError> + Send + 'static,
     ) -> Result<Vec<Action>, ApiError> {
         let control = Arc::clone(&self.control);
-        blocking(move || control.change_with(decide))
-            .await?
-            .map_err(ApiError::from)
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let work = move || {
+            let _turn = turn;
+            control.change_with(decide)
+        };
+        blocking(work).await?.map_err(ApiError::from)
     }
 
     pub(super) async fn snapshot(&self) -> Result<Snapshot, ApiError> {

@@ -247,7 +247,7 @@ fn explained<T: FromStr<Err: Display>>(
 
 impl FromNode for ApiAddress {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
-        let expected = "\"127.0.0.1:4421\" or \"unix:/run/switchyard.sock\"";
+        let expected = "\"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"";
         explained(node, place, decoder, expected)
     }
 }

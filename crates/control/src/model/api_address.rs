@@ -24,18 +24,18 @@ pub enum ApiAddress {
 pub enum ApiAddressError {
     /// The address can be reached from other machines.
     #[error(
-        "{0} is not a loopback address, and the interface has no passwords; \
-         write \"127.0.0.1:{port}\", \"[::1]:{port}\" or a Unix socket like \"unix:/run/switchyard.sock\"",
+        "{0} is not a loopback address, and the interface does not encrypt; \
+         write \"127.0.0.1:{port}\", \"[::1]:{port}\" or a Unix socket like \"unix:/run/switchyard/api.sock\"",
         port = .0.port()
     )]
     NotLoopback(SocketAddr),
     /// The path of the Unix socket is relative or too long.
     #[error(
-        "the path of a Unix socket is absolute and has at most {UNIX_PATH_BYTES_MAX} bytes; write one like \"unix:/run/switchyard.sock\""
+        "the path of a Unix socket is absolute and has at most {UNIX_PATH_BYTES_MAX} bytes; write one like \"unix:/run/switchyard/api.sock\""
     )]
     Path,
     /// It is no address at all.
-    #[error("write \"127.0.0.1:4421\" or \"unix:/run/switchyard.sock\"")]
+    #[error("write \"127.0.0.1:4421\" or \"unix:/run/switchyard/api.sock\"")]
     Malformed,
 }
 

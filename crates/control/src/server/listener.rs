@@ -56,9 +56,16 @@ fn inode(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Takes the address.
-pub(super) fn bind(address: &ApiAddress) -> Result<Bound, ServerError> {
+/// Takes the address; one of TCP only if requests must show a token.
+pub(super) fn bind(address: &ApiAddress, token: bool) -> Result<Bound, ServerError> {
     match address {
+        ApiAddress::Loopback(_) if !token => Err((
+            io::Error::other(
+                "every user of this machine reaches a TCP port, and there is no token",
+            ),
+            "use a Unix socket such as unix:/run/switchyard/api.sock, or set SWITCHYARD_API_TOKEN \
+             or SWITCHYARD_API_TOKEN_FILE",
+        )),
         ApiAddress::Loopback(ip) => bind_tcp(*ip),
         ApiAddress::Unix(path) => bind_unix(path),
     }
@@ -74,7 +81,7 @@ type BindError = (io::Error, &'static str);
 fn bind_tcp(address: SocketAddr) -> Result<Bound, BindError> {
     if !address.ip().is_loopback() {
         return Err((
-            io::Error::other("it can be reached from other machines, and there are no passwords"),
+            io::Error::other("it can be reached from other machines"),
             "use a loopback address or a Unix socket",
         ));
     }

@@ -15,7 +15,10 @@ use switchyard_control::plane::{
     ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantEvent, TenantSnapshot,
 };
 use switchyard_control::server::{Server, ServerOptions, run};
-use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot};
+use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot, Token};
+
+/// What servers of tests want to be shown over TCP.
+pub const TOKEN: &str = "0123456789abcdef";
 
 type Refusal = Box<dyn Fn(&Action) -> bool + Send>;
 
@@ -153,6 +156,7 @@ pub fn control(toml: &str) -> (Arc<Control>, Arc<MemoryPlane>) {
 pub fn serve(control: &Arc<Control>, api: &str) -> Server {
     let options = ServerOptions {
         api: Some(api.parse().unwrap()),
+        token: Some(Token::new(TOKEN).unwrap()),
         ..ServerOptions::default()
     };
     run(Arc::clone(control), options, || {}).unwrap()
@@ -219,7 +223,7 @@ pub fn request(server: &Server, method: &str, path: &str, headers: &str, body: &
     };
     let text = format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\
-         Content-Length: {}\r\n{headers}\r\n{body}",
+         Authorization: Bearer {TOKEN}\r\nContent-Length: {}\r\n{headers}\r\n{body}",
         body.len()
     );
     exchange(address, text.as_bytes())

@@ -1,6 +1,7 @@
 //! Our target in a process of its own.
 
 use crate::http::ask;
+use crate::token;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::figure::Sends;
 use control::model::ApiAddress;
@@ -51,6 +52,7 @@ impl Target {
         let mut process = super::program()?
             .arg("serve")
             .args(args)
+            .envs([token::of_children()])
             // Its input ends with this process, however that ends, and so does it.
             .arg("--until-stdin-ends")
             .stdin(Stdio::piped())

@@ -1,0 +1,85 @@
+//! What the service manager is told: that the target is ready, that it ends, and that it lives.
+//!
+//! The protocol of sd_notify(3): datagrams to the socket that the environment names. Without one
+//! there is nobody to tell. A watchdog is fed only while every core of the dataplane takes messages;
+//! one that hangs has the service manager start the target again.
+
+use anyhow::{Context as _, Result};
+use std::ffi::OsStr;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use target::Target;
+
+/// The service manager.
+#[derive(Clone, Debug)]
+pub struct Manager(Option<Arc<UnixDatagram>>);
+
+impl Manager {
+    /// The one that the environment names, if it names one.
+    ///
+    /// # Errors
+    /// A socket that is named and cannot be reached.
+    pub fn from_environment() -> Result<Self> {
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Ok(Self(None));
+        };
+        let connected = connect(&name)
+            .with_context(|| format!("NOTIFY_SOCKET={}", name.to_string_lossy()))?;
+        Ok(Self(Some(Arc::new(connected))))
+    }
+
+    /// Tells it `state`, such as "READY=1".
+    pub fn tell(&self, state: &str) {
+        if let Some(socket) = &self.0
+            && let Err(error) = socket.send(state.as_bytes())
+        {
+            tracing::warn!(%error, state, "the service manager cannot be told");
+        }
+    }
+
+    /// Feeds its watchdog while `target` works, until what is returned is dropped.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn watch(&self, target: &Arc<Target>) -> Result<Option<mpsc::Sender<()>>> {
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let (Some(_), Some(limit), true) = (&self.0, number("WATCHDOG_USEC"), meant) else {
+            return Ok(None);
+        };
+        // Twice within the limit, as sd_watchdog_enabled(3) recommends.
+        let period = Duration::from_micros(limit / 2);
+        let (watch, ended) = mpsc::channel::<()>();
+        let (manager, target) = (self.clone(), Arc::clone(target));
+        let feed = move || {
+            loop {
+                let began = Instant::now();
+                if target.responds(period) {
+                    manager.tell("WATCHDOG=1");
+                } else {
+                    tracing::error!("a core takes no messages: the watchdog is not fed");
+                }
+                let rest = period.saturating_sub(began.elapsed());
+                if ended.recv_timeout(rest) != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("watchdog".to_owned());
+        thread.spawn(feed).context("cannot start a thread")?;
+        Ok(Some(watch))
+    }
+}
+
+fn connect(name: &OsStr) -> std::io::Result<UnixDatagram> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
+}
