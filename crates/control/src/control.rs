@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::action::Action;
 use crate::config::{self, ConfigError};
 use crate::diff::{FixedWhileRunning, build, diff};
+use crate::folders;
 use crate::merge::{Contradiction, Difference, differences, merge};
-use crate::model::Configuration;
+use crate::model::{Configuration, Device};
 use crate::plane::{ApplyError, DataPlane, Snapshot, TenantEvent};
 use crate::state::{StateError, StateFile};
 
@@ -127,6 +128,8 @@ impl Control {
             None => file.clone(),
         };
         config::validate(&in_force)?;
+        // What is at a path may have changed since.
+        check_folders(&file, in_force.devices.iter())?;
         let control = Self::new(&file, plane);
         control.carry_out(&build(&in_force))?;
         if let Some(store) = &store {
@@ -200,6 +203,11 @@ impl Control {
         let mut changes = lock(&self.change);
         let before = self.configuration();
         let actions = decide(&before)?;
+        let added = actions.iter().filter_map(|action| match action {
+            Action::AddDevice { name, device } => Some((name, device)),
+            _ => None,
+        });
+        check_folders(&changes.file, added)?;
         if changes.store.is_none() && !changes.warned && !actions.is_empty() {
             changes.warned = true;
             tracing::warn!(
@@ -310,6 +318,19 @@ impl fmt::Debug for Control {
             .field("configuration", &self.configuration())
             .finish_non_exhaustive()
     }
+}
+
+/// Refuses devices with files outside of the folders for those that `file` does not name itself.
+fn check_folders<'a>(
+    file: &Configuration,
+    mut devices: impl Iterator<Item = (&'a String, &'a Device)>,
+) -> Result<(), ApplyError> {
+    devices.try_for_each(|(name, device)| {
+        if file.devices.get(name) == Some(device) {
+            return Ok(());
+        }
+        folders::check(device, &file.device_folders)
+    })
 }
 
 /// The model is whole between any two statements that can panic, so a poisoned lock is as good.

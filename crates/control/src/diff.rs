@@ -98,6 +98,7 @@ fn fixed(old: &Configuration, new: &Configuration) -> Vec<Fixed> {
     let mut keys: Vec<Fixed> = [
         ("listen", old.listen != new.listen),
         ("api", old.api != new.api),
+        ("device_folders", old.device_folders != new.device_folders),
         ("cores", old.cores != new.cores),
         ("limits", old.limits != new.limits),
         ("digests", old.digests != new.digests),

@@ -15,6 +15,7 @@ pub mod control;
 pub mod device_model;
 pub mod diff;
 pub mod files;
+mod folders;
 pub mod limits;
 pub mod merge;
 pub mod metrics;

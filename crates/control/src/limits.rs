@@ -67,6 +67,9 @@ pub const TENANT_NAME_BYTES_MAX: usize = 64;
 /// Devices of one target.
 pub const DEVICES_MAX: usize = 4096;
 
+/// Folders for the files of devices that are added over the interface.
+pub const DEVICE_FOLDERS_MAX: usize = 64;
+
 /// Bytes of a device's name: it becomes a label of a metric.
 pub const DEVICE_NAME_BYTES_MAX: usize = 64;
 

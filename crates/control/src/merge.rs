@@ -66,7 +66,14 @@ const LEAVES: [&str; 5] = [
 ];
 
 /// Keys that the running target has from the file alone.
-const FIXED: [&str; 5] = ["listen", "api", "cores", "limits", "digests"];
+const FIXED: [&str; 6] = [
+    "listen",
+    "api",
+    "device_folders",
+    "cores",
+    "limits",
+    "digests",
+];
 
 /// What `file` says together with what the interface changed: from `base`, the file before, to
 /// `in_force`. The result is not checked as a whole.

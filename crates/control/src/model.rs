@@ -17,6 +17,7 @@ mod tenant;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,10 @@ pub struct Configuration {
     /// Where the HTTP interface is; `None` switches it off. Fixed while running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<ApiAddress>,
+    /// Where devices that are added over the interface may have their files, below each; without
+    /// any, nowhere. Fixed while running.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub device_folders: Vec<PathBuf>,
     /// The cores that the dataplane runs on; `None` leaves the choice to the target. Fixed while
     /// running.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,6 +229,7 @@ impl Default for Configuration {
         Self {
             listen: vec![SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)],
             api: None,
+            device_folders: Vec::new(),
             cores: None,
             default_tenant: true,
             switch: Switch::default(),

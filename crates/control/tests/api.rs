@@ -870,3 +870,59 @@ fn a_device_is_calibrated_while_it_serves_and_one_at_a_time() {
         202
     );
 }
+
+/// Whoever could use the interface could have any file of the target's user served.
+#[test]
+fn devices_over_the_interface_have_their_files_below_configured_folders() {
+    let scratch = Scratch::new("folders");
+    let (folder, outside) = (scratch.0.join("in"), scratch.0.join("out"));
+    for path in [&folder, &outside, &folder.join("sub")] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let link = |to: &std::path::Path, name: &str| {
+        std::os::unix::fs::symlink(to, folder.join(name)).unwrap();
+    };
+    std::fs::write(folder.join("disk"), [0; 4096]).unwrap();
+    std::fs::write(outside.join("secret"), [0; 4096]).unwrap();
+    link("disk".as_ref(), "alias");
+    link(&outside, "way");
+    link(&outside.join("secret"), "secret");
+    link(&outside.join("nothing"), "dangling");
+    link("../out/secret".as_ref(), "relative");
+    let toml = format!("device_folders = [{folder:?}]\n{TOML}");
+    for (toml, path, create, expected) in [
+        (toml.as_str(), folder.join("disk"), false, 201),
+        (&toml, folder.join("alias"), false, 201),
+        (&toml, folder.join("new"), true, 201),
+        (&toml, folder.join("sub/new"), true, 201),
+        (&toml, folder.join("way/secret"), false, 422),
+        (&toml, folder.join("way/new"), true, 422),
+        (&toml, folder.join("secret"), false, 422),
+        (&toml, folder.join("relative"), false, 422),
+        (&toml, folder.join("dangling"), true, 422),
+        (&toml, folder.join("../out/secret"), false, 422),
+        (&toml, folder.join("missing"), false, 422),
+        (&toml, outside.join("secret"), false, 422),
+        (&toml, "disk".into(), false, 422),
+        (TOML, folder.join("disk"), false, 422),
+    ] {
+        let (control, _plane) = control(toml);
+        let server = serve(&control, "127.0.0.1:0");
+        let size = if create { ",\"size\":\"1M\"" } else { "" };
+        let body = format!(
+            r#"{{"name":"x","device":{{"type":"file","path":{path:?},"create":{create}{size}}}}}"#
+        );
+        let answer = send(&server, "POST", "/v1/devices", &body);
+        assert_eq!(answer.status, expected, "{path:?}: {answer:?}");
+        // By way of its model, and as a part of a whole configuration.
+        if !create && expected == 422 {
+            let body = format!(
+                r#"{{"name":"x","device":{{"type":"null","size":"1M","model":{path:?}}}}}"#
+            );
+            send(&server, "POST", "/v1/devices", &body).error(422);
+            let whole = format!("{toml}[devices.x]\ntype = \"file\"\npath = {path:?}\n");
+            let kind = "Content-Type: application/toml\r\n";
+            request(&server, "POST", "/v1/config", kind, &whole).error(422);
+        }
+    }
+}

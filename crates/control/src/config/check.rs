@@ -99,6 +99,18 @@ fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) 
     if fixed.len() == addresses.len() {
         findings.distinct(&place, &fixed);
     }
+    let place = root.key("device_folders");
+    let folders = &configuration.device_folders;
+    findings.at_most(&place, folders.len(), limits::DEVICE_FOLDERS_MAX, "folders");
+    for (index, folder) in folders.iter().enumerate() {
+        if !folder.is_absolute() {
+            findings.report(
+                &place.index(index),
+                format!("{} is not absolute", folder.display()),
+                "write the whole path, like \"/srv/switchyard\"",
+            );
+        }
+    }
     let place = root.key("cores");
     if let Some(cores) = &configuration.cores {
         if cores.is_empty() {

@@ -14,6 +14,7 @@ impl FromNode for Configuration {
         let default = Self::default();
         let listen = table.or("listen", default.listen);
         let api = table.optional("api");
+        let device_folders = table.or_default("device_folders");
         let cores = table.optional("cores");
         let default_tenant = table.or("default_tenant", default.default_tenant);
         let poll = table.optional("poll");
@@ -29,6 +30,7 @@ impl FromNode for Configuration {
         Some(Self {
             listen: listen?,
             api: api?,
+            device_folders: device_folders?,
             cores: cores?,
             default_tenant: default_tenant?,
             switch: switch?,
