@@ -51,6 +51,16 @@ struct Member {
     moved: bool,
 }
 
+impl Member {
+    /// Where it was moved, it may run wherever it could before.
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.moved) {
+            // A thread that has ended needs no cores.
+            let _ = sched_setaffinity(Some(self.thread), &self.before);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Members {
     list: Vec<(u64, Member)>,
@@ -159,6 +169,7 @@ impl Steersman {
     /// Other rules, from the next step on.
     pub(super) fn reconfigure(&self, rules: Rules) {
         self.shared.members().rules = rules;
+        self.shared.changed.notify_one();
     }
 
     /// Threads moved so far, by class.
@@ -184,11 +195,8 @@ impl Drop for Membership {
         let mut members = self.shared.members();
         let place = members.list.iter().position(|(n, _)| *n == self.number);
         if let Some(place) = place {
-            let (_, member) = members.list.swap_remove(place);
-            if member.moved {
-                // A thread that has ended needs no cores.
-                let _ = sched_setaffinity(Some(member.thread), &member.before);
-            }
+            let (_, mut member) = members.list.swap_remove(place);
+            member.let_go();
         }
     }
 }
@@ -201,9 +209,12 @@ fn steer(shared: &Shared) {
     let mut cores: Vec<_> = shared.cores.iter().map(|_| CoreLoad::new()).collect();
     while !shared.over.load(Ordering::Relaxed) {
         if members.list.is_empty() || !members.rules.enabled {
-            // With the rules off somebody may turn them on: look now and then.
-            let waited = shared.changed.wait_timeout(members, Duration::from_secs(1));
-            members = waited.unwrap_or_else(PoisonError::into_inner).0;
+            for (_, member) in &mut members.list {
+                member.let_go();
+            }
+            // Until somebody joins, or turns the rules on.
+            let waited = shared.changed.wait(members);
+            members = waited.unwrap_or_else(PoisonError::into_inner);
             continue;
         }
         steering.reconfigure(members.rules);
@@ -296,6 +307,21 @@ mod tests {
         let now = sched_getaffinity(None).unwrap();
         assert_eq!(now.count(), 1);
         assert!(!now.is_set(cores[0].0 as usize));
+        // It stayed where it had been moved for as long as it lived.
+        let off = Rules {
+            enabled: false,
+            ..rules()
+        };
+        steersman.reconfigure(off);
+        while sched_getaffinity(None).unwrap() != before {
+            std::thread::yield_now();
+        }
+        let moved = steersman.moved()[Class::Throughput];
+        steersman.reconfigure(rules());
+        membership.standing.note_core(cores[0]);
+        while steersman.moved()[Class::Throughput] == moved {
+            std::thread::yield_now();
+        }
         drop(membership);
         assert_eq!(sched_getaffinity(None).unwrap(), before);
     }
