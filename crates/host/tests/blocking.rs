@@ -205,6 +205,28 @@ fn a_resize_becomes_visible() {
     namespace.write((2 << 20) - 512, &[1; 512]).unwrap();
 }
 
+/// A page shifted by 52 bits and more was nothing at all: a command for each block.
+#[test]
+fn a_length_beyond_every_number_is_no_limit() {
+    for shift in [51, 52, 63, 64, 255] {
+        let lengths = NvmIdentifyController {
+            wzsl: shift,
+            vsl: shift,
+            ..NvmIdentifyController::default()
+        };
+        let behaviour = Behaviour {
+            lengths: Some(lengths),
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(1 << 20, behaviour);
+        let namespace = connect(&peer, false);
+        namespace.write_zeroes(0, 1 << 18).unwrap();
+        namespace.verify(0, 1 << 18).unwrap();
+        let commands = peer.seen.io_commands.load(Ordering::SeqCst);
+        assert_eq!(commands, 2, "2^{shift} pages");
+    }
+}
+
 /// None was sent while anything was received, which may be the answer to what the controller heard
 /// long ago.
 #[test]

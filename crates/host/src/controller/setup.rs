@@ -255,7 +255,10 @@ impl Controller {
         };
         let capabilities = self.setup.capabilities.expect("read some steps before");
         let page_bytes = 4096_u64 << capabilities.page_shift_min;
-        let bytes = |shift: u8| page_bytes.checked_shl(u32::from(shift)).unwrap_or(u64::MAX);
+        let bytes = |shift: u8| {
+            let pages = 1_u64.checked_shl(u32::from(shift));
+            pages.map_or(u64::MAX, |pages| page_bytes.saturating_mul(pages))
+        };
         let lengths = &mut self.setup.parameters.lengths;
         if identify.wzsl > 0 {
             lengths.write_zeroes_bytes = bytes(identify.wzsl);

@@ -5,6 +5,7 @@ use super::*;
 impl Connection {
     pub(super) fn io(&mut self, command: &Command, capsule: &[u8]) -> Step {
         let cid = command.cid();
+        self.state.seen.io_commands.fetch_add(1, Ordering::SeqCst);
         let parsed = IoCommand::parse(command).unwrap();
         let mischief = {
             let mut behaviour = self.state.behaviour.lock().unwrap();
@@ -63,7 +64,10 @@ impl Connection {
         let Some(lengths) = &self.behaviour.lengths else {
             return false;
         };
-        let beyond = |shift: u8, blocks: u32| shift > 0 && blocks as usize * BLOCK > 4096 << shift;
+        let beyond = |shift: u8, blocks: u32| {
+            // A limit of 2^52 pages and more is none.
+            (1..52).contains(&shift) && blocks as usize * BLOCK > 4096 << shift
+        };
         match command {
             IoCommand::WriteZeroes(zeroes) => beyond(lengths.wzsl, zeroes.blocks),
             IoCommand::Verify(verify) => beyond(lengths.vsl, verify.blocks),

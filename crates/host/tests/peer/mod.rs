@@ -169,6 +169,7 @@ pub struct Seen {
     pub ended: Mutex<Vec<u16>>,
     pub next_cntlid: AtomicUsize,
     pub writes: AtomicUsize,
+    pub io_commands: AtomicUsize,
     pub last_connection_bytes: AtomicUsize,
     /// Connections that the host reset, so that nothing of them arrives later.
     pub resets: AtomicUsize,
