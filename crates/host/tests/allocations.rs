@@ -4,11 +4,16 @@
 #![allow(unsafe_code)] // A global allocator is an unsafe trait; this one only counts.
 
 mod peer;
+mod setup;
 
-use host::Host;
+use block::conformance::Bench;
+use block::{Operation, Submit};
+use host::{Host, Switchboard, SwitchboardOptions};
 use peer::{Behaviour, NQN, Peer};
+use reactor::placement::allowed_cores;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use switch::Knobs;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
@@ -69,4 +74,38 @@ fn a_warm_queue_does_not_allocate() {
         }
         assert_eq!(COUNT.get() - before, 0, "digests {digests}");
     }
+}
+
+/// Requests with memory of their own are copied through the submitter's; a copy of that was
+/// allocated for each.
+#[test]
+fn a_warm_submitter_does_not_allocate() {
+    let running = setup::start(1);
+    let (_host, subsystem) = setup::connect(&running);
+    let cores = allowed_cores().unwrap();
+    let knobs = Knobs::switchyard();
+    let board = Switchboard::start(&SwitchboardOptions { cores, knobs }).unwrap();
+    let device = setup::switched(&board, &subsystem, 1).with_requests(8, 65_536);
+    let mut bench = Bench::open(setup::driver(), &device).unwrap();
+    let mut round = || {
+        for n in 0..4 {
+            let write = Operation::Write { durable: false };
+            for operation in [write, Operation::Read] {
+                let request = bench.request(operation, n * 16, 16);
+                assert!(matches!(bench.submit(request), Submit::Queued));
+            }
+        }
+        for _ in 0..8 {
+            bench.wait().result.unwrap();
+        }
+    };
+    for _ in 0..50 {
+        round();
+    }
+    let before = COUNT.get();
+    for _ in 0..200 {
+        round();
+    }
+    assert_eq!(COUNT.get() - before, 0);
+    bench.shut();
 }

@@ -154,6 +154,35 @@ fn the_number_of_lanes_depends_on_cores_and_classes_alone() {
     }
 }
 
+/// What was dropped was never lent again.
+#[test]
+fn a_channel_lends_its_memory_again_when_it_is_given_back() {
+    const DEPTH: u32 = 4;
+    let running = start();
+    let (_host, subsystem) = connect(&running);
+    let board = board(Knobs::switchyard());
+    let device = switched(&board, &subsystem, 1).with_requests(DEPTH, 8192);
+    let mut driver = driver();
+    let mut channel = device.open(&mut driver).unwrap();
+    for round in 0..3 * u8::try_from(DEPTH).unwrap() {
+        let mut lent: Vec<_> = std::iter::from_fn(|| channel.memory(8192)).collect();
+        assert_eq!(lent.len(), DEPTH as usize, "round {round}");
+        for (n, slice) in (round..).zip(&mut lent) {
+            slice.copy_in(0, &[n; 8192]);
+        }
+        let mut back = [0; 8192];
+        for (n, slice) in (round..).zip(&lent) {
+            slice.copy_out(0, &mut back);
+            assert_eq!(back, [n; 8192], "no two have the same");
+        }
+        let kept = lent.swap_remove(1);
+        drop(lent);
+        let again: Vec<_> = std::iter::from_fn(|| channel.memory(1)).collect();
+        assert_eq!(again.len(), DEPTH as usize - 1, "one is still kept");
+        drop((kept, again));
+    }
+}
+
 #[test]
 fn a_core_that_may_not_be_used_is_named() {
     let cores = vec![CoreId(1_000)];

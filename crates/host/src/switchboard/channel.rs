@@ -125,8 +125,13 @@ pub struct SwitchedChannel {
     core: usize,
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
-    /// Places in the memory that nobody uses.
+    /// Places in the memory for requests that come with memory of their own; those that no
+    /// request uses.
     places: Vec<u32>,
+    /// The other places: each is lent while there are clones of its handle.
+    lendable: Vec<RegionHandle>,
+    /// The one to be lent next, unless it still is.
+    next_lent: usize,
     /// Something was put into the ingress since the last kick.
     put: bool,
     /// This thread may be moved.
@@ -156,7 +161,9 @@ impl SwitchedChannel {
             core: 0,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..device.depth).rev().collect(),
-            places: (0..2 * device.depth).rev().collect(),
+            places: (0..device.depth).rev().collect(),
+            lendable: (0..depth).map(|_| region.handle()).collect(),
+            next_lent: 0,
             put: false,
             membership: device
                 .steered
@@ -194,7 +201,6 @@ impl SwitchedChannel {
 
     /// Where a request's data lies in the channel's memory; `Err` when there is no place for it.
     fn place(&mut self, data: &IoSlice, copies_in: bool) -> Result<(u32, Option<u32>), ()> {
-        let length = data.len();
         if data.is_region_of(&self.submitter.region) {
             return Ok((narrow(data.offset()), None));
         }
@@ -203,11 +209,10 @@ impl SwitchedChannel {
         if copies_in {
             match data.bytes() {
                 Some(bytes) => self.memory.copy_in(offset, bytes),
-                None => {
-                    let mut bytes = vec![0; length];
-                    data.copy_out(0, &mut bytes);
-                    self.memory.copy_in(offset, &bytes);
-                }
+                None => in_pieces(data.len(), |at, piece| {
+                    data.copy_out(at, piece);
+                    self.memory.copy_in(offset + at, piece);
+                }),
             }
         }
         Ok((narrow(offset), Some(place)))
@@ -228,9 +233,13 @@ impl SwitchedChannel {
         if let Some(place) = pending.bounce {
             if let (true, true, Some(data)) = (pending.reads, result.is_ok(), &mut data) {
                 let offset = place as usize * self.device.bytes as usize;
-                let mut bytes = vec![0; data.len()];
-                self.memory.copy_out(offset, &mut bytes);
-                data.copy_in(0, &bytes);
+                match data.bytes_mut() {
+                    Some(bytes) => self.memory.copy_out(offset, bytes),
+                    None => in_pieces(data.len(), |at, piece| {
+                        self.memory.copy_out(offset + at, piece);
+                        data.copy_in(at, piece);
+                    }),
+                }
             }
             self.places.push(place);
         }
@@ -239,6 +248,16 @@ impl SwitchedChannel {
             result,
             data,
         }
+    }
+}
+
+/// From one device's memory to another's, neither of which can be looked at: `copy` has each piece
+/// of `length` bytes read, and written.
+fn in_pieces(length: usize, mut copy: impl FnMut(usize, &mut [u8])) {
+    let mut piece = [0; 4096];
+    for at in (0..length).step_by(piece.len()) {
+        let size = piece.len().min(length - at);
+        copy(at, &mut piece[..size]);
     }
 }
 
@@ -344,17 +363,18 @@ impl Channel for SwitchedChannel {
     }
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
-        // The other half is for requests that come with memory of their own.
-        if bytes > self.device.bytes as usize
-            || self.places.len() <= self.slots.len()
-            // A thread that still serves may write into what it was lent.
-            || self.is_broken()
-        {
+        let each = self.device.bytes as usize;
+        // A thread that still serves may write into what it was lent.
+        if bytes > each || self.is_broken() {
             return None;
         }
-        let place = self.places.pop()?;
-        let offset = place as usize * self.device.bytes as usize;
-        let memory = Memory::Region(self.memory.clone());
+        let count = self.lendable.len();
+        let mut turn = (self.next_lent..count).chain(0..self.next_lent);
+        let place = turn.find(|&place| self.lendable[place].is_alone())?;
+        self.next_lent = (place + 1) % count;
+        // The other half is for requests that come with memory of their own.
+        let offset = (count + place) * each;
+        let memory = Memory::Region(self.lendable[place].clone());
         Some(IoSlice::new(memory, offset, bytes))
     }
 

@@ -90,6 +90,12 @@ impl RegionHandle {
         false
     }
 
+    /// Whether there is no clone of this handle any more, in whatever slice.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        Rc::strong_count(&self.region) == 1
+    }
+
     /// Whether this is a handle on `region`.
     #[must_use]
     pub fn is_of(&self, region: &Region) -> bool {
