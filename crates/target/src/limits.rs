@@ -105,6 +105,12 @@ pub struct Limits {
     /// R2Ts that may be outstanding for one command, 1 to [`R2TS_PER_COMMAND_MAX`]; a host may
     /// allow fewer.
     pub r2ts_per_command: u16,
+    /// Blocks that one Dataset Management may deallocate in a range, and in all (DMRSL, DMSL); at
+    /// least 1. A device that has to write zeroes for it is at work for seconds, not hours.
+    pub deallocate_blocks: u32,
+    /// A device is asked to deallocate so many bytes at a time, at least 4096, so that an Abort
+    /// finds something left to take back.
+    pub deallocate_piece_bytes: u32,
     /// Keep-alive time-out of a host that asks for none, in milliseconds; 0 leaves it without.
     pub keep_alive_default_ms: u32,
     /// Shortest keep-alive time-out in milliseconds: a host that asks for less gets this.
@@ -163,6 +169,8 @@ impl Default for Limits {
             h2c_data_bytes: 128 * 1024,
             r2t_bytes: 256 * 1024,
             r2ts_per_command: 4,
+            deallocate_blocks: 1 << 23,
+            deallocate_piece_bytes: 64 * 1024 * 1024,
             keep_alive_default_ms: 0,
             keep_alive_min_ms: 100,
             queue_entries: 1024,
@@ -210,6 +218,12 @@ impl Limits {
         if !(4096..=16 * 1024 * 1024).contains(&self.r2t_bytes) || !self.r2t_bytes.is_multiple_of(4)
         {
             return refuse("r2t_bytes", "a multiple of 4 from 4096 to 16777216");
+        }
+        if self.deallocate_blocks == 0 {
+            return refuse("deallocate_blocks", "at least 1");
+        }
+        if self.deallocate_piece_bytes < 4096 {
+            return refuse("deallocate_piece_bytes", "at least 4096");
         }
         if !(1..=R2TS_PER_COMMAND_MAX).contains(&usize::from(self.r2ts_per_command)) {
             return refuse("r2ts_per_command", "1 to 4");

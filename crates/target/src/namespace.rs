@@ -162,6 +162,8 @@ pub(crate) struct CoreNamespace {
     pub(crate) block_shift: u32,
     pub(crate) device_transfer_bytes: u32,
     pub(crate) read_only: bool,
+    /// Deallocating costs the device less than writing zeroes does.
+    pub(crate) thin: bool,
     /// The core's token scheduler for its device, where its commands are paid for.
     pub(crate) scheduler: Option<u32>,
     pub(crate) gate: Gate,
@@ -205,6 +207,7 @@ impl CoreNamespace {
             block_shift: geometry.block_bytes.trailing_zeros(),
             device_transfer_bytes: capabilities.max_transfer_bytes,
             read_only: shared.read_only(),
+            thin: capabilities.thin,
             scheduler: None,
             gate: Gate::Open,
             in_flight: 0,

@@ -502,6 +502,65 @@ fn a_subsystem_is_removed_although_its_device_takes_too_long() {
     assert!(third.write(0, &pattern(2, BLOCK)).status.is_success());
 }
 
+/// A Dataset Management that deallocates one range.
+fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
+    let management = wire::nvme::DatasetManagement {
+        nsid: 1,
+        ranges: 1,
+        deallocate: true,
+        integral_read: false,
+        integral_write: false,
+    };
+    let range = wire::nvme::io::DatasetRange {
+        attributes: 0,
+        blocks,
+        slba,
+    };
+    (management.encode(0), range.to_bytes().to_vec())
+}
+
+/// One command could keep a device busy with its whole size, and nothing could end it.
+#[test]
+fn a_deallocation_goes_by_pieces_and_can_be_aborted_between_them() {
+    let limits = Limits {
+        deallocate_piece_bytes: 16 * BLOCK as u32,
+        deallocate_blocks: 900,
+        ..Limits::default()
+    };
+    let (bed, state) = common::late::bed_on(1, 64, limits);
+    let (mut admin, mut client) = bed.host();
+    let (mut command, list) = deallocate(3, 900);
+    command.set_cid(77);
+    command.set_sgl(SglDescriptor::in_capsule(0, list.len() as u32));
+    client.capsule(&command, &list);
+    let held = || state.held.load(Ordering::SeqCst);
+    common::eventually("the device has as many pieces as it gets", || held() == 8);
+    let abort = Abort { sq_id: 1, cid: 77 };
+    assert_eq!(
+        admin.execute(abort.encode(0), &[]).dword0(),
+        0,
+        "it is taken back"
+    );
+    assert_eq!(admin.execute(abort.encode(0), &[]).dword0(), 1, "only once");
+    state.open.store(true, Ordering::SeqCst);
+    let completion = client.completion();
+    assert_eq!(completion.cid, 77);
+    assert!(completion.status.is(Status::ABORTED_BY_REQUEST));
+    assert_eq!(held(), 8, "no further piece was begun");
+    // All of it where nobody minds; and not more than was announced.
+    let data = pattern(4, 256 * BLOCK);
+    assert!(client.write(100, &data).status.is_success());
+    let (command, list) = deallocate(101, 254);
+    assert!(client.execute(command, &list).status.is_success());
+    let read = client.read(100, 256).1;
+    assert_eq!(read[..BLOCK], data[..BLOCK]);
+    assert!(read[BLOCK..255 * BLOCK].iter().all(|&byte| byte == 0));
+    assert_eq!(read[255 * BLOCK..], data[255 * BLOCK..]);
+    let (command, list) = deallocate(0, 901);
+    let status = client.execute(command, &list).status;
+    assert!(status.is(Status::COMMAND_SIZE_LIMIT_EXCEEDED), "{status}");
+}
+
 /// CSTS.SHST stayed at "occurring": the controller was not told, and a host that asked again got no
 /// other answer until it reset the controller.
 #[test]

@@ -228,6 +228,8 @@ fn nvm_controller(core: &CoreState) -> NvmIdentifyController {
         wzsl: transfer_shift(core),
         // 256 ranges are the field's limit and do not fit into it: 0 says "no other limit".
         dmrl: u8::try_from(DATASET_RANGES_MAX).unwrap_or(0),
+        dmrsl: core.limits.deallocate_blocks,
+        dmsl: core.limits.deallocate_blocks.into(),
         ..NvmIdentifyController::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Taking commands back that have not reached their device.
 
 use crate::core::CoreState;
-use crate::io::{barrier, finish, schedule};
+use crate::io::{barrier, finish, parts, schedule};
 use crate::request::{Kind, Phase, Ticket};
 use crate::tcp::connection::{Connection, State};
 use block::{Operation, Request};
@@ -27,6 +27,14 @@ pub(crate) fn abort(
     let waits = match phase {
         Phase::WaitingForNamespace | Phase::WaitingForBuffer | Phase::WaitingForBarrier => true,
         Phase::WaitingForTokens => schedule::give_up(connection, slot, core),
+        Phase::Executing if kind == Kind::Dataset => {
+            // The pieces that the device has come to their end, and no more are begun.
+            let open = entry.parts > 0 && parts::dataset_is_open(entry);
+            if open {
+                entry.status = Some(Status::ABORTED_BY_REQUEST);
+            }
+            return open;
+        }
         Phase::Executing => {
             let tag = Ticket {
                 connection: connection.key,

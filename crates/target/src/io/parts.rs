@@ -3,7 +3,7 @@
 use crate::core::CoreState;
 use crate::io::{arrival, arrived, barrier, finish, gate, schedule};
 use crate::limits::DATASET_PARALLEL_MAX;
-use crate::request::{Kind, Phase, Ticket, status_of};
+use crate::request::{Kind, Phase, Slot, Ticket, status_of};
 use crate::tcp::connection::Connection;
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use base::units::Lba;
@@ -240,8 +240,15 @@ pub(super) fn begin_dataset(
         }),
         _ => false,
     };
+    let named = match &connection.qpair.slot(slot).data {
+        Some(data) if deallocate => blocks_named(data, ranges),
+        _ => 0,
+    };
     let refused = match (&connection.rights, &connection.qpair.slot(slot).data) {
         _ if !inside => Some(Status::LBA_OUT_OF_RANGE.with_dnr()),
+        _ if named > u64::from(core.limits.deallocate_blocks) => {
+            Some(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr())
+        }
         (Some(rights), Some(data)) => (0..ranges)
             .map(|index| range(data, index))
             .filter(|range| range.blocks > 0)
@@ -261,33 +268,50 @@ pub(super) fn begin_dataset(
     }
 }
 
-/// Deallocates the next ranges.
+/// Deallocates the next pieces. Where nobody waits any more, what was begun ends and no more is.
 pub(super) fn dataset_parts(
     connection: &mut Connection,
     slot: u16,
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
+    let answers = connection.answers();
+    let nsid = connection.qpair.slot(slot).nsid;
+    let namespace = core.namespace(connection.subsystem, nsid);
+    let shift = namespace.map_or(0, |namespace| namespace.block_shift);
+    let piece = (core.limits.deallocate_piece_bytes >> shift).max(1);
     loop {
         let entry = connection.qpair.slot(slot);
-        let index = entry.next_part;
-        let more = index < entry.blocks && entry.status.is_none();
+        let more = dataset_is_open(entry) && answers;
         if !more || entry.parts >= DATASET_PARALLEL_MAX {
             break;
         }
-        entry.next_part += 1;
         let Some(data) = &entry.data else { break };
-        let DatasetRange { slba, blocks, .. } = range(data, index);
-        if blocks == 0 {
-            continue;
+        let DatasetRange { slba, blocks, .. } = range(data, entry.next_part);
+        // The slot keeps how much of the range was begun.
+        let begun = u32::try_from(entry.lba).expect("fewer blocks than the range has");
+        let count = piece.min(blocks - begun);
+        if begun + count == blocks {
+            entry.next_part += 1;
+            entry.lba = 0;
+        } else {
+            entry.lba += u64::from(count);
         }
-        let nsid = entry.nsid;
-        let part = (Operation::Deallocate, slba, blocks);
-        submit_part(connection, slot, nsid, part, core, cx);
+        if count > 0 {
+            let part = (Operation::Deallocate, slba + u64::from(begun), count);
+            submit_part(connection, slot, nsid, part, core, cx);
+        }
     }
     let entry = connection.qpair.slot(slot);
     if entry.parts == 0 {
-        let status = entry.status.unwrap_or(Status::SUCCESS);
+        let unfinished = Status::ABORTED_BY_REQUEST;
+        let open = dataset_is_open(entry).then_some(unfinished);
+        let status = entry.status.or(open).unwrap_or(Status::SUCCESS);
         finish(connection, slot, status, core, cx);
     }
+}
+
+/// Whether a Dataset Management has pieces left to begin.
+pub(super) fn dataset_is_open(entry: &Slot) -> bool {
+    entry.next_part < entry.blocks && entry.status.is_none()
 }

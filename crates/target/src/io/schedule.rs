@@ -34,9 +34,10 @@ pub(super) fn schedule(
     }
     let nsid = entry.nsid;
     let namespace = core.namespace(connection.subsystem, nsid);
-    let shift = namespace.map_or(0, |namespace| namespace.block_shift);
+    let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
+    let (shift, thin) = shape.unwrap_or((0, true));
     let entry = connection.qpair.slot(slot);
-    let (operation, bytes) = asked(entry, shift);
+    let (operation, bytes) = asked(entry, shift, thin);
     if let Err(status) = wait(connection, slot, operation, units(bytes), core) {
         finish(connection, slot, status, core, cx);
     }
@@ -139,8 +140,9 @@ pub(super) fn give_up(connection: &mut Connection, slot: u16, core: &mut CoreSta
     !taken.is_empty()
 }
 
-/// What a command asks of its device, and of how many bytes.
-fn asked(entry: &Slot, block_shift: u32) -> (Operation, u64) {
+/// What a command asks of its device, and of how many bytes. One that is not thin writes zeroes to
+/// deallocate.
+fn asked(entry: &Slot, block_shift: u32, thin: bool) -> (Operation, u64) {
     let bytes = u64::from(entry.blocks) << block_shift;
     match entry.kind {
         Kind::Read | Kind::Admin | Kind::Barrier => (Operation::Read, bytes),
@@ -154,7 +156,12 @@ fn asked(entry: &Slot, block_shift: u32) -> (Operation, u64) {
         Kind::Dataset => {
             let ranges = entry.data.as_ref();
             let blocks = ranges.map_or(0, |data| parts::blocks_named(data, entry.blocks));
-            (Operation::Deallocate, blocks << block_shift)
+            let operation = if thin {
+                Operation::Deallocate
+            } else {
+                Operation::WriteZeroes
+            };
+            (operation, blocks << block_shift)
         }
     }
 }
@@ -190,4 +197,33 @@ fn wait(
         connection.reseat(core);
     }
     Err(Status::COMMAND_INTERRUPTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reactor::{IoSlice, Memory, Region};
+    use wire::nvme::io::DatasetRange;
+
+    /// It was charged as giving space back where the device had to write zeroes.
+    #[test]
+    fn a_device_that_writes_zeroes_to_deallocate_is_charged_for_writing() {
+        let range = DatasetRange {
+            attributes: 0,
+            blocks: 100,
+            slba: 7,
+        };
+        let region = Region::new(4096).expect("a page").handle();
+        region.copy_in(0, &range.to_bytes());
+        let entry = Slot {
+            kind: Kind::Dataset,
+            deallocate: true,
+            blocks: 1,
+            data: Some(IoSlice::new(Memory::Region(region), 0, 4096)),
+            ..Slot::default()
+        };
+        let bytes = 100 * 4096;
+        assert_eq!(asked(&entry, 12, true), (Operation::Deallocate, bytes));
+        assert_eq!(asked(&entry, 12, false), (Operation::WriteZeroes, bytes));
+    }
 }
