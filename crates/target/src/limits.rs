@@ -115,6 +115,9 @@ pub struct Limits {
     pub keep_alive_default_ms: u32,
     /// Shortest keep-alive time-out in milliseconds: a host that asks for less gets this.
     pub keep_alive_min_ms: u32,
+    /// How long a discovery controller without a keep-alive timer lives on without any command.
+    /// `[NVMe Base 2.0 §3.1.2.3.3]`
+    pub discovery_idle_timeout: Nanos,
     /// Entries of an I/O queue (MQES), 2 to 1024.
     pub queue_entries: u16,
     /// I/O queues of a controller, 1 to 128.
@@ -173,6 +176,7 @@ impl Default for Limits {
             deallocate_piece_bytes: 64 * 1024 * 1024,
             keep_alive_default_ms: 0,
             keep_alive_min_ms: 100,
+            discovery_idle_timeout: Nanos::from_secs(120),
             queue_entries: 1024,
             io_queues: 128,
             connections: 16_384,

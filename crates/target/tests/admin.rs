@@ -8,6 +8,7 @@
 
 mod common;
 
+use base::Nanos;
 use common::{BLOCK, Bed, Client, Dialect, HOST_ID, NQN, io, pattern};
 use std::sync::Arc;
 use switchyard_target::{Limits, NamespaceOptions, Referral, SubsystemOptions};
@@ -516,4 +517,36 @@ fn every_identifier_of_a_namespace_is_shown() {
     let descriptors = page(&mut admin, Cns::NAMESPACE_DESCRIPTORS, 1);
     let first = parse_namespace_descriptors(&descriptors).next();
     assert_eq!(first, Some(NamespaceId::Uuid([1; 16])));
+}
+
+/// One without a keep-alive timer lived for as long as its connection: a few thousand of them, and
+/// nobody else found a controller.
+#[test]
+fn a_discovery_controller_that_is_asked_nothing_ends() {
+    let limits = Limits {
+        discovery_idle_timeout: Nanos::from_secs(2),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let mut silent = Client::discovery(bed.address(), 0);
+    let mut with_timer = Client::discovery(bed.address(), 60_000);
+    let mut host = bed.admin();
+    // Until the silent one is gone, the other one asks.
+    let mut busy = Client::discovery(bed.address(), 0);
+    let ids = || -> Vec<u16> {
+        let snapshot = bed.handle().snapshot();
+        snapshot.controllers.iter().map(|c| c.id).collect()
+    };
+    assert_eq!(ids(), [1, 2, 3, 4]);
+    common::eventually("the one that asks nothing ends", || {
+        let get = Identify::new(Cns::CONTROLLER, 0).encode(0);
+        let asked = busy.fetch(get, 4096).0.status;
+        assert!(asked.is_success(), "{asked}");
+        ids() == [2, 3, 4]
+    });
+    assert!(silent.try_receive().is_none());
+    assert_ne!(with_timer.property(Property::CAP), 0);
+    assert_ne!(host.property(Property::CAP), 0);
+    let expired = || bed.handle().snapshot().cores[0].keep_alive_expirations;
+    common::eventually("it is counted", || expired() == 1);
 }

@@ -9,7 +9,7 @@ use crate::request::Kind;
 use crate::subsystem::Subsystem;
 use crate::tcp::connection::{Connection, Owner, State};
 use crate::tenants::Pass;
-use base::Time;
+use base::{Nanos, Time};
 use reactor::Context;
 use std::sync::Arc;
 use switch::Class;
@@ -209,12 +209,17 @@ fn connect_admin(
     shared.attach();
     let id = shared.id;
     let rights = shared.pass(&core.shared.rules()).rights();
+    let patience = match kind {
+        ControllerKind::Discovery => core.limits.discovery_idle_timeout,
+        ControllerKind::Io => Nanos(0),
+    };
+    let keep_alive = KeepAlive::new(keep_alive_ms(connect, core), now);
     let controller = Controller {
         shared,
         reached: connection.local.map(|address| address.ip()),
         configuration: Configuration::default(),
         status: ControllerStatus::default(),
-        keep_alive: KeepAlive::new(keep_alive_ms(connect, core), now),
+        keep_alive: keep_alive.with_patience(patience),
         features: Features::default(),
         events: AsyncEvents::default(),
         rights,

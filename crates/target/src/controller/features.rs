@@ -1,6 +1,5 @@
 //! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
 
-use crate::controller::keep_alive::KeepAlive;
 use crate::controller::{Controller, Reply};
 use crate::core::CoreState;
 use base::Time;
@@ -209,7 +208,7 @@ pub(crate) fn set(
             } else {
                 core.limits.keep_alive_min_ms
             };
-            controller.keep_alive = KeepAlive::new(value.max(least), now);
+            controller.keep_alive.set(value.max(least), now);
         }
         FeatureId::TIMESTAMP => {
             let bytes = data

@@ -8,6 +8,8 @@ use base::{Nanos, Time};
 pub(crate) struct KeepAlive {
     /// KATO in milliseconds; 0 for no timer.
     pub(crate) timeout_ms: u32,
+    /// How long a host that asked for no timer may send no command; never, where that is zero.
+    patience: Nanos,
     last: Time,
 }
 
@@ -18,7 +20,26 @@ impl KeepAlive {
         let rounded = timeout_ms.div_ceil(granularity).saturating_mul(granularity);
         Self {
             timeout_ms: rounded,
+            patience: Nanos(0),
             last: now,
+        }
+    }
+
+    /// One that ends after some time without any command, where the host asked for no timer: a
+    /// discovery controller's. `[NVMe Base 2.0 §3.1.2.3.3]`
+    pub(crate) fn with_patience(self, patience: Nanos) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// A timer in place of this one.
+    pub(crate) fn set(&mut self, timeout_ms: u32, now: Time) {
+        *self = Self::new(timeout_ms, now).with_patience(self.patience);
+    }
+
+    /// A command came, which shows that a host without a timer is there.
+    pub(crate) fn note_command(&mut self, now: Time) {
+        if self.timeout_ms == 0 {
+            self.last = now;
         }
     }
 
@@ -29,10 +50,10 @@ impl KeepAlive {
 
     /// When the controller ends unless the host shows up.
     pub(crate) fn deadline(&self) -> Time {
-        if self.timeout_ms == 0 {
-            Time::NEVER
-        } else {
-            self.last + Nanos::from_millis(u64::from(self.timeout_ms))
+        match (self.timeout_ms, self.patience) {
+            (0, Nanos(0)) => Time::NEVER,
+            (0, patience) => self.last + patience,
+            (timeout_ms, _) => self.last + Nanos::from_millis(u64::from(timeout_ms)),
         }
     }
 }
@@ -48,5 +69,12 @@ mod tests {
         assert_eq!(timer.deadline(), Time::ZERO + Nanos::from_millis(200));
         timer.restart(Time::ZERO + Nanos::from_millis(150));
         assert_eq!(timer.deadline(), Time::ZERO + Nanos::from_millis(350));
+        // With a timer, commands are no sign; without, they are the only one.
+        timer.note_command(Time(200_000_000));
+        assert_eq!(timer.deadline(), Time(350_000_000));
+        let mut patient = KeepAlive::new(0, Time::ZERO).with_patience(Nanos(7));
+        assert_eq!((patient.timeout_ms, patient.deadline()), (0, Time(7)));
+        patient.note_command(Time(5));
+        assert_eq!(patient.deadline(), Time(12));
     }
 }

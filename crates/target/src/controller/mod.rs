@@ -241,6 +241,9 @@ pub(crate) fn execute(
         return;
     };
     let direction = direction(&command);
+    if let Owner::Admin(controller) = &mut connection.owner {
+        controller.keep_alive.note_command(cx.now);
+    }
     let result = if command.is_fabrics() {
         fabrics::execute(connection, slot, &command, core, cx)
     } else {
