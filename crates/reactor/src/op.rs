@@ -104,6 +104,14 @@ pub struct SocketOptions {
     /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
     /// short paths; a name that the kernel does not have is ignored.
     pub congestion_control: Option<&'static str>,
+    /// After how long a connection ends whose peer acknowledges nothing of what was sent, or has no
+    /// room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a quarter
+    /// of an hour.
+    pub user_timeout: Nanos,
+    /// After how long without traffic the kernel asks the peer whether it is there
+    /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds; zero never
+    /// asks.
+    pub keep_alive: Nanos,
 }
 
 impl Default for SocketOptions {
@@ -111,6 +119,8 @@ impl Default for SocketOptions {
         Self {
             buffer_bytes: 4 * base::units::MIB,
             congestion_control: Some("reno"),
+            user_timeout: Nanos::from_secs(30),
+            keep_alive: Nanos::from_secs(30),
         }
     }
 }

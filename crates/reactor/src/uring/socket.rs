@@ -5,10 +5,11 @@ use crate::limits::SEND_SEGMENTS_MAX;
 use crate::memory::{Buffer, IoSlice};
 use crate::op::{OpKey, SocketOptions};
 use crate::send_list::{Segment, SendList};
-use base::Time;
+use base::{Nanos, Time};
 use rustix::net::sockopt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
 use switch::Class;
 
 /// How many bytes beyond the wanted payload a receive takes along: the next PDU's header and a
@@ -223,5 +224,48 @@ pub(super) fn configure(fd: &OwnedFd, options: &SocketOptions) -> io::Result<()>
     if let Some(name) = options.congestion_control {
         let _ = sockopt::set_tcp_congestion(fd, name);
     }
+    if options.user_timeout > Nanos(0) {
+        let timeout_ms = options.user_timeout.0 / 1_000_000;
+        let timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX).max(1);
+        let _ = sockopt::set_tcp_user_timeout(fd, timeout_ms);
+    }
+    let idle = Duration::from(options.keep_alive);
+    if idle >= SECOND {
+        let _ = sockopt::set_tcp_keepidle(fd, idle);
+        let _ = sockopt::set_tcp_keepintvl(fd, (idle / KEEP_ALIVE_PROBES).max(SECOND));
+        let _ = sockopt::set_tcp_keepcnt(fd, KEEP_ALIVE_PROBES);
+        let _ = sockopt::set_socket_keepalive(fd, true);
+    }
     Ok(())
+}
+
+/// The shortest time that keep-alive probes can be apart.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Probes without an answer after which a peer is gone.
+const KEEP_ALIVE_PROBES: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A peer that was switched off kept its connection, and all that belonged to it, for as long
+    /// as nothing was sent to it.
+    #[test]
+    fn a_dead_peer_is_noticed_in_bounded_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let fd = OwnedFd::from(listener);
+        let options = SocketOptions {
+            user_timeout: Nanos::from_millis(12_345),
+            keep_alive: Nanos::from_secs(21),
+            ..SocketOptions::default()
+        };
+        configure(&fd, &options).expect("a TCP socket");
+        assert_eq!(sockopt::tcp_user_timeout(&fd), Ok(12_345));
+        assert_eq!(sockopt::socket_keepalive(&fd), Ok(true));
+        assert_eq!(sockopt::tcp_keepidle(&fd), Ok(Duration::from_secs(21)));
+        assert_eq!(sockopt::tcp_keepintvl(&fd), Ok(Duration::from_secs(7)));
+        assert_eq!(sockopt::tcp_keepcnt(&fd), Ok(KEEP_ALIVE_PROBES));
+    }
 }

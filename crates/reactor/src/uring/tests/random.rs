@@ -65,6 +65,7 @@ impl Play {
         let options = SocketOptions {
             buffer_bytes: 4096 << self.prng.below(3),
             congestion_control: None,
+            ..SocketOptions::default()
         };
         let (near, far) = pair_with(&mut self.driver, &options);
         let count = self.ends.len();
