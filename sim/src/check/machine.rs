@@ -17,6 +17,7 @@ use base::{Nanos, Prng};
 use block::Geometry;
 use host::{ConnectOptions, HostIdentity, ReplayPolicy};
 use reactor::{Core, Driver, PollPolicy, Service};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -73,7 +74,7 @@ pub(super) struct Machine {
     liars_disk: Volume,
     /// What came of applications, of crashed hosts too.
     reports: Vec<Rc<RefCell<Report>>>,
-    incidents: BTreeMap<&'static str, u64>,
+    incidents: BTreeMap<Cow<'static, str>, u64>,
 }
 
 fn free_buffers(driver: &SimDriver) -> Vec<usize> {
@@ -333,7 +334,7 @@ impl Machine {
     }
 
     fn count(&mut self, kind: &'static str) {
-        *self.incidents.entry(kind).or_default() += 1;
+        *self.incidents.entry(Cow::Borrowed(kind)).or_default() += 1;
     }
 
     fn crash_target(&mut self, down: Nanos, power: bool, other: bool) {
@@ -484,9 +485,9 @@ impl Machine {
             survived.fingerprint = mixed.wrapping_mul(0x0100_0000_01B3);
         }
         let network = self.world.network_totals();
-        let mut add = |kind, count: u64| {
+        let mut add = |kind: &'static str, count: u64| {
             if count > 0 {
-                *survived.faults.entry(kind).or_default() += count;
+                *survived.faults.entry(Cow::Borrowed(kind)).or_default() += count;
             }
         };
         add("cuts", network.cuts);

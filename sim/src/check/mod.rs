@@ -15,6 +15,8 @@ pub use plan::{Event, Incident, Options, Plan};
 use crate::world::Outcome;
 use base::Nanos;
 use machine::Machine;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Longest that it may take in the run's own time until all is done, once nothing goes wrong any
@@ -25,18 +27,18 @@ const LIVENESS: Nanos = Nanos::from_secs(1_200);
 const TURMOIL: Nanos = Nanos::from_secs(36_000);
 
 /// What a run survived.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Survived {
     /// Requests that were answered.
     pub requests: u64,
     /// Of these, with an error.
     pub failed: u64,
     /// Faults of each kind.
-    pub faults: BTreeMap<&'static str, u64>,
+    pub faults: BTreeMap<Cow<'static, str>, u64>,
     /// Of all answers and when they came: equal runs have equal ones.
     pub fingerprint: u64,
-    /// How long it took in the run's own time.
-    pub took: Nanos,
+    /// How long it took in the run's own time, in nanoseconds.
+    pub took_ns: u64,
 }
 
 impl Survived {
@@ -51,10 +53,35 @@ impl Survived {
         self.requests += other.requests;
         self.failed += other.failed;
         for (kind, count) in &other.faults {
-            *self.faults.entry(kind).or_default() += count;
+            *self.faults.entry(kind.clone()).or_default() += count;
         }
-        self.took += other.took;
+        self.took_ns += other.took_ns;
     }
+}
+
+/// The shortest form of a run that fails: without any feature, and with as few requests, as it can
+/// do without and `fails` says that it still does.
+pub fn shrink(options: &Options, mut fails: impl FnMut(&Options) -> bool) -> Options {
+    let mut shortest = options.clone();
+    for feature in Plan::draw(options).features {
+        let mut shorter = shortest.clone();
+        shorter.without.insert(feature);
+        if fails(&shorter) {
+            shortest = shorter;
+        }
+    }
+    let mut requests = Plan::draw(&shortest).workload.requests;
+    let mut step = requests / 2;
+    while step > 0 {
+        let mut shorter = shortest.clone();
+        shorter.requests = Some(requests - step);
+        if requests > step && fails(&shorter) {
+            requests -= step;
+            shortest = shorter;
+        }
+        step /= 2;
+    }
+    shortest
 }
 
 /// Where a run is told step by step.
@@ -96,6 +123,6 @@ pub fn run(options: &Options, trace: Trace<'_>) -> Survived {
     trace(format!("{:?}: all is answered", machine.world.now()));
     machine.end(LIVENESS);
     let mut survived = machine.survived();
-    survived.took = machine.world.now().since(begun);
+    survived.took_ns = machine.world.now().since(begun).0;
     survived
 }

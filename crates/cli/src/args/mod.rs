@@ -21,7 +21,9 @@ pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
-pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs, ValidateArgs};
+pub use sim::{
+    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimRunArgs, ValidateArgs,
+};
 pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{OthersChoice, TenantArgs, TenantCommand};
 pub use top::TopArgs;

@@ -3,6 +3,7 @@
 use super::{SwitchArgs, seconds};
 use bench::figure::TRIES_MAX;
 use clap::{Args, Subcommand, ValueEnum};
+use sim::check::Feature;
 use std::path::PathBuf;
 use std::time::Duration;
 use switch::knobs::Preset;
@@ -18,6 +19,8 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Simulate L-apps and T-apps on so many cores
     Run(Box<SimRunArgs>),
+    /// Run hosts and a target through faults, and check every answer
+    Check(SimCheckArgs),
     /// Measure what this machine charges, for the model
     Calibrate(CalibrateArgs),
     /// Compare the model with this machine
@@ -111,6 +114,57 @@ pub struct SimRunArgs {
     /// A file of `switchyard sim calibrate` [default: the costs that come with the program]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
+}
+
+/// Run hosts and a target through faults, and check every answer
+///
+/// Each seed is a run of production hosts and a production target on simulated networks, disks and
+/// clocks: it draws which faults there are and how everybody is configured. Checkers look at every
+/// answer, at what is on the disks in the end, and at what is left over. The same seed is the same
+/// run, to the last step.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard sim check --seeds 10000 --jobs 2
+  switchyard sim check --seed 42 --trace
+  switchyard sim check --seed 42 --without cuts,digests --requests 20
+
+Exit codes: 0 all is as promised, 1 or a signal something is not, 2 an error")]
+pub struct SimCheckArgs {
+    /// Run this one
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// Say what happens, step by step
+    #[arg(long, requires = "seed")]
+    pub trace: bool,
+    /// Run so many, and look for the shortest form of each that fails
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 500,
+        conflicts_with = "seed"
+    )]
+    pub seeds: u64,
+    /// Begin with this one [default: one that nobody had yet]
+    #[arg(long, value_name = "SEED", conflicts_with = "seed")]
+    pub from: Option<u64>,
+    /// Processes that share them
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        conflicts_with = "seed"
+    )]
+    pub jobs: usize,
+    /// Leave these things out, although the seed has them
+    #[arg(long, value_name = "FEATURE,…", value_delimiter = ',')]
+    pub without: Vec<Feature>,
+    /// Requests of each application [default: as the seed says]
+    #[arg(long, value_name = "NUMBER")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub requests: Option<u64>,
+    /// This process runs seeds for another
+    #[arg(long, hide = true, conflicts_with = "seed")]
+    pub worker: bool,
 }
 
 /// Measure what this machine charges, for the model

@@ -1,6 +1,8 @@
-//! `switchyard sim`: the performance model, what it charges, and how near it comes.
+//! `switchyard sim`: the performance model, what it charges, and how near it comes; and runs with
+//! faults in them.
 
 mod calibrate;
+mod check;
 mod machine;
 mod run;
 mod validate;
@@ -19,6 +21,7 @@ use std::path::Path;
 pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         SimCommand::Run(args) => run::run(args, output),
+        SimCommand::Check(args) => check::run(args, output),
         SimCommand::Calibrate(args) => calibrate::run(args, output),
         SimCommand::Validate(args) => validate::run(args, output),
     }

@@ -1,0 +1,277 @@
+//! `switchyard sim check`: runs with everything in them, and the shortest form of one that fails.
+
+use crate::args::SimCheckArgs;
+use crate::exit::Outcome;
+use crate::output::{Output, print};
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+use sim::check::{self, Options, Survived};
+use std::fmt::{self, Write as _};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Seeds that a process runs in turn, at most.
+const CHUNK: u64 = 100;
+
+/// After so many seeds that fail, no others are looked for.
+const FAILURES_MAX: usize = 5;
+
+/// What came of all runs.
+#[derive(Debug, Default, Serialize)]
+struct Answer {
+    /// Seeds that were run.
+    seeds: u64,
+    #[serde(flatten)]
+    survived: Survived,
+    /// Requests that one process simulates in a second.
+    requests_per_second_per_job: f64,
+    failures: Vec<Failure>,
+}
+
+/// A run in which something happened that never may.
+#[derive(Clone, Debug, Serialize)]
+struct Failure {
+    seed: u64,
+    /// What happened.
+    message: String,
+    /// The shortest run found in which something does.
+    command: String,
+}
+
+/// Runs one seed, or many in processes of their own.
+///
+/// # Errors
+/// Processes that cannot be started.
+pub(super) fn run(args: &SimCheckArgs, output: Output) -> Result<Outcome> {
+    if args.worker {
+        return work(args);
+    }
+    if let Some(seed) = args.seed {
+        let began = Instant::now();
+        let mut told = Ok(());
+        let survived = check::run(&options(args, seed), &mut |line| {
+            if args.trace && told.is_ok() {
+                told = print(format_args!("{line}\n"));
+            }
+        });
+        told?;
+        let answer = Answer::of(1, survived, began.elapsed(), Vec::new());
+        output.result(&answer, &answer)?;
+        return Ok(Outcome::Done);
+    }
+    let search = Search::new(args);
+    let answer = search.run()?;
+    output.result(&answer, &answer)?;
+    Ok(if answer.failures.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::Negative
+    })
+}
+
+fn options(args: &SimCheckArgs, seed: u64) -> Options {
+    Options {
+        seed,
+        without: args.without.iter().copied().collect(),
+        requests: args.requests,
+    }
+}
+
+/// Runs the seeds of one process. Whoever started it reads a line for each that is over.
+fn work(args: &SimCheckArgs) -> Result<Outcome> {
+    let first = args.from.unwrap_or_default();
+    for seed in first..first + args.seeds {
+        let survived = check::run(&options(args, seed), &mut |_| {});
+        let line = serde_json::to_string(&survived).context("cannot make JSON")?;
+        print(format_args!("{line}\n"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Many seeds, dealt out to processes: a run that fails ends its process.
+struct Search<'a> {
+    args: &'a SimCheckArgs,
+    first: u64,
+    /// The next seed that nobody has.
+    next: AtomicU64,
+    failed: AtomicUsize,
+    answer: Mutex<Answer>,
+}
+
+impl<'a> Search<'a> {
+    fn new(args: &'a SimCheckArgs) -> Self {
+        let fresh = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            now.map_or(0, |now| now.as_secs() << 20)
+        };
+        let first = args.from.unwrap_or_else(fresh);
+        Self {
+            args,
+            first,
+            next: AtomicU64::new(first),
+            failed: AtomicUsize::new(0),
+            answer: Mutex::default(),
+        }
+    }
+
+    fn run(self) -> Result<Answer> {
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            let jobs: Vec<_> = (0..self.args.jobs.max(1))
+                .map(|_| scope.spawn(|| self.job()))
+                .collect();
+            let ended = jobs.into_iter().map(|job| job.join());
+            ended
+                .into_iter()
+                .try_for_each(|ended| ended.expect("a job does not panic"))
+        })?;
+        let answer = self.answer.into_inner().expect("a job does not panic");
+        let jobs = u32::try_from(self.args.jobs.max(1)).unwrap_or(u32::MAX);
+        let took = began.elapsed() * jobs;
+        Ok(Answer::of(
+            answer.seeds,
+            answer.survived,
+            took,
+            answer.failures,
+        ))
+    }
+
+    /// Takes seeds until none are left.
+    fn job(&self) -> Result<()> {
+        let end = self.first.saturating_add(self.args.seeds);
+        loop {
+            let mut seed = self.next.fetch_add(CHUNK, Ordering::Relaxed);
+            let until = seed.saturating_add(CHUNK).min(end);
+            while seed < until {
+                if self.failed.load(Ordering::Relaxed) >= FAILURES_MAX {
+                    return Ok(());
+                }
+                seed = self.seeds(seed, until)?;
+            }
+            if until == end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Runs these seeds up to the first that fails. Returns the one after.
+    fn seeds(&self, first: u64, until: u64) -> Result<u64> {
+        let range = [
+            "--worker".to_owned(),
+            format!("--from={first}"),
+            format!("--seeds={}", until - first),
+        ];
+        let mut child = self.command(&range, &options(self.args, first))?.spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
+        let mut seed = first;
+        for line in lines {
+            let survived: Survived = serde_json::from_str(&line?).context("a worker's line")?;
+            let mut answer = self.answer.lock().expect("a job does not panic");
+            answer.seeds += 1;
+            answer.survived.add(&survived);
+            seed += 1;
+        }
+        let ended = child.wait_with_output()?;
+        if ended.status.success() {
+            ensure!(seed == until, "a worker left seeds out");
+            return Ok(seed);
+        }
+        let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let shortest = check::shrink(&options(self.args, seed), |options| self.fails(options));
+        let failure = Failure {
+            seed,
+            message,
+            command: command_line(&shortest),
+        };
+        let mut answer = self.answer.lock().expect("a job does not panic");
+        answer.seeds += 1;
+        answer.failures.push(failure);
+        Ok(seed + 1)
+    }
+
+    /// Whether this one run fails.
+    fn fails(&self, options: &Options) -> bool {
+        let one = [format!("--seed={}", options.seed)];
+        let command = self.command(&one, options);
+        let output = command.and_then(|mut command| Ok(command.output()?));
+        output.is_ok_and(|output| !output.status.success())
+    }
+
+    fn command(&self, which: &[String], options: &Options) -> Result<Command> {
+        let program = std::env::current_exe().context("cannot find this program itself")?;
+        let mut command = Command::new(program);
+        command.args(["sim", "check"]).args(which);
+        command.args(features(options));
+        command.env("RUST_BACKTRACE", "0");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// Arguments for all of the options but the seed.
+fn features(options: &Options) -> Vec<String> {
+    let mut arguments = Vec::new();
+    if !options.without.is_empty() {
+        let names: Vec<_> = options.without.iter().map(|f| f.name()).collect();
+        arguments.push(format!("--without={}", names.join(",")));
+    }
+    if let Some(requests) = options.requests {
+        arguments.push(format!("--requests={requests}"));
+    }
+    arguments
+}
+
+fn command_line(options: &Options) -> String {
+    let mut line = format!("switchyard sim check --seed {}", options.seed);
+    for argument in features(options) {
+        let _ = write!(line, " {}", argument.replace('=', " "));
+    }
+    line
+}
+
+impl Answer {
+    fn of(seeds: u64, survived: Survived, took: Duration, failures: Vec<Failure>) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let requests = survived.requests as f64;
+        Self {
+            seeds,
+            survived,
+            requests_per_second_per_job: requests / took.as_secs_f64().max(1e-9),
+            failures,
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let survived = &self.survived;
+        write!(
+            f,
+            "{} seeds: {} requests and {} faults survived, {} requests failed for a reason; \
+             {:.0} requests/s for each job",
+            self.seeds,
+            survived.requests,
+            survived.faults(),
+            survived.failed,
+            self.requests_per_second_per_job,
+        )?;
+        for (kind, count) in &survived.faults {
+            write!(f, "\n  {count:>10} {kind}")?;
+        }
+        for failure in &self.failures {
+            write!(
+                f,
+                "\n\nseed {} failed:\n{}\nits shortest form:\n  {}",
+                failure.seed, failure.message, failure.command
+            )?;
+        }
+        Ok(())
+    }
+}
