@@ -61,6 +61,10 @@ pub trait Service {
     /// a time that has passed for "at once".
     fn deadline(&self) -> Time;
 
+    /// The core does not sleep now although [`deadline`](Self::deadline) was asked: it looks again
+    /// at once, and need not be woken.
+    fn stays_awake(&mut self) {}
+
     /// Whether the core polls while it is idle, for now; `None` for what it was made with.
     fn poll_policy(&self) -> Option<PollPolicy> {
         None
@@ -123,8 +127,10 @@ impl<D: Driver, S: Service> Core<D, S> {
             self.idle.set_policy(policy);
             let deadline = self.service.deadline();
             let wait = self.idle.decide(self.driver.now(), deadline);
-            if let (Wait::Until(_), Some(keeper)) = (wait, &self.keeper) {
-                keeper.expect();
+            match (wait, &self.keeper) {
+                (Wait::No, _) => self.service.stays_awake(),
+                (Wait::Until(_), Some(keeper)) => keeper.expect(),
+                (Wait::Until(_), None) => {}
             }
             let busy = self.turn(wait)?;
             give_way(&mut self.idle, &self.driver, busy);
@@ -170,5 +176,58 @@ pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
     if idle.gives_way(before, busy) {
         std::thread::yield_now();
         idle.gave_way(before, driver.now(), neighbours::ran);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::uring::{Options, UringDriver};
+    use std::cell::Cell;
+
+    /// Ends after so many turns, and has been told so often that it stays awake.
+    #[derive(Default)]
+    struct Idle {
+        turns: u32,
+        asked: Cell<u32>,
+        awake: u32,
+    }
+
+    impl Service for Idle {
+        type Message = ();
+
+        fn apply(&mut self, _: Completion, _: &mut Context<'_>) {}
+
+        fn message(&mut self, (): (), _: &mut Context<'_>) {}
+
+        fn maintain(&mut self, _: &mut Context<'_>) {
+            self.turns += 1;
+        }
+
+        fn deadline(&self) -> Time {
+            self.asked.set(self.asked.get() + 1);
+            // It has passed.
+            Time(1)
+        }
+
+        fn stays_awake(&mut self) {
+            self.awake += 1;
+            assert_eq!(self.awake, self.asked.get(), "asked before");
+            assert_eq!(self.awake, self.turns + 1, "told before it looks again");
+        }
+
+        fn finished(&self) -> bool {
+            self.turns == 5
+        }
+    }
+
+    #[test]
+    fn a_service_hears_that_its_core_stays_awake() {
+        for poll in [PollPolicy::Always, PollPolicy::Auto, PollPolicy::Never] {
+            let driver = UringDriver::new(&Options::default()).expect("a ring");
+            let mut core = Core::new(driver, Idle::default(), poll);
+            core.run().expect("the ring works");
+            assert_eq!(core.service.awake, 5, "{poll:?}: its deadline has passed");
+        }
     }
 }

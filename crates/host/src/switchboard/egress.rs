@@ -621,6 +621,10 @@ impl Service for EgressService {
         lanes.chain(untold).min().unwrap_or(Time::NEVER)
     }
 
+    fn stays_awake(&mut self) {
+        self.ingress.awake();
+    }
+
     fn finished(&self) -> bool {
         // Whoever was not told would wait for ever.
         let all_closed = self.egresses.iter().all(|egress| egress.channel.closed());
@@ -631,6 +635,42 @@ impl Service for EgressService {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use reactor::Wake;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Debug, Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A core that only looked whether it might sleep was woken, while it polled, for each run of
+    /// requests from another core.
+    #[test]
+    fn a_core_that_polls_is_not_woken() {
+        let ingress = Arc::new(Ingress::new(4));
+        let wakes = Arc::new(Wakes::default());
+        ingress.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
+        let mut service = EgressService::new(Place {
+            id: CoreId(0),
+            core: 0,
+            classes: Class::ALL.to_vec(),
+            ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
+            loads: Arc::new(LoadBoard::new(1)),
+            shown: Arc::default(),
+            knobs: Knobs::switchyard(),
+        });
+        assert_eq!(service.deadline(), Time::NEVER);
+        service.stays_awake();
+        ingress.ring();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        assert_eq!(service.deadline(), Time::NEVER);
+        ingress.ring();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "it sleeps");
+    }
 
     #[test]
     fn a_tag_holds_submitter_slot_and_class() {
