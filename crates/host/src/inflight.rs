@@ -7,7 +7,7 @@
 
 use crate::command::BlockRequest;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
-use base::Time;
+use base::{Nanos, Time};
 use reactor::IoSlice;
 use std::collections::VecDeque;
 use wire::nvme::{Command, Completion, Status};
@@ -504,6 +504,15 @@ impl CommandTable {
         }
     }
 
+    /// Gives every command that can become [`overdue`](Self::overdue) so much more time, but none
+    /// until after `latest`.
+    pub(crate) fn postpone(&mut self, by: Nanos, latest: Time) {
+        let timed = |slot: &&mut Slot| slot.deadline != Time::NEVER;
+        for slot in self.slots.iter_mut().filter(timed) {
+            slot.deadline = (slot.deadline + by).min(latest);
+        }
+    }
+
     /// The first command from `start` on that has taken too long: its slot.
     pub(crate) fn overdue(&self, start: u16, now: Time) -> Option<u16> {
         let late = self.slots[usize::from(start)..]
@@ -580,6 +589,20 @@ mod tests {
             .collect();
         assert_eq!(tags, [0, 1, 2]);
         assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_is_nobodys_fault() {
+        let mut table = CommandTable::new(3);
+        table.insert(exchange(1), Time(10));
+        table.insert(exchange(2), Time(90));
+        table.insert(exchange(3), Time::NEVER);
+        table.postpone(Nanos(50), Time(100));
+        assert_eq!(table.overdue(0, Time(59)), None);
+        assert_eq!(table.overdue(0, Time(60)), Some(0));
+        assert_eq!(table.overdue(1, Time(99)), None);
+        assert_eq!(table.overdue(1, Time(100)), Some(1));
+        assert_eq!(table.overdue(2, Time(1 << 60)), None);
     }
 
     #[test]

@@ -110,6 +110,27 @@ fn a_swallowed_command_is_aborted_then_sent_again_on_a_new_connection() {
     assert!(peer.seen.aborts.load(Ordering::SeqCst) >= 1);
 }
 
+/// Its commands timed out as soon as it looked again, before it had looked at their answers.
+#[test]
+fn a_thread_that_does_not_wait_for_a_while_costs_neither_its_requests_nor_anybody_else() {
+    let timeout = Duration::from_secs(1);
+    let peer = Peer::start(1 << 20, Behaviour::default());
+    let namespace = connect(&peer, builder().command_timeout(timeout));
+    let mut queue = namespace.queue(4).unwrap();
+    queue.read(1, 0, 1).unwrap();
+    assert_eq!(queue.wait(1).unwrap().count(), 1);
+    // The controller asks for the data first.
+    queue.write(2, 0, &[1; 4096]).unwrap();
+    queue.kick();
+    std::thread::sleep(timeout * 3 / 2);
+    assert_eq!(queue.wait(0).unwrap().count(), 0);
+    std::thread::sleep(timeout * 3 / 2);
+    assert_eq!(queue.wait(1).unwrap().next().unwrap().result, Ok(()));
+    namespace.read(0, &mut [0; 512]).unwrap();
+    assert_eq!(peer.seen.aborts.load(Ordering::SeqCst), 0);
+    assert_eq!(peer.seen.associations.load(Ordering::SeqCst), 1);
+}
+
 #[test]
 fn a_target_that_stays_away_fails_requests_after_the_loss_timeout() {
     let peer = Peer::start(1 << 20, Behaviour::default());

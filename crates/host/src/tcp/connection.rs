@@ -520,6 +520,10 @@ impl Qpair {
         if self.step_deadline <= cx.now {
             match self.state {
                 ConnectionState::Terminating => self.close_now(cx),
+                // What came meanwhile was not looked at yet.
+                _ if was_away(self.step_deadline, cx.now) => {
+                    self.step_deadline = cx.now + self.config.step_timeout;
+                }
                 ConnectionState::Initializing => self.step_timed_out("ICReq", cx),
                 _ => self.step_timed_out("Connect", cx),
             }
@@ -527,6 +531,12 @@ impl Qpair {
         self.follow_up(cx);
         if self.scan_at > cx.now {
             return false;
+        }
+        if was_away(self.scan_at, cx.now) {
+            // Nothing was sent and no answer taken: that time was not the controller's.
+            let latest = cx.now + self.config.command_timeout;
+            let away = cx.now.since(self.scan_at);
+            self.table.postpone(away, latest);
         }
         self.scan_at = cx.now + TIMEOUT_SCAN;
         true
@@ -565,6 +575,11 @@ impl Qpair {
         };
         self.step_deadline.min(scan_at).min(held)
     }
+}
+
+/// Whether the core did not run for a while: it looks now at what was due long ago.
+fn was_away(due: Time, now: Time) -> bool {
+    now.since(due) > TIMEOUT_SCAN
 }
 
 fn new_framer() -> Framer {
