@@ -27,6 +27,8 @@ pub enum ProtocolError {
     UnknownCommand {
         /// The identifier received.
         cid: u16,
+        /// Where in the PDU's header it stands, in bytes.
+        offset: u32,
     },
     /// Data for a command that expects none, or that lies outside of what was asked for, or that
     /// does not continue where the data before it ended.
@@ -55,15 +57,18 @@ pub enum ProtocolError {
         /// The command.
         cid: u16,
     },
-    /// A successful completion before all data of a read had come.
-    #[error("command {cid:#06x} completed after {received} of {expected} bytes")]
+    /// A successful completion before all data of a read had come, or before the controller had
+    /// all data of a write.
+    #[error("command {cid:#06x} completed after {moved} of {expected} bytes")]
     DataMissing {
         /// The command.
         cid: u16,
-        /// Bytes received.
-        received: u32,
-        /// Bytes asked for.
+        /// Bytes received, or asked for by the controller.
+        moved: u32,
+        /// Bytes of the command.
         expected: u32,
+        /// Where in the PDU's header it says so, in bytes.
+        offset: u32,
     },
     /// The controller demands digests that we did not offer.
     #[error("the controller enabled a digest that was not offered")]
@@ -85,9 +90,9 @@ impl ProtocolError {
                 FatalErrorStatus::INVALID_PDU_HEADER_FIELD
             }
         };
-        // The offset of CCCID, which is at fault; in ICResp the offset of DGST.
+        // The offset of the field that is at fault; in ICResp that of DGST.
         let information = match self {
-            Self::UnknownCommand { .. } | Self::DataMissing { .. } => 8,
+            Self::UnknownCommand { offset, .. } | Self::DataMissing { offset, .. } => *offset,
             Self::Digests => 11,
             _ => 0,
         };

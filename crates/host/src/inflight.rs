@@ -8,6 +8,7 @@
 use crate::command::BlockRequest;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
 use base::{Nanos, Time};
+use block::Operation;
 use reactor::IoSlice;
 use std::collections::VecDeque;
 use wire::nvme::{Command, Completion, Status};
@@ -112,6 +113,13 @@ impl Exchange {
             Work::Block(request) => Some(request),
             Work::Admin(_) | Work::Barrier(_) => None,
         }
+    }
+
+    /// Whether its success means that all its data was moved: Deallocate only advises, and a
+    /// controller need not look at its range.
+    pub(crate) fn needs_data(&self) -> bool {
+        let request = self.request();
+        request.is_none_or(|request| request.operation != Operation::Deallocate)
     }
 
     /// Bytes of data.

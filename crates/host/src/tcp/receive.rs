@@ -10,6 +10,13 @@ use wire::nvme::{Completion, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{C2hData, CapsuleResp, Event, PduHeader, PduType, R2t, TermReq};
 
+/// Where fields stand in the headers of PDUs, in bytes: FLAGS of all, CCCID of C2HData and R2T, the
+/// command identifier and the status of CapsuleResp. `[NVMe-TCP 1.0 §3.6.2]`
+const FLAGS: u32 = 1;
+const CCCID: u32 = 8;
+const CID: u32 = 20;
+const STATUS: u32 = 22;
+
 /// A C2HData PDU whose payload is still arriving.
 #[derive(Clone, Copy, Debug)]
 struct Arriving {
@@ -239,7 +246,7 @@ impl Qpair {
         let index = self
             .table
             .find(cid)
-            .ok_or(ProtocolError::UnknownCommand { cid })?;
+            .ok_or(ProtocolError::UnknownCommand { cid, offset: CCCID })?;
         let slot = self.table.slot(index);
         let reads = slot
             .exchange
@@ -289,7 +296,7 @@ impl Qpair {
             return Ok(());
         }
         let completion = Completion::new(self.table.cid(index), 0, Status::SUCCESS);
-        self.answered(index, completion).map_err(Stop::from)
+        self.answered(index, completion, FLAGS).map_err(Stop::from)
     }
 
     fn response(
@@ -303,31 +310,38 @@ impl Qpair {
         let index = self
             .table
             .find(cid)
-            .ok_or_else(|| at(ProtocolError::UnknownCommand { cid }))?;
+            .ok_or_else(|| at(ProtocolError::UnknownCommand { cid, offset: CID }))?;
         let joining = self.state == ConnectionState::Joining;
-        self.answered(index, *completion).map_err(at)?;
+        self.answered(index, *completion, STATUS).map_err(at)?;
         if joining && let Some(error) = self.joined(completion, now) {
             return Err(Stop::Refused(error));
         }
         Ok(())
     }
 
-    /// A command is over, as far as the controller is concerned.
-    fn answered(&mut self, index: u16, mut completion: Completion) -> Result<(), ProtocolError> {
+    /// A command is over, as far as the controller is concerned; it says so in the field at
+    /// `offset` of the header.
+    fn answered(
+        &mut self,
+        index: u16,
+        mut completion: Completion,
+        offset: u32,
+    ) -> Result<(), ProtocolError> {
         let slot = self.table.slot(index);
         let exchange = slot.exchange.as_ref().expect("found in the table");
-        if exchange.direction == Direction::In && completion.status.is_success() {
-            if slot.received != slot.data_bytes {
-                return Err(ProtocolError::DataMissing {
-                    cid: completion.cid,
-                    received: slot.received,
-                    expected: slot.data_bytes,
-                });
-            }
-            if slot.damaged {
-                // [NVMe-TCP 1.0 §3.6.3]: damaged data costs the command, not the connection.
-                completion.status = Status::TRANSIENT_TRANSPORT_ERROR;
-            }
+        // For a write that is what was asked for: its success without its data would be a lie.
+        let all_moved = slot.received == slot.data_bytes && !slot.has_transfers();
+        if completion.status.is_success() && exchange.needs_data() && !all_moved {
+            return Err(ProtocolError::DataMissing {
+                cid: completion.cid,
+                moved: slot.received,
+                expected: slot.data_bytes,
+                offset,
+            });
+        }
+        if exchange.direction == Direction::In && completion.status.is_success() && slot.damaged {
+            // [NVMe-TCP 1.0 §3.6.3]: damaged data costs the command, not the connection.
+            completion.status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
         if slot.has_transfers() {
             self.tx.transfers.retain(|&waiting| waiting != index);
@@ -344,7 +358,7 @@ impl Qpair {
         let index = self
             .table
             .find(cid)
-            .ok_or(ProtocolError::UnknownCommand { cid })?;
+            .ok_or(ProtocolError::UnknownCommand { cid, offset: CCCID })?;
         let slot = self.table.slot(index);
         let writes = slot
             .exchange

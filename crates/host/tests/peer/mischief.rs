@@ -88,6 +88,17 @@ impl Connection {
                 }
                 self.send(&bytes)
             }
+            Mischief::SuccessAfter { offset, length } => {
+                if length > 0 {
+                    let part = R2t {
+                        offset,
+                        length,
+                        ..r2t
+                    };
+                    self.send_r2t(&part)?;
+                }
+                self.done(cid)
+            }
             Mischief::SecondIcResp => self.send(&self.ic_resp().to_bytes()),
             Mischief::Terminate => {
                 let request = TermReq {

@@ -79,10 +79,26 @@ pub enum Mischief {
     PduLength,
     /// A data offset inside of the header.
     DataOffset,
+    /// Success of a write after an R2T for this part of its data; none where that is empty.
+    SuccessAfter { offset: u32, length: u32 },
     /// A termination request.
     Terminate,
     /// Nothing at all, and the connection is closed.
     Hangup,
+}
+
+/// The next PDU of this type that a connection sends has other bytes than it should.
+#[derive(Clone, Debug)]
+pub struct Forge {
+    /// The number of the connection: 0 is the first admin queue, 1 the first I/O queue.
+    pub connection: usize,
+    pub pdu: u8,
+    /// Where which bytes stand instead.
+    pub edits: Vec<(usize, Vec<u8>)>,
+    /// The header digest is made to fit again.
+    pub reseal: bool,
+    /// These are sent before it.
+    pub before: Vec<u8>,
 }
 
 /// How the controller works.
@@ -101,6 +117,7 @@ pub struct Behaviour {
     pub alignment: u8,
     pub io_queues: u16,
     pub mischief: Option<Mischief>,
+    pub forge: Option<Forge>,
     /// The n-th connection is cut when so many bytes were sent on it.
     pub cut: Option<(usize, usize)>,
     /// So many I/O commands are answered "transient transport error" first.
@@ -140,6 +157,7 @@ impl Default for Behaviour {
             alignment: 0,
             io_queues: 4,
             mischief: None,
+            forge: None,
             cut: None,
             refusals: 0,
             damaged: 0,
@@ -160,6 +178,10 @@ impl Default for Behaviour {
 #[derive(Debug, Default)]
 pub struct Seen {
     pub terminations: Mutex<Vec<TermReq>>,
+    /// The header that the last of them complains of.
+    pub complaint: Mutex<Vec<u8>>,
+    /// The header that was forged last.
+    pub forged: Mutex<Vec<u8>>,
     pub connections: AtomicUsize,
     pub associations: AtomicUsize,
     pub keep_alives: AtomicUsize,
@@ -458,6 +480,7 @@ impl Connection {
             PduHeader::CapsuleCmd(capsule) => self.command(&capsule.command, data),
             PduHeader::H2cData(pdu) => self.data(pdu.command_id, pdu, data),
             PduHeader::H2cTermReq(request) => {
+                *self.state.seen.complaint.lock().unwrap() = data.to_vec();
                 self.state.seen.terminations.lock().unwrap().push(*request);
                 Err(Over)
             }
@@ -474,8 +497,34 @@ impl Connection {
         }
     }
 
+    /// What is sent instead, where this PDU is to be forged.
+    fn forge(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut behaviour = self.state.behaviour.lock().unwrap();
+        let number = self.number;
+        let forge = behaviour
+            .forge
+            .take_if(|forge| forge.connection == number && forge.pdu == bytes[0])?;
+        drop(behaviour);
+        self.misbehaved = true;
+        let mut pdu = bytes.to_vec();
+        let header = usize::from(bytes[2]);
+        for (at, edit) in &forge.edits {
+            pdu[*at..*at + edit.len()].copy_from_slice(edit);
+        }
+        if forge.reseal && self.format.header_digest {
+            let digest = wire::tcp::digest::digest_bytes(&pdu[..header]);
+            pdu[header..header + 4].copy_from_slice(&digest);
+        }
+        let mut all = forge.before;
+        all.extend_from_slice(&pdu);
+        let end = all.len().min(128);
+        *self.state.seen.forged.lock().unwrap() = all[..end].to_vec();
+        Some(all)
+    }
+
     fn send(&mut self, bytes: &[u8]) -> Step {
-        let mut bytes = bytes;
+        let forged = self.forge(bytes);
+        let mut bytes = forged.as_deref().unwrap_or(bytes);
         let mut over = false;
         if let Some((number, limit)) = self.behaviour.cut
             && number == self.number
