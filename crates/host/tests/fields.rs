@@ -7,6 +7,7 @@
 
 mod peer;
 
+use base::Prng;
 use host::{ConnectionError, Host, HostError};
 use peer::{Behaviour, Forge, NQN, Peer};
 use std::sync::atomic::Ordering;
@@ -447,5 +448,60 @@ fn success_without_the_data_is_no_success() {
             information: 22,
         };
         assert_eq!(*peer.seen.terminations.lock().unwrap(), [expected]);
+    }
+}
+
+/// Any bytes of any header, several at once: whatever a controller sends, the host goes on, on this
+/// connection or on the next, and the data is right.
+#[test]
+fn no_header_stops_the_host_or_changes_data() {
+    let hosts = [host(false), host(true)];
+    let data = [7; LENGTH as usize];
+    for seed in 0..300 {
+        let mut random = Prng::from_seed(seed);
+        let digests = random.chance(1, 3);
+        let kinds = [PduType::CapsuleResp, PduType::C2hData, PduType::R2t];
+        let pdu = kinds[random.below(3) as usize];
+        let edits = 1 + random.below(3);
+        let edits = (0..edits).map(|_| {
+            // The status of a completion, at the end, would be believed; and where data is said not
+            // to be the last, or R2TL to be less, the host would wait for the rest.
+            let mut at = random.below(22) as usize;
+            if (pdu == PduType::C2hData && at == 1) || (pdu == PduType::R2t && at == 17) {
+                at = 0;
+            }
+            let value = random.next_u64() as u8;
+            byte(
+                at,
+                if random.chance(1, 3) {
+                    value & 0x0f
+                } else {
+                    value
+                },
+            )
+        });
+        let case = Case {
+            digests,
+            ..Case::new(pdu, "any", edits.collect(), Closes)
+        };
+        let behaviour = Behaviour {
+            success_flag: pdu == PduType::C2hData,
+            ..Behaviour::default()
+        };
+        let peer = Peer::start(1 << 16, behaviour);
+        let host = &hosts[usize::from(digests)];
+        let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+        let namespace = subsystem.namespace(1).unwrap();
+        namespace.write(0, &data).unwrap();
+        peer.change(|behaviour| behaviour.forge = Some(case.forge(1)));
+        let mut back = [0; LENGTH as usize];
+        let what = format!("seed {seed}, {}", case.what);
+        for _ in 0..2 {
+            namespace.write(LENGTH.into(), &data).expect(&what);
+            namespace.read(LENGTH.into(), &mut back).expect(&what);
+            assert!(back == data, "{what}");
+        }
+        let seen = peer.seen.associations.load(Ordering::SeqCst);
+        assert!(seen <= 2, "{what}: {seen} associations");
     }
 }
