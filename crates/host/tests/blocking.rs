@@ -245,6 +245,21 @@ fn keep_alives_are_sent_also_where_traffic_keeps_an_association_alive() {
     }
 }
 
+/// A controller with many namespaces, or a slow one, gave up a host that was still identifying them.
+#[test]
+fn keep_alives_are_sent_while_a_controller_is_identified() {
+    let behaviour = Behaviour {
+        slow_identify: Duration::from_millis(100),
+        ..Behaviour::default()
+    };
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = Host::builder().keep_alive(Duration::from_millis(100));
+    let host = host.build().unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    assert!(peer.seen.keep_alives.load(Ordering::SeqCst) >= 2);
+    assert_eq!(subsystem.namespaces().len(), 1);
+}
+
 #[test]
 fn keep_alives_are_sent_and_disconnecting_shuts_the_controller_down() {
     let peer = Peer::start(1 << 20, Behaviour::default());

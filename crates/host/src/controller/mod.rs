@@ -253,6 +253,7 @@ impl Controller {
         match self.state {
             ControllerState::Waiting if self.deadline <= cx.now => self.connect(cx),
             ControllerState::SettingUp if self.deadline <= cx.now => self.poll_ready(cx),
+            ControllerState::SettingUp => self.keep_alive(cx),
             ControllerState::Live => self.keep(cx),
             ControllerState::Draining => self.drained(cx),
             ControllerState::ShuttingDown => self.shutting_down(cx),
@@ -266,6 +267,7 @@ impl Controller {
     pub fn deadline(&self) -> Time {
         let own = match self.state {
             ControllerState::Live => self.keep_alive_at,
+            ControllerState::SettingUp => self.deadline.min(self.keep_alive_at),
             ControllerState::Closed => return Time::NEVER,
             _ => self.deadline,
         };
@@ -390,9 +392,7 @@ impl Controller {
         self.generation += 1;
         self.lost_at = None;
         self.live_at = cx.now;
-        self.keep_alive_out = false;
         self.aborts_out = 0;
-        self.keep_alive_at = self.next_keep_alive(cx.now);
         if self.events {
             self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
         }
@@ -425,7 +425,14 @@ impl Controller {
             };
             self.ask_admin(Purpose::Abort, &AdminCommand::Abort(abort), 0, cx);
         }
-        if self.keep_alive_at > cx.now || self.state != ControllerState::Live {
+        if self.state == ControllerState::Live {
+            self.keep_alive(cx);
+        }
+    }
+
+    /// A keep-alive leaves when it is due.
+    fn keep_alive(&mut self, cx: &mut Context<'_>) {
+        if self.keep_alive_at > cx.now {
             return;
         }
         if self.keep_alive_out {

@@ -84,6 +84,8 @@ impl Controller {
     /// The admin queue is live: start to talk.
     pub(super) fn begin_setup(&mut self, cx: &mut Context<'_>) {
         self.setup = Setup::default();
+        self.keep_alive_out = false;
+        self.keep_alive_at = Time::NEVER;
         self.enter(ControllerState::SettingUp, Time::NEVER);
         let get = PropertyGet {
             size: PropertySize::Eight,
@@ -174,6 +176,8 @@ impl Controller {
             self.deadline = cx.now + STATUS_POLL;
             return;
         }
+        // [NVMe Base 2.0 §3.9]: from here on it counts; and there may be many namespaces.
+        self.keep_alive_at = self.next_keep_alive(cx.now);
         self.setup.step = Step::Identify;
         let identify = AdminCommand::Identify(Identify::new(Cns::CONTROLLER, 0));
         self.ask_admin(Purpose::SetUp, &identify, IDENTIFY_BYTES, cx);

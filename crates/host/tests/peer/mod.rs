@@ -136,6 +136,8 @@ pub struct Behaviour {
     pub lengths: Option<NvmIdentifyController>,
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
+    /// How long each Identify takes.
+    pub slow_identify: std::time::Duration,
     /// Announces that any command keeps the association alive.
     pub traffic_based: bool,
     /// Every byte of the namespace's UUID.
@@ -167,6 +169,7 @@ impl Default for Behaviour {
             slow_fences: false,
             lengths: None,
             ready_after: 1,
+            slow_identify: std::time::Duration::ZERO,
             traffic_based: false,
             volume: 5,
             unready: None,
@@ -648,6 +651,7 @@ impl Connection {
                 self.complete(cid, Status::from_type_and_code(0, 0x22), 0)
             }
             AdminCommand::Identify(identify) => {
+                std::thread::sleep(self.behaviour.slow_identify);
                 let Some(data) = self.identify(identify.cns, identify.nsid) else {
                     return self.complete(cid, Status::INVALID_NAMESPACE.with_dnr(), 0);
                 };
