@@ -7,6 +7,9 @@
 //! Whoever notices the loss first moves the epoch on and wakes everybody. Nothing in here is
 //! touched by a request.
 
+pub(crate) use crate::epoch::Epoch;
+pub use crate::epoch::Phase;
+use crate::epoch::SharedEpoch;
 use crate::error::ConnectionError;
 use crate::fence::{Aftermath, Fences};
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, VolumeId};
@@ -17,62 +20,10 @@ use crate::tenant_event::{Heard, TenantEvent};
 use block::Geometry;
 use reactor::Wake;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::nvme::log_page::TenantEvents;
-
-/// What phase an association is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It was never live yet.
-    Connecting,
-    /// Requests flow.
-    Live,
-    /// It was lost, and the next one is being made.
-    Recovering,
-    /// It will not come back: closed, refused for good, or out of time.
-    Gone,
-}
-
-impl Phase {
-    /// Whether an association is being made.
-    pub(crate) const fn is_making(self) -> bool {
-        matches!(self, Self::Connecting | Self::Recovering)
-    }
-}
-
-/// A phase, and how many associations there have been.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch {
-    pub(crate) generation: u64,
-    pub(crate) phase: Phase,
-}
-
-impl Epoch {
-    const fn pack(self) -> u64 {
-        let phase = match self.phase {
-            Phase::Connecting => 0,
-            Phase::Live => 1,
-            Phase::Recovering => 2,
-            Phase::Gone => 3,
-        };
-        self.generation << 2 | phase
-    }
-
-    const fn unpack(bits: u64) -> Self {
-        let phase = match bits & 3 {
-            0 => Phase::Connecting,
-            1 => Phase::Live,
-            2 => Phase::Recovering,
-            _ => Phase::Gone,
-        };
-        Self {
-            generation: bits >> 2,
-            phase,
-        }
-    }
-}
 
 /// What I/O queues need to know of the association that is live.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,11 +127,9 @@ struct Knowledge {
 #[derive(Debug)]
 pub struct Association {
     options: ConnectOptions,
-    epoch: AtomicU64,
+    epoch: SharedEpoch,
     /// Counts the changes of what may still come of lost associations.
     aftermaths: AtomicU64,
-    /// I/O connections that are not closed.
-    open: AtomicU32,
     /// There are aborts to send.
     aborts: AtomicBool,
     /// The owner wants it to end.
@@ -191,15 +140,10 @@ pub struct Association {
 
 impl Association {
     pub(crate) fn new(options: ConnectOptions) -> Arc<Self> {
-        let start = Epoch {
-            generation: 0,
-            phase: Phase::Connecting,
-        };
         Arc::new(Self {
             options,
-            epoch: AtomicU64::new(start.pack()),
+            epoch: SharedEpoch::new(),
             aftermaths: AtomicU64::new(0),
-            open: AtomicU32::new(0),
             aborts: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             knowledge: Mutex::new(Knowledge::default()),
@@ -278,7 +222,7 @@ impl Association {
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
-        Epoch::unpack(self.epoch.load(Ordering::SeqCst))
+        self.epoch.get()
     }
 
     pub(crate) fn parameters(&self) -> Parameters {
@@ -287,27 +231,13 @@ impl Association {
 
     /// Moves on, and tells everybody.
     pub(crate) fn set_epoch(&self, epoch: Epoch) {
-        self.epoch.store(epoch.pack(), Ordering::SeqCst);
+        self.epoch.set(epoch);
         self.announce();
     }
 
     /// The association of this generation is lost. Only the first report counts.
     pub(crate) fn report_lost(&self, generation: u64, error: Option<ConnectionError>) {
-        let live = Epoch {
-            generation,
-            phase: Phase::Live,
-        };
-        let lost = Epoch {
-            generation,
-            phase: Phase::Recovering,
-        };
-        let moved = self.epoch.compare_exchange(
-            live.pack(),
-            lost.pack(),
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
-        if moved.is_ok() {
+        if self.epoch.lose(generation) {
             if error.is_some() {
                 self.lock().error = error;
             }
@@ -405,8 +335,7 @@ impl Association {
 
     /// An I/O connection is about to be opened; refused when the epoch has moved meanwhile.
     pub(crate) fn enter_open(&self, epoch: Epoch) -> bool {
-        self.open.fetch_add(1, Ordering::SeqCst);
-        if self.epoch() == epoch {
+        if self.epoch.enter(epoch) {
             return true;
         }
         self.leave_open();
@@ -415,15 +344,13 @@ impl Association {
 
     /// An I/O connection is closed.
     pub(crate) fn leave_open(&self) {
-        let before = self.open.fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(before > 0, "what is left was entered");
-        if before == 1 && self.phase() != Phase::Live {
+        if self.epoch.leave() {
             self.announce();
         }
     }
 
     pub(crate) fn open_connections(&self) -> u32 {
-        self.open.load(Ordering::SeqCst)
+        self.epoch.open()
     }
 
     /// Takes a free queue identifier among those granted.

@@ -5,6 +5,7 @@ mod channel;
 mod client;
 mod command;
 mod controller;
+mod epoch;
 mod error;
 mod fence;
 mod inflight;

@@ -8,8 +8,12 @@
 
 use crate::placement::{PlacementError, name_thread, pin_to};
 use crate::priority::yield_to_all;
+use base::Doze;
 use base::units::CoreId;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,11 +27,20 @@ struct Shared {
     epoch: Instant,
     /// Nanoseconds since the epoch at which work was last expected.
     expected: AtomicU64,
-    asleep: AtomicBool,
+    doze: Doze,
     stop: AtomicBool,
 }
 
 impl Shared {
+    fn new() -> Self {
+        Self {
+            epoch: Instant::now(),
+            expected: AtomicU64::new(0),
+            doze: Doze::new(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
     fn now(&self) -> u64 {
         u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
@@ -35,22 +48,33 @@ impl Shared {
     fn is_expecting(&self) -> bool {
         let since = self
             .now()
-            .saturating_sub(self.expected.load(Ordering::SeqCst));
+            .saturating_sub(self.expected.load(Ordering::Acquire));
         u128::from(since) < EXPECTED_WITHIN.as_nanos()
     }
 
     fn run(&self) {
-        while !self.stop.load(Ordering::SeqCst) {
+        while !self.stop.load(Ordering::Acquire) {
             while self.is_expecting() {
                 std::hint::spin_loop();
             }
-            self.asleep.store(true, Ordering::SeqCst);
-            // Whoever expected something in between saw us awake, and left it at that.
-            if !self.is_expecting() && !self.stop.load(Ordering::SeqCst) {
-                thread::park();
-            }
-            self.asleep.store(false, Ordering::SeqCst);
+            self.rest(|| self.is_expecting(), thread::park);
         }
+    }
+
+    /// Parks the keeper, unless something is expected or it is to stop.
+    fn rest(&self, is_expecting: impl Fn() -> bool, park: impl FnOnce()) {
+        let idle = || !is_expecting() && !self.stop.load(Ordering::Acquire);
+        if self.doze.may_sleep(idle) {
+            park();
+        }
+        self.doze.awake();
+    }
+
+    /// Work was expected at `now`. Returns true if the keeper has to be woken.
+    #[inline]
+    fn expect(&self, now: u64) -> bool {
+        self.expected.store(now, Ordering::Release);
+        self.doze.is_needed()
     }
 }
 
@@ -67,12 +91,7 @@ impl Keeper {
     /// # Errors
     /// When the thread cannot be started, placed or lowered: without that it must not run.
     pub fn start(core: CoreId) -> Result<Self, PlacementError> {
-        let shared = Arc::new(Shared {
-            epoch: Instant::now(),
-            expected: AtomicU64::new(0),
-            asleep: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new());
         let (ready, started) = std::sync::mpsc::channel();
         let inner = Arc::clone(&shared);
         let kernel = |source| PlacementError::Kernel {
@@ -115,10 +134,7 @@ impl Keeper {
     /// the keeper has gone to sleep.
     #[inline]
     pub fn expect(&self) {
-        self.shared
-            .expected
-            .store(self.shared.now(), Ordering::SeqCst);
-        if self.shared.asleep.load(Ordering::SeqCst)
+        if self.shared.expect(self.shared.now())
             && let Some(thread) = &self.thread
         {
             thread.thread().unpark();
@@ -126,7 +142,7 @@ impl Keeper {
     }
 
     fn end(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // A keeper has nothing to say, and does not panic.
@@ -142,6 +158,7 @@ impl Drop for Keeper {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::placement::allowed_cores;
@@ -151,10 +168,11 @@ mod tests {
         let core = allowed_cores().expect("the kernel tells")[0];
         let keeper = Keeper::start(core).expect("everybody may");
         for _ in 0..3 {
-            while !keeper.shared.asleep.load(Ordering::SeqCst) {
+            while !keeper.shared.expect(0) {
                 thread::yield_now();
             }
-            keeper.expect();
+            let thread = keeper.thread.as_ref().expect("it runs");
+            thread.thread().unpark();
         }
     }
 
@@ -162,5 +180,43 @@ mod tests {
     fn a_keeper_for_a_core_that_is_not_there_says_so() {
         let error = Keeper::start(CoreId(1023)).expect_err("nobody has so many");
         assert!(error.to_string().contains("1023"), "{error}");
+    }
+}
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+
+    /// Whatever comes while the keeper goes to rest, it finds before it rests or is woken for.
+    /// One that parks for ever is a deadlock of the model.
+    #[test]
+    fn loom_a_keeper_does_not_sleep_through_what_is_expected_or_its_end() {
+        for ends in [false, true] {
+            loom::model(move || {
+                let shared = loom::sync::Arc::new(Shared::new());
+                let keeper = {
+                    let shared = shared.clone();
+                    thread::spawn(move || {
+                        let is_expecting = || shared.expected.load(Ordering::Acquire) > 0;
+                        while !is_expecting() && !shared.stop.load(Ordering::Acquire) {
+                            shared.rest(is_expecting, thread::park);
+                        }
+                    })
+                };
+                let wakes = if ends {
+                    shared.stop.store(true, Ordering::Release);
+                    true
+                } else {
+                    shared.expect(1)
+                };
+                if wakes {
+                    keeper.thread().unpark();
+                }
+                keeper.join().unwrap();
+            });
+        }
     }
 }

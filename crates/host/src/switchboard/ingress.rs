@@ -5,12 +5,12 @@
 //! thread that sleeps is woken when its submitter has put in all it has ([`Ingress::ring`]), not
 //! for each request.
 
+use super::account::Account;
 use base::Doze;
 use base::units::Lba;
 use block::{BlockError, Operation};
 use crossbeam_queue::ArrayQueue;
 use reactor::{Region, Wake};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use switch::{Class, PerClass};
 
@@ -108,10 +108,7 @@ impl Ingress {
 pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
     done: ArrayQueue<Done>,
-    /// Requests put into an ingress so far; written by the submitter alone.
-    asked: AtomicU64,
-    /// Requests answered so far, by any dataplane thread.
-    answered: AtomicU64,
+    account: Account,
     doze: Doze,
     waker: Arc<dyn Wake>,
     /// The memory of its requests' data.
@@ -122,8 +119,7 @@ impl Submitter {
     pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
         Self {
             done: ArrayQueue::new(depth),
-            asked: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
+            account: Account::new(),
             doze: Doze::new(),
             waker,
             region,
@@ -133,8 +129,7 @@ impl Submitter {
     /// A request was put into an ingress.
     #[inline]
     pub(super) fn asked(&self) {
-        let asked = self.asked.load(Ordering::Relaxed);
-        self.asked.store(asked + 1, Ordering::Relaxed);
+        self.account.asked();
     }
 
     /// A request is over.
@@ -142,20 +137,19 @@ impl Submitter {
     pub(super) fn finish(&self, done: Done) {
         let put = self.done.push(done);
         debug_assert!(put.is_ok(), "at most a depth of requests");
-        self.answered.fetch_add(1, Ordering::Release);
+        self.account.answered();
     }
 
     /// Requests that were put into an ingress and are not over, nearly: it may be asking.
     #[inline]
     pub(super) fn under_way(&self) -> u64 {
-        let asked = self.asked.load(Ordering::Relaxed);
-        asked.saturating_sub(self.answered.load(Ordering::Relaxed))
+        self.account.under_way()
     }
 
     /// Whether no request of it is on its way, in any queue or lane. Asked after it left: a message
     /// said so, and it has asked for nothing since.
     pub(super) fn is_quiet(&self) -> bool {
-        self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
+        self.account.is_quiet()
     }
 
     /// Wakes the submitter, whatever it does.
