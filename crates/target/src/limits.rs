@@ -129,6 +129,13 @@ pub struct Limits {
     pub fresh_connections: usize,
     /// Controllers of the whole target, at most 65,000.
     pub controllers: usize,
+    /// Of these, those of one host (HOSTNQN and HOSTID); at least 1. Names are the hosts' own, so
+    /// this keeps back those that go wrong, and the next those that mean harm.
+    pub controllers_per_host: usize,
+    /// Of these, those of hosts at one address; at least 1.
+    pub controllers_per_address: usize,
+    /// Of these, discovery controllers; at least 1. Nobody has to be known to have one.
+    pub discovery_controllers: usize,
     /// Sends that one connection may have gathered beyond the one under way.
     pub sends_per_connection: usize,
     /// Send lists of a core; each takes about 80 KiB once it was used.
@@ -182,6 +189,9 @@ impl Default for Limits {
             connections: 16_384,
             fresh_connections: 8192,
             controllers: 4096,
+            controllers_per_host: 1024,
+            controllers_per_address: 3072,
+            discovery_controllers: 1024,
             sends_per_connection: 4,
             send_lists: 1024,
             stash_bytes: 16 * MIB,
@@ -240,6 +250,14 @@ impl Limits {
         }
         if !(1..=65_000).contains(&self.controllers) {
             return refuse("controllers", "1 to 65000");
+        }
+        let shares = [
+            self.controllers_per_host,
+            self.controllers_per_address,
+            self.discovery_controllers,
+        ];
+        if shares.contains(&0) {
+            return refuse("each limit of controllers", "at least 1");
         }
         if !(1..=1 << 20).contains(&self.connections) || self.fresh_connections == 0 {
             return refuse("connections", "1 to 1048576");

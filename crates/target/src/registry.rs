@@ -265,6 +265,27 @@ impl Controllers {
         Some(controller)
     }
 
+    /// Whether a host may have one more, beside what it has and what others have. Asks all
+    /// controllers, for Connect only.
+    pub(crate) fn has_room_for(
+        &self,
+        limits: &Limits,
+        kind: ControllerKind,
+        host: (&str, [u8; 16]),
+        from: IpAddr,
+    ) -> bool {
+        let (mut of_host, mut of_address, mut of_kind) = (0, 0, 0);
+        for other in self.by_id.values() {
+            of_host += usize::from(other.host_id == host.1 && other.host_nqn == host.0);
+            of_address += usize::from(other.peer.ip() == from);
+            of_kind += usize::from(other.kind == ControllerKind::Discovery);
+        }
+        let discovers = kind == ControllerKind::Discovery;
+        of_host < limits.controllers_per_host
+            && of_address < limits.controllers_per_address
+            && (!discovers || of_kind < limits.discovery_controllers)
+    }
+
     pub(crate) fn get(&self, id: u16) -> Option<&Arc<SharedController>> {
         self.by_id.get(&id)
     }

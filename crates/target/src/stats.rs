@@ -73,6 +73,9 @@ counters! {
         accepted,
         /// Connections refused because of a limit.
         refused,
+        /// Connects refused because their host, its address, its kind or all together have as many
+        /// controllers as they may.
+        controllers_refused,
         /// Fabrics and admin commands.
         admin_commands,
         /// I/O commands.

@@ -15,7 +15,9 @@ use std::io::{Read, Write};
 use switchyard_target::{Limits, SubsystemOptions};
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, InvalidParameter};
-use wire::nvme::{Command, Completion, FabricsType, IoOpcode, Nqn, SglDescriptor, Status};
+use wire::nvme::{
+    Command, Completion, DISCOVERY_NQN, FabricsType, IoOpcode, Nqn, SglDescriptor, Status,
+};
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
 use wire::tcp::{DataAlignment, FatalErrorStatus, H2cData, IcReq, PduFormat, PduHeader, TermReq};
 
@@ -591,4 +593,55 @@ fn the_limit_of_connections_is_that_of_all_cores_together() {
     silent.pop();
     common::eventually("there is room again", || open().iter().sum::<u64>() == 4);
     assert!(bed.admin().next_cid > 0);
+}
+
+/// A few thousand anonymous Connects held every controller of the target.
+#[test]
+fn nobody_takes_more_controllers_than_a_share() {
+    let connect = |bed: &Bed, subsystem: &str, host: &str| {
+        let mut client = Client::dial(bed.address(), Dialect::default());
+        let names = [subsystem, host].map(|name| Nqn::new(name).expect("a name"));
+        let dynamic = ConnectData::CNTLID_DYNAMIC;
+        let data = ConnectData::new(HOST_ID, dynamic, &names[0], &names[1]);
+        let command = Client::connect_command(0, 31, 0);
+        (client.connect(&command, &data).status, client)
+    };
+    let busy = |status: Status| status.is(Status::CONNECT_CONTROLLER_BUSY) && !status.dnr();
+    let limits = Limits {
+        controllers: 10,
+        controllers_per_host: 2,
+        controllers_per_address: 6,
+        discovery_controllers: 3,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let name = |index: usize| format!("nqn.2026-11.io.example:host{index}");
+    let mut open = Vec::new();
+    // A host has its share, and no more until one of them goes.
+    for _ in 0..2 {
+        let (status, client) = connect(&bed, NQN, &name(0));
+        assert!(status.is_success(), "{status}");
+        open.push(client);
+    }
+    assert!(busy(connect(&bed, NQN, &name(0)).0));
+    // Discovery has its own, whatever hosts call themselves.
+    for index in 1..4 {
+        let (status, client) = connect(&bed, DISCOVERY_NQN, &name(index));
+        assert!(status.is_success(), "{status}");
+        open.push(client);
+    }
+    assert!(busy(connect(&bed, DISCOVERY_NQN, &name(9)).0));
+    // So has an address.
+    let (status, client) = connect(&bed, NQN, &name(10));
+    assert!(status.is_success(), "{status}");
+    open.push(client);
+    assert!(busy(connect(&bed, NQN, &name(11)).0));
+    common::eventually("refusals are counted", || {
+        bed.handle().snapshot().cores[0].controllers_refused == 3
+    });
+    drop(open);
+    common::eventually("there is room again", || {
+        let (status, _client) = connect(&bed, NQN, &name(0));
+        status.is_success()
+    });
 }

@@ -176,20 +176,7 @@ fn connect_admin(
     if data.host_id == [0; 16] {
         return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
     }
-    let name = data
-        .subnqn()
-        .map_err(|_| Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
-    let subsystem = if name.is_discovery() {
-        None
-    } else {
-        let found = core.shared.subsystem(name.as_str());
-        let found = found.ok_or(Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
-        let (rules, from) = (core.shared.rules(), connection.peer.ip());
-        if !found.allows(&host) || !rules.admit(&host, from, name.as_str()) {
-            return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
-        }
-        Some(found)
-    };
+    let subsystem = asked_for(connection, data, &host, core)?;
     let kind = if subsystem.is_some() {
         ControllerKind::Io
     } else {
@@ -202,10 +189,17 @@ fn connect_admin(
         core: core.index,
         connection: connection.key,
     };
+    let who = (host.0.clone(), host.1);
     let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
-    let limit = core.limits.controllers;
-    let shared = core.shared.controllers().insert(limit, make);
-    let shared = shared.ok_or(Refusal::BUSY)?;
+    let limits = &core.limits;
+    let mut controllers = core.shared.controllers();
+    let room = controllers.has_room_for(limits, kind, (&who.0, who.1), peer.ip());
+    let shared = room.then(|| controllers.insert(limits.controllers, make));
+    drop(controllers);
+    let Some(shared) = shared.flatten() else {
+        core.stats.controllers_refused += 1;
+        return Err(Refusal::BUSY);
+    };
     shared.attach();
     let id = shared.id;
     let rights = shared.pass(&core.shared.rules()).rights();
@@ -230,6 +224,26 @@ fn connect_admin(
     connection.reseat(core);
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
+}
+
+/// The subsystem that a host asks for and may use; none for the discovery service.
+fn asked_for(
+    connection: &Connection,
+    data: &ConnectData,
+    host: &str,
+    core: &CoreState,
+) -> Result<Option<Arc<Subsystem>>, Refusal> {
+    let wrong = Refusal::in_data(ConnectData::SUBNQN_OFFSET);
+    let name = data.subnqn().map_err(|_| wrong)?;
+    if name.is_discovery() {
+        return Ok(None);
+    }
+    let found = core.shared.subsystem(name.as_str()).ok_or(wrong)?;
+    let (rules, from) = (core.shared.rules(), connection.peer.ip());
+    if !found.allows(host) || !rules.admit(host, from, name.as_str()) {
+        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+    }
+    Ok(Some(found))
 }
 
 /// The keep-alive time-out that a host gets for what it asks for.
