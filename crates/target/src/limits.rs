@@ -149,6 +149,13 @@ pub struct Limits {
     pub connect_timeout: Nanos,
     /// Without any progress of a transfer that we asked for, or of a send.
     pub stall_timeout: Nanos,
+    /// From the first byte of a PDU to its last, whatever comes between.
+    pub pdu_timeout: Nanos,
+    /// From the R2T for a command's data to the last byte of it.
+    pub transfer_timeout: Nanos,
+    /// The same, once a change waits for the command: no host may hold up an operator, nor with
+    /// that the other hosts of a namespace.
+    pub pause_patience: Nanos,
     /// From our termination request, or the end of a drain, to the close of the connection.
     pub linger: Nanos,
     /// From the start of a shutdown to the forced end of what is still open.
@@ -198,6 +205,9 @@ impl Default for Limits {
             trim_interval: Nanos::from_secs(10),
             connect_timeout: Nanos::from_secs(10),
             stall_timeout: Nanos::from_secs(30),
+            pdu_timeout: Nanos::from_secs(30),
+            transfer_timeout: Nanos::from_secs(60),
+            pause_patience: Nanos::from_secs(5),
             linger: Nanos::from_millis(200),
             drain_timeout: Nanos::from_secs(10),
             change_timeout: Nanos::from_secs(60),

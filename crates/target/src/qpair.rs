@@ -223,6 +223,13 @@ impl Qpair {
         slots.filter(|slot| slot.phase != Phase::Free)
     }
 
+    /// The commands whose data was asked for and is not here: since when, and of which namespace.
+    pub(crate) fn asked(&mut self) -> impl Iterator<Item = (Time, u32)> {
+        let taken = self.taken_mut();
+        let asked = taken.filter(|slot| slot.phase == Phase::Transferring);
+        asked.map(|slot| (slot.submitted, slot.nsid))
+    }
+
     /// Takes a mark off all commands.
     pub(crate) fn unmark(&mut self, bit: u64) {
         for slot in self.taken_mut() {

@@ -142,7 +142,8 @@ pub(crate) struct Slot {
     pub(crate) lba: u64,
     /// When the command was dispatched.
     pub(crate) began: Time,
-    /// When it went to its device; never, as long as this is zero.
+    /// When it went to its device; never, as long as this is zero. While its data is on the way:
+    /// when that was asked for.
     pub(crate) submitted: Time,
     /// Bytes of data.
     pub(crate) length: u32,

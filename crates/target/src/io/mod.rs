@@ -384,6 +384,7 @@ pub(crate) fn arrived(
 ) {
     let entry = connection.qpair.slot(slot);
     entry.phase = Phase::Executing;
+    entry.submitted = Time::ZERO;
     let (damaged, counted, kind) = (entry.damaged, entry.counted, entry.kind);
     if damaged {
         // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
@@ -502,9 +503,13 @@ pub(crate) fn ask(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
-    connection.qpair.slot(slot).phase = Phase::Transferring;
+    let entry = connection.qpair.slot(slot);
+    entry.phase = Phase::Transferring;
+    entry.submitted = cx.now;
     connection.transferring += 1;
-    connection.arm(core, cx.now + core.limits.stall_timeout);
+    let limits = &core.limits;
+    let patience = limits.stall_timeout.min(limits.transfer_timeout);
+    connection.arm(core, cx.now + patience);
     transfer::send_r2ts(connection, slot, core, cx);
 }
 

@@ -103,6 +103,8 @@ pub(crate) struct Connection {
     /// Since when this thread serves it.
     pub(crate) opened: Time,
     pub(super) last_input: Time,
+    /// Since when a PDU is half here; never, where none is.
+    pub(super) pdu_since: Time,
     /// When a terminating or draining connection closes at the latest.
     pub(crate) close_at: Time,
     /// The timer that is set.
@@ -156,6 +158,7 @@ impl Connection {
             stalled: None,
             opened: now,
             last_input: now,
+            pdu_since: Time::NEVER,
             close_at: Time::NEVER,
             timer_at: Time::NEVER,
             moving: None,
@@ -429,10 +432,15 @@ impl Connection {
             State::Closing | State::Closed => return,
         }
         if self.transferring > 0 {
-            check(
-                self.last_input + limits.stall_timeout,
-                "the host did not send its data in time",
-            );
+            let late = "the host did not send its data in time";
+            check(self.last_input + limits.stall_timeout, late);
+            let asked = self.qpair.asked().map(|(asked, _)| asked).min();
+            let asked = asked.unwrap_or(Time::NEVER);
+            check(asked + limits.transfer_timeout, late);
+        }
+        if self.pdu_since < Time::NEVER {
+            let late = "the host did not complete a PDU in time";
+            check(self.pdu_since + limits.pdu_timeout, late);
         }
         if self.output.sending {
             check(
@@ -473,7 +481,7 @@ mod tests {
         // Slots, lists and buffers come with the first command that needs them, so this is all
         // that a connection takes until then.
         assert!(
-            size_of::<Connection>() <= 1024,
+            size_of::<Connection>() <= 1152,
             "{}",
             size_of::<Connection>()
         );

@@ -171,10 +171,12 @@ impl Connection {
     /// Works on input until it is used up, or a command has to wait for a buffer.
     pub(crate) fn consume(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) {
         let mut input = bytes;
+        let mut ended = self.pdu_since == Time::NEVER;
         while self.state < State::Terminating {
             match self.framer.next(&mut input) {
                 Ok(None) => break,
                 Ok(Some(event)) => {
+                    ended |= matches!(event, Event::Pdu { .. } | Event::DataEnd { .. });
                     if self.event(event, core, cx) == Flow::Stall {
                         self.stash.extend_from_slice(input);
                         core.stashed_bytes += self.stash.len();
@@ -188,7 +190,20 @@ impl Connection {
                 }
             }
         }
+        self.time_pdu(ended, core, cx.now);
         core.touch();
+    }
+
+    /// Notes since when a PDU is half here; a new one where another has ended.
+    #[inline]
+    fn time_pdu(&mut self, ended: bool, core: &mut CoreState, now: Time) {
+        // Where we do not receive, nobody else is late.
+        if self.framer.is_between_pdus() || self.stalled.is_some() {
+            self.pdu_since = Time::NEVER;
+        } else if ended {
+            self.pdu_since = now;
+            self.arm(core, now + core.limits.pdu_timeout);
+        }
     }
 
     #[inline]

@@ -1,0 +1,93 @@
+//! Hosts that withhold what they promised, a byte at a time or altogether: they lose their
+//! connection, and nobody else notices.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::tests_outside_test_module,
+    reason = "sizes in tests are small, and the whole file is a test"
+)]
+
+mod common;
+
+use base::Nanos;
+use common::{BLOCK, Bed, Client, io, pattern};
+use std::io::Write;
+use std::time::Duration;
+use switchyard_target::Limits;
+use wire::nvme::{IoOpcode, SglDescriptor};
+use wire::tcp::H2cData;
+
+const BYTES: usize = 16 * BLOCK;
+
+/// A write that waits for its data.
+fn asked(client: &mut Client) -> wire::tcp::R2t {
+    let mut write = io(IoOpcode::WRITE, 0, 16);
+    write.set_cid(1);
+    write.set_sgl(SglDescriptor::transport(BYTES as u32));
+    client.capsule(&write, &[]);
+    client.r2t()
+}
+
+/// Sends these bytes piece by piece until the target has closed the connection.
+fn trickle<'a>(client: &mut Client, pieces: impl Iterator<Item = &'a [u8]>) {
+    for piece in pieces {
+        // The answer to bytes after the end is a reset.
+        if client.stream.write_all(piece).is_err() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the target took everything");
+}
+
+/// Every byte that came counted as progress: one a second kept a half capsule, and what belonged
+/// to it, for ever.
+#[test]
+fn a_capsule_that_comes_byte_by_byte_ends_its_connection() {
+    let bed = Bed::with(
+        Limits {
+            pdu_timeout: Nanos::from_millis(300),
+            ..Limits::default()
+        },
+        1,
+    );
+    let (_admin, mut slow) = bed.host();
+    let (_other, mut neighbour) = bed.host();
+    let mut write = io(IoOpcode::WRITE, 0, 4);
+    write.set_sgl(SglDescriptor::in_capsule(0, 4 * BLOCK as u32));
+    let data = pattern(1, 4 * BLOCK);
+    let bytes = slow.capsule_bytes(&write, &data);
+    trickle(&mut slow, bytes.chunks(1));
+    assert!(neighbour.write(8, &data).status.is_success());
+    assert!(neighbour.read(8, 4).1 == data);
+}
+
+#[test]
+fn data_that_comes_byte_by_byte_ends_its_connection() {
+    let bed = Bed::with(
+        Limits {
+            transfer_timeout: Nanos::from_millis(300),
+            ..Limits::default()
+        },
+        1,
+    );
+    let (_admin, mut slow) = bed.host();
+    let (_other, mut neighbour) = bed.host();
+    let r2t = asked(&mut slow);
+    // PDUs that are all in order.
+    let pdus: Vec<_> = (0..BYTES as u32 / 4)
+        .map(|index| {
+            let pdu = H2cData {
+                command_id: r2t.command_id,
+                transfer_tag: r2t.transfer_tag,
+                data_offset: 4 * index,
+                data_length: 4,
+                last: 4 * index + 4 == BYTES as u32,
+            };
+            slow.data_bytes(&pdu, &[7; 4])
+        })
+        .collect();
+    trickle(&mut slow, pdus.iter().map(Vec::as_slice));
+    let data = pattern(2, BYTES);
+    assert!(neighbour.write(32, &data).status.is_success());
+    assert!(neighbour.read(32, 16).1 == data);
+}
