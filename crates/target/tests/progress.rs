@@ -91,3 +91,44 @@ fn data_that_comes_byte_by_byte_ends_its_connection() {
     assert!(neighbour.write(32, &data).status.is_success());
     assert!(neighbour.read(32, 16).1 == data);
 }
+
+/// It vetoed every change of the namespace for as long as a change may take, and all other hosts
+/// waited with it.
+#[test]
+fn a_host_that_withholds_data_does_not_hold_up_a_change() {
+    let bed = Bed::with(
+        Limits {
+            pause_patience: Nanos::from_millis(100),
+            // Only the one above can end it in the time of this test.
+            stall_timeout: Nanos::from_secs(3600),
+            transfer_timeout: Nanos::from_secs(3600),
+            ..Limits::default()
+        },
+        2,
+    );
+    let (_admin, mut deaf) = bed.host();
+    let (_other, mut neighbour) = bed.host();
+    asked(&mut deaf);
+    let resized = bed.handle().resize_namespace(common::NQN, 1, 8192);
+    resized.expect("nobody vetoes it");
+    assert!(deaf.try_receive().is_none(), "its connection is gone");
+    let data = pattern(3, BYTES);
+    assert!(neighbour.write(8000, &data).status.is_success());
+    assert!(neighbour.read(8000, 16).1 == data);
+}
+
+#[test]
+fn a_change_waits_for_data_that_comes() {
+    let bed = Bed::new();
+    let (_admin, mut client) = bed.host();
+    let r2t = asked(&mut client);
+    std::thread::scope(|scope| {
+        let resize = || bed.handle().resize_namespace(common::NQN, 1, 8192);
+        let change = scope.spawn(resize);
+        let data = pattern(4, BYTES);
+        client.answer_r2t(&r2t, &data);
+        assert!(client.completion().status.is_success());
+        change.join().expect("no panic").expect("it is made");
+        assert!(client.read(0, 16).1 == data);
+    });
+}

@@ -7,6 +7,7 @@ use crate::namespace::{CoreNamespace, Gate, Namespace};
 use crate::pause::{Ack, AfterPause, Pausing, Step};
 use crate::poll_group::PollGroup;
 use crate::tcp::connection::{Owner, State};
+use base::Time;
 use reactor::{Context, PollPolicy};
 use std::sync::Arc;
 use switch::Knobs;
@@ -40,7 +41,7 @@ impl PollGroup {
                     self.add_namespace(subsystem, namespace, cx)
                 }
                 Step::Pause(subsystem, nsid) => {
-                    self.pause(subsystem, nsid, &mut debt);
+                    self.pause(subsystem, nsid, &mut debt, cx.now);
                     Ok(())
                 }
                 Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
@@ -162,7 +163,7 @@ impl PollGroup {
         Ok(())
     }
 
-    fn pause(&mut self, subsystem: u32, nsid: u32, debt: &mut Option<Pausing>) {
+    fn pause(&mut self, subsystem: u32, nsid: u32, debt: &mut Option<Pausing>, now: Time) {
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return;
         };
@@ -170,6 +171,11 @@ impl PollGroup {
             Some(debt) if !namespace.is_quiet() => Gate::Pausing { _debt: debt },
             _ => Gate::Paused,
         };
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.subsystem == subsystem {
+                connection.hurry(nsid, &mut self.core, now);
+            }
+        }
     }
 
     fn resume(

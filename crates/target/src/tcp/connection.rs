@@ -105,6 +105,8 @@ pub(crate) struct Connection {
     pub(super) last_input: Time,
     /// Since when a PDU is half here; never, where none is.
     pub(super) pdu_since: Time,
+    /// When commands that a change waits for must have their data.
+    hurried_until: Time,
     /// When a terminating or draining connection closes at the latest.
     pub(crate) close_at: Time,
     /// The timer that is set.
@@ -159,6 +161,7 @@ impl Connection {
             opened: now,
             last_input: now,
             pdu_since: Time::NEVER,
+            hurried_until: Time::NEVER,
             close_at: Time::NEVER,
             timer_at: Time::NEVER,
             moving: None,
@@ -404,6 +407,45 @@ impl Connection {
         }
     }
 
+    /// When the host must have sent what it owes.
+    fn input_deadlines(&mut self, core: &CoreState, now: Time) -> [(Time, &'static str); 4] {
+        let limits = &core.limits;
+        let late = "the host did not send its data in time";
+        let (mut silent, mut asked) = (Time::NEVER, Time::NEVER);
+        if self.transferring > 0 {
+            silent = self.last_input + limits.stall_timeout;
+            let since = self.qpair.asked().map(|(since, _)| since).min();
+            asked = since.unwrap_or(Time::NEVER) + limits.transfer_timeout;
+        }
+        let subsystem = self.subsystem;
+        let changes = |nsid| {
+            core.namespace_ref(subsystem, nsid)
+                .is_some_and(|n| !n.is_open())
+        };
+        if self.hurried_until <= now && !self.qpair.asked().any(|(_, nsid)| changes(nsid)) {
+            self.hurried_until = Time::NEVER;
+        }
+        let half = self.pdu_since + limits.pdu_timeout;
+        [
+            (silent, late),
+            (asked, late),
+            (half, "the host did not complete a PDU in time"),
+            (
+                self.hurried_until,
+                "the host withheld data that a change waits for",
+            ),
+        ]
+    }
+
+    /// A namespace is to change: what was asked for of its commands' data has to be here soon.
+    pub(crate) fn hurry(&mut self, nsid: u32, core: &mut CoreState, now: Time) {
+        if self.transferring > 0 && self.qpair.asked().any(|(_, of)| of == nsid) {
+            let until = now + core.limits.pause_patience;
+            self.hurried_until = until;
+            self.arm(core, until);
+        }
+    }
+
     /// The timer fired that was set for `now` or before.
     pub(crate) fn timer(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         if self.timer_at > cx.now {
@@ -431,16 +473,8 @@ impl Connection {
             State::Draining | State::Terminating => check(self.close_at, ""),
             State::Closing | State::Closed => return,
         }
-        if self.transferring > 0 {
-            let late = "the host did not send its data in time";
-            check(self.last_input + limits.stall_timeout, late);
-            let asked = self.qpair.asked().map(|(asked, _)| asked).min();
-            let asked = asked.unwrap_or(Time::NEVER);
-            check(asked + limits.transfer_timeout, late);
-        }
-        if self.pdu_since < Time::NEVER {
-            let late = "the host did not complete a PDU in time";
-            check(self.pdu_since + limits.pdu_timeout, late);
+        for (deadline, reason) in self.input_deadlines(core, cx.now) {
+            check(deadline, reason);
         }
         if self.output.sending {
             check(
