@@ -13,6 +13,7 @@ use crate::pause::Pausing;
 use crate::poll_group::Note;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
+use crate::shares::Accounts;
 use crate::stats::CoreStats;
 use crate::work::Work;
 use base::{SlabKey, Time, TimerQueue};
@@ -70,6 +71,11 @@ pub(crate) struct CoreState {
     /// Channels that end, until nothing of them is left in the driver.
     pub(crate) closing_channels: Vec<Box<dyn Channel>>,
     pub(crate) lists: ListPool,
+    pub(crate) accounts: Accounts,
+    /// Commands whose connection or host holds its share of the buffers, in order.
+    pub(crate) share_waiters: VecDeque<Ticket>,
+    /// Of those that waited for buffers, some went on in this turn: others may, too.
+    pub(crate) went_on: bool,
     /// Commands that wait for a buffer, in order.
     pub(crate) buffer_waiters: VecDeque<Ticket>,
     /// Connections that hold back their input until a buffer is free, in order.
@@ -114,6 +120,9 @@ impl CoreState {
             subsystems: Vec::new(),
             active: Vec::with_capacity(64),
             closing_channels: Vec::new(),
+            accounts: Accounts::default(),
+            share_waiters: VecDeque::with_capacity(1024),
+            went_on: false,
             buffer_waiters: VecDeque::with_capacity(1024),
             input_waiters: VecDeque::with_capacity(64),
             stashed_bytes: 0,

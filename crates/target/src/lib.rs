@@ -25,6 +25,7 @@ mod qpair;
 mod registry;
 mod request;
 mod running;
+mod shares;
 mod snapshot;
 pub mod stats;
 mod subsystem;

@@ -138,6 +138,11 @@ pub struct Limits {
     pub discovery_controllers: usize,
     /// Sends that one connection may have gathered beyond the one under way.
     pub sends_per_connection: usize,
+    /// Payload buffers that a connection may hold, as a multiple of those that are free: with 2, one
+    /// alone leaves a third. One buffer it may always have.
+    pub connection_buffer_share: u32,
+    /// The same of all connections of a host on a core.
+    pub host_buffer_share: u32,
     /// Send lists of a core; each takes about 80 KiB once it was used.
     pub send_lists: usize,
     /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
@@ -200,6 +205,8 @@ impl Default for Limits {
             controllers_per_address: 3072,
             discovery_controllers: 1024,
             sends_per_connection: 4,
+            connection_buffer_share: 2,
+            host_buffer_share: 4,
             send_lists: 1024,
             stash_bytes: 16 * MIB,
             trim_interval: Nanos::from_secs(10),
@@ -260,6 +267,9 @@ impl Limits {
         }
         if !(1..=65_000).contains(&self.controllers) {
             return refuse("controllers", "1 to 65000");
+        }
+        if self.connection_buffer_share == 0 || self.host_buffer_share == 0 {
+            return refuse("each share of the buffers", "at least 1");
         }
         let shares = [
             self.controllers_per_host,

@@ -155,6 +155,8 @@ pub(crate) struct Slot {
     /// Bytes that each outstanding R2T still misses, by its number.
     pub(crate) missing: [u32; R2TS_PER_COMMAND_MAX],
     pub(crate) data: Option<IoSlice>,
+    /// Bytes of buffers that its connection holds for it.
+    pub(crate) charged: u32,
     /// The whole command, for the rare kinds.
     pub(crate) command: Option<Box<Command>>,
     /// The answer.

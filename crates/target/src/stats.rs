@@ -90,6 +90,8 @@ counters! {
         data_digest_errors,
         /// Commands that waited for a buffer.
         buffer_waits,
+        /// Times that a command waited because its connection or host held its share of buffers.
+        share_waits,
         /// Requests that the device had no room for at first.
         device_waits,
         /// Commands that waited for a paused namespace.

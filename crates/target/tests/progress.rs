@@ -9,10 +9,15 @@
 mod common;
 
 use base::Nanos;
-use common::{BLOCK, Bed, Client, io, pattern};
+use base::units::{CoreId, KIB, MIB};
+use block::device::Ram;
+use common::{BLOCK, Bed, Client, NQN, io, namespace, pattern};
+use reactor::BufferClass;
 use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use switchyard_target::Limits;
+use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target, TargetOptions};
 use wire::nvme::{IoOpcode, SglDescriptor};
 use wire::tcp::H2cData;
 
@@ -109,7 +114,7 @@ fn a_host_that_withholds_data_does_not_hold_up_a_change() {
     let (_admin, mut deaf) = bed.host();
     let (_other, mut neighbour) = bed.host();
     asked(&mut deaf);
-    let resized = bed.handle().resize_namespace(common::NQN, 1, 8192);
+    let resized = bed.handle().resize_namespace(NQN, 1, 8192);
     resized.expect("nobody vetoes it");
     assert!(deaf.try_receive().is_none(), "its connection is gone");
     let data = pattern(3, BYTES);
@@ -123,7 +128,7 @@ fn a_change_waits_for_data_that_comes() {
     let (_admin, mut client) = bed.host();
     let r2t = asked(&mut client);
     std::thread::scope(|scope| {
-        let resize = || bed.handle().resize_namespace(common::NQN, 1, 8192);
+        let resize = || bed.handle().resize_namespace(NQN, 1, 8192);
         let change = scope.spawn(resize);
         let data = pattern(4, BYTES);
         client.answer_r2t(&r2t, &data);
@@ -131,4 +136,65 @@ fn a_change_waits_for_data_that_comes() {
         change.join().expect("no panic").expect("it is made");
         assert!(client.read(0, 16).1 == data);
     });
+}
+
+/// A target with few buffers: 64 of 64 KiB, and 4 of 1 MiB.
+fn short_of_buffers() -> Bed {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    target
+        .add_subsystem(SubsystemOptions::open_to_all(NQN))
+        .expect("a new subsystem");
+    let ram = Arc::new(Ram::new(16 * MIB as u64, BLOCK as u32).expect("16 MiB"));
+    let device = Arc::clone(&ram) as Arc<dyn block::Device>;
+    target
+        .add_namespace(NQN, namespace(1, device))
+        .expect("a new namespace");
+    let class = |bytes, count| BufferClass { bytes, count };
+    let options = TargetOptions {
+        listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        cores: vec![CoreId(0)],
+        pin: false,
+        buffers: vec![class(64 * KIB, 64), class(MIB, 4)],
+        ..TargetOptions::default()
+    };
+    let target = RunningTarget::start(target, &options).expect("a target on loopback");
+    Bed { target, ram }
+}
+
+/// Writes whose data does not come held every buffer of the core: no other host could write, and
+/// none could connect.
+#[test]
+fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
+    let bed = short_of_buffers();
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    for queue in &mut greedy {
+        for cid in 0..64 {
+            let mut write = io(IoOpcode::WRITE, 0, 16);
+            write.set_cid(cid);
+            write.set_sgl(SglDescriptor::transport(BYTES as u32));
+            queue.capsule(&write, &[]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("all its commands are taken", || core().io_commands == 256);
+    common::eventually("some wait for its share", || core().share_waits > 0);
+    let (_other, mut neighbour) = bed.host();
+    let data = pattern(5, BYTES);
+    for slba in 0..10 {
+        assert!(neighbour.write(1000 + slba, &data).status.is_success());
+    }
+    // What waited goes on when the host does as it should.
+    greedy.truncate(1);
+    let greedy = &mut greedy[0];
+    let mut done = 0;
+    while done < 64 {
+        match greedy.receive().header {
+            wire::tcp::PduHeader::R2t(r2t) => greedy.answer_r2t(&r2t, &data),
+            wire::tcp::PduHeader::CapsuleResp(answer) => {
+                assert!(answer.completion.status.is_success());
+                done += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -482,15 +482,20 @@ fn what_waits_for_buffers_is_limited_with_its_payload() {
     });
     let (_admin, mut holder) = bed.host();
     let mut hosts: Vec<_> = (0..3).map(|_| bed.host()).collect();
-    // All four buffers wait for data that does not come.
+    // All four buffers wait for data that does not come; the last one of another host's.
+    let (_third, mut other) = bed.host_named("nqn.2026-11.io.example:other", 1);
     let mut asked = Vec::new();
-    for cid in 1..=4 {
+    let mut ask = |client: &mut Client, cid: u16| {
         let mut write = io(IoOpcode::WRITE, u64::from(cid) * 8, 4);
         write.set_cid(cid);
         write.set_sgl(SglDescriptor::transport(16 * KIB as u32));
-        holder.capsule(&write, &[]);
-        asked.push(holder.r2t());
+        client.capsule(&write, &[]);
+        asked.push(client.r2t());
+    };
+    for cid in 1..=3 {
+        ask(&mut holder, cid);
     }
+    ask(&mut other[0], 4);
     let data = pattern(3, 16 * KIB);
     let mut write = io(IoOpcode::WRITE, 100, 4);
     write.set_cid(1);
@@ -504,11 +509,11 @@ fn what_waits_for_buffers_is_limited_with_its_payload() {
     // There is room for two of them.
     let refused = hosts[2].1.completion().status;
     assert!(refused.is(Status::COMMAND_INTERRUPTED), "{refused}");
-    for r2t in &asked {
-        holder.answer_r2t(r2t, &data);
-    }
-    for _ in &asked {
-        assert!(holder.completion().status.is_success());
+    for (r2t, client) in asked.iter().zip([0, 0, 0, 1]) {
+        let client = [&mut holder, &mut other[0]].into_iter().nth(client);
+        let client = client.expect("one of two");
+        client.answer_r2t(r2t, &data);
+        assert!(client.completion().status.is_success());
     }
     for (_, client) in &mut hosts[..2] {
         assert!(client.completion().status.is_success());

@@ -6,6 +6,7 @@ use crate::core::{Action, CoreState};
 use crate::io;
 use crate::registry::{ControllerKind, Place, SharedController};
 use crate::request::Kind;
+use crate::shares::Purpose;
 use crate::subsystem::Subsystem;
 use crate::tcp::connection::{Connection, Owner, State};
 use crate::tenants::Pass;
@@ -221,6 +222,9 @@ fn connect_admin(
     connection.arm(core, controller.keep_alive.deadline());
     connection.owner = Owner::Admin(Box::new(controller));
     connection.subsystem = index;
+    if kind == ControllerKind::Io {
+        connection.belongs(Purpose::Control, core);
+    }
     connection.reseat(core);
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
@@ -337,6 +341,7 @@ fn connect_io(
     connection.rights = pass.rights();
     connection.owner = Owner::Io(controller);
     connection.subsystem = index;
+    connection.belongs(Purpose::Data, core);
     connection.reseat(core);
     connection.enroll(core);
     settle(connection, connect, core.limits.in_capsule_bytes, core);

@@ -177,6 +177,15 @@ fn try_begin(
     };
     let mut buffer = None;
     if length > 0 {
+        // What waits for data on this very connection must not wait for its input.
+        let waits = connection.transferring > 0;
+        let pool = cx.driver.buffers();
+        let fair = connection
+            .holding
+            .may_take(length as usize, pool, &core.limits);
+        if !fair && !waits {
+            return Ok(Flow::Stall);
+        }
         buffer = take_buffer(cx, length as usize);
         if buffer.is_none() {
             return Ok(Flow::Stall);
@@ -186,6 +195,8 @@ fn try_begin(
         .qpair
         .take(command.cid())
         .ok_or(Status::INTERNAL_ERROR)?;
+    let (mut buffer, held) = buffer.unzip();
+    connection.keep(slot, held.unwrap_or(0));
     let entry = connection.qpair.slot(slot);
     entry.kind = Kind::Admin;
     entry.opcode = command.opcode();

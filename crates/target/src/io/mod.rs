@@ -296,7 +296,7 @@ fn with_data(
     };
     // Also where the device is memory: a reader must never see half a block of what is arriving
     // (docs/decisions/0005-whole-blocks.md).
-    let Some(mut buffer) = take_buffer(cx, bytes as usize) else {
+    let Some((mut buffer, held)) = take_buffer(cx, bytes as usize) else {
         return Ok(Flow::Stall);
     };
     let slot = take(connection, kind, command, &run, bytes, core, cx)?;
@@ -310,6 +310,8 @@ fn with_data(
         }
     }
     entry.data = Some(buffer);
+    connection.keep(slot, held);
+    let entry = connection.qpair.slot(slot);
     if matches!(payload, Payload::Arriving(_)) {
         entry.phase = Phase::Arriving;
         let sink = Sink::Capsule(slot);
@@ -477,8 +479,20 @@ pub(crate) fn proceed(
             .is_some_and(|namespace| namespace.direct.is_some());
         entry.direct = memory && !digests && kind == Kind::Read;
         if !entry.direct {
-            entry.data = take_buffer(cx, length as usize);
-            if entry.data.is_none() {
+            let pool = cx.driver.buffers();
+            let fair = connection
+                .holding
+                .may_take(length as usize, pool, &core.limits);
+            if !fair {
+                core.stats.share_waits += u64::from(entry.phase != Phase::WaitingForBuffer);
+                entry.phase = Phase::WaitingForBuffer;
+                core.share_waiters.push_back(Ticket {
+                    connection: key,
+                    slot,
+                });
+                return;
+            }
+            let Some((data, held)) = take_buffer(cx, length as usize) else {
                 entry.phase = Phase::WaitingForBuffer;
                 core.buffer_waiters.push_back(Ticket {
                     connection: key,
@@ -486,7 +500,9 @@ pub(crate) fn proceed(
                 });
                 core.stats.buffer_waits += 1;
                 return;
-            }
+            };
+            entry.data = Some(data);
+            connection.keep(slot, held);
         }
     }
     if asks {

@@ -43,7 +43,7 @@ pub(super) fn dataset(
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }
     let inside = arrival(pointer, payload, length)?;
-    let Some(mut buffer) = take_buffer(cx, length as usize) else {
+    let Some((mut buffer, held)) = take_buffer(cx, length as usize) else {
         return Ok(Flow::Stall);
     };
     let slot = connection
@@ -55,6 +55,7 @@ pub(super) fn dataset(
     entry.length = length;
     let brought = if inside.is_some() { length } else { 0 };
     barrier::arrive(connection, slot, brought, core);
+    connection.keep(slot, held);
     let entry = connection.qpair.slot(slot);
     let Some((skip, data)) = inside else {
         entry.data = Some(buffer);

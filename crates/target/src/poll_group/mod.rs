@@ -42,6 +42,10 @@ use wire::nvme::opcode::AdminOpcode;
 /// is given up: sockets close in microseconds, and a device had the whole drain time already.
 const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
+/// Commands that are asked in a turn whether they may have a buffer: however many wait, a turn is
+/// not much longer.
+const WAITERS_A_TURN: usize = 64;
+
 /// What other cores and the control plane tell a core. Made by the target alone.
 #[derive(Debug)]
 pub struct Message(pub(crate) Note);
@@ -203,17 +207,21 @@ impl PollGroup {
     /// Lets those go on that waited for a buffer: first input, which holds up all that follows it,
     /// then commands.
     fn run_waiters(&mut self, cx: &mut Context<'_>) {
-        while let Some(&key) = self.core.input_waiters.front() {
+        self.core.went_on = false;
+        // One that waits for its own share does not keep others from theirs.
+        for _ in 0..self.core.input_waiters.len().min(WAITERS_A_TURN) {
+            let Some(key) = self.core.input_waiters.pop_front() else {
+                break;
+            };
             let Some(connection) = self.connections.get_mut(key) else {
-                self.core.input_waiters.pop_front();
                 continue;
             };
-            self.core.input_waiters.pop_front();
-            if !connection.resume_input(&mut self.core, cx) {
-                self.core.input_waiters.push_front(key);
-                break;
+            if connection.resume_input(&mut self.core, cx) {
+                self.reclaim(key, cx);
+                self.core.went_on = true;
+            } else {
+                self.core.input_waiters.push_back(key);
             }
-            self.reclaim(key, cx);
         }
         for _ in 0..self.core.buffer_waiters.len() {
             let Some(ticket) = self.core.buffer_waiters.pop_front() else {
@@ -234,6 +242,7 @@ impl PollGroup {
                 break;
             }
         }
+        self.run_share_waiters(cx);
         while let Some(ticket) = self.core.released.pop_front() {
             let Some(connection) = self.connections.get_mut(ticket.connection) else {
                 continue;
@@ -242,6 +251,23 @@ impl PollGroup {
             if waits.is_some_and(|entry| entry.phase == Phase::WaitingForNamespace) {
                 io::schedule::again(connection, ticket.slot, &mut self.core, cx);
             }
+        }
+    }
+
+    /// Lets some of those go on whose connection or host holds less than its share by now.
+    fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..self.core.share_waiters.len().min(WAITERS_A_TURN) {
+            let Some(ticket) = self.core.share_waiters.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.qpair.get(ticket.slot);
+            if waits.is_some_and(|entry| entry.phase == Phase::WaitingForBuffer) {
+                io::proceed(connection, ticket.slot, &mut self.core, cx);
+            }
+            self.core.went_on |= self.core.share_waiters.back() != Some(&ticket);
         }
     }
 
@@ -541,7 +567,8 @@ impl Service for PollGroup {
                     self.core.lists.give_back(list);
                     return;
                 };
-                connection.output.sent(list, &mut self.core);
+                let sent = connection.output.sent(list, &mut self.core);
+                connection.holding.give_back(sent);
                 if result.is_err() {
                     connection.close(&mut self.core, cx);
                 }
@@ -643,7 +670,9 @@ impl Service for PollGroup {
         if self.has_to_trim() {
             deadline = deadline.min(self.core.trimming.next);
         }
+        let some_wait = !self.core.input_waiters.is_empty() || !self.core.share_waiters.is_empty();
         let work = self.core.switch.is_ready() || !self.core.actions.is_empty();
+        let work = work || (self.core.went_on && some_wait);
         if work || !self.core.released.is_empty() {
             return Time::ZERO;
         }

@@ -11,6 +11,7 @@ use crate::demand::Demand;
 use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
 use crate::request::{Kind, Phase};
+use crate::shares::{Holding, Purpose};
 use crate::tcp::input::{Incoming, Receiving, Stalled};
 use crate::tcp::luggage::Moving;
 use crate::tcp::output::Output;
@@ -89,6 +90,8 @@ pub(crate) struct Connection {
     /// The thread on whose core an I/O queue's packets came in when it was connected, if that is
     /// one of the first 256.
     pub(crate) home: Option<u8>,
+    /// Buffers of the core that it holds.
+    pub(crate) holding: Holding,
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
     /// The host said what class of commands the queue carries.
@@ -151,6 +154,7 @@ impl Connection {
             r2ts_max: 1,
             demand: Demand::default(),
             home: None,
+            holding: Holding::new(core.accounts.anyone()),
             transferring: 0,
             named: false,
             fresh: true,
@@ -336,7 +340,8 @@ impl Connection {
     /// The driver let go of the socket: whatever waits for the host waits in vain.
     pub(crate) fn closed(&mut self, core: &mut CoreState) {
         self.state = State::Closed;
-        self.output.abandon(core);
+        let unsent = self.output.abandon(core);
+        self.holding.give_back(unsent);
         if let Some(class) = self.output.class() {
             core.classes[class] -= usize::from(self.named);
             core.switch.queues[class] -= 1;
@@ -357,8 +362,30 @@ impl Connection {
         }
     }
 
+    /// It is known what the connection is for: a known host's share is counted for that host.
+    pub(crate) fn belongs(&mut self, purpose: Purpose, core: &mut CoreState) {
+        let Some(controller) = self.controller() else {
+            return;
+        };
+        let account = match purpose {
+            Purpose::Anyone => core.accounts.anyone(),
+            Purpose::Control | Purpose::Data => {
+                core.accounts.host(&controller.host_nqn, controller.host_id)
+            }
+        };
+        self.holding.belongs_to(purpose, account);
+    }
+
+    /// A command has a buffer for its data, which its connection holds until it is answered.
+    pub(crate) fn keep(&mut self, slot: u16, bytes: u32) {
+        self.qpair.slot(slot).charged += bytes;
+        self.holding.take(bytes);
+    }
+
     /// A command is over: its slot serves again, and barriers that it came before are told.
     pub(crate) fn give_back(&mut self, slot: u16, core: &mut CoreState) {
+        let charged = self.qpair.slot(slot).charged;
+        self.holding.give_back(charged);
         let marks = self.qpair.give_back(slot);
         if marks != 0 {
             core.barriers.passed(marks);

@@ -380,8 +380,9 @@ impl Connection {
     }
 }
 
-/// A buffer for a command's data, exactly as long.
-pub(crate) fn take_buffer(cx: &Context<'_>, length: usize) -> Option<IoSlice> {
+/// A buffer for a command's data, exactly as long, and how many bytes of the core's it takes.
+pub(crate) fn take_buffer(cx: &Context<'_>, length: usize) -> Option<(IoSlice, u32)> {
     let buffer: Buffer = cx.driver.buffers().take(length)?;
-    Some(IoSlice::from_buffer(buffer, length))
+    let bytes = u32::try_from(buffer.len()).expect("a buffer is less than 4 GiB");
+    Some((IoSlice::from_buffer(buffer, length), bytes))
 }

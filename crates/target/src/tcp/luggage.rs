@@ -10,6 +10,7 @@ use crate::core::CoreState;
 use crate::demand::Demand;
 use crate::qpair::Terms;
 use crate::registry::{Place, Seat, SharedController};
+use crate::shares::Purpose;
 use crate::tcp::connection::{Connection, Owner, State};
 use crate::threads::Counted;
 use base::SlabKey;
@@ -156,6 +157,7 @@ impl Connection {
         connection.rights = luggage.controller.pass_from(&rules, from).rights();
         connection.owner = Owner::Io(luggage.controller);
         connection.subsystem = luggage.subsystem;
+        connection.belongs(Purpose::Data, core);
         connection.reseat(core);
         connection.qpair.accept(luggage.terms);
         connection.framer = luggage.framer;

@@ -34,7 +34,11 @@ pub(crate) struct Output {
     filling: Option<Box<SendList>>,
     /// Answers in the list being filled.
     filling_answers: usize,
-    queued: VecDeque<(Box<SendList>, usize)>,
+    /// Bytes of buffers that go with them.
+    filling_held: u32,
+    queued: VecDeque<(Box<SendList>, usize, u32)>,
+    /// Bytes of buffers that are being sent.
+    sending_held: u32,
     /// Caravans that have left.
     departed: u64,
     pub(crate) sending: bool,
@@ -60,6 +64,8 @@ impl Output {
             doorbell: Doorbell::new(Mode::Immediate),
             filling: None,
             filling_answers: 0,
+            filling_held: 0,
+            sending_held: 0,
             queued: VecDeque::new(),
             departed: 0,
             sending: false,
@@ -221,7 +227,8 @@ impl Output {
         }
         self.doorbell.rang();
         let answers = std::mem::take(&mut self.filling_answers);
-        self.queued.push_back((list, answers));
+        let held = std::mem::take(&mut self.filling_held);
+        self.queued.push_back((list, answers, held));
     }
 
     /// Starts a send, if one can be and is due. Returns its bytes.
@@ -234,11 +241,12 @@ impl Output {
         if self.queued.is_empty() && due {
             self.complete_caravan(core);
         }
-        let Some((list, answers)) = self.queued.pop_front() else {
+        let Some((list, answers, held)) = self.queued.pop_front() else {
             return 0;
         };
         self.unsent_answers -= answers;
         self.sending = true;
+        self.sending_held = held;
         self.since = cx.now;
         let bytes = list.bytes();
         let key = OpKey::new(core.room, SEND, self.key);
@@ -258,7 +266,8 @@ impl Output {
     }
 
     /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
-    pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) {
+    /// Returns how many bytes of buffers went with it.
+    pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) -> u32 {
         core.lists.give_back(list);
         self.sending = false;
         self.departed += 1;
@@ -266,6 +275,7 @@ impl Output {
         if due || !self.queued.is_empty() || !self.waiting.is_empty() {
             self.mark(core);
         }
+        std::mem::take(&mut self.sending_held)
     }
 
     /// Lets all that was appended leave without waiting for more: when
@@ -285,9 +295,16 @@ impl Output {
         self.departed >= mark
     }
 
-    /// Drops what was to be sent.
-    pub(crate) fn abandon(&mut self, core: &mut CoreState) {
-        let queued = self.queued.drain(..).map(|(list, _)| list);
+    /// The answer that was appended carries so many bytes of buffers.
+    pub(crate) fn hold(&mut self, bytes: u32) {
+        self.filling_held += bytes;
+    }
+
+    /// Drops what was to be sent. Returns how many bytes of buffers that were.
+    pub(crate) fn abandon(&mut self, core: &mut CoreState) -> u32 {
+        let mut held = std::mem::take(&mut self.filling_held);
+        held += self.queued.iter().map(|(_, _, held)| held).sum::<u32>();
+        let queued = self.queued.drain(..).map(|(list, _, _)| list);
         for list in queued.chain(self.filling.take()) {
             core.lists.give_back(list);
         }
@@ -295,6 +312,7 @@ impl Output {
         self.unsent_answers = 0;
         self.filling_answers = 0;
         self.waiting.clear();
+        held
     }
 
     /// The list to fill, after [`make_room`](Self::make_room) said that there is one.

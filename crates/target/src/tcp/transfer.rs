@@ -437,7 +437,11 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
     };
     let waits = !entry.durable && !matches!(entry.kind, Kind::Flush | Kind::Barrier | Kind::Admin);
     match entry.data.take().filter(|_| bytes > 0) {
-        Some(data) => connection.output.push_data(data, completion, flow_control),
+        Some(data) => {
+            let held = std::mem::take(&mut entry.charged);
+            connection.output.push_data(data, completion, flow_control);
+            connection.output.hold(held);
+        }
         None => connection.output.push_completion(completion),
     }
     connection.give_back(slot, core);
