@@ -379,14 +379,18 @@ fn the_interface_on_a_unix_socket_shows_metrics_and_changes_a_running_target() {
 
 #[test]
 fn the_interface_on_a_port_of_this_machine_answers() {
-    let mut serving = Serving::start(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--ram",
-        "8M",
-        "--api",
-        "127.0.0.1:0",
-    ]);
+    let args = ["--listen", "127.0.0.1:0", "--ram", "8M"];
+    let args = [&args[..], &["--api", "127.0.0.1:0"]].concat();
+    let open = run(&[&["serve"], &args[..]].concat());
+    code(&open, 2);
+    let said = stderr(&open);
+    assert!(said.contains("SWITCHYARD_API_TOKEN"), "{said}");
+    let folder = Folder::new();
+    let token = "a-token-of-a-test";
+    let file = folder.write("token", format!("{token}\n"));
+    let mut program = common::program();
+    program.env("SWITCHYARD_API_TOKEN_FILE", file);
+    let mut serving = Serving::start_by(program, &args);
     let line = (0..3)
         .map(|_| serving.line())
         .find(|line| line.starts_with("interface"));
@@ -395,12 +399,23 @@ fn the_interface_on_a_port_of_this_machine_answers() {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(
         stream,
-        "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Authorization: Bearer {token}\r\n\r\n"
     )
     .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let switch = |token: &str| {
+        let mut command = common::program();
+        command.env("SWITCHYARD_API_TOKEN", token);
+        let args = ["switch", "show", "--api", address];
+        command.args(args).output().unwrap()
+    };
+    code(&switch(token), 0);
+    let refused = switch("another-token-of-it");
+    code(&refused, 2);
+    assert!(stderr(&refused).contains("token"), "{}", stderr(&refused));
 
     let output = run(&["serve", "--listen", "127.0.0.1:0", "--api", "0.0.0.0:1"]);
     code(&output, 2);
