@@ -12,6 +12,7 @@ mod cmd;
 mod devices;
 mod exit;
 mod http;
+mod log;
 mod open_files;
 mod output;
 mod plane;
@@ -32,7 +33,9 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let matches = Cli::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    exit::code(start_log(&cli.common).and_then(|()| run(cli, &matches)))
+    let code = exit::code(start_log(&cli.common).and_then(|()| run(cli, &matches)));
+    log::flush();
+    code
 }
 
 fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
@@ -92,7 +95,7 @@ fn start_log(common: &Common) -> anyhow::Result<()> {
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(parsed)
-        .with_writer(std::io::stderr)
+        .with_writer(log::start()?)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     Ok(())

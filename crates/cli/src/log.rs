@@ -1,0 +1,163 @@
+//! Lines of the log, on their way to stderr.
+//!
+//! Threads of the dataplane log too, and a pipe that nobody empties would stop them. So a thread of
+//! its own writes the lines, from a queue of bounded length; what finds no room there is dropped
+//! and counted, and so is what stderr refuses, as a full disk does.
+
+use anyhow::{Context as _, Result};
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that wait at one time: more than a start or a storm of connections says at once.
+const LINES_MAX: usize = 4096;
+
+/// How long the end of the process waits for lines to be written.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
+
+/// The queue of the process.
+static QUEUE: OnceLock<SyncSender<Item>> = OnceLock::new();
+
+/// Lines that were dropped and not told of yet.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+enum Item {
+    /// A line.
+    Line(Vec<u8>),
+    /// Everything before it has been written when this is answered.
+    Flush(SyncSender<()>),
+}
+
+/// Where the subscriber writes.
+#[derive(Debug)]
+pub struct Log(());
+
+/// A line that is being made.
+#[derive(Debug, Default)]
+pub struct Line(Vec<u8>);
+
+/// Starts the thread that writes.
+///
+/// # Errors
+/// A machine without room for a thread.
+pub fn start() -> Result<Log> {
+    let (queue, lines) = mpsc::sync_channel(LINES_MAX);
+    std::thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || write_lines(&lines, io::stderr()))
+        .context("cannot start a thread")?;
+    // Called once; a second queue would be as good.
+    let _ = QUEUE.set(queue);
+    Ok(Log(()))
+}
+
+/// Waits a moment for what was logged to be written.
+pub fn flush() {
+    let (done, is_done) = mpsc::sync_channel(1);
+    let asked = QUEUE.get().map(|queue| queue.try_send(Item::Flush(done)));
+    if let Some(Ok(())) = asked {
+        // A stderr that nobody reads is not waited for.
+        let _: Result<(), RecvTimeoutError> = is_done.recv_timeout(FLUSH_TIME);
+    }
+}
+
+fn write_lines(lines: &Receiver<Item>, mut out: impl Write) {
+    for item in lines {
+        match item {
+            Item::Line(line) => {
+                let dropped = DROPPED.swap(0, Ordering::Relaxed);
+                let told = match dropped {
+                    0 => Ok(()),
+                    _ => writeln!(out, "{dropped} lines of the log were dropped"),
+                };
+                if told.and_then(|()| out.write_all(&line)).is_err() {
+                    DROPPED.fetch_add(dropped + 1, Ordering::Relaxed);
+                }
+            }
+            // Who asked may have gone on.
+            Item::Flush(done) => drop(done.try_send(())),
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line::default()
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let line = std::mem::take(&mut self.0);
+        let sent = QUEUE.get().map(|queue| queue.try_send(Item::Line(line)));
+        if !matches!(sent, Some(Ok(()))) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refuses everything at first, as a full disk does, and then nothing.
+    struct Disk {
+        refuses: u32,
+        written: SyncSender<Vec<u8>>,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.refuses > 0 {
+                self.refuses -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.written.send(bytes.to_vec()).expect("it is read");
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_refuses_is_counted_and_told_when_there_is_room() {
+        let (queue, lines) = mpsc::sync_channel(8);
+        let (written, text) = mpsc::sync_channel(64);
+        for line in ["a\n", "b\n", "c\n"] {
+            let sent = queue.send(Item::Line(line.into()));
+            sent.expect("there is room");
+        }
+        drop(queue);
+        write_lines(
+            &lines,
+            Disk {
+                refuses: 2,
+                written,
+            },
+        );
+        let text: Vec<u8> = text.iter().flatten().collect();
+        let text = String::from_utf8_lossy(&text);
+        assert!(
+            text.ends_with("lines of the log were dropped\nc\n"),
+            "{text}"
+        );
+    }
+}
