@@ -18,7 +18,7 @@ use reactor::MailboxSender;
 use reactor::priority::Standing;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use switch::Knobs;
 use wire::nvme::log_page::ErrorEntry;
@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     tenant_events: Mutex<TenantEvents>,
     /// Connections of all cores together.
     connections: Arc<AtomicUsize>,
+    /// Commands were not answered when the time to drain was over.
+    pub(crate) gave_up: AtomicBool,
 }
 
 /// One connection's place among those that the target may have; given back when dropped.
@@ -98,6 +100,7 @@ impl Shared {
             barriers: Mutex::default(),
             tenant_events: Mutex::default(),
             connections: Arc::default(),
+            gave_up: AtomicBool::new(false),
         })
     }
 

@@ -18,6 +18,7 @@ use reactor::priority::Standing;
 use reactor::{MailboxSender, Room};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use switch::Knobs;
@@ -561,6 +562,19 @@ impl Target {
     /// Stops accepting connections, answers what is under way, and ends every core.
     pub fn shutdown(&self) {
         self.shared.deliver_all(|| Note::Shutdown);
+    }
+
+    /// Returns true if commands were given up because they were not answered in the time that a
+    /// shutdown leaves them. Known when all cores have ended.
+    #[must_use]
+    pub fn gave_up_commands(&self) -> bool {
+        self.shared.gave_up.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if every core takes a message within `timeout`.
+    #[must_use]
+    pub fn responds(&self, timeout: Duration) -> bool {
+        self.shared.post(&[]).wait(timeout).is_ok()
     }
 }
 

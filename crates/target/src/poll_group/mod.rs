@@ -32,6 +32,7 @@ use scaling::Scaling;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use steering::{RELEASE, Steering};
 use switch::thread_scaling::Counters;
 use wire::nvme::Status;
@@ -506,6 +507,10 @@ impl PollGroup {
     /// device still has is given up. Its hosts were never told that it was done.
     fn out_of_time(&mut self, cx: &mut Context<'_>) {
         let open = |connection: &Connection| connection.state < State::Closing;
+        let commands: u32 = self.connections.iter().map(|(_, c)| c.qpair.used()).sum();
+        if commands > 0 {
+            self.core.shared.gave_up.store(true, Ordering::Relaxed);
+        }
         if self
             .connections
             .iter()
@@ -517,7 +522,6 @@ impl PollGroup {
             self.drain_deadline = cx.now + GIVE_UP_TIME;
             return;
         }
-        let commands: u32 = self.connections.iter().map(|(_, c)| c.qpair.used()).sum();
         tracing::error!(
             commands,
             "ending although a device has not answered: these commands may or may not be done"
