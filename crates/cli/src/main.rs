@@ -13,6 +13,7 @@ mod devices;
 mod exit;
 mod http;
 mod log;
+mod notify;
 mod open_files;
 mod output;
 mod plane;

@@ -26,8 +26,8 @@ impl Manager {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Ok(Self(None));
         };
-        let connected = connect(&name)
-            .with_context(|| format!("NOTIFY_SOCKET={}", name.to_string_lossy()))?;
+        let connected =
+            connect(&name).with_context(|| format!("NOTIFY_SOCKET={}", name.to_string_lossy()))?;
         Ok(Self(Some(Arc::new(connected))))
     }
 

@@ -80,8 +80,10 @@ fn a_read_that_hangs_times_out_while_everything_else_goes_on_and_the_target_ends
     assert!(error.contains("nor to its Abort"), "{error}");
     namespace.read(0, &mut read).unwrap();
 
-    // The target still waits for its device, and lets go of it all the same.
+    // The target still waits for its device, and lets go of it all the same. Whoever stops it
+    // learns that it did not finish what it was asked.
     serving.signal("-TERM");
     let (code, said) = serving.end();
-    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("a device has not answered"), "{said}");
 }

@@ -2,6 +2,7 @@
 
 use crate::args::ServeArgs;
 use crate::exit::Outcome;
+use crate::notify::Manager;
 use crate::open_files;
 use crate::output::{Output, human_bytes, print};
 use crate::plane::Plane;
@@ -82,7 +83,14 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     if args.until_stdin_ends {
         watch_stdin(Arc::clone(&target))?;
     }
-    let terminate = move || target.shutdown();
+    let manager = Manager::from_environment()?;
+    let terminate = {
+        let (target, manager) = (Arc::clone(&target), manager.clone());
+        move || {
+            manager.tell("STOPPING=1");
+            target.shutdown();
+        }
+    };
     let server = match control::server::run(Arc::clone(&control), server_options, terminate) {
         Ok(server) => server,
         Err(error) => {
@@ -102,9 +110,15 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     if let Err(error) = told {
         tracing::warn!("{error:#}");
     }
+    manager.tell("READY=1");
+    let _watch = manager.watch(&target)?;
     running.join().context("a core of the target broke")?;
     server.stop();
-    Ok(Outcome::Done)
+    Ok(if target.gave_up_commands() {
+        Outcome::Negative
+    } else {
+        Outcome::Done
+    })
 }
 
 /// Descriptors that are open beside connections and devices: standard streams, the runtime of the

@@ -1,0 +1,215 @@
+//! The process of a target among the things that happen to processes: signals under load, a stop of
+//! seconds, a full disk for its log, a file that disappears, a service manager.
+
+// A test program has nothing but tests.
+#![allow(clippy::tests_outside_test_module, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Folder, NQN, Serving, code, eventually, pattern, program, run, stderr};
+use host::{Host, Subsystem};
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const BLOCK: usize = 4096;
+
+/// Threads that write at the same time, each its own blocks.
+const WRITERS: u64 = 4;
+
+/// Blocks of each.
+const BLOCKS: u64 = 64;
+
+/// A host that notices soon that its target is gone, and does not wait long for it.
+fn connect(serving: &Serving) -> (Host, Subsystem) {
+    let host = Host::builder()
+        .keep_alive(Duration::from_secs(1))
+        .loss_timeout(Some(Duration::from_secs(20)))
+        .build()
+        .unwrap();
+    let subsystem = host.connect(serving.address(), NQN).unwrap();
+    (host, subsystem)
+}
+
+/// Writes and reads back until it is told to stop or fails. Returns whether all went well.
+fn work(subsystem: &Subsystem, writer: u64, stop: &AtomicBool, done: &AtomicU64) -> bool {
+    let namespace = subsystem.namespace(1).unwrap();
+    let mut read = vec![0; BLOCK];
+    for round in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return true;
+        }
+        let offset = (writer * BLOCKS + round % BLOCKS) * BLOCK as u64;
+        let written = pattern(writer << 32 | round, BLOCK);
+        let answered =
+            namespace.write(offset, &written).is_ok() && namespace.read(offset, &mut read).is_ok();
+        if !answered {
+            return false;
+        }
+        assert!(read == written, "writer {writer}, round {round}");
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    true
+}
+
+#[test]
+fn sigterm_under_load_answers_what_is_under_way_and_ends() {
+    let serving = Serving::small();
+    let host = Host::builder()
+        .loss_timeout(Some(Duration::from_secs(1)))
+        .build()
+        .unwrap();
+    let subsystem = host.connect(serving.address(), NQN).unwrap();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (subsystem, stop, done) = (&subsystem, &stop, &done);
+            scope.spawn(move || work(subsystem, writer, stop, done));
+        }
+        eventually("the load runs", || done.load(Ordering::Relaxed) > 100);
+        serving.signal("-TERM");
+        let (code, said) = serving.end();
+        assert_eq!(code, Some(0), "{said}");
+    });
+}
+
+/// As long as the process stands still nobody is served; then everybody is, and nothing is lost,
+/// although keep-alive timers of both sides have run out meanwhile.
+#[test]
+fn a_target_that_is_stopped_for_a_while_goes_on() {
+    let serving = Serving::small();
+    let (_host, subsystem) = connect(&serving);
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (subsystem, stop, done) = (&subsystem, &stop, &done);
+                scope.spawn(move || work(subsystem, writer, stop, done))
+            })
+            .collect();
+        eventually("the load runs", || done.load(Ordering::Relaxed) > 100);
+        serving.signal("-STOP");
+        std::thread::sleep(Duration::from_secs(4));
+        serving.signal("-CONT");
+        let before = done.load(Ordering::Relaxed);
+        eventually("the load goes on", || {
+            done.load(Ordering::Relaxed) > before + 100
+        });
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            assert!(writer.join().unwrap(), "a request failed");
+        }
+    });
+    serving.signal("-TERM");
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_full_disk_for_the_log_disturbs_nobody() {
+    let mut shell = Command::new("sh");
+    let script = "exec \"$0\" --log debug \"$@\" 2>/dev/full";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_switchyard")]);
+    let serving = Serving::start_by(shell, &["--listen", "127.0.0.1:0", "--ram", "16M"]);
+    let (_host, subsystem) = connect(&serving);
+    let namespace = subsystem.namespace(1).unwrap();
+    let (written, mut read) = (pattern(1, BLOCK), vec![0; BLOCK]);
+    namespace.write(0, &written).unwrap();
+    namespace.read(0, &mut read).unwrap();
+    assert!(read == written);
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// A pipe that nobody empties once stopped every thread that had something to say.
+#[test]
+fn a_log_that_nobody_reads_disturbs_nobody() {
+    // `Serving` reads the pipe of stderr only in the end.
+    let serving = Serving::start(&["--listen", "127.0.0.1:0", "--ram", "16M", "--log", "trace"]);
+    // Each connection says something; 64 KiB are in the pipe soon.
+    for _ in 0..200 {
+        code(&run(&["identify", serving.address(), "--nqn", NQN]), 0);
+    }
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
+#[test]
+fn a_file_that_disappears_is_served_until_the_end_and_one_that_is_cut_fails_reads() {
+    let folder = Folder::new();
+    let path = folder.write("disk", vec![0; 1 << 20]);
+    let serving = Serving::start(&["--listen", "127.0.0.1:0", "--file", &path]);
+    let (_host, subsystem) = connect(&serving);
+    let namespace = subsystem.namespace(1).unwrap();
+    let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let (written, mut read) = (pattern(1, BLOCK), vec![0; BLOCK]);
+    namespace.write(0, &written).unwrap();
+    namespace.flush().unwrap();
+    namespace.read(0, &mut read).unwrap();
+    assert!(read == written, "the file lives as long as it is open");
+    other.set_len(0).unwrap();
+    namespace.read(0, &mut read).unwrap_err();
+    other.set_len(1 << 20).unwrap();
+    namespace.read(0, &mut read).unwrap();
+    assert!(read.iter().all(|&byte| byte == 0), "what was cut is gone");
+    serving.signal("-TERM");
+    let (ended, said) = serving.end();
+    assert_eq!(ended, Some(0), "{said}");
+    let again = run(&["serve", "--listen", "127.0.0.1:0", "--file", &path]);
+    code(&again, 2);
+    assert!(stderr(&again).contains(&path), "{}", stderr(&again));
+}
+
+#[test]
+fn neither_a_pipe_nor_a_folder_is_waited_for() {
+    let folder = Folder::new();
+    let pipe = folder.path("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for path in [pipe, folder.path("")] {
+        let output = run(&["serve", "--listen", "127.0.0.1:0", "--file", &path]);
+        code(&output, 2);
+        let said = stderr(&output);
+        assert!(said.contains("neither a regular file"), "{said}");
+        let config = folder.write(
+            "target.toml",
+            format!(
+                "listen = [\"127.0.0.1:0\"]\n[devices.d]\ntype = \"null\"\nsize = \"1M\"\n\
+                 model = \"{path}\"\n"
+            ),
+        );
+        let output = run(&["serve", "--config", &config]);
+        code(&output, 2);
+        let said = stderr(&output);
+        assert!(said.contains("no regular file"), "{said}");
+    }
+}
+
+#[test]
+fn a_service_manager_is_told_and_its_watchdog_fed() {
+    let folder = Folder::new();
+    let path = folder.path("notify.sock");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    let next = || {
+        let mut text = [0; 64];
+        let length = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut command = program();
+    command.envs([("NOTIFY_SOCKET", path.as_str()), ("WATCHDOG_USEC", "20000")]);
+    let serving = Serving::start_by(command, &["--listen", "127.0.0.1:0", "--ram", "8M"]);
+    assert_eq!(next(), "READY=1");
+    assert_eq!(next(), "WATCHDOG=1");
+    assert_eq!(next(), "WATCHDOG=1");
+    serving.signal("-TERM");
+    while next() != "STOPPING=1" {}
+    let (ended, said) = serving.end();
+    assert_eq!(ended, Some(0), "{said}");
+}
