@@ -6,9 +6,9 @@
 
 use anyhow::{Context as _, Result};
 use std::io::{self, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -39,23 +39,40 @@ pub struct Log(());
 #[derive(Debug, Default)]
 pub struct Line(Vec<u8>);
 
-/// Starts the thread that writes.
+/// Makes the queue; lines wait there until [`begin`] is called.
+pub fn start() -> Log {
+    let (queue, lines) = mpsc::sync_channel(LINES_MAX);
+    if QUEUE.set(queue).is_ok() {
+        *waiting() = Some(lines);
+    }
+    Log(())
+}
+
+/// Starts the thread that writes, once.
 ///
 /// # Errors
 /// A machine without room for a thread.
-pub fn start() -> Result<Log> {
-    let (queue, lines) = mpsc::sync_channel(LINES_MAX);
-    std::thread::Builder::new()
-        .name("log".to_owned())
-        .spawn(move || write_lines(&lines, io::stderr()))
-        .context("cannot start a thread")?;
-    // Called once; a second queue would be as good.
-    let _ = QUEUE.set(queue);
-    Ok(Log(()))
+pub fn begin() -> Result<()> {
+    let Some(lines) = waiting().take() else {
+        return Ok(());
+    };
+    let thread = std::thread::Builder::new().name("log".to_owned());
+    let write = move || write_lines(&lines, io::stderr());
+    thread.spawn(write).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// The lines, before their thread has them.
+fn waiting() -> MutexGuard<'static, Option<Receiver<Item>>> {
+    static LINES: Mutex<Option<Receiver<Item>>> = Mutex::new(None);
+    LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits a moment for what was logged to be written.
 pub fn flush() {
+    if begin().is_err() {
+        return;
+    }
     let (done, is_done) = mpsc::sync_channel(1);
     let asked = QUEUE.get().map(|queue| queue.try_send(Item::Flush(done)));
     if let Some(Ok(())) = asked {

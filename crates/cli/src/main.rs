@@ -9,6 +9,7 @@
 
 mod args;
 mod cmd;
+mod confine;
 mod devices;
 mod exit;
 mod http;
@@ -43,7 +44,11 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
     let output = Output {
         json: cli.common.json,
     };
+    if !matches!(cli.command, Command::Serve(_)) {
+        log::begin()?;
+    }
     match cli.command {
+        // The target's own threads, that of the log included, start within its bounds.
         Command::Serve(mut args) => {
             let matches = matches
                 .subcommand_matches("serve")
@@ -96,7 +101,7 @@ fn start_log(common: &Common) -> anyhow::Result<()> {
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(parsed)
-        .with_writer(log::start()?)
+        .with_writer(log::start())
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     Ok(())

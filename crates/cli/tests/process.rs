@@ -192,6 +192,102 @@ fn neither_a_pipe_nor_a_folder_is_waited_for() {
     }
 }
 
+/// The numbers that the kernel shows for every thread of a process.
+fn of_threads(pid: u32, key: &str) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let mut values: Vec<String> = threads
+        .map(|thread| {
+            let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+            let line = status.lines().find(|line| line.starts_with(key)).unwrap();
+            line.split_whitespace().last().unwrap().to_owned()
+        })
+        .collect();
+    values.sort();
+    values.dedup();
+    values
+}
+
+#[test]
+fn no_thread_keeps_capabilities_that_a_target_does_not_need() {
+    let serving = Serving::small();
+    assert_eq!(of_threads(serving.pid(), "NoNewPrivs"), ["1"]);
+    // Files of others, low ports, locked memory and priorities.
+    let most = 1 << 1 | 1 << 10 | 1 << 14 | 1 << 23;
+    for key in ["CapEff", "CapPrm", "CapInh"] {
+        for value in of_threads(serving.pid(), key) {
+            let capabilities = u64::from_str_radix(&value, 16).unwrap();
+            assert_eq!(capabilities & !most, 0, "{key} {value}");
+        }
+    }
+}
+
+/// Everything that a target does goes on within the bounds; what leads out of them does not.
+#[test]
+fn a_confined_target_serves_and_reaches_nothing_else() {
+    let folder = Folder::new();
+    let disks = folder.path("disks");
+    std::fs::create_dir(&disks).unwrap();
+    let outside = folder.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(format!("{outside}/other"), vec![0; 1 << 20]).unwrap();
+    std::fs::create_dir(folder.path("etc")).unwrap();
+    let socket = folder.path("disks/api.sock");
+    let toml = |more: &str| {
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\napi = \"unix:{socket}\"\ncores = [0]\n\
+             device_folders = [\"{disks}\"]\n\
+             [devices.disk]\ntype = \"file\"\npath = \"{disks}/disk\"\ncreate = true\n\
+             size = \"1M\"\n{more}\
+             [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"disk\" }}]\n"
+        );
+        folder.write("etc/target.toml", text)
+    };
+    let config = toml("");
+    let first = std::fs::read_to_string(&config).unwrap();
+    let state = folder.path("disks/state.json");
+    let args = ["--config", &config, "--state", &state];
+    let args = [&args[..], &["--confine", "landlock,seccomp"]].concat();
+    let log = folder.path("log");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" 2>\"$LOG\""]);
+    shell.arg(env!("CARGO_BIN_EXE_switchyard")).env("LOG", &log);
+    let serving = Serving::start_by(shell, &args);
+    assert_eq!(of_threads(serving.pid(), "Seccomp:"), ["2"]);
+    let (_host, subsystem) = connect(&serving);
+    let namespace = subsystem.namespace(1).unwrap();
+    let (written, mut read) = (pattern(1, BLOCK), vec![0; BLOCK]);
+    namespace.write(0, &written).unwrap();
+    namespace.flush().unwrap();
+    namespace.read(0, &mut read).unwrap();
+    assert!(read == written);
+
+    let api = format!("unix:{socket}");
+    let tenant = ["tenant", "add", "t", "--host", "nqn.2026-11.io.example:t"];
+    code(&run(&[&tenant[..], &["--api", &api]].concat()), 0);
+    // The file may name it, and the kernel refuses it.
+    let more = format!("[devices.other]\ntype = \"file\"\npath = \"{outside}/other\"\n");
+    toml(&more);
+    serving.signal("-HUP");
+    eventually("the refusal is logged", || {
+        let log = std::fs::read_to_string(&log).unwrap();
+        log.contains("is not in force") && log.contains("Permission denied")
+    });
+    folder.write(
+        "etc/target.toml",
+        format!("default_tenant = false\n{first}"),
+    );
+    serving.signal("-HUP");
+    eventually("the changed file is in force", || {
+        let shown = run(&["config", "show", "--json", "--api", &api]);
+        let shown = common::json(&shown);
+        assert!(shown["devices"]["other"].is_null());
+        shown["default_tenant"] == false
+    });
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
 #[test]
 fn a_service_manager_is_told_and_its_watchdog_fed() {
     let folder = Folder::new();

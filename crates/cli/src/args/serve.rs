@@ -1,6 +1,7 @@
 //! `switchyard serve`.
 
 use super::{Cores, FlashSpec, SwitchArgs, block_size, cores};
+use crate::confine::Confinement;
 use clap::{ArgMatches, Args};
 use control::Size;
 use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
@@ -72,6 +73,12 @@ pub struct ServeArgs {
     /// Where both changed the same thing the target does not start, and says what it is.
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
+    /// Keep the process from what a target never does (repeatable, or a list)
+    ///
+    /// What is chosen must be possible on this machine. With "landlock", SIGHUP and the interface
+    /// reach no files but those that were named at the start, and those below device_folders.
+    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
+    pub confine: Vec<Confinement>,
     /// End when standard input does: whoever started it cannot leave it behind.
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,

@@ -1,7 +1,9 @@
 //! `switchyard serve`: a target with its control plane, until a signal ends it.
 
 use crate::args::ServeArgs;
+use crate::confine::{self, Paths};
 use crate::exit::Outcome;
+use crate::log;
 use crate::notify::Manager;
 use crate::open_files;
 use crate::output::{Output, human_bytes, print};
@@ -47,6 +49,8 @@ struct ServedNamespace {
 /// A bad configuration, or something that the machine refuses.
 pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let configuration = configuration(args)?;
+    let token = token()?;
+    confine(args, &configuration)?;
     let available = placement::allowed_cores()?;
     let cores: Vec<CoreId> = match &configuration.cores {
         Some(cores) => cores.iter().copied().map(CoreId).collect(),
@@ -76,7 +80,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         .collect();
     let server_options = ServerOptions {
         api: configuration.api.clone(),
-        token: token()?,
+        token,
         config_path: args.config.clone(),
         cpus: (!others.is_empty()).then(|| numbers(&others)),
     };
@@ -84,12 +88,10 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         watch_stdin(Arc::clone(&target))?;
     }
     let manager = Manager::from_environment()?;
-    let terminate = {
-        let (target, manager) = (Arc::clone(&target), manager.clone());
-        move || {
-            manager.tell("STOPPING=1");
-            target.shutdown();
-        }
+    let (to_end, teller) = (Arc::clone(&target), manager.clone());
+    let terminate = move || {
+        teller.tell("STOPPING=1");
+        to_end.shutdown();
     };
     let server = match control::server::run(Arc::clone(&control), server_options, terminate) {
         Ok(server) => server,
@@ -99,13 +101,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
         }
     };
     let api = server.address().map(ToString::to_string);
-    let told = tell(
-        &running.addresses,
-        api,
-        &control.configuration(),
-        &control.snapshot(),
-        output,
-    );
+    let told = tell(&running.addresses, api, &control, output);
     // Whoever started it may have closed its output: it serves all the same.
     if let Err(error) = told {
         tracing::warn!("{error:#}");
@@ -114,11 +110,18 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let _watch = manager.watch(&target)?;
     running.join().context("a core of the target broke")?;
     server.stop();
-    Ok(if target.gave_up_commands() {
-        Outcome::Negative
-    } else {
-        Outcome::Done
+    Ok(match target.gave_up_commands() {
+        true => Outcome::Negative,
+        false => Outcome::Done,
     })
+}
+
+/// Gives up what the process does not need, before it has a second thread.
+fn confine(args: &ServeArgs, configuration: &Configuration) -> Result<()> {
+    let (config, state) = (args.config.as_deref(), args.state.as_deref());
+    confine::drop_capabilities(&args.confine)?;
+    confine::confine(&args.confine, &Paths::of(configuration, config, state))?;
+    log::begin()
 }
 
 /// Descriptors that are open beside connections and devices: standard streams, the runtime of the
@@ -225,14 +228,14 @@ fn limits(configuration: &Configuration) -> Limits {
 fn tell(
     listening: &[SocketAddr],
     api: Option<String>,
-    configuration: &Configuration,
-    snapshot: &Snapshot,
+    control: &Control,
     output: Output,
 ) -> Result<()> {
+    let (configuration, snapshot) = (control.configuration(), control.snapshot());
     let subsystems = configuration
         .subsystems
         .iter()
-        .map(|subsystem| served(subsystem, snapshot));
+        .map(|subsystem| served(subsystem, &snapshot));
     let serving = Serving {
         listening: listening.to_vec(),
         api,

@@ -1,0 +1,199 @@
+//! What the process may do to the machine, whatever a peer or a bug makes of it.
+//!
+//! Capabilities that a target never needs are dropped at its start. By choice, Landlock keeps it to
+//! the files that its configuration names, and a seccomp filter from system calls that no target
+//! makes. All of this is inherited by threads, so it comes before the first of them; it cannot be
+//! taken back.
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use control::Configuration;
+use control::model::{ApiAddress, DeviceKind};
+use landlock::{
+    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetStatus, path_beneath_rules,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::path::{Path, PathBuf};
+
+/// A restriction that somebody chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Confinement {
+    /// Only the files and folders that the configuration and the command line name
+    Landlock,
+    /// No programs, no mounts, no other system calls that a target never makes
+    Seccomp,
+}
+
+/// Where Landlock lets the process go.
+#[derive(Debug, Default)]
+pub struct Paths {
+    /// To read.
+    read: Vec<PathBuf>,
+    /// To read, write, create and remove.
+    write: Vec<PathBuf>,
+}
+
+impl Paths {
+    /// What a target with this configuration uses.
+    #[must_use]
+    pub fn of(
+        configuration: &Configuration,
+        config_path: Option<&Path>,
+        state_path: Option<&Path>,
+    ) -> Self {
+        // The kernel tells of processors, threads and block devices there.
+        let mut paths = Self {
+            read: vec!["/proc".into(), "/sys".into()],
+            write: configuration.device_folders.clone(),
+        };
+        // Who edits a file often puts another in its place.
+        paths.read.extend(config_path.map(parent_of));
+        paths.write.extend(state_path.map(parent_of));
+        if let Some(ApiAddress::Unix(socket)) = &configuration.api {
+            paths.write.push(parent_of(socket));
+        }
+        for device in configuration.devices.values() {
+            paths.read.extend(device.model.clone());
+            if let DeviceKind::File { path, create, .. } = &device.kind {
+                let new = *create && !path.exists();
+                paths
+                    .write
+                    .push(if new { parent_of(path) } else { path.clone() });
+            }
+        }
+        paths
+    }
+}
+
+fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}
+
+/// Drops every capability but those that a target may need: low ports, priorities, locked memory,
+/// and, unless it is kept to named files, files of other owners. No program that it starts gets
+/// more.
+///
+/// # Errors
+/// What the kernel says.
+pub fn drop_capabilities(chosen: &[Confinement]) -> Result<()> {
+    let mut keep =
+        CapabilitySet::NET_BIND_SERVICE | CapabilitySet::SYS_NICE | CapabilitySet::IPC_LOCK;
+    if !chosen.contains(&Confinement::Landlock) {
+        keep |= CapabilitySet::DAC_OVERRIDE;
+    }
+    let failed = "cannot drop capabilities";
+    let now = rustix::thread::capabilities(None).context(failed)?;
+    let kept = CapabilitySets {
+        effective: now.effective & keep,
+        permitted: now.permitted & keep,
+        inheritable: CapabilitySet::empty(),
+    };
+    // A service manager may have dropped them, and refuse this system call.
+    if (now.effective, now.permitted) != (kept.effective, kept.permitted) {
+        rustix::thread::set_capabilities(None, kept).context(failed)?;
+    }
+    rustix::thread::set_no_new_privs(true).context(failed)
+}
+
+/// Puts what was chosen in force for this thread and all that it starts.
+///
+/// # Errors
+/// A kernel that cannot do it: who chooses it must not run without.
+pub fn confine(chosen: &[Confinement], paths: &Paths) -> Result<()> {
+    if chosen.contains(&Confinement::Landlock) {
+        landlock(paths).context("--confine landlock")?;
+    }
+    if chosen.contains(&Confinement::Seccomp) {
+        seccomp().context("--confine seccomp")?;
+    }
+    Ok(())
+}
+
+fn landlock(paths: &Paths) -> Result<()> {
+    // The version of Linux 6.2, the first that also keeps files from being cut.
+    let (all, read) = (AccessFs::from_all(ABI::V3), AccessFs::from_read(ABI::V3));
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(all)?
+        .create()?
+        .add_rules(path_beneath_rules(&paths.read, read & !AccessFs::Execute))?
+        .add_rules(path_beneath_rules(&paths.write, all & !AccessFs::Execute))?
+        .restrict_self()?;
+    ensure!(
+        status.ruleset == RulesetStatus::FullyEnforced,
+        "the kernel does not enforce it; boot with lsm=landlock,... or leave it away"
+    );
+    Ok(())
+}
+
+/// System calls that no target makes. Those that start programs or other processes, become somebody
+/// else, look into other processes, change the machine, or reach files around Landlock.
+const REFUSED: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mknodat,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_syslog,
+    libc::SYS_personality,
+    libc::SYS_vhangup,
+];
+
+fn seccomp() -> Result<()> {
+    let refused = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
+    let not_permitted = SeccompAction::Errno(u32::try_from(libc::EPERM).expect("a small number"));
+    let machine = std::env::consts::ARCH.try_into()?;
+    let filter = SeccompFilter::new(refused, SeccompAction::Allow, not_permitted, machine)?;
+    let program: BpfProgram = filter.try_into()?;
+    seccompiler::apply_filter(&program)?;
+    Ok(())
+}
