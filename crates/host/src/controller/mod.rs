@@ -8,6 +8,7 @@
 
 mod inquiry;
 mod setup;
+mod shutdown;
 
 pub(crate) use setup::quiet_time;
 
@@ -15,7 +16,7 @@ use crate::association::{Association, Epoch, Phase};
 use crate::error::ConnectionError;
 use crate::fence::Fences;
 use crate::inflight::{Exchange, Finished, Outcome};
-use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, SHUTDOWN_TIME, STABLE_TIME, STATUS_POLL};
+use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, STABLE_TIME};
 use crate::options::ConnectOptions;
 use crate::recovery::Backoff;
 use crate::tcp::{Join, Qpair, QpairConfig};
@@ -24,9 +25,7 @@ use inquiry::Inquiry;
 use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use setup::Setup;
 use std::sync::Arc;
-use wire::fabrics::{
-    ConnectData, FabricsCommand, Property, PropertyGet, PropertySet, PropertySize,
-};
+use wire::fabrics::{ConnectData, FabricsCommand};
 use wire::nvme::log_page::{LogPageId, TenantEvents};
 use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion, GetLogPage};
 
@@ -543,68 +542,6 @@ impl Controller {
             phase: Phase::Gone,
         });
         self.association.remove_waker(self.waker);
-    }
-
-    /// Shuts down in order: first the channels, then the controller. `[NVMe Base 2.0 §3.6.1]`
-    fn begin_shut_down(&mut self, cx: &mut Context<'_>) {
-        match self.state {
-            ControllerState::Closed | ControllerState::ShuttingDown | ControllerState::Draining => {
-                return;
-            }
-            ControllerState::Waiting => return self.end(),
-            ControllerState::Connecting | ControllerState::SettingUp => {
-                return self.lose(None, cx);
-            }
-            ControllerState::Live => {}
-        }
-        self.association.set_epoch(Epoch {
-            generation: self.generation,
-            phase: Phase::Gone,
-        });
-        self.enter(ControllerState::ShuttingDown, cx.now + CHANNELS_CLOSE_TIME);
-        self.limit = cx.now + SHUTDOWN_TIME;
-        self.setup.shutdown_asked = false;
-    }
-
-    fn shutting_down(&mut self, cx: &mut Context<'_>) {
-        if self.limit <= cx.now {
-            return self.lose(None, cx);
-        }
-        let channels_open = self.association.open_connections() > 0;
-        if !self.setup.shutdown_asked && (!channels_open || self.deadline <= cx.now) {
-            self.setup.shutdown_asked = true;
-            self.deadline = Time::NEVER;
-            let normal = wire::fabrics::property::Configuration::ENABLE.with_shutdown(0b01);
-            let set = PropertySet {
-                size: PropertySize::Four,
-                property: Property::CC,
-                value: u64::from(normal.0),
-            };
-            self.ask_fabrics(Purpose::ShutDown, &FabricsCommand::PropertySet(set), cx);
-        } else if self.setup.shutdown_asked && self.deadline <= cx.now {
-            self.deadline = Time::NEVER;
-            self.ask_status(Purpose::ShutDown, cx);
-        }
-    }
-
-    fn ask_status(&mut self, purpose: Purpose, cx: &mut Context<'_>) {
-        let get = PropertyGet {
-            size: PropertySize::Four,
-            property: Property::CSTS,
-        };
-        self.ask_fabrics(purpose, &FabricsCommand::PropertyGet(get), cx);
-    }
-
-    fn shut_down_answered(&mut self, completion: &Completion, cx: &mut Context<'_>) {
-        if self.state != ControllerState::ShuttingDown {
-            return;
-        }
-        let status = wire::fabrics::property::ControllerStatus(completion.dword0());
-        // The answer to the Property Set has no value, so it never looks complete.
-        if !completion.status.is_success() || status.shutdown() == 0b10 {
-            return self.lose(None, cx);
-        }
-        self.deadline = cx.now + STATUS_POLL;
     }
 }
 
