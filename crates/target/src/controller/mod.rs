@@ -23,7 +23,7 @@ use crate::tenants::Rights;
 use async_events::{AsyncEvents, Notice};
 use features::Features;
 use keep_alive::KeepAlive;
-use reactor::Context;
+use reactor::{Context, IoSlice};
 use std::net::IpAddr;
 use std::sync::Arc;
 use wire::fabrics::property::{Configuration, ControllerStatus};
@@ -153,6 +153,26 @@ fn data_pointer(command: &Command, direction: Direction) -> Result<DataPointer, 
     command.data_pointer()
 }
 
+/// A buffer for a command's data, if it has any, and how many bytes of the core's it takes. `None`
+/// where it has to wait for one.
+fn buffer_for(
+    connection: &Connection,
+    length: u32,
+    core: &CoreState,
+    cx: &Context<'_>,
+) -> Option<(Option<IoSlice>, u32)> {
+    if length == 0 {
+        return Some((None, 0));
+    }
+    let length = length as usize;
+    // What waits for data on this very connection must not wait for its input.
+    let waits = connection.transferring > 0;
+    let pool = cx.driver.buffers();
+    let fair = connection.holding.may_take(length, pool, &core.limits);
+    let (buffer, held) = take_buffer(cx, length).filter(|_| fair || waits)?;
+    Some((Some(buffer), held))
+}
+
 fn try_begin(
     connection: &mut Connection,
     command: &Command,
@@ -175,28 +195,14 @@ fn try_begin(
         _ if matches!(payload, Payload::None) => Some((0, &[][..])),
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     };
-    let mut buffer = None;
-    if length > 0 {
-        // What waits for data on this very connection must not wait for its input.
-        let waits = connection.transferring > 0;
-        let pool = cx.driver.buffers();
-        let fair = connection
-            .holding
-            .may_take(length as usize, pool, &core.limits);
-        if !fair && !waits {
-            return Ok(Flow::Stall);
-        }
-        buffer = take_buffer(cx, length as usize);
-        if buffer.is_none() {
-            return Ok(Flow::Stall);
-        }
-    }
+    let Some((mut buffer, held)) = buffer_for(connection, length, core, cx) else {
+        return Ok(Flow::Stall);
+    };
     let slot = connection
         .qpair
         .take(command.cid())
         .ok_or(Status::INTERNAL_ERROR)?;
-    let (mut buffer, held) = buffer.unzip();
-    connection.keep(slot, held.unwrap_or(0));
+    connection.keep(slot, held);
     let entry = connection.qpair.slot(slot);
     entry.kind = Kind::Admin;
     entry.opcode = command.opcode();
