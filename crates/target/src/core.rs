@@ -13,7 +13,7 @@ use crate::pause::Pausing;
 use crate::poll_group::Note;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
-use crate::shares::Accounts;
+use crate::shares::{Accounts, Purpose, RESERVE_PART};
 use crate::stats::CoreStats;
 use crate::work::Work;
 use base::{SlabKey, Time, TimerQueue};
@@ -338,6 +338,8 @@ pub(crate) struct ListPool {
     free: Vec<Box<SendList>>,
     made: usize,
     max: usize,
+    /// Those that connections hold that anybody can have.
+    anyones: usize,
 }
 
 impl ListPool {
@@ -346,23 +348,41 @@ impl ListPool {
             free: Vec::with_capacity(max),
             made: 0,
             max,
+            anyones: 0,
         }
     }
 
-    /// An empty list; `None` when all are in use.
-    pub(crate) fn take(&mut self) -> Option<Box<SendList>> {
+    /// An empty list for a connection of this purpose; `None` when all that it may have are in use.
+    /// I/O queues leave some for admin commands and keep-alives.
+    pub(crate) fn take(&mut self, purpose: Purpose) -> Option<Box<SendList>> {
+        let left = self.free.len() + self.max - self.made;
+        let part = self.max / RESERVE_PART;
+        let may = match purpose {
+            // Many that come at once are answered in one turn.
+            Purpose::Anyone => self.anyones < self.max.div_ceil(2),
+            Purpose::Control => true,
+            Purpose::Data => left > part,
+        };
+        if !may || left == 0 {
+            return None;
+        }
+        self.anyones += usize::from(purpose == Purpose::Anyone);
         if let Some(list) = self.free.pop() {
             return Some(list);
-        }
-        if self.made == self.max {
-            return None;
         }
         self.made += 1;
         Some(Box::new(SendList::new()))
     }
 
-    /// A list comes back.
-    pub(crate) fn give_back(&mut self, mut list: Box<SendList>) {
+    /// So many lists are not those of a connection any more that anybody can have: it is known
+    /// whose it is, or it is gone.
+    pub(crate) fn not_anyones(&mut self, lists: usize) {
+        self.anyones -= lists;
+    }
+
+    /// A list comes back from a connection of this purpose.
+    pub(crate) fn give_back(&mut self, mut list: Box<SendList>, purpose: Purpose) {
+        self.anyones -= usize::from(purpose == Purpose::Anyone);
         list.clear();
         self.free.push(list);
     }
@@ -403,10 +423,29 @@ mod tests {
     #[test]
     fn lists_are_limited_and_come_back() {
         let mut pool = ListPool::new(1);
-        let list = pool.take().expect("the first");
-        assert!(pool.take().is_none());
-        pool.give_back(list);
-        assert!(pool.take().is_some());
+        let list = pool.take(Purpose::Data).expect("the first");
+        assert!(pool.take(Purpose::Control).is_none());
+        pool.give_back(list, Purpose::Data);
+        assert!(pool.take(Purpose::Anyone).is_some());
+    }
+
+    #[test]
+    fn nobody_takes_the_lists_that_are_for_others() {
+        let mut pool = ListPool::new(64);
+        let all = |pool: &mut ListPool, purpose| {
+            let lists = std::iter::from_fn(|| pool.take(purpose));
+            lists.collect::<Vec<_>>()
+        };
+        let anyones = all(&mut pool, Purpose::Anyone);
+        let data = all(&mut pool, Purpose::Data);
+        assert_eq!((anyones.len(), data.len()), (32, 24));
+        assert_eq!(all(&mut pool, Purpose::Control).len(), 8);
+        for list in anyones {
+            pool.give_back(list, Purpose::Anyone);
+        }
+        assert_eq!(all(&mut pool, Purpose::Anyone).len(), 32);
+        pool.not_anyones(32);
+        assert_eq!(pool.anyones, 0);
     }
 
     #[test]

@@ -143,7 +143,9 @@ pub struct Limits {
     pub connection_buffer_share: u32,
     /// The same of all connections of a host on a core.
     pub host_buffer_share: u32,
-    /// Send lists of a core; each takes about 80 KiB once it was used.
+    /// Send lists of a core; each takes about 80 KiB once it was used. I/O queues leave an eighth of
+    /// them for admin commands and keep-alives; discovery and connections before Connect have half
+    /// at most.
     pub send_lists: usize,
     /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
     /// within one receive. A command beyond it is answered with a status that asks for a retry.

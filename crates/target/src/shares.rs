@@ -25,8 +25,8 @@ pub(crate) enum Purpose {
     Data,
 }
 
-/// The part of everything that is for [`Purpose::Anyone`] at most, and the part that
-/// [`Purpose::Data`] leaves: one in so many.
+/// The part of the buffers that is for [`Purpose::Anyone`] at most, and the part of the send lists
+/// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
 /// Bytes of buffers that a host holds on a core.

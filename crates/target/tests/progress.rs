@@ -198,3 +198,32 @@ fn a_host_that_withholds_all_its_data_leaves_buffers_for_others() {
         }
     }
 }
+
+/// Hosts that do not read held every send list of the core, and nobody else was answered.
+#[test]
+fn admin_commands_are_answered_although_hosts_do_not_read() {
+    let limits = Limits {
+        send_lists: 16,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let mut admin = bed.admin();
+    let (_admin, mut deaf) = bed.host_named("nqn.2026-11.io.example:deaf", 8);
+    // 512 MiB of answers, which no socket buffer takes.
+    for queue in &mut deaf {
+        for cid in 0..64 {
+            let mut read = io(IoOpcode::READ, 0, 256);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport(256 * BLOCK as u32));
+            queue.capsule(&read, &[]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("its queues are full", || core().io_commands == 512);
+    common::eventually("answers wait for lists", || core().output_waits > 0);
+    for _ in 0..20 {
+        assert_ne!(admin.property(wire::fabrics::Property::CAP), 0);
+    }
+    let mut new = bed.admin();
+    assert_ne!(new.property(wire::fabrics::Property::CAP), 0);
+}

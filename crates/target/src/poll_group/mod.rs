@@ -21,6 +21,7 @@ use crate::io;
 use crate::pause::{Ack, Step};
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::{Phase, Ticket};
+use crate::shares::Purpose;
 use crate::tcp::connection::{CLOSE, Connection, Owner, State};
 use crate::tcp::input::RECEIVE;
 use crate::tcp::luggage::Luggage;
@@ -177,6 +178,7 @@ impl PollGroup {
             return;
         };
         connection.strike_off(&mut self.core);
+        connection.output.serve(Purpose::Control, &mut self.core);
         if let Some(controller) = connection.controller() {
             self.core.detach(controller);
         }
@@ -568,7 +570,8 @@ impl Service for PollGroup {
             Outcome::Sent { list, result } => {
                 debug_assert_eq!(completion.key.kind, SEND);
                 let Some(connection) = self.connections.get_mut(key) else {
-                    self.core.lists.give_back(list);
+                    // What it counted against went with the connection.
+                    self.core.lists.give_back(list, Purpose::Control);
                     return;
                 };
                 let sent = connection.output.sent(list, &mut self.core);

@@ -374,6 +374,7 @@ impl Connection {
             }
         };
         self.holding.belongs_to(purpose, account);
+        self.output.serve(purpose, core);
     }
 
     /// A command has a buffer for its data, which its connection holds until it is answered.

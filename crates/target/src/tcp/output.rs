@@ -7,6 +7,7 @@
 
 use crate::core::CoreState;
 use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_IOVECS, ANSWER_RANGES_MAX};
+use crate::shares::Purpose;
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, Op, OpKey, SendList, SocketId};
 use std::collections::VecDeque;
@@ -27,6 +28,8 @@ pub(crate) struct Output {
     socket: SocketId,
     /// Digests and alignment of what we send.
     pub(crate) format: PduFormat,
+    /// Whose share of the lists it has.
+    purpose: Purpose,
     /// The class of an I/O queue; none of what is for control alone.
     class: Option<Class>,
     /// What waits in `filling`, and for how long at most.
@@ -60,6 +63,7 @@ impl Output {
             key,
             socket,
             format: PduFormat::PLAIN,
+            purpose: Purpose::Anyone,
             class: None,
             doorbell: Doorbell::new(Mode::Immediate),
             filling: None,
@@ -81,6 +85,16 @@ impl Output {
     pub(crate) fn settle(&mut self, key: SlabKey, socket: SocketId) {
         self.key = key;
         self.socket = socket;
+    }
+
+    /// It is known what the connection is for, or it is gone: its lists are another's share.
+    pub(crate) fn serve(&mut self, purpose: Purpose, core: &mut CoreState) {
+        if self.purpose == Purpose::Anyone {
+            let filling = usize::from(self.filling.is_some());
+            let lists = self.queued.len() + filling + usize::from(self.sending);
+            core.lists.not_anyones(lists);
+        }
+        self.purpose = purpose;
     }
 
     /// The connection became an I/O queue of this class.
@@ -135,7 +149,7 @@ impl Output {
                 self.flush(core, cx);
             }
         }
-        self.filling = core.lists.take();
+        self.filling = core.lists.take(self.purpose);
         self.filling.is_some()
     }
 
@@ -268,7 +282,7 @@ impl Output {
     /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
     /// Returns how many bytes of buffers went with it.
     pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) -> u32 {
-        core.lists.give_back(list);
+        core.lists.give_back(list, self.purpose);
         self.sending = false;
         self.departed += 1;
         let due = self.doorbell.due().is_some();
@@ -306,7 +320,7 @@ impl Output {
         held += self.queued.iter().map(|(_, _, held)| held).sum::<u32>();
         let queued = self.queued.drain(..).map(|(list, _, _)| list);
         for list in queued.chain(self.filling.take()) {
-            core.lists.give_back(list);
+            core.lists.give_back(list, self.purpose);
         }
         self.doorbell.clear();
         self.unsent_answers = 0;
