@@ -13,7 +13,7 @@
 use crate::debian::{self, Kernel};
 use crate::image::Image;
 use crate::process::DEFAULT_NQN;
-use crate::vm::{self, HOST_ADDRESS, SAYS, Vm};
+use crate::vm::{self, HOST_ADDRESS, SAYS, Vm, Watch};
 use anyhow::{Context as _, Result, bail, ensure};
 use base::prng::Prng;
 use std::fmt::Write as _;
@@ -190,6 +190,55 @@ pub fn run_reference(data: &Data) -> Result<Report> {
     )
 }
 
+/// Boots a guest whose host works while its namespaces and its target come and go; `watch` makes
+/// them do so, step by step. The first namespace is as large as [`DEVICE_MIB`] says.
+///
+/// # Errors
+/// As [`run_initiator`], and what `watch` says.
+pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<Report> {
+    let vm = guest(
+        data,
+        &[("changes", target.port())],
+        "",
+        HOST_ADDRESS,
+        CommandSets::All,
+        &INITIATOR_MODULES,
+        include_str!("../guest/changes.sh").to_owned(),
+    )?;
+    Ok(Report::parse(&vm.run_watched(watch)?))
+}
+
+/// The word that ends a guest of [`run_foreign_target`], at the start of a block.
+pub const FINISHED: &str = "the host has finished";
+
+/// Where that block is in the namespace, in bytes.
+pub const FINISHED_AT: u64 = FILE_SYSTEM_MIB * MIB;
+
+/// Boots a guest with the kernel's own target, which this machine reaches at `port` of its loopback
+/// once step `kernel-target` is finished; it ends when it finds [`FINISHED`].
+///
+/// # Errors
+/// As [`run_initiator`], and what `watch` says.
+pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<Report> {
+    let scenario = concat!(
+        include_str!("../guest/kernel_target.sh"),
+        "\n",
+        include_str!("../guest/foreign_target.sh")
+    );
+    let modules = [&INITIATOR_MODULES[..], &["nvmet_tcp", "loop"]].concat();
+    let vm = guest(
+        data,
+        &[],
+        "Reference",
+        HOST_ADDRESS,
+        CommandSets::KernelTarget,
+        &modules,
+        scenario.to_owned(),
+    )?;
+    let vm = vm.forward(port, 4420);
+    Ok(Report::parse(&vm.run_watched(watch)?))
+}
+
 /// Which commands a target is expected to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandSets {
@@ -208,6 +257,28 @@ fn run(
     modules: &[&str],
     scenario: String,
 ) -> Result<Report> {
+    let vm = guest(
+        data,
+        targets,
+        model,
+        address,
+        command_sets,
+        modules,
+        scenario,
+    )?;
+    Ok(Report::parse(&vm.run()?))
+}
+
+/// A guest that will run this scenario.
+fn guest(
+    data: &Data,
+    targets: &[(&str, u16)],
+    model: &str,
+    address: &str,
+    command_sets: CommandSets,
+    modules: &[&str],
+    scenario: String,
+) -> Result<Vm> {
     let kernel = Kernel::obtain()?;
     let mut image = Image::new()?;
     image.busybox()?;
@@ -238,9 +309,8 @@ fn run(
     image.data("targets", list.as_bytes())?;
     add_data(&mut image, data)?;
 
-    let console = Vm::new(&kernel, &image.finish()?)?.run()?;
     println!("kernel: {}", kernel.package);
-    Ok(Report::parse(&console))
+    Vm::new(&kernel, &image.finish()?)
 }
 
 fn add_data(image: &mut Image, data: &Data) -> Result<()> {
@@ -263,7 +333,10 @@ fn add_data(image: &mut Image, data: &Data) -> Result<()> {
 }
 
 /// A loopback port where nobody listens: bound a moment ago and let go.
-fn unused_port() -> Result<u16> {
+///
+/// # Errors
+/// When there is none.
+pub fn unused_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find an unused port")?;
     Ok(listener.local_addr().context("ask for the port")?.port())
 }
@@ -321,6 +394,32 @@ impl Report {
     /// # Errors
     /// Names what is not so, with the guest's words.
     pub fn check(&self, expected: &[String]) -> Result<()> {
+        self.check_steps(expected)?;
+        let trouble = trouble(&self.kernel);
+        ensure!(
+            trouble.is_empty(),
+            "the guest's kernel saw trouble:\n{}\nIts whole log:\n{}",
+            trouble.join("\n"),
+            self.kernel.join("\n")
+        );
+        Ok(())
+    }
+
+    /// The same, where the kernel is meant to see a target that goes and comes: it must not have
+    /// told anybody of an error.
+    ///
+    /// # Errors
+    /// As [`Report::check`].
+    pub fn check_survived(&self, expected: &[String]) -> Result<()> {
+        self.check_steps(expected)?;
+        let signs = ["I/O error, dev", "EXT4-fs error", "Oops", "BUG:", "corrupt"];
+        let is_bad = |line: &&String| signs.iter().any(|sign| line.contains(sign));
+        let bad: Vec<&String> = self.kernel.iter().filter(is_bad).collect();
+        ensure!(bad.is_empty(), "the guest's kernel saw {bad:?}");
+        Ok(())
+    }
+
+    fn check_steps(&self, expected: &[String]) -> Result<()> {
         if let Some(step) = &self.failed {
             let log = [&self.output[..], &self.kernel[..]].concat().join("\n");
             bail!("in the guest, step {step}\n{log}");
@@ -337,13 +436,6 @@ impl Report {
                 self.console
             );
         }
-        let trouble = trouble(&self.kernel);
-        ensure!(
-            trouble.is_empty(),
-            "the guest's kernel saw trouble:\n{}\nIts whole log:\n{}",
-            trouble.join("\n"),
-            self.kernel.join("\n")
-        );
         Ok(())
     }
 }

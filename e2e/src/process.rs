@@ -187,6 +187,19 @@ impl Process {
         }
     }
 
+    /// Whether it has ended; all that it wrote is known then.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
+        let ended = self.child.try_wait().context("look at the child")?;
+        if ended.is_some() {
+            self.stdout.finish();
+            self.stderr.finish();
+        }
+        Ok(ended)
+    }
+
     /// Waits for the end and insists on success; returns standard output.
     ///
     /// # Errors
@@ -274,10 +287,16 @@ impl Serve {
     /// # Errors
     /// When it ends, or says nothing in time.
     pub fn start(devices: &[&str]) -> Result<Self> {
+        Self::start_with(&[&["--listen", "127.0.0.1:0"], devices].concat())
+    }
+
+    /// Starts a target with these arguments, which say where it listens.
+    ///
+    /// # Errors
+    /// As [`Serve::start`].
+    pub fn start_with(arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(switchyard_binary()?);
-        command
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(devices);
+        command.arg("serve").args(arguments);
         let mut process = Process::start(&mut command)?;
         let address =
             process.wait_for("a line with its address", READY_DEADLINE, |stdout, _| {
@@ -289,6 +308,24 @@ impl Serve {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Has it read its configuration file again.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn reload(&self) -> Result<()> {
+        self.process.signal(Signal::HUP)
+    }
+
+    /// Kills it at once and waits until it is gone.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn kill(mut self) -> Result<()> {
+        self.process.signal(Signal::KILL)?;
+        self.process.wait(END_DEADLINE)?;
+        Ok(())
     }
 
     /// Asks it to end with SIGTERM and insists on the exit code 0; returns what it wrote to

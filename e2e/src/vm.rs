@@ -4,13 +4,15 @@
 //! way in, and gives it this machine's loopback as [`HOST_ADDRESS`].
 
 use crate::debian::Kernel;
-use crate::limits::GUEST_DEADLINE;
+use crate::limits::{GUEST_DEADLINE, POLL_INTERVAL};
 use crate::process::Process;
 use crate::{cache_directory, target_directory};
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::Instant;
 
 /// Programs that a guest needs on this machine.
 pub const PROGRAMS: [&str; 1] = ["qemu-system-x86_64"];
@@ -31,7 +33,12 @@ pub struct Vm {
     initramfs: PathBuf,
     processors: u32,
     memory_mib: u32,
+    /// A loopback port of this machine that leads to a port of the guest.
+    forward: Option<(u16, u16)>,
 }
+
+/// Is told of each step that a guest has finished, while the guest goes on.
+pub type Watch<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 
 impl Vm {
     /// A machine of two processors that boots this kernel and initial file system.
@@ -48,7 +55,14 @@ impl Vm {
             initramfs: path,
             processors: 2,
             memory_mib: 768,
+            forward: None,
         })
+    }
+
+    /// Lets programs of this machine connect to a port of the guest by way of a loopback port.
+    pub fn forward(mut self, loopback_port: u16, guest_port: u16) -> Self {
+        self.forward = Some((loopback_port, guest_port));
+        self
     }
 
     /// Boots, waits until the guest has powered itself off, and returns what it wrote to its
@@ -57,16 +71,24 @@ impl Vm {
     /// # Errors
     /// When QEMU fails, or the guest is still running at its deadline; with the console.
     pub fn run(&self) -> Result<String> {
+        self.run_watched(&mut |_| Ok(()))
+    }
+
+    /// The same; `watch` is told of each step that the guest has finished.
+    ///
+    /// # Errors
+    /// As [`Vm::run`], and what `watch` says.
+    pub fn run_watched(&self, watch: Watch<'_>) -> Result<String> {
         for _ in 1..BOOTS_MAX {
-            let console = self.boot()?;
+            let console = self.boot(watch)?;
             if !died_booting(&console) {
                 return Ok(console);
             }
         }
-        self.boot()
+        self.boot(watch)
     }
 
-    fn boot(&self) -> Result<String> {
+    fn boot(&self, watch: Watch<'_>) -> Result<String> {
         let mut command = Command::new("qemu-system-x86_64");
         // MTTCG: a thread per processor, so that the guest's two queues really run side by side.
         command.args([
@@ -84,7 +106,11 @@ impl Vm {
             &self.memory_mib.to_string(),
         ]);
         command.args(["-monitor", "none", "-serial", "stdio", "-nodefaults"]);
-        command.args(["-nic", "user,model=virtio-net-pci"]);
+        let mut network = "user,model=virtio-net-pci".to_owned();
+        if let Some((ours, theirs)) = self.forward {
+            network += &format!(",hostfwd=tcp:127.0.0.1:{ours}-:{theirs}");
+        }
+        command.args(["-nic", &network]);
         command
             .arg("-kernel")
             .arg(&self.kernel)
@@ -93,7 +119,7 @@ impl Vm {
         command.args(["-append", "console=ttyS0 quiet panic=-1 rdinit=/init"]);
         command.current_dir(target_directory()?);
         let mut process = Process::start(&mut command)?;
-        let status = process.wait(GUEST_DEADLINE)?;
+        let status = follow(&mut process, watch)?;
         if !status.success() {
             bail!(
                 "QEMU ended with {status}: {}\n{}",
@@ -103,6 +129,34 @@ impl Vm {
         }
         Ok(process.stdout())
     }
+}
+
+/// Waits for the end of a guest, and tells of its steps meanwhile.
+fn follow(process: &mut Process, watch: Watch<'_>) -> Result<ExitStatus> {
+    let began = Instant::now();
+    let mut told = 0;
+    loop {
+        let ended = process.has_ended()?;
+        let console = process.stdout();
+        let steps: Vec<&str> = console.lines().filter_map(finished_step).collect();
+        for step in &steps[told..] {
+            watch(step).with_context(|| format!("after step {step}\n{console}"))?;
+        }
+        told = steps.len();
+        if let Some(status) = ended {
+            return Ok(status);
+        }
+        if began.elapsed() > GUEST_DEADLINE {
+            bail!("the guest did not end within {GUEST_DEADLINE:?}\n{console}");
+        }
+        sleep(POLL_INTERVAL);
+    }
+}
+
+/// The step that a line of the console says has been finished.
+fn finished_step(line: &str) -> Option<&str> {
+    let (_, said) = line.split_once(SAYS)?;
+    said.trim_end().strip_prefix("step ")?.strip_suffix(" ok")
 }
 
 /// Whether a guest's kernel died before its first program said anything.

@@ -1,0 +1,116 @@
+//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes, a
+//! reset of the controller, FUA, and a target that is killed under a load of files, which are all
+//! there afterwards.
+
+#![cfg(test)]
+
+use anyhow::{Context as _, Result};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use switchyard_e2e::guest::{DEVICE_MIB, Data, programs, run_changes};
+use switchyard_e2e::process::{DEFAULT_NQN, Serve};
+use switchyard_e2e::{Readiness, cache_directory, require_programs};
+
+/// How often the target is killed.
+const ROUNDS: u32 = 20;
+
+/// The target and what it serves from.
+struct Bed {
+    serve: Option<Serve>,
+    config: PathBuf,
+    backing: PathBuf,
+    /// What the running target was told to listen at.
+    listen: SocketAddr,
+    address: SocketAddr,
+}
+
+impl Bed {
+    fn new(folder: &Path) -> Result<Self> {
+        let any: SocketAddr = "127.0.0.1:0".parse()?;
+        let mut bed = Self {
+            serve: None,
+            config: folder.join("target.toml"),
+            backing: folder.join("namespace"),
+            listen: any,
+            address: any,
+        };
+        File::create(&bed.backing)?.set_len(DEVICE_MIB << 20)?;
+        bed.configure("")?;
+        bed.start()?;
+        Ok(bed)
+    }
+
+    /// Writes the configuration, with this as a second namespace.
+    fn configure(&self, second: &str) -> Result<()> {
+        let (listen, backing) = (self.listen, self.backing.display());
+        let text = format!(
+            "listen = [\"{listen}\"]\n[devices.file]\ntype = \"file\"\npath = \"{backing}\"\n\
+             [devices.memory]\ntype = \"ram\"\nsize = \"8M\"\nblock_size = 512\n\
+             [[subsystems]]\nnqn = \"{DEFAULT_NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"file\" }}, {second}]\n"
+        );
+        std::fs::write(&self.config, text).context("write the configuration")
+    }
+
+    fn start(&mut self) -> Result<()> {
+        let config = self.config.to_str().context("a path in UTF-8")?;
+        let serve = Serve::start_with(&["--config", config])?;
+        self.address = serve.address();
+        self.serve = Some(serve);
+        Ok(())
+    }
+
+    fn reload(&self, second: &str) -> Result<()> {
+        self.configure(second)?;
+        self.serve.as_ref().context("a target runs")?.reload()
+    }
+
+    /// Kills the target and starts it again at the same place.
+    fn crash(&mut self) -> Result<()> {
+        self.serve.take().context("a target runs")?.kill()?;
+        self.listen = self.address;
+        self.configure("")?;
+        self.start()
+    }
+
+    /// What follows a step of the guest.
+    fn act(&mut self, step: &str) -> Result<()> {
+        match step {
+            "connected" => self.reload("{ nsid = 2, device = \"memory\" }"),
+            "added" => self.reload("{ nsid = 2, device = \"memory\", size = \"4M\" }"),
+            "resized" => self.reload(""),
+            step if step.starts_with("round-") => self.crash(),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn kernel_initiator_follows_changes_and_survives_a_target_that_is_killed() -> Result<()> {
+    if require_programs(&programs())? == Readiness::Skip {
+        return Ok(());
+    }
+    let folder = cache_directory("changes")?;
+    let mut bed = Bed::new(&folder)?;
+    let address = bed.address;
+    let report = run_changes(&Data::from_seed(22), address, &mut |step| bed.act(step))?;
+    let steps = [
+        "connected",
+        "added",
+        "resized",
+        "removed",
+        "fua",
+        "reset",
+        "loaded",
+        "last-round",
+        "compared",
+        "disconnected",
+    ];
+    let rounds = (1..=ROUNDS).map(|round| format!("round-{round}"));
+    let steps: Vec<String> = steps.map(str::to_owned).into_iter().chain(rounds).collect();
+    report.check_survived(&steps)?;
+    bed.serve.take().context("a target runs")?.stop()?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
