@@ -8,12 +8,17 @@ use anyhow::{Context as _, Result};
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
 use switchyard_e2e::guest::{DEVICE_MIB, Data, programs, run_changes};
 use switchyard_e2e::process::{DEFAULT_NQN, Serve};
 use switchyard_e2e::{Readiness, cache_directory, require_programs};
 
 /// How often the target is killed.
 const ROUNDS: u32 = 20;
+
+/// Attempts to start a target where one was killed.
+const STARTS_MAX: u32 = 100;
 
 /// The target and what it serves from.
 struct Bed {
@@ -71,6 +76,16 @@ impl Bed {
         self.serve.take().context("a target runs")?.kill()?;
         self.listen = self.address;
         self.configure("")?;
+        // While nobody listens, the guest's attempts come from ports of the same range, and one may
+        // come from this very port: TCP then connects it with itself, for a moment.
+        for _ in 1..STARTS_MAX {
+            match self.start() {
+                Err(error) if format!("{error:#}").contains("Address already in use") => {
+                    sleep(Duration::from_millis(100));
+                }
+                other => return other,
+            }
+        }
         self.start()
     }
 
