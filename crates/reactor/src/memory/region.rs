@@ -30,7 +30,7 @@ pub enum RegionError {
 /// bytes: a reader may see a mix of two writes, at the granularity that the processor copies with.
 /// Nothing but bytes is ever stored here, so no such mix is invalid, and nobody ever gets a
 /// reference to them: each access is that of a relaxed atomic to every byte, by [`write`],
-/// [`read`] and [`zero`], which concurrent ones cannot race with. The kernel's are like another
+/// `read` and `zero`, which concurrent ones cannot race with. The kernel's are like another
 /// thread's.
 #[derive(Clone, Debug)]
 pub struct Region {
