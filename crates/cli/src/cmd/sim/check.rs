@@ -19,6 +19,9 @@ const CHUNK: u64 = 100;
 /// After so many seeds that fail, no others are looked for.
 const FAILURES_MAX: usize = 5;
 
+/// Lines kept of what a process says.
+const WORDS_MAX: usize = 20;
+
 /// What came of all runs.
 #[derive(Debug, Default, Serialize)]
 struct Answer {
@@ -165,6 +168,9 @@ impl<'a> Search<'a> {
             format!("--seeds={}", until - first),
         ];
         let mut child = self.command(&range, &options(self.args, first))?.spawn()?;
+        let errors = BufReader::new(child.stderr.take().context("no pipe")?).lines();
+        // Read beside the answers: a worker whose pipe is full waits.
+        let said = std::thread::spawn(|| last_words(errors.map_while(Result::ok)));
         let lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
         let mut seed = first;
         for line in lines {
@@ -174,12 +180,11 @@ impl<'a> Search<'a> {
             answer.survived.add(&survived);
             seed += 1;
         }
-        let ended = child.wait_with_output()?;
-        if ended.status.success() {
+        let message = said.join().expect("reading lines does not panic");
+        if child.wait()?.success() {
             ensure!(seed == until, "a worker left seeds out");
             return Ok(seed);
         }
-        let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
         self.failed.fetch_add(1, Ordering::Relaxed);
         let shortest = check::shrink(&options(self.args, seed), |options| self.fails(options));
         let failure = Failure {
@@ -204,7 +209,7 @@ impl<'a> Search<'a> {
     fn command(&self, which: &[String], options: &Options) -> Result<Command> {
         let program = std::env::current_exe().context("cannot find this program itself")?;
         let mut command = Command::new(program);
-        command.args(["sim", "check"]).args(which);
+        command.args(["--log=off", "sim", "check"]).args(which);
         command.args(features(options));
         command.env("RUST_BACKTRACE", "0");
         command
@@ -213,6 +218,20 @@ impl<'a> Search<'a> {
             .stderr(Stdio::piped());
         Ok(command)
     }
+}
+
+/// What a process says when it panics, which follows what it logs.
+fn last_words(lines: impl Iterator<Item = String>) -> String {
+    let mut words = Vec::new();
+    for line in lines {
+        if line.contains(" panicked at ") {
+            words.clear();
+        }
+        if words.len() < WORDS_MAX {
+            words.push(line);
+        }
+    }
+    words.join("\n")
 }
 
 /// Arguments for all of the options but the seed.
