@@ -9,7 +9,7 @@ use crate::recalibration::{Recalibrations, Subject};
 use crate::tenants::tenancy;
 use crate::view::{View, whole_blocks};
 use block::Device;
-use control::model::{DISCOVERY_NQN, Namespace, Subsystem, is_qualified};
+use control::model::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
 use control::plane::{
     CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
     ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
@@ -57,6 +57,16 @@ struct OpenDevice {
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
     used_by_many: bool,
+    /// The size that the configuration states, in bytes: what "all of the device" means, also
+    /// where the device had grown for a change that was undone.
+    stated: Option<u64>,
+}
+
+impl OpenDevice {
+    /// The size that a namespace over it has, in bytes; `None` where the device decides.
+    fn size_of_namespace(&self, size: Option<Size>) -> Option<u64> {
+        size.map(|size| size.bytes).or(self.stated)
+    }
 }
 
 impl Plane {
@@ -123,13 +133,15 @@ impl Plane {
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
+        let opened = self.device(&namespace.device)?;
+        let bytes = opened.size_of_namespace(namespace.size);
         let OpenDevice {
             device,
             content,
             shared,
             used_by_many,
-        } = self.device(&namespace.device)?;
-        let bytes = namespace.size.map(|size| size.bytes);
+            ..
+        } = opened;
         let view = View::new(device, bytes, used_by_many).map_err(|error| {
             ApplyError::new(
                 ApplyErrorKind::Invalid,
@@ -167,7 +179,13 @@ impl Plane {
         Ok(owner)
     }
 
-    fn resize_namespace(&self, nqn: &str, nsid: u32, bytes: Option<u64>) -> Result<(), ApplyError> {
+    fn resize_namespace(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        size: Option<Size>,
+        device_size: Option<Size>,
+    ) -> Result<(), ApplyError> {
         let user = (nqn.to_owned(), nsid);
         let name = self.opened().users.get(&user).cloned();
         let missing = || {
@@ -176,14 +194,19 @@ impl Plane {
                 nsid,
             })
         };
-        let device = self.device(&name.ok_or_else(missing)?)?;
+        let name = name.ok_or_else(missing)?;
+        let mut device = self.device(&name)?;
+        device.stated = device_size.map(|size| size.bytes);
+        let bytes = device.size_of_namespace(size);
         let blocks = whole_blocks(&*device.device, bytes).map_err(|error| {
             let remedy = "choose a multiple of the device's block size";
             ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
         })?;
         self.target
             .resize_namespace(nqn, nsid, blocks)
-            .map_err(refused)
+            .map_err(refused)?;
+        self.opened().devices.insert(name, device);
+        Ok(())
     }
 
     /// Lets every host in, or only those by name; the others' controllers end.
@@ -230,9 +253,12 @@ impl DataPlane for Plane {
             Action::AddNamespace { nqn, namespace } => {
                 self.add_namespace(&self.owner(nqn)?, namespace)
             }
-            Action::ResizeNamespace { nqn, nsid, size } => {
-                self.resize_namespace(nqn, *nsid, size.map(|size| size.bytes))
-            }
+            Action::ResizeNamespace {
+                nqn,
+                nsid,
+                size,
+                device_size,
+            } => self.resize_namespace(nqn, *nsid, *size, *device_size),
             Action::RemoveNamespace { nqn, nsid } => {
                 target.remove_namespace(nqn, *nsid).map_err(refused)?;
                 self.opened().users.remove(&(nqn.clone(), *nsid));
@@ -448,6 +474,7 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
         content,
         shared,
         used_by_many: model.shared,
+        stated: model.kind.size().map(|size| size.bytes),
     })
 }
 

@@ -50,6 +50,9 @@ pub enum Action {
         nsid: u32,
         /// The new size; `None` means all of the device.
         size: Option<Size>,
+        /// The size that the configuration states for the namespace's device from then on: a
+        /// device that is its namespace's own grows with it. `None` where it states none.
+        device_size: Option<Size>,
     },
     /// Removes a namespace; its subsystem's hosts are told.
     RemoveNamespace {
@@ -107,6 +110,26 @@ pub enum Action {
 }
 
 impl Action {
+    /// Changes how much of its device a namespace shows, and lets a device that is the namespace's
+    /// own grow where it is smaller than `size`.
+    #[must_use]
+    pub fn resize_namespace(
+        model: &Configuration,
+        nqn: &str,
+        nsid: u32,
+        size: Option<Size>,
+    ) -> Self {
+        let device = model.device_of(nqn, nsid);
+        let stated = device.and_then(|device| device.kind.size());
+        let grown = size.filter(|_| device.is_some_and(|device| !device.shared));
+        Self::ResizeNamespace {
+            nqn: nqn.to_owned(),
+            nsid,
+            size,
+            device_size: stated.map(|stated| grown.map_or(stated, |grown| grown.max(stated))),
+        }
+    }
+
     /// Does to `model` what the action does to the dataplane. The model as a whole is not
     /// checked: see [`crate::config::validate`].
     ///
@@ -123,7 +146,12 @@ impl Action {
                 Ok(())
             }
             Self::AddNamespace { nqn, namespace } => add_namespace(model, nqn, namespace),
-            Self::ResizeNamespace { nqn, nsid, size } => resize(model, nqn, *nsid, *size),
+            Self::ResizeNamespace {
+                nqn,
+                nsid,
+                size,
+                device_size,
+            } => resize(model, nqn, *nsid, *size, *device_size),
             Self::RemoveNamespace { nqn, nsid } => {
                 let (subsystem, index) = find_namespace(model, nqn, *nsid)?;
                 subsystem.namespaces.remove(index);
@@ -204,10 +232,13 @@ impl Action {
             }
             Self::ResizeNamespace { nqn, nsid, .. } => {
                 let namespace = before.subsystem(&nqn)?.namespace(nsid)?;
-                // By its number: its device may be larger now.
-                let whole = || before.devices.get(&namespace.device)?.kind.size();
-                let size = namespace.size.or_else(whole);
-                Some(Self::ResizeNamespace { nqn, nsid, size })
+                let device = before.devices.get(&namespace.device)?;
+                Some(Self::ResizeNamespace {
+                    nqn,
+                    nsid,
+                    size: namespace.size,
+                    device_size: device.kind.size(),
+                })
             }
             Self::RemoveNamespace { nqn, nsid } => {
                 let namespace = before.subsystem(&nqn)?.namespace(nsid)?.clone();
@@ -246,16 +277,14 @@ fn resize(
     nqn: &str,
     nsid: u32,
     size: Option<Size>,
+    device_size: Option<Size>,
 ) -> Result<(), ApplyError> {
     let (subsystem, index) = find_namespace(model, nqn, nsid)?;
     let namespace = &mut subsystem.namespaces[index];
     namespace.size = size;
     let name = namespace.device.clone();
-    // A device that is a namespace's own grows with it.
-    if let (Some(size), Some(device)) = (size, model.devices.get_mut(&name))
-        && !device.shared
-    {
-        device.kind.grow_to(size);
+    if let (Some(size), Some(device)) = (device_size, model.devices.get_mut(&name)) {
+        device.kind.set_size(size);
     }
     Ok(())
 }

@@ -180,11 +180,8 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
             match before.namespace(namespace.nsid) {
                 Some(before) if before == namespace => {}
                 Some(before) if same_but_for_size(before, namespace) => {
-                    actions.push(Action::ResizeNamespace {
-                        nqn: nqn.clone(),
-                        nsid: namespace.nsid,
-                        size: namespace.size,
-                    });
+                    let Namespace { nsid, size, .. } = *namespace;
+                    actions.push(Action::resize_namespace(new, nqn, nsid, size));
                 }
                 _ => actions.push(Action::AddNamespace {
                     nqn: nqn.clone(),

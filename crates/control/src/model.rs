@@ -280,6 +280,13 @@ impl Configuration {
         self.subsystems.iter().find(|s| s.nqn == nqn)
     }
 
+    /// The device of a namespace.
+    #[must_use]
+    pub fn device_of(&self, nqn: &str, nsid: u32) -> Option<&Device> {
+        let namespace = self.subsystem(nqn)?.namespace(nsid)?;
+        self.devices.get(&namespace.device)
+    }
+
     /// The namespaces over the device named `name`, each with its subsystem's name.
     pub fn users_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a Namespace)> {
         self.subsystems.iter().flat_map(move |subsystem| {

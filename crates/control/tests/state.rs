@@ -98,6 +98,35 @@ fn changes_of_the_interface_outlive_the_process_and_a_changed_file() {
     check(&control, 0);
 }
 
+/// A device that grew with its namespace is neither replaced by the file's nor made small again.
+#[test]
+fn a_device_that_grew_stays_as_it_is_when_the_file_changes_another_thing() {
+    let scratch = Scratch::new("grown");
+    let state = scratch.0.join("state.json");
+    let (control, plane) = start(FILE, &state).unwrap();
+    let size = "8M".parse().unwrap();
+    let grow =
+        |model: &Configuration| Ok(vec![Action::resize_namespace(model, NQN, 1, Some(size))]);
+    control.change_with(grow).unwrap();
+    let path = scratch.0.join("target.toml");
+    let changed = FILE.replace("allowed_hosts = []", &format!("allowed_hosts = [{HOST:?}]"));
+    std::fs::write(&path, &changed).unwrap();
+    let done = control.replace_from_file(&path).unwrap();
+    assert!(matches!(done[..], [Action::AllowHost { .. }]), "{done:?}");
+    let grown = |model: &Configuration| {
+        let subsystem = model.subsystem(NQN).unwrap();
+        assert_eq!(subsystem.namespaces[0].size, Some(size));
+        assert_eq!(model.devices["a"].kind.size(), Some(size));
+        assert!(subsystem.allows(HOST));
+    };
+    grown(&control.configuration());
+    grown(&plane.model.lock().unwrap());
+    drop(control);
+    let (control, plane) = start(&changed, &state).unwrap();
+    grown(&control.configuration());
+    grown(&plane.model.lock().unwrap());
+}
+
 #[test]
 fn what_the_file_and_the_interface_both_changed_is_left_to_a_person() {
     let scratch = Scratch::new("contradiction");

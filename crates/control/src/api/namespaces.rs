@@ -88,7 +88,7 @@ async fn resize(
     let Resize { size } = body.read()?;
     let name = nqn.clone();
     state
-        .change(move |_| Ok(vec![Action::ResizeNamespace { nqn, nsid, size }]))
+        .change(move |model| Ok(vec![Action::resize_namespace(model, &nqn, nsid, size)]))
         .await?;
     show(State(state), PathParts((name, nsid))).await
 }

@@ -269,3 +269,41 @@ fn knobs_are_turned_by_one_action_and_turned_back_by_its_inverse() {
         "knobs are where they belong before anybody connects"
     );
 }
+
+/// The device stayed grown, and the namespace named a size where it had none.
+#[test]
+fn a_device_that_grew_with_its_namespace_is_as_it_was_after_the_inverse() {
+    let blocks = |blocks: u64| Size::from_bytes(blocks * 4096);
+    let old = Configuration::default_with([device(false).kind.into_device()]);
+    let (nqn, nsid) = {
+        let subsystem = &old.subsystems[0];
+        (subsystem.nqn.clone(), subsystem.namespaces[0].nsid)
+    };
+    let grow = Action::resize_namespace(&old, &nqn, nsid, Some(blocks(100)));
+    let grown = apply_all(std::slice::from_ref(&grow), &old);
+    let size = |model: &Configuration| model.device_of(&nqn, nsid).expect("it has one").kind.size();
+    assert_eq!(
+        (size(&old), size(&grown)),
+        (Some(blocks(64)), Some(blocks(100)))
+    );
+    validate(&grown).expect("the device is as large as its namespace");
+    let back = grow.inverse(&old).expect("a resize has an inverse");
+    assert_eq!(apply_all(&[back], &grown), old);
+    let shrink = Action::resize_namespace(&grown, &nqn, nsid, Some(blocks(10)));
+    let shrunk = apply_all(&[shrink], &grown);
+    assert_eq!(size(&shrunk), Some(blocks(100)), "a device never shrinks");
+}
+
+#[test]
+fn a_shared_device_does_not_grow_with_a_namespace() {
+    let mut old = Configuration::default_with([device(true).kind.into_device()]);
+    old.devices
+        .values_mut()
+        .for_each(|device| device.shared = true);
+    let subsystem = &old.subsystems[0];
+    let (nqn, nsid) = (&subsystem.nqn, subsystem.namespaces[0].nsid);
+    let size = Some(Size::from_bytes(100 * 4096));
+    let grow = Action::resize_namespace(&old, nqn, nsid, size);
+    let grown = apply_all(&[grow], &old);
+    assert!(validate(&grown).is_err(), "it is larger than its device");
+}

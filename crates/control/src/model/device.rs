@@ -298,16 +298,17 @@ impl DeviceKind {
         }
     }
 
-    /// The device has at least this size from now on, where the configuration knows its size.
-    pub(crate) fn grow_to(&mut self, wanted: Size) {
-        let size = match self {
-            Self::Ram { size, .. } | Self::Null { size, .. } | Self::Flash { size, .. } => size,
-            Self::File {
+    /// States another size, where the configuration states one.
+    pub(crate) fn set_size(&mut self, new: Size) {
+        match self {
+            Self::Ram { size, .. }
+            | Self::Null { size, .. }
+            | Self::Flash { size, .. }
+            | Self::File {
                 size: Some(size), ..
-            } => size,
-            Self::File { size: None, .. } => return,
-        };
-        *size = wanted.max(*size);
+            } => *size = new,
+            Self::File { size: None, .. } => {}
+        }
     }
 
     /// The logical block.
