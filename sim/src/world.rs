@@ -104,7 +104,7 @@ const TURNS_WITHOUT_TIME_MAX: u32 = 1_000_000;
 /// A world with its own time and network; each clone is the same world.
 #[derive(Clone, Debug)]
 pub struct World {
-    shared: Rc<RefCell<Shared>>,
+    pub(crate) shared: Rc<RefCell<Shared>>,
 }
 
 impl World {

@@ -374,6 +374,11 @@ impl ListPool {
         Some(Box::new(SendList::new()))
     }
 
+    /// Lists that connections have.
+    pub(crate) fn in_use(&self) -> usize {
+        self.made - self.free.len()
+    }
+
     /// So many lists are not those of a connection any more that anybody can have: it is known
     /// whose it is, or it is gone.
     pub(crate) fn not_anyones(&mut self, lists: usize) {

@@ -43,7 +43,7 @@ pub use device_qos::DeviceQos;
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};
 pub use limits::{Limits, LimitsError};
 pub use namespace::NamespaceOptions;
-pub use poll_group::{Message, PollGroup};
+pub use poll_group::{Held, Message, PollGroup};
 pub use qos::access::Grant;
 pub use registry::{ControllerKind, Referral};
 pub use running::{RunningTarget, TargetOptions};

@@ -1,0 +1,18 @@
+//! What the fuzz targets run: one function for each, which takes any bytes and panics when
+//! something is wrong.
+//!
+//! `fuzz/` runs them under libFuzzer; the ordinary test `smoke` runs the same functions for a moment
+//! on seeded bytes and on the kept corpus. The functions of `wire` alone are with that crate, in
+//! `crates/wire/tests/fuzz_entry`.
+
+mod host_session;
+mod http;
+mod mangle;
+mod stream;
+mod target_session;
+mod text;
+
+pub use host_session::host_session;
+pub use http::http;
+pub use target_session::target_session;
+pub use text::{configuration, device_model};

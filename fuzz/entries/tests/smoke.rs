@@ -1,0 +1,53 @@
+//! The fuzz targets for a moment each, on bytes from fixed seeds and on the kept corpus.
+
+#[cfg(test)]
+mod tests {
+    use base::Prng;
+    use fuzz_entries::{configuration, device_model, host_session, http, target_session};
+    use std::path::Path;
+
+    /// Runs `entry` on `cases` random inputs, always the same ones, and on what is kept for `name`.
+    fn run(name: &str, cases: u64, longest: u64, entry: impl Fn(&[u8])) {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../corpus")
+            .join(name);
+        for file in kept.read_dir().into_iter().flatten() {
+            let file = file.expect("a file of the corpus").path();
+            println!("{}", file.display());
+            entry(&std::fs::read(file).expect("a file of the corpus"));
+        }
+        for seed in 0..cases {
+            let mut prng = Prng::from_seed(seed);
+            let length = usize::try_from(prng.below(longest)).expect("a short input");
+            let mut input = vec![0; length];
+            prng.fill(&mut input);
+            println!("seed {seed}");
+            entry(&input);
+        }
+    }
+
+    #[test]
+    fn sessions_of_a_target() {
+        run("target_session", 300, 1_000, target_session);
+    }
+
+    #[test]
+    fn sessions_of_a_host() {
+        run("host_session", 100, 400, host_session);
+    }
+
+    #[test]
+    fn configurations() {
+        run("configuration", 500, 200, configuration);
+    }
+
+    #[test]
+    fn device_models() {
+        run("device_model", 500, 200, device_model);
+    }
+
+    #[test]
+    fn requests_to_the_interface() {
+        run("http", 200, 200, http);
+    }
+}

@@ -1,0 +1,108 @@
+//! One end of a connection without a core: bytes by hand, for a test that plays a peer which no
+//! program would be.
+
+use crate::network::Arrival;
+use crate::world::World;
+use std::net::SocketAddr;
+
+/// Origin of connections that are made by hand; hosts count from 1.
+const ORIGIN: u64 = u64::MAX;
+
+/// Most bytes of one receive.
+const RECEIVE_BYTES: usize = 64 * 1024;
+
+/// One end of a simulated connection. Dropping it leaves the connection open and silent.
+#[derive(Debug)]
+pub struct RawEnd {
+    world: World,
+    number: u64,
+}
+
+/// Condition of a connection after a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawState {
+    /// More may arrive.
+    Open,
+    /// The peer closed it, or it broke; nothing more arrives.
+    Ended,
+}
+
+impl World {
+    /// Connects to a listener; `None` where there is none, or it refuses.
+    #[must_use]
+    pub fn dial(&self, address: SocketAddr) -> Option<RawEnd> {
+        let shared = &mut *self.shared.borrow_mut();
+        let number = shared
+            .network
+            .connect(address, ORIGIN, shared.now, &mut shared.prng)?;
+        let world = self.clone();
+        Some(RawEnd { world, number })
+    }
+
+    /// Listens without a driver; port 0 takes the next free one. `None` if the address is in use.
+    #[must_use]
+    pub fn listen(&self, address: SocketAddr) -> Option<SocketAddr> {
+        self.shared.borrow_mut().network.listen(address)
+    }
+
+    /// Accepts the next connection that has arrived at such a listener.
+    #[must_use]
+    pub fn accept(&self, address: SocketAddr) -> Option<RawEnd> {
+        let shared = &mut *self.shared.borrow_mut();
+        let number = shared.network.accept(address, shared.now)?;
+        let world = self.clone();
+        Some(RawEnd { world, number })
+    }
+
+    /// Returns true if a connection has arrived at such a listener.
+    #[must_use]
+    pub fn has_connection(&self, address: SocketAddr) -> bool {
+        let shared = self.shared.borrow();
+        shared.network.has_connection(address, shared.now)
+    }
+}
+
+impl RawEnd {
+    /// Sends `bytes`; false when the connection is broken.
+    pub fn send(&self, bytes: &[u8]) -> bool {
+        let shared = &mut *self.world.shared.borrow_mut();
+        shared
+            .network
+            .send(self.number, bytes, shared.now, &mut shared.prng)
+    }
+
+    /// Appends what has arrived to `out`.
+    pub fn receive(&self, out: &mut Vec<u8>) -> RawState {
+        let shared = &mut *self.world.shared.borrow_mut();
+        loop {
+            let (end, now) = (self.number, shared.now);
+            let prng = &mut shared.prng;
+            match shared.network.receive(end, RECEIVE_BYTES, now, prng) {
+                Arrival::Nothing => return RawState::Open,
+                Arrival::End | Arrival::Broken => return RawState::Ended,
+                Arrival::Bytes(bytes) => out.extend(bytes),
+            }
+        }
+    }
+
+    /// Returns true if [`receive`](Self::receive) would find anything.
+    #[must_use]
+    pub fn has_arrival(&self) -> bool {
+        let shared = self.world.shared.borrow();
+        shared.network.has_arrival(self.number, shared.now)
+    }
+
+    /// Closes this end; the peer sees the end of the stream after what was sent before.
+    pub fn close(self) {
+        let shared = &mut *self.world.shared.borrow_mut();
+        shared.network.close(self.number, shared.now);
+    }
+
+    /// Breaks the connection; the peer may lose what was sent before.
+    pub fn reset(self) {
+        let shared = &mut *self.world.shared.borrow_mut();
+        shared
+            .network
+            .reset(self.number, shared.now, &mut shared.prng);
+    }
+}
