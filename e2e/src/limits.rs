@@ -14,6 +14,10 @@ pub const END_DEADLINE: Duration = Duration::from_secs(30);
 /// How long one command of the program under test may run.
 pub const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
+/// How long the foreign host may take, which computes its check sums slowly and waits for a keep-alive
+/// timer.
+pub const FOREIGN_HOST_DEADLINE: Duration = Duration::from_secs(300);
+
 /// How long the packet capture may take until it listens.
 pub const CAPTURE_READY_DEADLINE: Duration = Duration::from_secs(30);
 

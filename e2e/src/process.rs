@@ -310,12 +310,36 @@ impl Serve {
         self.address
     }
 
+    /// How many connections hosts have with it now.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn connections(&self) -> Result<usize> {
+        let table = std::fs::read_to_string("/proc/net/tcp").context("list connections")?;
+        let port = format!(":{:04X}", self.address.port());
+        // Number, local address, remote address, state: 01 is "established".
+        let is_ours = |line: &&str| {
+            let mut columns = line.split_whitespace().skip(1);
+            let local = columns.next().is_some_and(|local| local.ends_with(&port));
+            local && columns.nth(1) == Some("01")
+        };
+        Ok(table.lines().filter(is_ours).count())
+    }
+
     /// Has it read its configuration file again.
     ///
     /// # Errors
     /// When it has ended.
     pub fn reload(&self) -> Result<()> {
         self.process.signal(Signal::HUP)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.process.signal(signal)
     }
 
     /// Kills it at once and waits until it is gone.
@@ -353,6 +377,17 @@ pub fn parse_ready_line(line: &str) -> Option<SocketAddr> {
     rest.split_whitespace().next()?.parse().ok()
 }
 
+/// Starts the host that shares nothing with ours against a target with namespace 1.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start_foreign_host(target: SocketAddr, options: &[&str]) -> Result<Process> {
+    let mut host = Command::new("python3");
+    host.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/foreign_host.py"));
+    host.args([&target.ip().to_string(), &target.port().to_string()]);
+    Process::start(host.arg(DEFAULT_NQN).args(options))
+}
+
 /// One namespace of a target, as the host commands of `switchyard` name it.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote {
@@ -377,6 +412,14 @@ impl Remote {
     /// # Errors
     /// When the command fails or does not end.
     pub fn bench(self, apps: &[&str], seconds: u32) -> Result<String> {
+        self.start_bench(apps, seconds)?.succeed(COMMAND_DEADLINE)
+    }
+
+    /// `switchyard bench`, which writes its JSON to standard output.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_bench(self, apps: &[&str], seconds: u32) -> Result<Process> {
         let mut command = self.command(&["bench", "--target", &self.address.to_string()])?;
         for app in apps {
             command.args(["--app", app]);
@@ -389,6 +432,19 @@ impl Remote {
             "--verify",
             "--json",
         ]);
+        Process::start(&mut command)
+    }
+
+    /// `switchyard discover`: returns what it prints.
+    ///
+    /// # Errors
+    /// When the command fails or does not end.
+    pub fn discover(self) -> Result<String> {
+        let mut command = Command::new(switchyard_binary()?);
+        command.args(["discover", &self.address.to_string()]);
+        if self.digests == Digests::On {
+            command.arg("--digests");
+        }
         Process::start(&mut command)?.succeed(COMMAND_DEADLINE)
     }
 
