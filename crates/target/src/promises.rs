@@ -28,7 +28,7 @@ impl Target {
     /// [`TargetError::Refused`] where a device cannot keep a promise beside all others;
     /// [`TargetError::Undone`] where a core did not follow in time. All is as before then.
     pub fn set_tenants(&self, tenancy: &Tenancy) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         for host in tenancy.tenants.iter().flat_map(|tenant| &tenant.hosts) {
             check_name(host)?;
         }

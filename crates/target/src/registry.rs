@@ -178,6 +178,11 @@ impl Shared {
         }
     }
 
+    /// The first core in whose mailbox no more notices fit.
+    pub(crate) fn swamped(&self) -> Option<usize> {
+        self.cores().iter().position(MailboxSender::is_full)
+    }
+
     pub(crate) fn tenant_events(&self) -> MutexGuard<'_, TenantEvents> {
         lock(&self.tenant_events)
     }

@@ -181,7 +181,7 @@ impl Target {
     /// [`TargetError::Knobs`] where one is out of its range, and nothing is turned;
     /// [`TargetError::Undone`] where a core did not follow in time, and they are turned back.
     pub fn set_knobs(&self, knobs: Knobs) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let before = *self.shared.knobs();
         let change = self.begin_knobs(knobs)?;
         let done = change.ack.wait(self.shared.limits.change_timeout.into());
@@ -228,9 +228,20 @@ impl Target {
         &self.shared.limits
     }
 
-    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+    /// The turn of a change, which may post a bounded number of messages to each core.
+    ///
+    /// # Errors
+    /// A core that does not take its messages. What is posted must not be lost and finds room
+    /// always, so whoever goes on changing things would fill the machine's memory.
+    pub(crate) fn change(&self) -> Result<MutexGuard<'_, ()>, TargetError> {
         // Guards no data, only the order of changes.
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+        let order = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.shared.swamped() {
+            None => Ok(order),
+            Some(core) => Err(TargetError::Undone(format!(
+                "core {core} does not take its messages, and as many wait as may"
+            ))),
+        }
     }
 
     fn subsystem(&self, nqn: &str) -> Result<Arc<Subsystem>, TargetError> {
@@ -267,7 +278,7 @@ impl Target {
     /// # Errors
     /// A name that is none or exists, texts that are too long, or too many subsystems.
     pub fn add_subsystem(&self, options: SubsystemOptions) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let nqn = check_name(&options.nqn)?;
         if nqn.is_discovery() {
             return Err(TargetError::Exists(options.nqn));
@@ -326,7 +337,7 @@ impl Target {
     /// # Errors
     /// [`TargetError::NoSubsystem`].
     pub fn remove_subsystem(&self, nqn: &str) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         self.retire(&subsystem);
         self.shared.configuration().subsystems.remove(nqn);
@@ -368,7 +379,7 @@ impl Target {
     /// An identifier that is out of range or taken, a device that a core cannot open, or
     /// [`TargetError::Refused`] where the device cannot keep what its tenants are promised.
     pub fn add_namespace(&self, nqn: &str, options: NamespaceOptions) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         let nsid = options.nsid;
         if !(1..=NAMESPACES_MAX).contains(&nsid) {
@@ -439,7 +450,7 @@ impl Target {
     /// # Errors
     /// A device that cannot be resized, or a core that did not follow in time.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: u64) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let (subsystem, namespace) = self.namespace(nqn, nsid)?;
         let resize = || Ok(namespace.options.device.resize(blocks)?);
         self.paused(&subsystem, nsid, AfterPause::Reopen, resize)?;
@@ -452,7 +463,7 @@ impl Target {
     /// # Errors
     /// [`TargetError::NoNamespace`], or a core that did not follow in time.
     pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let (subsystem, namespace) = self.namespace(nqn, nsid)?;
         let forget = || {
             subsystem.lock().namespaces.remove(&nsid);
@@ -469,7 +480,7 @@ impl Target {
     /// # Errors
     /// A name that is none, or [`TargetError::NoSubsystem`].
     pub fn allow_host(&self, nqn: &str, host_nqn: &str) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         check_name(host_nqn)?;
         self.subsystem(nqn)?
             .lock()
@@ -484,7 +495,7 @@ impl Target {
     /// # Errors
     /// [`TargetError::NoSubsystem`].
     pub fn deny_host(&self, nqn: &str, host_nqn: &str) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         subsystem.lock().allowed_hosts.remove(host_nqn);
         if !subsystem.allows(host_nqn) {
@@ -504,7 +515,7 @@ impl Target {
     /// # Errors
     /// [`TargetError::NoSubsystem`].
     pub fn allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         self.subsystem(nqn)?.lock().allow_any_host = allow;
         self.discovery_changed();
         Ok(())
@@ -515,7 +526,7 @@ impl Target {
     /// # Errors
     /// One that exists, or too many of them.
     pub fn add_referral(&self, referral: Referral) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         {
             let mut configuration = self.shared.configuration();
             if configuration.referrals.contains(&referral) {
@@ -539,7 +550,7 @@ impl Target {
     /// # Errors
     /// One that does not exist.
     pub fn remove_referral(&self, referral: Referral) -> Result<(), TargetError> {
-        let _order = self.change();
+        let _order = self.change()?;
         {
             let mut configuration = self.shared.configuration();
             let before = configuration.referrals.len();
@@ -574,7 +585,7 @@ impl Target {
     /// Returns true if every core takes a message within `timeout`.
     #[must_use]
     pub fn responds(&self, timeout: Duration) -> bool {
-        self.shared.post(&[]).wait(timeout).is_ok()
+        self.shared.swamped().is_none() && self.shared.post(&[]).wait(timeout).is_ok()
     }
 }
 

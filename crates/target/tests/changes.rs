@@ -16,7 +16,8 @@ use common::{BLOCK, Bed, Client, Dialect, NQN, io, io_on, pattern};
 use reactor::{Context, Driver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use switchyard_target::{Limits, SubsystemOptions, TargetError};
+use std::time::Duration;
+use switchyard_target::{Limits, SubsystemOptions, Target, TargetError};
 use wire::fabrics::property::{Configuration, ControllerStatus};
 use wire::fabrics::{Property, PropertySet, PropertySize};
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId};
@@ -150,7 +151,7 @@ fn a_paused_namespace_lets_transfers_finish_and_others_wait() {
             client.capsule(&read, &[]);
             client
                 .stream
-                .set_read_timeout(Some(std::time::Duration::from_millis(200)))
+                .set_read_timeout(Some(Duration::from_millis(200)))
                 .expect("ok");
             let waits = client.stream.peek(&mut [0; 1]).is_err();
             if !waits {
@@ -357,7 +358,7 @@ fn change_under(
                 .iter()
                 .map(|c| c.pause_waits)
                 .sum::<u64>();
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(30));
             before > 0 || change.is_finished()
         });
         assert!(!change.is_finished(), "the device still holds a command");
@@ -689,4 +690,39 @@ fn channels_are_closed_with_their_subsystem_and_where_a_namespace_is_refused() {
     target.remove_subsystem(NQN).expect("it is there");
     none_is_left();
     bed.target.stop().expect("an orderly end");
+}
+
+#[derive(Debug)]
+struct Asleep;
+
+impl reactor::Wake for Asleep {
+    fn wake(&self) {}
+}
+
+/// Each change left a message that must not be lost with a core that did not take any: whoever
+/// repeated one filled the memory.
+#[test]
+fn repeated_changes_do_not_fill_the_mailbox_of_a_core_that_hangs() {
+    let target = Target::new(Limits::default(), 1).expect("legal limits");
+    let options = SubsystemOptions {
+        allow_any_host: false,
+        ..SubsystemOptions::open_to_all(NQN)
+    };
+    target.add_subsystem(options).expect("a new subsystem");
+    let mut mailbox = reactor::Mailbox::new(Arc::new(Asleep));
+    target.attach(vec![mailbox.sender()]);
+    let deny = || target.deny_host(NQN, common::HOST);
+    let accepted = (0..5000).filter(|_| deny().is_ok()).count();
+    let error = deny().expect_err("nobody takes the messages").to_string();
+    assert!(
+        error.contains("core 0 does not take its messages"),
+        "{error}"
+    );
+    assert!(!target.responds(Duration::from_secs(3600)), "it is known");
+    let kept = std::iter::from_fn(|| mailbox.pop()).count();
+    assert!(
+        (accepted..=1100).contains(&kept),
+        "{accepted} changes, {kept} messages"
+    );
+    deny().expect("there is room again");
 }
