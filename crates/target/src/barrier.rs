@@ -8,19 +8,41 @@
 //!
 //! Must never: have two barriers of a scope in force; keep one whose command is gone.
 
-use crate::limits::BARRIERS_ACTIVE_MAX;
+use crate::limits::{BARRIERS_ACTIVE_MAX, BARRIERS_PER_ADDRESS_MAX};
 use crate::request::Ticket;
 use crate::tenants::{DEFAULT_TENANT, Whom};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Whose commands a barrier orders.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope {
+    /// First in the order: two scopes mostly differ here, which is quick to see.
+    digest: u64,
     tenant: Arc<str>,
     /// Hosts that are no tenant have nothing to do with each other.
     host: Option<(String, [u8; 16])>,
+}
+
+impl Scope {
+    fn new(tenant: &Arc<str>, host: Option<(String, [u8; 16])>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (tenant, &host).hash(&mut hasher);
+        Self {
+            digest: hasher.finish(),
+            tenant: Arc::clone(tenant),
+            host,
+        }
+    }
+
+    /// Whether anybody can have it, by a name of their own.
+    const fn is_anyones(&self) -> bool {
+        self.host.is_some()
+    }
 }
 
 /// The scopes of a host's commands in a subsystem, by namespace; by default, none.
@@ -38,12 +60,9 @@ impl Scopes {
         let mut scope = |tenant: Option<&Arc<str>>| {
             let tenant = tenant?;
             let alone = (**tenant == *DEFAULT_TENANT).then(|| (host_nqn.to_owned(), host_id));
-            let scope = made.entry(Arc::clone(tenant)).or_insert_with(|| {
-                Arc::new(Scope {
-                    tenant: Arc::clone(tenant),
-                    host: alone,
-                })
-            });
+            let scope = made
+                .entry(Arc::clone(tenant))
+                .or_insert_with(|| Arc::new(Scope::new(tenant, alone)));
             Some(Arc::clone(scope))
         };
         Self {
@@ -75,16 +94,25 @@ pub(crate) struct Barrier {
     /// The core of its queue, and its place there.
     pub(crate) owner: usize,
     pub(crate) ticket: Ticket,
+    /// Where its host is.
+    from: IpAddr,
     /// Cores on which something that came before it is left.
     cores: AtomicUsize,
 }
 
 impl Barrier {
-    pub(crate) fn new(scope: &Arc<Scope>, owner: usize, ticket: Ticket, cores: usize) -> Arc<Self> {
+    pub(crate) fn new(
+        scope: &Arc<Scope>,
+        owner: usize,
+        ticket: Ticket,
+        from: IpAddr,
+        cores: usize,
+    ) -> Arc<Self> {
         Arc::new(Self {
             scope: Arc::clone(scope),
             owner,
             ticket,
+            from,
             cores: AtomicUsize::new(cores),
         })
     }
@@ -102,6 +130,8 @@ pub(crate) struct Registry {
     scopes: BTreeMap<Arc<Scope>, Line>,
     /// Scopes whose first barrier is in force.
     active: usize,
+    /// How many of them are of hosts at an address that are no tenant.
+    of_address: BTreeMap<IpAddr, usize>,
     /// Scopes whose first barrier waits for a place among them, in order.
     turn: VecDeque<Arc<Scope>>,
 }
@@ -146,6 +176,14 @@ impl Registry {
         let was_active = place == 0 && std::mem::take(&mut line.active);
         if was_active {
             self.active -= 1;
+            if barrier.scope.is_anyones()
+                && let Entry::Occupied(mut count) = self.of_address.entry(barrier.from)
+            {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
         }
         if line.barriers.is_empty() {
             self.scopes.remove(&barrier.scope);
@@ -159,19 +197,37 @@ impl Registry {
         }
     }
 
-    /// Puts barriers in force while there is room.
+    /// Puts barriers in force while there is room, for them and for those of their address.
     fn fill(&mut self) -> Vec<Arc<Barrier>> {
         let mut next = Vec::new();
         while self.active < BARRIERS_ACTIVE_MAX
-            && let Some(scope) = self.turn.pop_front()
+            && let Some(place) = self.turn.iter().position(|scope| self.may(scope))
+            && let Some(scope) = self.turn.remove(place)
         {
-            if let Some(line) = self.scopes.get_mut(&scope) {
-                line.active = true;
-                self.active += 1;
-                next.extend(line.barriers.front().cloned());
+            let line = self.scopes.get_mut(&scope);
+            let Some((line, first)) = line.and_then(|line| {
+                let first = line.barriers.front().cloned()?;
+                Some((line, first))
+            }) else {
+                continue;
+            };
+            line.active = true;
+            self.active += 1;
+            if scope.is_anyones() {
+                *self.of_address.entry(first.from).or_default() += 1;
             }
+            next.push(first);
         }
         next
+    }
+
+    /// Whether the first barrier of a scope may be in force beside others of its address.
+    fn may(&self, scope: &Arc<Scope>) -> bool {
+        let line = self.scopes.get(scope);
+        let first = line.and_then(|line| line.barriers.front());
+        let others = first.and_then(|first| self.of_address.get(&first.from));
+        let full = others.is_some_and(|&others| others >= BARRIERS_PER_ADDRESS_MAX);
+        !scope.is_anyones() || !full
     }
 }
 
@@ -179,12 +235,15 @@ impl Registry {
 mod tests {
     use super::*;
     use base::SlabKey;
+    use std::net::Ipv4Addr;
 
     fn scope(name: &str) -> Arc<Scope> {
-        Arc::new(Scope {
-            tenant: name.into(),
-            host: None,
-        })
+        Arc::new(Scope::new(&name.into(), None))
+    }
+
+    fn alone(name: &str) -> Arc<Scope> {
+        let host = Some((name.to_owned(), [1; 16]));
+        Arc::new(Scope::new(&DEFAULT_TENANT.into(), host))
     }
 
     fn barrier(scope: &Arc<Scope>, slot: u16) -> Arc<Barrier> {
@@ -192,11 +251,47 @@ mod tests {
             index: 0,
             generation: 0,
         };
-        Barrier::new(scope, 0, Ticket { connection, slot }, 1)
+        Barrier::new(scope, 0, Ticket { connection, slot }, FROM, 1)
     }
 
     fn slots(barriers: &[Arc<Barrier>]) -> Vec<u16> {
         barriers.iter().map(|b| b.ticket.slot).collect()
+    }
+
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// Names are the hosts' own: one machine with 64 of them had all places for as long as each of
+    /// its barriers may take.
+    #[test]
+    fn hosts_of_one_address_leave_places_for_others() {
+        let mut registry = Registry::default();
+        let all: Vec<_> = (0..100)
+            .map(|n| barrier(&alone(&n.to_string()), 0))
+            .collect();
+        let active: usize = all.iter().map(|b| registry.enter(b).len()).sum();
+        assert_eq!(active, BARRIERS_PER_ADDRESS_MAX);
+        // Tenants, and hosts elsewhere, do not wait behind them.
+        assert_eq!(slots(&registry.enter(&barrier(&scope("tenant"), 7))), [7]);
+        let connection = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let ticket = Ticket {
+            connection,
+            slot: 8,
+        };
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let other = Barrier::new(&alone("neighbour"), 0, ticket, elsewhere, 1);
+        assert_eq!(slots(&registry.enter(&other)), [8]);
+        // All of them have their turn.
+        let mut ended = 0;
+        for barrier in &all {
+            assert!(registry.leave(barrier).was_active);
+            ended += 1;
+        }
+        assert_eq!((ended, registry.of_address.len()), (100, 1));
+        registry.leave(&other);
+        assert!(registry.of_address.is_empty());
     }
 
     #[test]

@@ -13,12 +13,12 @@ use crate::pause::Pausing;
 use crate::poll_group::Note;
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::Ticket;
-use crate::shares::{Accounts, Purpose, RESERVE_PART};
+use crate::shares::{Accounts, Parties};
 use crate::stats::CoreStats;
 use crate::work::Work;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Channel, Completion, Request, Submit};
-use reactor::{Context, Room, SendList};
+use reactor::{BufferPool, Context, Room, SendList};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
@@ -278,6 +278,7 @@ impl CoreState {
         }
         self.unpublished = false;
         self.publish_at = now + PUBLISH_INTERVAL;
+        self.publish_usage(cx.driver.buffers());
         let driver = cx.driver.stats();
         self.stats.connections = connections as u64;
         self.stats.latency_queues = self.classes[Class::Latency] as u64;
@@ -304,6 +305,15 @@ impl CoreState {
             namespace.publish(index);
         }
         self.unpublished |= self.tokens.publish();
+    }
+
+    /// How much is in use of what the core has a limited amount of.
+    fn publish_usage(&mut self, buffers: &BufferPool) {
+        let (all, used) = buffers.bytes();
+        self.stats.buffer_bytes = all as u64;
+        self.stats.buffer_bytes_used = used as u64;
+        self.stats.send_lists_used = self.lists.used() as u64;
+        self.stats.stashed_bytes = self.stashed_bytes as u64;
     }
 }
 
@@ -338,8 +348,10 @@ pub(crate) struct ListPool {
     free: Vec<Box<SendList>>,
     made: usize,
     max: usize,
-    /// Those that connections hold that anybody can have.
-    anyones: usize,
+    /// Connections that wait for one, in order, each with its class.
+    pub(crate) waiting: VecDeque<(Option<Class>, SlabKey)>,
+    /// One came back since the last turn.
+    pub(crate) returned: bool,
 }
 
 impl ListPool {
@@ -348,25 +360,19 @@ impl ListPool {
             free: Vec::with_capacity(max),
             made: 0,
             max,
-            anyones: 0,
+            waiting: VecDeque::new(),
+            returned: false,
         }
     }
 
-    /// An empty list for a connection of this purpose; `None` when all that it may have are in use.
-    /// I/O queues leave some for admin commands and keep-alives.
-    pub(crate) fn take(&mut self, purpose: Purpose) -> Option<Box<SendList>> {
+    /// An empty list for a connection of these; `None` when all that they may have are in use.
+    #[inline]
+    pub(crate) fn take(&mut self, parties: &Parties, limits: &Limits) -> Option<Box<SendList>> {
         let left = self.free.len() + self.max - self.made;
-        let part = self.max / RESERVE_PART;
-        let may = match purpose {
-            // Many that come at once are answered in one turn.
-            Purpose::Anyone => self.anyones < self.max.div_ceil(2),
-            Purpose::Control => true,
-            Purpose::Data => left > part,
-        };
-        if !may || left == 0 {
+        if left == 0 || !parties.may_take_list(left, self.max, limits) {
             return None;
         }
-        self.anyones += usize::from(purpose == Purpose::Anyone);
+        parties.take_lists(1);
         if let Some(list) = self.free.pop() {
             return Some(list);
         }
@@ -374,22 +380,23 @@ impl ListPool {
         Some(Box::new(SendList::new()))
     }
 
-    /// Lists that connections have.
-    pub(crate) fn in_use(&self) -> usize {
+    /// Lists in use.
+    pub(crate) fn used(&self) -> usize {
         self.made - self.free.len()
     }
 
-    /// So many lists are not those of a connection any more that anybody can have: it is known
-    /// whose it is, or it is gone.
-    pub(crate) fn not_anyones(&mut self, lists: usize) {
-        self.anyones -= lists;
-    }
-
-    /// A list comes back from a connection of this purpose.
-    pub(crate) fn give_back(&mut self, mut list: Box<SendList>, purpose: Purpose) {
-        self.anyones -= usize::from(purpose == Purpose::Anyone);
+    /// A list comes back from a connection of these.
+    #[inline]
+    pub(crate) fn give_back(&mut self, mut list: Box<SendList>, parties: &Parties) {
+        parties.give_back_lists(1);
         list.clear();
         self.free.push(list);
+        self.returned = true;
+    }
+
+    /// Whether some that wait for a list are to try again.
+    pub(crate) fn has_to_look(&self) -> bool {
+        self.returned && !self.waiting.is_empty()
     }
 }
 
@@ -424,33 +431,47 @@ impl LogBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shares::Purpose;
 
     #[test]
     fn lists_are_limited_and_come_back() {
-        let mut pool = ListPool::new(1);
-        let list = pool.take(Purpose::Data).expect("the first");
-        assert!(pool.take(Purpose::Control).is_none());
-        pool.give_back(list, Purpose::Data);
-        assert!(pool.take(Purpose::Anyone).is_some());
+        let (mut pool, limits) = (ListPool::new(1), Limits::default());
+        let mut accounts = Accounts::default();
+        let host = ("a", [1; 16]);
+        let data = accounts.parties(Purpose::Data, host, None, None);
+        let control = accounts.parties(Purpose::Control, host, None, None);
+        let list = pool.take(&data, &limits).expect("the first");
+        assert!(pool.take(&control, &limits).is_none());
+        pool.give_back(list, &data);
+        assert!(pool.take(&accounts.anyone(), &limits).is_some());
     }
 
     #[test]
     fn nobody_takes_the_lists_that_are_for_others() {
-        let mut pool = ListPool::new(64);
-        let all = |pool: &mut ListPool, purpose| {
-            let lists = std::iter::from_fn(|| pool.take(purpose));
+        let (mut pool, limits) = (ListPool::new(64), Limits::default());
+        let mut accounts = Accounts::default();
+        let all = |pool: &mut ListPool, parties: &Parties| {
+            let lists = std::iter::from_fn(|| pool.take(parties, &limits));
             lists.collect::<Vec<_>>()
         };
-        let anyones = all(&mut pool, Purpose::Anyone);
-        let data = all(&mut pool, Purpose::Data);
-        assert_eq!((anyones.len(), data.len()), (32, 24));
-        assert_eq!(all(&mut pool, Purpose::Control).len(), 8);
-        for list in anyones {
-            pool.give_back(list, Purpose::Anyone);
+        let anyone = accounts.anyone();
+        let anyones = all(&mut pool, &anyone);
+        let mut queues = Vec::new();
+        for host in ["a", "b", "c", "d"] {
+            let data = accounts.parties(Purpose::Data, (host, [1; 16]), None, None);
+            queues.extend(all(&mut pool, &data));
         }
-        assert_eq!(all(&mut pool, Purpose::Anyone).len(), 32);
-        pool.not_anyones(32);
-        assert_eq!(pool.anyones, 0);
+        assert_eq!((anyones.len(), queues.len()), (32, 24));
+        let mut admin = 0;
+        for host in ["e", "f", "g", "h"] {
+            let control = accounts.parties(Purpose::Control, (host, [1; 16]), None, None);
+            admin += all(&mut pool, &control).len();
+        }
+        assert_eq!(admin, 8);
+        for list in anyones {
+            pool.give_back(list, &anyone);
+        }
+        assert_eq!(all(&mut pool, &anyone).len(), 32);
     }
 
     #[test]

@@ -90,6 +90,18 @@ impl CoreBarriers {
         self.holds.is_empty()
     }
 
+    /// Whether a barrier may concern a command of these scopes to a namespace. Others are carried
+    /// out as if there was none.
+    #[inline]
+    pub(crate) fn concern(&self, scopes: Option<&Scopes>, nsid: u32) -> bool {
+        !self.is_idle() && self.concern_scope(scopes, nsid)
+    }
+
+    fn concern_scope(&self, scopes: Option<&Scopes>, nsid: u32) -> bool {
+        let scope = scopes.and_then(|scopes| scopes.scope(nsid));
+        scope.is_none_or(|scope| self.holds.iter().any(|hold| hold.scope == *scope))
+    }
+
     /// An I/O queue is these hosts' from now on.
     pub(crate) fn join(&mut self, scopes: &Scopes, key: SlabKey) {
         for scope in scopes.iter() {
@@ -332,6 +344,7 @@ impl CoreBarriers {
 mod tests {
     use super::*;
     use crate::tenants::{Rules, Tenancy};
+    use std::net::Ipv4Addr;
 
     const KEY: SlabKey = SlabKey {
         index: 3,
@@ -352,7 +365,7 @@ mod tests {
 
     fn barrier(scopes: &Scopes, slot: u16) -> Arc<Barrier> {
         let scope = scopes.scope(1).expect("everybody is somebody");
-        Barrier::new(scope, 0, ticket(slot), 1)
+        Barrier::new(scope, 0, ticket(slot), Ipv4Addr::LOCALHOST.into(), 1)
     }
 
     fn due(core: &mut CoreBarriers, now: Time) -> Vec<Due> {
@@ -398,6 +411,19 @@ mod tests {
         assert!(core.next_free(&scope).is_none() && core.is_idle());
         core.part(&ours, KEY);
         assert!(core.members.is_empty());
+    }
+
+    /// Any barrier on a core took the way through a device's memory from every host there.
+    #[test]
+    fn a_host_that_always_has_a_barrier_is_no_concern_of_others() {
+        let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
+        let mut core = CoreBarriers::default();
+        assert!(!core.concern(Some(&ours), 1) && !core.concern(None, 1));
+        core.own(&barrier(&ours, 0), Time(5));
+        assert!(core.concern(Some(&ours), 1));
+        assert!(!core.concern(Some(&others), 1));
+        // A queue of which it is not known whose it is takes the long way.
+        assert!(core.concern(None, 1));
     }
 
     #[test]

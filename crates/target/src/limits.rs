@@ -80,6 +80,10 @@ pub const TENANT_EVENTS_MAX: usize = 256;
 /// Barriers in force at once, each of another tenant: as many as a command has marks for.
 pub const BARRIERS_ACTIVE_MAX: usize = 64;
 
+/// Of these, barriers of hosts at one address that are no tenant, whose names are their own: a
+/// fourth. Others of them wait.
+pub const BARRIERS_PER_ADDRESS_MAX: usize = BARRIERS_ACTIVE_MAX / 4;
+
 /// Data that commands which wait for barriers may keep in buffers of a core: half of those of the
 /// size that most commands need. A barrier that would hold more fails instead.
 pub const BARRIER_HELD_BYTES_MAX: usize = 8 * MIB;
@@ -141,8 +145,12 @@ pub struct Limits {
     /// Payload buffers that a connection may hold, as a multiple of those that are free: with 2, one
     /// alone leaves a third. One buffer it may always have.
     pub connection_buffer_share: u32,
-    /// The same of all connections of a host on a core.
+    /// The same of all connections of a host on a core, and of send lists.
     pub host_buffer_share: u32,
+    /// The same of all hosts of a tenant; not of "default", whose hosts have nothing in common.
+    pub tenant_buffer_share: u32,
+    /// The same of all queues of class `Throughput`.
+    pub throughput_buffer_share: u32,
     /// Send lists of a core; each takes about 80 KiB once it was used. I/O queues leave an eighth of
     /// them for admin commands and keep-alives; discovery and connections before Connect have half
     /// at most.
@@ -209,6 +217,8 @@ impl Default for Limits {
             sends_per_connection: 4,
             connection_buffer_share: 2,
             host_buffer_share: 4,
+            tenant_buffer_share: 6,
+            throughput_buffer_share: 7,
             send_lists: 1024,
             stash_bytes: 16 * MIB,
             trim_interval: Nanos::from_secs(10),
@@ -270,7 +280,13 @@ impl Limits {
         if !(1..=65_000).contains(&self.controllers) {
             return refuse("controllers", "1 to 65000");
         }
-        if self.connection_buffer_share == 0 || self.host_buffer_share == 0 {
+        let buffer_shares = [
+            self.connection_buffer_share,
+            self.host_buffer_share,
+            self.tenant_buffer_share,
+            self.throughput_buffer_share,
+        ];
+        if buffer_shares.contains(&0) {
             return refuse("each share of the buffers", "at least 1");
         }
         let shares = [

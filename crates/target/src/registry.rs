@@ -7,7 +7,7 @@ use crate::limits::{ERROR_LOG_ENTRIES, Limits};
 use crate::pause::{Ack, Step};
 use crate::poll_group::{Message, Note};
 use crate::request::Ticket;
-use crate::stats::{PerCore, SharedCoreStats};
+use crate::stats::{CoreStats, PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
 use crate::switch_stats::{SharedLoad, SharedSwitchStats};
 use crate::tenant_events::{TenantEvent, TenantEvents};
@@ -273,15 +273,15 @@ impl Controllers {
         Some(controller)
     }
 
-    /// Whether a host may have one more, beside what it has and what others have. Asks all
-    /// controllers, for Connect only.
-    pub(crate) fn has_room_for(
+    /// The limit that keeps a host from one more, beside what it has and what others have; `None`
+    /// where it may. Asks all controllers, for Connect only.
+    pub(crate) fn full(
         &self,
         limits: &Limits,
         kind: ControllerKind,
         host: (&str, [u8; 16]),
         from: IpAddr,
-    ) -> bool {
+    ) -> Option<ControllerLimit> {
         let (mut of_host, mut of_address, mut of_kind) = (0, 0, 0);
         for other in self.by_id.values() {
             of_host += usize::from(other.host_id == host.1 && other.host_nqn == host.0);
@@ -289,9 +289,23 @@ impl Controllers {
             of_kind += usize::from(other.kind == ControllerKind::Discovery);
         }
         let discovers = kind == ControllerKind::Discovery;
-        of_host < limits.controllers_per_host
-            && of_address < limits.controllers_per_address
-            && (!discovers || of_kind < limits.discovery_controllers)
+        let full = [
+            (
+                of_host >= limits.controllers_per_host,
+                ControllerLimit::Host,
+            ),
+            (
+                of_address >= limits.controllers_per_address,
+                ControllerLimit::Address,
+            ),
+            (
+                discovers && of_kind >= limits.discovery_controllers,
+                ControllerLimit::Discovery,
+            ),
+            (self.by_id.len() >= limits.controllers, ControllerLimit::All),
+        ];
+        full.into_iter()
+            .find_map(|(full, limit)| full.then_some(limit))
     }
 
     pub(crate) fn get(&self, id: u16) -> Option<&Arc<SharedController>> {
@@ -304,6 +318,32 @@ impl Controllers {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<SharedController>> {
         self.by_id.values()
+    }
+}
+
+/// Of whom there are as many controllers as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControllerLimit {
+    /// Of a host.
+    Host,
+    /// Of hosts at an address.
+    Address,
+    /// Of the discovery service.
+    Discovery,
+    /// Of all.
+    All,
+}
+
+impl ControllerLimit {
+    /// Counts a Connect that was refused because of it.
+    pub(crate) fn count(self, stats: &mut CoreStats) {
+        stats.controllers_refused += 1;
+        match self {
+            Self::Host => stats.controllers_refused_per_host += 1,
+            Self::Address => stats.controllers_refused_per_address += 1,
+            Self::Discovery => stats.controllers_refused_discovery += 1,
+            Self::All => {}
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! Who holds how much of what a core has few of: payload buffers and send lists.
 //!
-//! A connection or host may hold so many times what is left free, and always something: one that
-//! takes all it can leaves a part, many leave less each, and nobody is shut out (dynamic
-//! thresholds, as switches share their buffers). What anybody may use without being known, discovery
-//! and connections before Connect, has a small part for all of them together; a part is kept from
-//! I/O queues, so that admin commands and keep-alives find something. Must never: count what a
-//! connection holds beyond its end.
+//! A connection, host, tenant or the class `Throughput` may hold so many times what is left free,
+//! and always something: one that takes all it can leaves a part, many leave less each, and nobody
+//! is shut out (dynamic thresholds, as switches share their buffers). A host that has nothing may have
+//! one, whatever others of its tenant and class hold. What anybody may use without
+//! being known, discovery and connections before Connect, has a small part for all of them together;
+//! a part is kept from I/O queues, so that admin commands and keep-alives find something. Must
+//! never: count what a connection holds beyond its end.
 
 use crate::limits::Limits;
+use crate::stats::CoreStats;
 use reactor::BufferPool;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use switch::Class;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,100 +33,277 @@ pub(crate) enum Purpose {
 /// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// Bytes of buffers that a host holds on a core.
-pub(crate) type Account = Rc<Cell<u64>>;
+/// What somebody holds on a core.
+#[derive(Debug, Default)]
+struct Account {
+    /// Bytes of payload buffers.
+    bytes: Cell<u64>,
+    /// Send lists.
+    lists: Cell<u64>,
+}
+
+/// Whose share is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// That of discovery and of connections before Connect.
+    Anyone,
+    /// The connection's own.
+    Connection,
+    /// Its host's.
+    Host,
+    /// Its host's tenant's.
+    Tenant,
+    /// That of all queues of class `Throughput`.
+    Throughput,
+}
+
+impl Share {
+    /// Counts a command that waits for its share of the buffers.
+    pub(crate) fn count(self, stats: &mut CoreStats) {
+        stats.share_waits += 1;
+        match self {
+            Self::Anyone => {}
+            Self::Connection => stats.connection_share_waits += 1,
+            Self::Host => stats.host_share_waits += 1,
+            Self::Tenant => stats.tenant_share_waits += 1,
+            Self::Throughput => stats.throughput_share_waits += 1,
+        }
+    }
+}
+
+/// Those for whom it counts what a connection holds.
+#[derive(Debug)]
+pub(crate) struct Parties {
+    purpose: Purpose,
+    /// The host; for [`Purpose::Anyone`], all such connections together.
+    host: Rc<Account>,
+    /// The tenant that the host is.
+    tenant: Option<Rc<Account>>,
+    /// All queues of class `Throughput`, where the connection is one.
+    throughput: Option<Rc<Account>>,
+}
+
+impl Parties {
+    fn accounts(&self) -> impl Iterator<Item = &Account> {
+        let others = [&self.tenant, &self.throughput].into_iter().flatten();
+        std::iter::once(&self.host)
+            .chain(others)
+            .map(|account| &**account)
+    }
+
+    /// Each account with its share, of what is limited by shares.
+    fn shares(&self, limits: &Limits) -> impl Iterator<Item = (&Account, u32, Share)> {
+        let host = Some((&*self.host, limits.host_buffer_share, Share::Host));
+        let tenant = self.tenant.as_deref();
+        let tenant = tenant.map(|a| (a, limits.tenant_buffer_share, Share::Tenant));
+        let class = self.throughput.as_deref();
+        let class = class.map(|a| (a, limits.throughput_buffer_share, Share::Throughput));
+        [host, tenant, class].into_iter().flatten()
+    }
+
+    /// Whether one more of `max` send lists may be taken, of which so many are left.
+    pub(crate) fn may_take_list(&self, left: usize, max: usize, limits: &Limits) -> bool {
+        let kept = match self.purpose {
+            // Many that come at once are answered in one turn.
+            Purpose::Anyone => return self.host.lists.get() < max.div_ceil(2) as u64,
+            Purpose::Control => 0,
+            Purpose::Data => max / RESERVE_PART,
+        };
+        let Some(free) = left.checked_sub(kept + 1) else {
+            return false;
+        };
+        // Where half of them are free, nobody has more than is free.
+        if left > max / 2 + kept || self.host.lists.get() == 0 {
+            return true;
+        }
+        let mut shares = self.shares(limits);
+        shares.all(|(account, share, _)| within(account.lists.get(), 1, free as u64, share))
+    }
+
+    /// Lists are theirs from now on.
+    pub(crate) fn take_lists(&self, lists: usize) {
+        for Account { lists: held, .. } in self.accounts() {
+            held.set(held.get() + lists as u64);
+        }
+    }
+
+    /// Lists are theirs no more.
+    pub(crate) fn give_back_lists(&self, lists: usize) {
+        for Account { lists: held, .. } in self.accounts() {
+            held.set(held.get() - lists as u64);
+        }
+    }
+
+    fn take_bytes(&self, bytes: u64) {
+        for Account { bytes: held, .. } in self.accounts() {
+            held.set(held.get() + bytes);
+        }
+    }
+
+    fn give_back_bytes(&self, bytes: u64) {
+        for Account { bytes: held, .. } in self.accounts() {
+            held.set(held.get() - bytes);
+        }
+    }
+}
+
+/// Whether somebody who holds so much may have `more`, so that `free` is left: something always.
+fn within(held: u64, more: u64, free: u64, share: u32) -> bool {
+    held == 0 || held + more <= free.saturating_mul(u64::from(share))
+}
+
+/// Somebody who has an account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Party {
+    /// HOSTNQN and HOSTID.
+    Host(String, [u8; 16]),
+    /// By its name.
+    Tenant(Arc<str>),
+}
 
 /// The accounts of a core.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Accounts {
-    anyone: Account,
-    hosts: BTreeMap<(String, [u8; 16]), Weak<Cell<u64>>>,
+    anyone: Rc<Parties>,
+    nobody: Rc<Parties>,
+    throughput: Rc<Account>,
+    known: BTreeMap<Party, Weak<Account>>,
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        let of = |purpose| {
+            Rc::new(Parties {
+                purpose,
+                host: Rc::default(),
+                tenant: None,
+                throughput: None,
+            })
+        };
+        Self {
+            anyone: of(Purpose::Anyone),
+            nobody: of(Purpose::Control),
+            throughput: Rc::default(),
+            known: BTreeMap::new(),
+        }
+    }
 }
 
 impl Accounts {
-    /// The account of all that nobody is known to have.
-    pub(crate) fn anyone(&self) -> Account {
+    /// For all that nobody is known to have.
+    pub(crate) fn anyone(&self) -> Rc<Parties> {
         Rc::clone(&self.anyone)
     }
 
-    /// The account of a host. Control path: allocates.
-    pub(crate) fn host(&mut self, nqn: &str, id: [u8; 16]) -> Account {
-        self.hosts.retain(|_, account| account.strong_count() > 0);
-        let key = (nqn.to_owned(), id);
-        if let Some(account) = self.hosts.get(&key).and_then(Weak::upgrade) {
+    /// For what is left of connections that are gone.
+    pub(crate) fn nobody(&self) -> Rc<Parties> {
+        Rc::clone(&self.nobody)
+    }
+
+    /// For a connection of a host that is known, and may be a tenant; of an I/O queue's class.
+    /// Control path: allocates.
+    pub(crate) fn parties(
+        &mut self,
+        purpose: Purpose,
+        (nqn, id): (&str, [u8; 16]),
+        tenant: Option<&Arc<str>>,
+        class: Option<Class>,
+    ) -> Rc<Parties> {
+        self.known.retain(|_, account| account.strong_count() > 0);
+        let host = self.account(Party::Host(nqn.to_owned(), id));
+        let tenant = tenant.map(|name| self.account(Party::Tenant(Arc::clone(name))));
+        let throughput = class == Some(Class::Throughput);
+        Rc::new(Parties {
+            purpose,
+            host,
+            tenant,
+            throughput: throughput.then(|| Rc::clone(&self.throughput)),
+        })
+    }
+
+    fn account(&mut self, party: Party) -> Rc<Account> {
+        if let Some(account) = self.known.get(&party).and_then(Weak::upgrade) {
             return account;
         }
-        let account = Account::default();
-        self.hosts.insert(key, Rc::downgrade(&account));
+        let account = Rc::default();
+        self.known.insert(party, Rc::downgrade(&account));
         account
     }
 }
 
-/// What one connection holds.
+/// What one connection holds of the buffers.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    purpose: Purpose,
     bytes: u64,
-    account: Account,
+    parties: Rc<Parties>,
 }
 
 impl Holding {
-    pub(crate) const fn new(account: Account) -> Self {
-        Self {
-            purpose: Purpose::Anyone,
-            bytes: 0,
-            account,
-        }
+    pub(crate) const fn new(parties: Rc<Parties>) -> Self {
+        Self { bytes: 0, parties }
     }
 
     /// It is known whose the connection is: what it holds is theirs.
-    pub(crate) fn belongs_to(&mut self, purpose: Purpose, account: Account) {
-        self.account.set(self.account.get() - self.bytes);
-        account.set(account.get() + self.bytes);
-        (self.purpose, self.account) = (purpose, account);
+    pub(crate) fn belongs_to(&mut self, parties: Rc<Parties>) {
+        self.parties.give_back_bytes(self.bytes);
+        parties.take_bytes(self.bytes);
+        self.parties = parties;
     }
 
     /// Whether it may take a buffer for so many bytes, of what is left beside it.
-    pub(crate) fn may_take(&self, bytes: usize, pool: &BufferPool, limits: &Limits) -> bool {
+    ///
+    /// # Errors
+    /// Whose share is used up.
+    pub(crate) fn may_take(
+        &self,
+        bytes: usize,
+        pool: &BufferPool,
+        limits: &Limits,
+    ) -> Result<(), Share> {
         // The smallest that is large enough, as the pool gives it out.
         let mut large = pool
             .usage()
             .filter(|&(size, free, _)| size >= bytes && free > 0);
         let Some((size, ..)) = large.next() else {
             // Not for lack of a share: it waits with everybody else.
-            return true;
+            return Ok(());
         };
-        let (bytes, all) = (size as u64, self.account.get());
+        let bytes = size as u64;
         let sizes = pool.usage();
         let free = sizes.map(|(size, free, _)| size as u64 * free as u64);
         let free = free.sum::<u64>() - bytes;
-        let within = |held: u64, share: u32| {
-            held == 0 || held + bytes <= free.saturating_mul(u64::from(share))
-        };
-        match self.purpose {
+        if self.parties.purpose == Purpose::Anyone {
+            let all = self.parties.host.bytes.get();
             // As many parts less one are free beside what they have.
-            Purpose::Anyone => all == 0 || all + bytes <= free / (RESERVE_PART as u64 - 1),
-            Purpose::Control | Purpose::Data => {
-                within(self.bytes, limits.connection_buffer_share)
-                    && within(all, limits.host_buffer_share)
-            }
+            let may = all == 0 || all + bytes <= free / (RESERVE_PART as u64 - 1);
+            return may.then_some(()).ok_or(Share::Anyone);
         }
+        if self.parties.host.bytes.get() == 0 {
+            return Ok(());
+        }
+        if !within(self.bytes, bytes, free, limits.connection_buffer_share) {
+            return Err(Share::Connection);
+        }
+        let mut shares = self.parties.shares(limits);
+        let full =
+            shares.find(|(account, share, _)| !within(account.bytes.get(), bytes, free, *share));
+        full.map_or(Ok(()), |(.., whose)| Err(whose))
     }
 
     pub(crate) fn take(&mut self, bytes: u32) {
         self.bytes += u64::from(bytes);
-        self.account.set(self.account.get() + u64::from(bytes));
+        self.parties.take_bytes(u64::from(bytes));
     }
 
     pub(crate) fn give_back(&mut self, bytes: u32) {
         self.bytes -= u64::from(bytes);
-        self.account.set(self.account.get() - u64::from(bytes));
+        self.parties.give_back_bytes(u64::from(bytes));
     }
 }
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.account.set(self.account.get() - self.bytes);
+        self.parties.give_back_bytes(self.bytes);
     }
 }
 
@@ -133,7 +314,7 @@ mod tests {
 
     fn fill(holding: &mut Holding, pool: &BufferPool, limits: &Limits) -> Vec<Buffer> {
         let mut taken = Vec::new();
-        while holding.may_take(4096, pool, limits)
+        while holding.may_take(4096, pool, limits).is_ok()
             && let Some(buffer) = pool.take(4096)
         {
             holding.take(4096);
@@ -142,24 +323,31 @@ mod tests {
         taken
     }
 
+    fn pool(count: usize) -> BufferPool {
+        let class = BufferClass { bytes: 4096, count };
+        BufferPool::new(&[class]).expect("some MiB")
+    }
+
+    /// The first queue of a host, of a tenant perhaps.
+    fn queue(accounts: &mut Accounts, host: &str, tenant: Option<&str>, class: Class) -> Holding {
+        let tenant = tenant.map(Arc::from);
+        let who = (host, [1; 16]);
+        let parties = accounts.parties(Purpose::Data, who, tenant.as_ref(), Some(class));
+        let mut holding = Holding::new(accounts.anyone());
+        holding.belongs_to(parties);
+        holding
+    }
+
     #[test]
     fn who_takes_all_it_can_leaves_something_and_an_end_gives_everything_back() {
-        let pool = BufferPool::new(&[BufferClass {
-            bytes: 4096,
-            count: 800,
-        }]);
-        let pool = pool.expect("3 MiB");
+        let pool = pool(800);
         let limits = Limits {
             connection_buffer_share: 1,
             host_buffer_share: 3,
             ..Limits::default()
         };
         let mut accounts = Accounts::default();
-        let greedy = |accounts: &mut Accounts, name: &str| {
-            let mut holding = Holding::new(accounts.anyone());
-            holding.belongs_to(Purpose::Data, accounts.host(name, [1; 16]));
-            holding
-        };
+        let greedy = |accounts: &mut Accounts, name| queue(accounts, name, None, Class::Latency);
         let mut first = greedy(&mut accounts, "a");
         let mut second = greedy(&mut accounts, "a");
         let held = [
@@ -168,6 +356,9 @@ mod tests {
         ];
         // One connection has half, and its host at most three quarters.
         assert_eq!(held.each_ref().map(Vec::len), [400, 200]);
+        assert_eq!(first.may_take(4096, &pool, &limits), Err(Share::Connection));
+        let third = greedy(&mut accounts, "a");
+        assert_eq!(third.may_take(4096, &pool, &limits), Err(Share::Host));
         let mut other = greedy(&mut accounts, "b");
         assert_eq!(fill(&mut other, &pool, &limits).len(), 100);
         // Its buffers are free again here: 200 are.
@@ -176,11 +367,81 @@ mod tests {
         let mut another = Holding::new(accounts.anyone());
         let few = fill(&mut anyone, &pool, &limits);
         assert_eq!(few.len(), 25);
-        assert!(!another.may_take(4096, &pool, &limits));
+        assert_eq!(another.may_take(4096, &pool, &limits), Err(Share::Anyone));
         drop((held, few, first, second, anyone));
-        assert_eq!((accounts.anyone.get(), accounts.hosts.len()), (0, 2));
-        assert_eq!(accounts.host("a", [1; 16]).get(), 0);
+        assert_eq!(
+            (accounts.anyone.host.bytes.get(), accounts.known.len()),
+            (0, 2)
+        );
+        let again = greedy(&mut accounts, "a");
+        assert_eq!(again.parties.host.bytes.get(), 0);
         another.take(4096);
-        assert_eq!(accounts.anyone.get(), 4096);
+        assert_eq!(accounts.anyone.host.bytes.get(), 4096);
+    }
+
+    /// A tenant of many hosts, each within its share, held everything.
+    #[test]
+    fn a_tenant_of_many_hosts_leaves_buffers_for_another_tenant() {
+        let (pool, limits) = (pool(700), Limits::default());
+        let mut accounts = Accounts::default();
+        let mut taken = Vec::new();
+        for host in 0..30 {
+            let name = host.to_string();
+            let mut queue = queue(&mut accounts, &name, Some("hostile"), Class::Latency);
+            taken.push((fill(&mut queue, &pool, &limits), queue));
+        }
+        let held: usize = taken.iter().map(|(buffers, _)| buffers.len()).sum();
+        // Six sevenths; each of its hosts has something, at least one.
+        assert!((600..=630).contains(&held), "{held}");
+        let mut neighbour = queue(&mut accounts, "n", Some("quiet"), Class::Latency);
+        assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
+    }
+
+    /// Bulk of many hosts, each within its share, held everything.
+    #[test]
+    fn throughput_queues_leave_buffers_and_lists_for_latency_queues() {
+        let (pool, limits) = (pool(800), Limits::default());
+        let mut accounts = Accounts::default();
+        let mut taken = Vec::new();
+        let mut lists = 800;
+        for host in 0..40 {
+            let name = host.to_string();
+            let mut queue = queue(&mut accounts, &name, None, Class::Throughput);
+            while queue.parties.may_take_list(lists, 800, &limits) {
+                queue.parties.take_lists(1);
+                lists -= 1;
+            }
+            taken.push((fill(&mut queue, &pool, &limits), queue));
+        }
+        let mut neighbour = queue(&mut accounts, "n", None, Class::Latency);
+        assert!(neighbour.parties.may_take_list(lists, 800, &limits));
+        assert!(fill(&mut neighbour, &pool, &limits).len() >= 40);
+        // The reserve of admin queues is whole, and an eighth of the rest free.
+        assert!(lists >= 100 + 700 / 8 - 40, "{lists}");
+    }
+
+    #[test]
+    fn a_host_leaves_send_lists_for_another_one() {
+        let limits = Limits::default();
+        let mut accounts = Accounts::default();
+        let mut lists = 800;
+        let mut take_all = |queue: &Holding| {
+            let before = lists;
+            while queue.parties.may_take_list(lists, 800, &limits) {
+                queue.parties.take_lists(1);
+                lists -= 1;
+            }
+            before - lists
+        };
+        let hostile = queue(&mut accounts, "h", None, Class::Latency);
+        // Four fifths of what admin queues leave.
+        assert_eq!(take_all(&hostile), 560);
+        let neighbour = queue(&mut accounts, "n", None, Class::Latency);
+        assert_eq!(take_all(&neighbour), 112);
+        // An admin queue finds some as well.
+        let parties = accounts.parties(Purpose::Control, ("n", [1; 16]), None, None);
+        assert!(parties.may_take_list(800 - 672, 800, &limits));
+        hostile.parties.give_back_lists(560);
+        assert_eq!(hostile.parties.host.lists.get(), 0);
     }
 }

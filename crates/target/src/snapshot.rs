@@ -1,6 +1,7 @@
 //! What a target is and did, at one moment: for people and for metrics.
 
 use crate::latency::{NamespaceLatency, TenantLatency};
+use crate::limits::Limits;
 use crate::registry::{ControllerKind, Referral};
 use crate::stats::{CoreStats, NamespaceStats, TenantStats};
 use crate::subsystem::Subsystem;
@@ -73,6 +74,7 @@ impl Target {
             standings: standings.collect(),
             threads: self.shared.threads.snapshot(&knobs),
             knobs,
+            limits: self.shared.limits.clone(),
         }
     }
 }
@@ -102,6 +104,8 @@ pub struct Snapshot {
     pub threads: ThreadsSnapshot,
     /// How everything that can be turned is turned.
     pub knobs: Knobs,
+    /// What it was made with.
+    pub limits: Limits,
 }
 
 /// A subsystem at one moment.

@@ -73,9 +73,17 @@ counters! {
         accepted,
         /// Connections refused because of a limit.
         refused,
+        /// Of these, those closed because too many had not got through Connect.
+        fresh_closed,
         /// Connects refused because their host, its address, its kind or all together have as many
         /// controllers as they may.
         controllers_refused,
+        /// Of these, those of hosts that have as many as one may.
+        controllers_refused_per_host,
+        /// Those of addresses that do.
+        controllers_refused_per_address,
+        /// Those to the discovery service, whose controllers are as many as there may be.
+        controllers_refused_discovery,
         /// Fabrics and admin commands.
         admin_commands,
         /// I/O commands.
@@ -92,6 +100,30 @@ counters! {
         buffer_waits,
         /// Times that a command waited because its connection or host held its share of buffers.
         share_waits,
+        /// Of these, those where the connection did.
+        connection_share_waits,
+        /// Those where the host did.
+        host_share_waits,
+        /// Those where the host's tenant did.
+        tenant_share_waits,
+        /// Those where all queues of class `Throughput` did.
+        throughput_share_waits,
+        /// Commands refused because as much input was put aside as may be.
+        stash_refusals,
+        /// Times that an answer waited because no send list was left for its connection.
+        list_waits,
+        /// Connections closed because Connect took too long.
+        connect_timeouts,
+        /// Connections closed because a PDU was not completed in time.
+        pdu_timeouts,
+        /// Connections closed because neither data that we asked for nor a send made progress.
+        stall_timeouts,
+        /// Connections closed because a command's data was not complete in time.
+        transfer_timeouts,
+        /// Connections closed because a change waited for a command's data.
+        pause_timeouts,
+        /// Barriers that failed because they took too long, or held too much.
+        barriers_given_up,
         /// Requests that the device had no room for at first.
         device_waits,
         /// Commands that waited for a paused namespace.
@@ -102,6 +134,14 @@ counters! {
         output_waits,
         /// Controllers ended because their host fell silent.
         keep_alive_expirations,
+        /// Bytes of the core's payload buffers.
+        buffer_bytes,
+        /// Of these, bytes of buffers in use now.
+        buffer_bytes_used,
+        /// Send lists in use now.
+        send_lists_used,
+        /// Bytes of input put aside now.
+        stashed_bytes,
         /// Nanoseconds in which the core had something to do.
         work_ns,
         /// Turns of the core's loop.

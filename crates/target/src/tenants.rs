@@ -346,6 +346,14 @@ impl Whom {
         self.unnamed.as_ref()
     }
 
+    /// The tenant whose share of a core it counts for what the host holds, if it is one: that in
+    /// most namespaces, or else in the first.
+    pub(crate) fn held_to_account(&self) -> Option<&Arc<str>> {
+        let named = self.named.iter().filter_map(|(_, name)| name.as_ref());
+        let mut tenants = self.unnamed.iter().chain(named);
+        tenants.find(|name| ***name != *DEFAULT_TENANT)
+    }
+
     /// Whether it is this tenant in any namespace.
     pub(crate) fn is(&self, tenant: &str) -> bool {
         let mut all = self.named().map(|(_, name)| name).chain([self.unnamed()]);

@@ -11,11 +11,12 @@ mod common;
 use base::Nanos;
 use base::units::{CoreId, KIB, MIB};
 use block::device::Ram;
-use common::{BLOCK, Bed, Client, NQN, io, namespace, pattern};
+use common::{BLOCK, Bed, Client, NQN, io, late, namespace, pattern};
 use reactor::BufferClass;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target, TargetOptions};
 use wire::nvme::{IoOpcode, SglDescriptor};
@@ -149,6 +150,11 @@ fn short_of_buffers() -> Bed {
     target
         .add_namespace(NQN, namespace(1, device))
         .expect("a new namespace");
+    let target = with_few_buffers(target);
+    Bed { target, ram }
+}
+
+fn with_few_buffers(target: Arc<Target>) -> RunningTarget {
     let class = |bytes, count| BufferClass { bytes, count };
     let options = TargetOptions {
         listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
@@ -157,8 +163,7 @@ fn short_of_buffers() -> Bed {
         buffers: vec![class(64 * KIB, 64), class(MIB, 4)],
         ..TargetOptions::default()
     };
-    let target = RunningTarget::start(target, &options).expect("a target on loopback");
-    Bed { target, ram }
+    RunningTarget::start(target, &options).expect("a target on loopback")
 }
 
 /// Writes whose data does not come held every buffer of the core: no other host could write, and
@@ -226,4 +231,66 @@ fn admin_commands_are_answered_although_hosts_do_not_read() {
     }
     let mut new = bed.admin();
     assert_ne!(new.property(wire::fabrics::Property::CAP), 0);
+}
+
+/// Data that came inside of capsules took buffers whoever had how many: a host with a device that
+/// does not answer held all of them.
+#[test]
+fn a_host_whose_device_is_slow_leaves_buffers_for_others() {
+    let (bed, state) = late::bed_started(1, 1000, Limits::default(), with_few_buffers);
+    let (_admin, mut greedy) = bed.host_named("nqn.2026-11.io.example:greedy", 4);
+    let data = pattern(6, BLOCK);
+    for queue in &mut greedy {
+        for cid in 0..64 {
+            let mut write = io(IoOpcode::WRITE, 0, 1);
+            write.set_cid(cid);
+            write.set_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+            queue.capsule(&write, &data);
+        }
+    }
+    let held = || state.held.load(Ordering::SeqCst);
+    common::eventually("the device holds many", || held() >= 32);
+    let (_other, mut neighbour) = bed.host();
+    for slba in 0..10 {
+        let written = neighbour.write(late::QUICK + slba, &data);
+        assert!(written.status.is_success());
+    }
+    assert!(held() < 68, "some buffers were left");
+    state.open.store(true, Ordering::SeqCst);
+    for queue in &mut greedy {
+        for _ in 0..64 {
+            assert!(queue.completion().status.is_success());
+        }
+    }
+}
+
+/// Admin queues had a reserve of send lists, and I/O queues of other hosts nothing.
+#[test]
+fn io_commands_are_answered_although_another_host_does_not_read() {
+    let limits = Limits {
+        send_lists: 32,
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, mut deaf) = bed.host_named("nqn.2026-11.io.example:deaf", 16);
+    for queue in &mut deaf {
+        for cid in 0..64 {
+            let mut read = io(IoOpcode::READ, 0, 256);
+            read.set_cid(cid);
+            read.set_sgl(SglDescriptor::transport(256 * BLOCK as u32));
+            queue.capsule(&read, &[]);
+        }
+    }
+    let core = || bed.handle().snapshot().cores[0];
+    common::eventually("its queues are full", || core().io_commands == 16 * 64);
+    common::eventually("answers wait for lists", || core().list_waits > 0);
+    let (_other, mut neighbour) = bed.host();
+    for slba in 0..20 {
+        let data = pattern(slba, BLOCK);
+        assert!(neighbour.write(1000 + slba, &data).status.is_success());
+        assert!(neighbour.read(1000 + slba, 1).1 == data);
+    }
+    common::eventually("lists are in use, and some are left", || {
+        (1..32).contains(&core().send_lists_used)
+    });
 }

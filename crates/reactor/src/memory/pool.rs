@@ -186,6 +186,19 @@ impl BufferPool {
         self.inner.classes[class].free.borrow().len()
     }
 
+    /// Bytes of all buffers, and of those that are in use.
+    #[must_use]
+    pub fn bytes(&self) -> (usize, usize) {
+        let classes = self.inner.classes.iter();
+        classes.fold((0, 0), |(all, used), class| {
+            let (count, free) = (class.owners.len(), class.free.borrow().len());
+            (
+                all + class.bytes * count,
+                used + class.bytes * (count - free),
+            )
+        })
+    }
+
     /// (size in bytes, free now, fewest ever free) of each size.
     pub fn usage(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let classes = self.inner.classes.iter();

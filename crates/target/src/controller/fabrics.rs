@@ -4,7 +4,7 @@ use crate::controller::keep_alive::KeepAlive;
 use crate::controller::{Controller, Reply, async_events::AsyncEvents, features::Features};
 use crate::core::{Action, CoreState};
 use crate::io;
-use crate::registry::{ControllerKind, Place, SharedController};
+use crate::registry::{ControllerKind, ControllerLimit, Place, SharedController};
 use crate::request::Kind;
 use crate::shares::Purpose;
 use crate::subsystem::Subsystem;
@@ -194,11 +194,14 @@ fn connect_admin(
     let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
     let limits = &core.limits;
     let mut controllers = core.shared.controllers();
-    let room = controllers.has_room_for(limits, kind, (&who.0, who.1), peer.ip());
-    let shared = room.then(|| controllers.insert(limits.controllers, make));
+    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip());
+    let shared = match full {
+        None => controllers.insert(limits.controllers, make),
+        Some(_) => None,
+    };
     drop(controllers);
-    let Some(shared) = shared.flatten() else {
-        core.stats.controllers_refused += 1;
+    let Some(shared) = shared else {
+        full.unwrap_or(ControllerLimit::All).count(&mut core.stats);
         return Err(Refusal::BUSY);
     };
     shared.attach();

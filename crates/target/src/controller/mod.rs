@@ -168,7 +168,10 @@ fn buffer_for(
     // What waits for data on this very connection must not wait for its input.
     let waits = connection.transferring > 0;
     let pool = cx.driver.buffers();
-    let fair = connection.holding.may_take(length, pool, &core.limits);
+    let fair = connection
+        .holding
+        .may_take(length, pool, &core.limits)
+        .is_ok();
     let (buffer, held) = take_buffer(cx, length).filter(|_| fair || waits)?;
     Some((Some(buffer), held))
 }

@@ -62,7 +62,8 @@ fn begin(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut 
         slot,
     };
     let cores = core.shared.cores().len();
-    let barrier = Barrier::new(scope, core.index, ticket, cores);
+    let from = connection.peer.ip();
+    let barrier = Barrier::new(scope, core.index, ticket, from, cores);
     let until = cx.now + core.limits.barrier_timeout;
     core.barriers.own(&barrier, until);
     core.shared.begin_barrier(&barrier);

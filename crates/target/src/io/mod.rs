@@ -107,7 +107,10 @@ fn read(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Result<Flow, Status> {
-    let at_once = !connection.output.format.data_digest && core.barriers.is_idle();
+    let held = core
+        .barriers
+        .concern(connection.scopes.as_deref(), command.nsid());
+    let at_once = !connection.output.format.data_digest && !held;
     let (run, bytes, namespace) = blocks(connection, command, Need::Read, core)?;
     match (command.data_pointer()?, payload) {
         (DataPointer::Transport { length }, Payload::None) if length == bytes => {}
@@ -161,12 +164,14 @@ fn write(
     let Payload::Whole(capsule, digest_ok) = payload else {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     };
-    let unheld = core.barriers.is_idle();
+    let held = core
+        .barriers
+        .concern(connection.scopes.as_deref(), command.nsid());
     let (run, bytes, namespace) = blocks(connection, command, Need::Write, core)?;
     if namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    let at_once = unheld && namespace.direct.is_some();
+    let at_once = !held && namespace.direct.is_some();
     if !at_once || !namespace.is_open() || !digest_ok {
         return with_data(connection, Kind::Write, command, payload, core, cx);
     }
@@ -296,6 +301,16 @@ fn with_data(
     };
     // Also where the device is memory: a reader must never see half a block of what is arriving
     // (docs/decisions/0005-whole-blocks.md).
+    // What waits for data on this very connection must not wait for its input.
+    let waits = connection.transferring > 0;
+    let (holding, pool) = (&connection.holding, cx.driver.buffers());
+    if !waits
+        && holding
+            .may_take(bytes as usize, pool, &core.limits)
+            .is_err()
+    {
+        return Ok(Flow::Stall);
+    }
     let Some((mut buffer, held)) = take_buffer(cx, bytes as usize) else {
         return Ok(Flow::Stall);
     };
@@ -480,11 +495,11 @@ pub(crate) fn proceed(
         entry.direct = memory && !digests && kind == Kind::Read;
         if !entry.direct {
             let pool = cx.driver.buffers();
-            let fair = connection
-                .holding
-                .may_take(length as usize, pool, &core.limits);
-            if !fair {
-                core.stats.share_waits += u64::from(entry.phase != Phase::WaitingForBuffer);
+            let holding = &connection.holding;
+            if let Err(share) = holding.may_take(length as usize, pool, &core.limits) {
+                if entry.phase != Phase::WaitingForBuffer {
+                    share.count(&mut core.stats);
+                }
                 entry.phase = Phase::WaitingForBuffer;
                 core.share_waiters.push_back(Ticket {
                     connection: key,

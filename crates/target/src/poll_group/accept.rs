@@ -93,6 +93,7 @@ impl PollGroup {
                 continue;
             }
             self.core.stats.refused += 1;
+            self.core.stats.fresh_closed += 1;
             if let Some(suppressed) = self.core.log_budget.allow(cx.now) {
                 let peer = connection.peer;
                 tracing::warn!(%peer, suppressed, "closed a connection that has not said who it is: \

@@ -41,6 +41,8 @@ impl PollGroup {
 
     /// A barrier of this core's holds too much elsewhere.
     pub(super) fn give_up_barrier(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
+        self.core.stats.barriers_given_up += 1;
+        self.core.touch();
         self.end_own_barrier(barrier, Status::COMMAND_INTERRUPTED.with_dnr(), cx);
     }
 

@@ -6,6 +6,7 @@ use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
 use crate::pause::{Ack, AfterPause, Pausing, Step};
 use crate::poll_group::PollGroup;
+use crate::shares::Purpose;
 use crate::tcp::connection::{Owner, State};
 use base::Time;
 use reactor::{Context, PollPolicy};
@@ -71,6 +72,7 @@ impl PollGroup {
                     let pass = controller.pass_from(&rules, connection.peer.ip());
                     connection.rights = pass.rights();
                     connection.enroll(&mut self.core);
+                    connection.belongs(Purpose::Data, &mut self.core);
                 }
                 Owner::Admin(controller) => {
                     let rights = controller.shared.pass(&rules).rights();

@@ -37,7 +37,7 @@ impl PollGroup {
         Held {
             connections: self.connections.len(),
             fresh_connections: core.fresh_connections,
-            send_lists: core.lists.in_use(),
+            send_lists: core.lists.used(),
             stashed_bytes: core.stashed_bytes,
             queues: core.switch.queues.iter().map(|(_, &queues)| queues).sum(),
             busy_namespaces: namespaces.filter(|namespace| !namespace.is_quiet()).count(),

@@ -22,7 +22,6 @@ use crate::io;
 use crate::pause::{Ack, Step};
 use crate::registry::{Place, Shared, SharedController};
 use crate::request::{Phase, Ticket};
-use crate::shares::Purpose;
 use crate::tcp::connection::{CLOSE, Connection, Owner, State};
 use crate::tcp::input::RECEIVE;
 use crate::tcp::luggage::Luggage;
@@ -180,7 +179,7 @@ impl PollGroup {
             return;
         };
         connection.strike_off(&mut self.core);
-        connection.output.serve(Purpose::Control, &mut self.core);
+        connection.output.serve(self.core.accounts.nobody());
         if let Some(controller) = connection.controller() {
             self.core.detach(controller);
         }
@@ -248,6 +247,7 @@ impl PollGroup {
             }
         }
         self.run_share_waiters(cx);
+        self.run_list_waiters();
         while let Some(ticket) = self.core.released.pop_front() {
             let Some(connection) = self.connections.get_mut(ticket.connection) else {
                 continue;
@@ -273,6 +273,20 @@ impl PollGroup {
                 io::proceed(connection, ticket.slot, &mut self.core, cx);
             }
             self.core.went_on |= self.core.share_waiters.back() != Some(&ticket);
+        }
+    }
+
+    /// Lets some of those try again that have no list for what they are to send, where one came
+    /// back.
+    fn run_list_waiters(&mut self) {
+        let core = &mut self.core;
+        if !std::mem::take(&mut core.lists.returned) {
+            return;
+        }
+        for _ in 0..core.lists.waiting.len().min(WAITERS_A_TURN) {
+            if let Some((class, key)) = core.lists.waiting.pop_front() {
+                core.switch.push_ready(class, key);
+            }
         }
     }
 
@@ -573,7 +587,8 @@ impl Service for PollGroup {
                 debug_assert_eq!(completion.key.kind, SEND);
                 let Some(connection) = self.connections.get_mut(key) else {
                     // What it counted against went with the connection.
-                    self.core.lists.give_back(list, Purpose::Control);
+                    let nobody = self.core.accounts.nobody();
+                    self.core.lists.give_back(list, &nobody);
                     return;
                 };
                 let sent = connection.output.sent(list, &mut self.core);
@@ -681,7 +696,7 @@ impl Service for PollGroup {
         }
         let some_wait = !self.core.input_waiters.is_empty() || !self.core.share_waiters.is_empty();
         let work = self.core.switch.is_ready() || !self.core.actions.is_empty();
-        let work = work || (self.core.went_on && some_wait);
+        let work = work || (self.core.went_on && some_wait) || self.core.lists.has_to_look();
         if work || !self.core.released.is_empty() {
             return Time::ZERO;
         }

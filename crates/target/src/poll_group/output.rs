@@ -73,6 +73,9 @@ impl PollGroup {
             transfer::resume_output(connection, &mut self.core, cx);
         }
         let bytes = connection.output.flush(&mut self.core, cx);
+        if connection.output.lacks_list() {
+            connection.output.wait_for_list(&mut self.core);
+        }
         if connection.output.sending {
             let deadline = cx.now + self.core.limits.stall_timeout;
             connection.arm(&mut self.core, deadline);

@@ -12,6 +12,7 @@ use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
 use crate::request::{Kind, Phase};
 use crate::shares::{Holding, Purpose};
+use crate::stats::CoreStats;
 use crate::tcp::input::{Incoming, Receiving, Stalled};
 use crate::tcp::luggage::Moving;
 use crate::tcp::output::Output;
@@ -21,6 +22,7 @@ use crate::threads::Counted;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, SocketId};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use switch::Class;
 use switch::doorbell::{Mode, Urgency};
@@ -149,7 +151,7 @@ impl Connection {
             scopes: None,
             qpair: Qpair::new(),
             framer: Framer::new(End::Controller, limits),
-            output: Output::new(key, socket),
+            output: Output::new(key, socket, core.accounts.anyone()),
             incoming: Incoming::DISCARD,
             r2ts_max: 1,
             demand: Demand::default(),
@@ -362,19 +364,18 @@ impl Connection {
         }
     }
 
-    /// It is known what the connection is for: a known host's share is counted for that host.
+    /// It is known what the connection is for, and of which host, tenant and class it is: what it
+    /// holds counts for them.
     pub(crate) fn belongs(&mut self, purpose: Purpose, core: &mut CoreState) {
         let Some(controller) = self.controller() else {
             return;
         };
-        let account = match purpose {
-            Purpose::Anyone => core.accounts.anyone(),
-            Purpose::Control | Purpose::Data => {
-                core.accounts.host(&controller.host_nqn, controller.host_id)
-            }
-        };
-        self.holding.belongs_to(purpose, account);
-        self.output.serve(purpose, core);
+        let whom = controller.whom(&core.shared.rules());
+        let host = (&*controller.host_nqn, controller.host_id);
+        let (tenant, class) = (whom.held_to_account(), self.output.class());
+        let parties = core.accounts.parties(purpose, host, tenant, class);
+        self.holding.belongs_to(Rc::clone(&parties));
+        self.output.serve(parties);
     }
 
     /// A command has a buffer for its data, which its connection holds until it is answered.
@@ -436,9 +437,8 @@ impl Connection {
     }
 
     /// When the host must have sent what it owes.
-    fn input_deadlines(&mut self, core: &CoreState, now: Time) -> [(Time, &'static str); 4] {
+    fn input_deadlines(&mut self, core: &CoreState, now: Time) -> [(Time, Late); 4] {
         let limits = &core.limits;
-        let late = "the host did not send its data in time";
         let (mut silent, mut asked) = (Time::NEVER, Time::NEVER);
         if self.transferring > 0 {
             silent = self.last_input + limits.stall_timeout;
@@ -455,13 +455,10 @@ impl Connection {
         }
         let half = self.pdu_since + limits.pdu_timeout;
         [
-            (silent, late),
-            (asked, late),
-            (half, "the host did not complete a PDU in time"),
-            (
-                self.hurried_until,
-                "the host withheld data that a change waits for",
-            ),
+            (silent, Late::Silent),
+            (asked, Late::Transfer),
+            (half, Late::Pdu),
+            (self.hurried_until, Late::Change),
         ]
     }
 
@@ -483,7 +480,7 @@ impl Connection {
         let limits = &core.limits;
         let mut next = Time::NEVER;
         let mut expired = None;
-        let mut check = |deadline: Time, what: &'static str| {
+        let mut check = |deadline: Time, what: Late| {
             if deadline <= cx.now {
                 expired = Some(what);
             } else {
@@ -492,45 +489,82 @@ impl Connection {
         };
         match self.state {
             State::Opening | State::Fresh => {
-                check(
-                    self.opened + limits.connect_timeout,
-                    "the host did not connect in time",
-                );
+                check(self.opened + limits.connect_timeout, Late::Connect);
             }
             State::Live => {}
-            State::Draining | State::Terminating => check(self.close_at, ""),
+            State::Draining | State::Terminating => check(self.close_at, Late::Ending),
             State::Closing | State::Closed => return,
         }
         for (deadline, reason) in self.input_deadlines(core, cx.now) {
             check(deadline, reason);
         }
         if self.output.sending {
-            check(
-                self.output.since + limits.stall_timeout,
-                "the host did not read in time",
-            );
+            check(self.output.since + limits.stall_timeout, Late::Deaf);
         }
         if let Owner::Admin(controller) = &self.owner {
-            check(
-                controller.keep_alive.deadline(),
-                "the keep-alive timer expired",
-            );
-            if controller.keep_alive.deadline() <= cx.now {
-                core.stats.keep_alive_expirations += 1;
-                core.touch();
-            }
+            check(controller.keep_alive.deadline(), Late::KeepAlive);
         }
-        let Some(reason) = expired else {
+        let Some(late) = expired else {
             self.arm(core, next);
             return;
         };
-        if !reason.is_empty()
-            && let Some(suppressed) = core.log_budget.allow(cx.now)
-        {
-            let peer = self.peer;
-            tracing::warn!(%peer, reason, suppressed, "closing a connection");
+        if let Some((reason, counter)) = late.reason(&mut core.stats) {
+            *counter += 1;
+            core.touch();
+            if let Some(suppressed) = core.log_budget.allow(cx.now) {
+                let peer = self.peer;
+                tracing::warn!(%peer, reason, suppressed, "closing a connection");
+            }
         }
         self.close(core, cx);
+    }
+}
+
+/// What a connection is closed for when its time is over.
+#[derive(Clone, Copy, Debug)]
+enum Late {
+    Connect,
+    /// We end it ourselves: nobody is late.
+    Ending,
+    Silent,
+    Transfer,
+    Pdu,
+    Change,
+    Deaf,
+    KeepAlive,
+}
+
+impl Late {
+    /// What to log, and where it is counted.
+    fn reason(self, stats: &mut CoreStats) -> Option<(&'static str, &mut u64)> {
+        Some(match self {
+            Self::Ending => return None,
+            Self::Connect => (
+                "the host did not connect in time",
+                &mut stats.connect_timeouts,
+            ),
+            Self::Silent => (
+                "the host did not send its data in time",
+                &mut stats.stall_timeouts,
+            ),
+            Self::Transfer => (
+                "the host did not send its data in time",
+                &mut stats.transfer_timeouts,
+            ),
+            Self::Pdu => (
+                "the host did not complete a PDU in time",
+                &mut stats.pdu_timeouts,
+            ),
+            Self::Change => (
+                "the host withheld data that a change waits for",
+                &mut stats.pause_timeouts,
+            ),
+            Self::Deaf => ("the host did not read in time", &mut stats.stall_timeouts),
+            Self::KeepAlive => (
+                "the keep-alive timer expired",
+                &mut stats.keep_alive_expirations,
+            ),
+        })
     }
 }
 

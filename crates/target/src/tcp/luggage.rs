@@ -157,7 +157,6 @@ impl Connection {
         connection.rights = luggage.controller.pass_from(&rules, from).rights();
         connection.owner = Owner::Io(luggage.controller);
         connection.subsystem = luggage.subsystem;
-        connection.belongs(Purpose::Data, core);
         connection.reseat(core);
         connection.qpair.accept(luggage.terms);
         connection.framer = luggage.framer;
@@ -167,6 +166,7 @@ impl Connection {
         connection.home = luggage.home;
         core.switch.load[luggage.class] += luggage.demand.load();
         connection.set_class(luggage.named.then_some(luggage.class), core, cx);
+        connection.belongs(Purpose::Data, core);
         drop(luggage.counted);
         connection
     }

@@ -7,10 +7,11 @@
 
 use crate::core::CoreState;
 use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_IOVECS, ANSWER_RANGES_MAX};
-use crate::shares::Purpose;
+use crate::shares::Parties;
 use base::{SlabKey, Time};
 use reactor::{Context, IoSlice, Op, OpKey, SendList, SocketId};
 use std::collections::VecDeque;
+use std::rc::Rc;
 use switch::doorbell::{Decision, Mode, Reason, Urgency};
 use switch::{Class, Doorbell};
 use wire::nvme::Completion;
@@ -29,7 +30,7 @@ pub(crate) struct Output {
     /// Digests and alignment of what we send.
     pub(crate) format: PduFormat,
     /// Whose share of the lists it has.
-    purpose: Purpose,
+    parties: Rc<Parties>,
     /// The class of an I/O queue; none of what is for control alone.
     class: Option<Class>,
     /// What waits in `filling`, and for how long at most.
@@ -58,12 +59,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn new(key: SlabKey, socket: SocketId) -> Self {
+    pub(crate) fn new(key: SlabKey, socket: SocketId, parties: Rc<Parties>) -> Self {
         Self {
             key,
             socket,
             format: PduFormat::PLAIN,
-            purpose: Purpose::Anyone,
+            parties,
             class: None,
             doorbell: Doorbell::new(Mode::Immediate),
             filling: None,
@@ -88,13 +89,12 @@ impl Output {
     }
 
     /// It is known what the connection is for, or it is gone: its lists are another's share.
-    pub(crate) fn serve(&mut self, purpose: Purpose, core: &mut CoreState) {
-        if self.purpose == Purpose::Anyone {
-            let filling = usize::from(self.filling.is_some());
-            let lists = self.queued.len() + filling + usize::from(self.sending);
-            core.lists.not_anyones(lists);
-        }
-        self.purpose = purpose;
+    pub(crate) fn serve(&mut self, parties: Rc<Parties>) {
+        let filling = usize::from(self.filling.is_some());
+        let lists = self.queued.len() + filling + usize::from(self.sending);
+        self.parties.give_back_lists(lists);
+        parties.take_lists(lists);
+        self.parties = parties;
     }
 
     /// The connection became an I/O queue of this class.
@@ -149,7 +149,7 @@ impl Output {
                 self.flush(core, cx);
             }
         }
-        self.filling = core.lists.take(self.purpose);
+        self.filling = core.lists.take(&self.parties, &core.limits);
         self.filling.is_some()
     }
 
@@ -164,14 +164,32 @@ impl Output {
         self.waiting.is_empty() && self.make_room(bytes, core, cx)
     }
 
-    /// A slot waits for room: it is tried again when a send ends, or next turn if none is under way
-    /// (then it is the core that has no list left, or another one's turn).
+    /// A slot waits for room: it is tried again when a send ends. Where none is under way, it is
+    /// tried next turn if it is another one's turn now, and when a list comes back if none is left.
     pub(crate) fn wait(&mut self, slot: u16, core: &mut CoreState) {
         self.waiting.push_back(slot);
         core.stats.output_waits += 1;
-        if !self.sending {
+        let without_list = self.lacks_list();
+        if without_list {
+            core.stats.list_waits += 1;
+            self.wait_for_list(core);
+        } else if !self.sending {
             self.mark(core);
         }
+    }
+
+    /// The connection has something to send, and neither a list for it nor one under way.
+    pub(crate) fn wait_for_list(&mut self, core: &mut CoreState) {
+        if !self.marked {
+            self.marked = true;
+            core.lists.waiting.push_back((self.class, self.key));
+        }
+    }
+
+    /// Whether it waits for a list, and has none under way whose end would bring it on.
+    pub(crate) fn lacks_list(&self) -> bool {
+        let nothing = !self.sending && self.filling.is_none() && self.queued.is_empty();
+        nothing && !self.waiting.is_empty()
     }
 
     /// An answer with so many bytes of data, or an R2T, was appended, and `in_flight` other
@@ -282,7 +300,7 @@ impl Output {
     /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
     /// Returns how many bytes of buffers went with it.
     pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) -> u32 {
-        core.lists.give_back(list, self.purpose);
+        core.lists.give_back(list, &self.parties);
         self.sending = false;
         self.departed += 1;
         let due = self.doorbell.due().is_some();
@@ -320,7 +338,7 @@ impl Output {
         held += self.queued.iter().map(|(_, _, held)| held).sum::<u32>();
         let queued = self.queued.drain(..).map(|(list, _, _)| list);
         for list in queued.chain(self.filling.take()) {
-            core.lists.give_back(list, self.purpose);
+            core.lists.give_back(list, &self.parties);
         }
         self.doorbell.clear();
         self.unsent_answers = 0;

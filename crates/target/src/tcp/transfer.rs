@@ -57,6 +57,7 @@ pub(crate) fn capsule(
     }
     let flow = dispatch(connection, command, payload, core, cx);
     if flow == Flow::Stall && !connection.stall(command, payload, core) {
+        core.stats.stash_refusals += 1;
         refuse(connection, command, Status::COMMAND_INTERRUPTED, core, cx);
         return Flow::Continue;
     }

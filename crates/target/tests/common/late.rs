@@ -9,7 +9,7 @@ use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use switchyard_target::{Limits, SubsystemOptions, Target};
+use switchyard_target::{Limits, RunningTarget, SubsystemOptions, Target};
 
 /// Blocks from here on answer at once.
 pub const QUICK: u64 = 1000;
@@ -118,6 +118,16 @@ pub fn bed_with(room: usize, limits: Limits) -> (Bed, Arc<State>) {
 
 /// The same on so many cores.
 pub fn bed_on(cores: usize, room: usize, limits: Limits) -> (Bed, Arc<State>) {
+    bed_started(cores, room, limits, |target| run(target, cores))
+}
+
+/// The same, started by `start`.
+pub fn bed_started(
+    cores: usize,
+    room: usize,
+    limits: Limits,
+    start: impl FnOnce(Arc<Target>) -> RunningTarget,
+) -> (Bed, Arc<State>) {
     let target = Target::new(limits, cores).expect("legal limits");
     target
         .add_subsystem(SubsystemOptions::open_to_all(NQN))
@@ -135,6 +145,11 @@ pub fn bed_on(cores: usize, room: usize, limits: Limits) -> (Bed, Arc<State>) {
     target
         .add_namespace(NQN, namespace(1, Arc::new(late)))
         .expect("a new namespace");
-    let target = run(target, cores);
-    (Bed { target, ram }, state)
+    (
+        Bed {
+            target: start(target),
+            ram,
+        },
+        state,
+    )
 }
