@@ -8,6 +8,7 @@ use crate::core_barriers::CoreBarriers;
 use crate::core_switch::CoreSwitch;
 use crate::core_tokens::CoreTokens;
 use crate::limits::{Limits, PUBLISH_INTERVAL};
+use crate::log_budget::LogBudget;
 use crate::namespace::CoreNamespace;
 use crate::pause::Pausing;
 use crate::poll_group::Note;
@@ -100,7 +101,7 @@ pub(crate) struct CoreState {
     pub(crate) undealt: Vec<SlabKey>,
     /// How much of its time the core has something to do.
     pub(crate) work: Work,
-    /// Error lines that may still be logged this second.
+    /// What may still be logged of what peers do.
     pub(crate) log_budget: LogBudget,
 }
 
@@ -400,34 +401,6 @@ impl ListPool {
     }
 }
 
-/// Bounds what a peer can make us log: so many lines a second, and a count of the rest.
-#[derive(Debug, Default)]
-pub(crate) struct LogBudget {
-    second: u64,
-    used: u32,
-    suppressed: u64,
-}
-
-/// Lines a core may log in a second about what its peers did.
-const LOG_LINES_PER_SECOND: u32 = 10;
-
-impl LogBudget {
-    /// Whether a line may be logged now; and how many were not since the last one that was.
-    pub(crate) fn allow(&mut self, now: Time) -> Option<u64> {
-        let second = now.0 / 1_000_000_000;
-        if second != self.second {
-            self.second = second;
-            self.used = 0;
-        }
-        if self.used >= LOG_LINES_PER_SECOND {
-            self.suppressed += 1;
-            return None;
-        }
-        self.used += 1;
-        Some(std::mem::take(&mut self.suppressed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -472,15 +445,5 @@ mod tests {
             pool.give_back(list, &anyone);
         }
         assert_eq!(all(&mut pool, &anyone).len(), 32);
-    }
-
-    #[test]
-    fn a_flood_of_errors_is_logged_in_part() {
-        let mut budget = LogBudget::default();
-        let logged = (0..1_000)
-            .filter(|_| budget.allow(Time(5)).is_some())
-            .count();
-        assert_eq!(logged, 10);
-        assert_eq!(budget.allow(Time(1_000_000_005)), Some(990));
     }
 }

@@ -16,6 +16,7 @@ mod discovery;
 mod io;
 mod latency;
 pub mod limits;
+mod log_budget;
 mod namespace;
 mod pause;
 mod poll_group;

@@ -91,6 +91,20 @@ pub const BARRIER_HELD_BYTES_MAX: usize = 8 * MIB;
 /// A core that is not told of the end of a barrier goes on so long after it must have come.
 pub const BARRIER_MARGIN: Nanos = Nanos::from_secs(1);
 
+/// Lines that a core logs in a second about what its peers do: enough to see what goes on, too few to
+/// fill a disk.
+pub const LOG_LINES_PER_SECOND: u32 = 10;
+
+/// Of these, lines of one peer in each [`LOG_PEER_PERIOD`]: as many as all peers may cause in half a
+/// second, so that nobody keeps out what others do.
+pub const LOG_LINES_PER_PEER: u32 = 5;
+
+/// The period of [`LOG_LINES_PER_PEER`].
+pub const LOG_PEER_PERIOD: Nanos = Nanos::from_secs(10);
+
+/// Peers whose lines a core counts apart, 24 bytes each; beyond that some share.
+pub const LOG_PEERS: usize = 256;
+
 /// What an operator may tune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -65,7 +65,7 @@ pub(crate) fn execute(
                     Ok(Reply::Bare(u64::from(response.to_dword())))
                 }
                 Err(refusal) => {
-                    if let Some(suppressed) = core.log_budget.allow(cx.now) {
+                    if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
                         let (peer, status) = (connection.peer, refusal.status);
                         let parameter = refusal.parameter.map(tracing::field::display);
                         tracing::info!(%peer, %status, parameter, suppressed, "refused a Connect");

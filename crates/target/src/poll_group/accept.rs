@@ -37,7 +37,7 @@ impl PollGroup {
     fn refuse(&mut self, peer: SocketAddr, cx: &Context<'_>) {
         self.core.touch();
         self.core.stats.refused += 1;
-        if let Some(suppressed) = self.core.log_budget.allow(cx.now) {
+        if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), cx.now) {
             tracing::warn!(%peer, suppressed, "refused a connection: too many are open");
         }
     }
@@ -94,8 +94,8 @@ impl PollGroup {
             }
             self.core.stats.refused += 1;
             self.core.stats.fresh_closed += 1;
-            if let Some(suppressed) = self.core.log_budget.allow(cx.now) {
-                let peer = connection.peer;
+            let peer = connection.peer;
+            if let Some(suppressed) = self.core.log_budget.allow(peer.ip(), cx.now) {
                 tracing::warn!(%peer, suppressed, "closed a connection that has not said who it is: \
                      too many have not");
             }

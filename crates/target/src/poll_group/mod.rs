@@ -32,7 +32,7 @@ pub use held::Held;
 use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Service, Stream};
 use scaling::Scaling;
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steering::{RELEASE, Steering};
@@ -607,8 +607,10 @@ impl Service for PollGroup {
             }
             Outcome::Accepted(Ok((stream, peer))) => self.accepted(stream, peer, cx),
             Outcome::Accepted(Err(error)) => {
+                // Nobody's address is known.
+                let nobody = Ipv4Addr::UNSPECIFIED.into();
                 if !self.draining
-                    && let Some(suppressed) = self.core.log_budget.allow(cx.now)
+                    && let Some(suppressed) = self.core.log_budget.allow(nobody, cx.now)
                 {
                     tracing::warn!(%error, suppressed, "cannot accept a connection");
                 }

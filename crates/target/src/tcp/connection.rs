@@ -511,8 +511,8 @@ impl Connection {
         if let Some((reason, counter)) = late.reason(&mut core.stats) {
             *counter += 1;
             core.touch();
-            if let Some(suppressed) = core.log_budget.allow(cx.now) {
-                let peer = self.peer;
+            let peer = self.peer;
+            if let Some(suppressed) = core.log_budget.allow(peer.ip(), cx.now) {
                 tracing::warn!(%peer, reason, suppressed, "closing a connection");
             }
         }

@@ -263,7 +263,7 @@ impl Connection {
             PduHeader::IcReq(request) => self.initialize(request, core, cx),
             PduHeader::H2cTermReq(request) => {
                 core.stats.terminations_received += 1;
-                if let Some(suppressed) = core.log_budget.allow(cx.now) {
+                if let Some(suppressed) = core.log_budget.allow(self.peer.ip(), cx.now) {
                     let status = request.status;
                     let peer = self.peer;
                     tracing::warn!(%peer, %status, suppressed, "the host terminated a connection");

@@ -56,7 +56,7 @@ fn terminate(
     if connection.state >= State::Terminating {
         return;
     }
-    if let Some(suppressed) = core.log_budget.allow(cx.now) {
+    if let Some(suppressed) = core.log_budget.allow(connection.peer.ip(), cx.now) {
         let peer = connection.peer;
         tracing::warn!(%peer, reason, suppressed, "terminating a connection");
     }

@@ -1,0 +1,111 @@
+//! Bounds what peers can make a core log.
+//!
+//! Each peer, by its address, may cause a few lines in a while, and all of a core's together some
+//! more: who breaks the rules a thousand times a second neither fills the log nor keeps what others
+//! do out of it. What was not logged is counted, and named by the peer's next line.
+
+use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
+use base::{Nanos, Time};
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+/// Lines that may still be logged.
+#[derive(Debug, Default)]
+pub(crate) struct LogBudget {
+    all: Lines,
+    /// By a hash of the peer's address, with a key of this process: those whose hashes are equal
+    /// share, and nobody can choose to share with somebody else.
+    peers: Box<[Lines]>,
+    hasher: RandomState,
+}
+
+/// Lines of a period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lines {
+    /// The period's number.
+    period: u64,
+    used: u32,
+    suppressed: u64,
+}
+
+impl Lines {
+    /// Returns true if there may be one more.
+    fn has_room(&mut self, now: Time, period: Nanos, most: u32) -> bool {
+        let number = now.0 / period.0;
+        if number != self.period {
+            self.period = number;
+            self.used = 0;
+        }
+        self.used < most
+    }
+}
+
+impl LogBudget {
+    /// Returns how many lines of the same peer were not logged since its last one, if one may be
+    /// logged now.
+    pub(crate) fn allow(&mut self, peer: IpAddr, now: Time) -> Option<u64> {
+        if self.peers.is_empty() {
+            self.peers = vec![Lines::default(); LOG_PEERS].into();
+        }
+        let places = self.peers.len() as u64;
+        let place = self.hasher.hash_one(peer) % places;
+        let peer = &mut self.peers[usize::try_from(place).expect("a place of a small table")];
+        let may = peer.has_room(now, LOG_PEER_PERIOD, LOG_LINES_PER_PEER)
+            && self
+                .all
+                .has_room(now, Nanos::from_secs(1), LOG_LINES_PER_SECOND);
+        if !may {
+            peer.suppressed += 1;
+            return None;
+        }
+        peer.used += 1;
+        self.all.used += 1;
+        Some(std::mem::take(&mut peer.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn peer(number: u32) -> IpAddr {
+        Ipv4Addr::from_bits(number).into()
+    }
+
+    #[test]
+    fn a_flood_of_one_peer_is_logged_in_part() {
+        let mut budget = LogBudget::default();
+        let logged = |budget: &mut LogBudget, now| {
+            let lines = (0..1_000).filter(|_| budget.allow(peer(1), now).is_some());
+            lines.count()
+        };
+        let most = LOG_LINES_PER_PEER as usize;
+        assert_eq!(logged(&mut budget, Time(5)), most);
+        assert_eq!(logged(&mut budget, Time(5_000_000_000)), 0);
+        let suppressed = 2_000 - u64::from(LOG_LINES_PER_PEER);
+        assert_eq!(
+            budget.allow(peer(1), Time(10_000_000_000)),
+            Some(suppressed)
+        );
+    }
+
+    /// A core had ten lines a second for all peers together, so that one of them could use up all.
+    #[test]
+    fn who_floods_does_not_keep_others_out() {
+        let mut budget = LogBudget::default();
+        for _ in 0..1_000 {
+            budget.allow(peer(1), Time(5));
+        }
+        // Some of these may share a place with the first.
+        let others = (2..6).filter(|&number| budget.allow(peer(number), Time(5)).is_some());
+        assert!(others.count() >= 1);
+    }
+
+    #[test]
+    fn all_peers_together_are_bounded() {
+        let mut budget = LogBudget::default();
+        let logged = (0..10_000).filter(|&number| budget.allow(peer(number), Time(5)).is_some());
+        assert_eq!(logged.count(), LOG_LINES_PER_SECOND as usize);
+    }
+}
