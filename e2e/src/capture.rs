@@ -62,7 +62,21 @@ impl Capture {
     ///
     /// # Errors
     /// When packets were lost to the capture, or tshark fails.
-    pub fn finish(mut self) -> Result<Dissection> {
+    pub fn finish(self) -> Result<Dissection> {
+        self.dissect(|_| true)
+    }
+
+    /// The same; counts and complaints are about what the target sent, whatever its host did.
+    ///
+    /// # Errors
+    /// As [`Capture::finish`].
+    pub fn finish_of_target(self) -> Result<Dissection> {
+        let port = self.port.to_string();
+        self.dissect(|sender| sender == port)
+    }
+
+    /// Of the packets from ports that count.
+    fn dissect(mut self, counts: impl Fn(&str) -> bool) -> Result<Dissection> {
         std::thread::sleep(CAPTURE_LINGER);
         self.process.signal(Signal::INT)?;
         let status = self.process.wait(END_DEADLINE)?;
@@ -87,7 +101,7 @@ impl Capture {
             tshark.args(["-e", field]);
         }
         let text = String::from_utf8(output_of(&mut tshark)?).context("tshark speaks UTF-8")?;
-        Dissection::parse(&text)
+        Dissection::parse(&text, counts)
     }
 }
 
@@ -133,8 +147,9 @@ fn lost_packets(said: &str) -> Option<u64> {
 }
 
 /// What is asked of every packet, in the order of a line's columns.
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 8] = [
     "frame.number",
+    "tcp.srcport",
     "nvme-tcp.type",
     "nvme-tcp.hdgst.status",
     "nvme-tcp.ddgst.status",
@@ -223,18 +238,31 @@ pub struct Dissection {
 }
 
 impl Dissection {
-    fn parse(text: &str) -> Result<Self> {
+    fn parse(text: &str, counts: impl Fn(&str) -> bool) -> Result<Self> {
         let mut dissection = Self::default();
         for line in text.lines() {
             let columns: Vec<&str> = line.split('\t').collect();
-            let Ok([frame, types, header, data, malformed, severities, messages]) =
-                <[&str; FIELDS.len()]>::try_from(columns)
+            let Ok(
+                [
+                    frame,
+                    sender,
+                    types,
+                    header,
+                    data,
+                    malformed,
+                    severities,
+                    messages,
+                ],
+            ) = <[&str; FIELDS.len()]>::try_from(columns)
             else {
                 bail!(
                     "tshark wrote a line without {} columns: {line:?}",
                     FIELDS.len()
                 );
             };
+            if !counts(sender) {
+                continue;
+            }
             for number in values(types) {
                 let pdu = number.parse().ok().and_then(PduType::from_number);
                 match pdu {
@@ -291,12 +319,12 @@ mod tests {
 
     #[test]
     fn columns_become_counts_and_complaints() {
-        let text = "1\t0\t\t\t\t\t\n\
-                    2\t4|6\t1|1\t1\t\t2097152\tWindow update\n\
-                    3\t7\t0\t2\tNVMe TCP\t8388608\tMalformed Packet\n\
-                    4\t8\t\t\t\t\t\n\
-                    5\t5\t1\t\t\t6291456\tPrevious segment(s) not captured (common at capture start)\n";
-        let dissection = Dissection::parse(text).unwrap();
+        let text = "1\t9\t0\t\t\t\t\t\n\
+                    2\t9\t4|6\t1|1\t1\t\t2097152\tWindow update\n\
+                    3\t9\t7\t0\t2\tNVMe TCP\t8388608\tMalformed Packet\n\
+                    4\t9\t8\t\t\t\t\t\n\
+                    5\t8\t5\t1\t\t\t6291456\tPrevious segment(s) not captured (common at capture start)\n";
+        let dissection = Dissection::parse(text, |_| true).unwrap();
         assert_eq!(dissection.count(PduType::IcReq), 1);
         assert_eq!(dissection.count(PduType::H2cData), 1);
         assert_eq!(dissection.count(PduType::R2t), 0);
@@ -310,7 +338,10 @@ mod tests {
                 "frame 4: PDU type 8"
             ]
         );
-        Dissection::parse("1\t2\n").unwrap_err();
+        let of_one = Dissection::parse(text, |sender| sender == "8").unwrap();
+        assert_eq!(of_one.pdus, [(PduType::CapsuleResp, 1)].into());
+        assert!(of_one.complaints.is_empty());
+        Dissection::parse("1\t2\n", |_| true).unwrap_err();
     }
 
     #[test]

@@ -3,8 +3,9 @@
 #![cfg(test)]
 
 use anyhow::{Context as _, Result, ensure};
-use switchyard_e2e::capture::{Capture, PROGRAMS, PduType};
-use switchyard_e2e::process::{Digests, Remote, Serve};
+use switchyard_e2e::capture::{Capture, Dissection, PROGRAMS, PduType};
+use switchyard_e2e::limits::FOREIGN_HOST_DEADLINE;
+use switchyard_e2e::process::{DEFAULT_NQN, Digests, Remote, Serve, start_foreign_host};
 use switchyard_e2e::{Readiness, cache_directory, require_programs, skip};
 
 /// Bytes of the transfer by `write` and `read`: several commands, the last one short.
@@ -20,12 +21,60 @@ fn capture_with_digests() -> Result<()> {
     dissect(Digests::On)
 }
 
-fn dissect(digests: Digests) -> Result<()> {
-    if require_programs(&PROGRAMS)? == Readiness::Skip {
+/// What a target answers to a host that does everything, and also what it may not: with each kind of
+/// digest, several R2Ts at a time, statuses of all kinds, and terminated connections.
+#[test]
+fn capture_of_a_foreign_host() -> Result<()> {
+    if readiness(&[&PROGRAMS[..], &["python3"]].concat())? == Readiness::Skip {
         return Ok(());
     }
+    let serve = Serve::start(&["--ram", "64M", "--block-size", "512"])?;
+    let capture = Capture::start(serve.address().port())?;
+    start_foreign_host(serve.address(), &["--dissected"])?.succeed(FOREIGN_HOST_DEADLINE)?;
+    serve.stop()?;
+    let dissection = capture.finish_of_target()?;
+    println!("foreign host: {dissection:?}");
+    no_complaints(&dissection)?;
+    for pdu in [
+        PduType::IcResp,
+        PduType::CapsuleResp,
+        PduType::C2hData,
+        PduType::R2t,
+        PduType::C2hTermReq,
+    ] {
+        ensure!(dissection.count(pdu) > 0, "no {pdu:?} in {dissection:?}");
+    }
+    for found in [dissection.header_digests, dissection.data_digests] {
+        ensure!(
+            found.bad == 0 && found.good > 0,
+            "digests in {dissection:?}"
+        );
+    }
+    Ok(())
+}
+
+fn readiness(programs: &[&str]) -> Result<Readiness> {
+    if require_programs(programs)? == Readiness::Skip {
+        return Ok(Readiness::Skip);
+    }
     if !rustix::process::geteuid().is_root() {
-        skip("capturing packets needs root")?;
+        return skip("capturing packets needs root");
+    }
+    Ok(Readiness::Ready)
+}
+
+fn no_complaints(dissection: &Dissection) -> Result<()> {
+    ensure!(
+        dissection.complaints.is_empty(),
+        "{} complaints, the first: {:#?}",
+        dissection.complaints.len(),
+        &dissection.complaints[..dissection.complaints.len().min(10)]
+    );
+    Ok(())
+}
+
+fn dissect(digests: Digests) -> Result<()> {
+    if readiness(&PROGRAMS)? == Readiness::Skip {
         return Ok(());
     }
     let serve = Serve::start(&["--ram", "64M"])?;
@@ -34,6 +83,8 @@ fn dissect(digests: Digests) -> Result<()> {
         address: serve.address(),
         digests,
     };
+    let found = remote.discover()?;
+    ensure!(found.contains(DEFAULT_NQN), "discovered {found}");
     transfer(remote)?;
     // At a fixed rate, so that the capture keeps up on any machine: small ones with data in the
     // capsule, large ones that need an R2T, several at once.
@@ -52,12 +103,7 @@ fn dissect(digests: Digests) -> Result<()> {
     let dissection = capture.finish()?;
     println!("{digests:?}: {dissection:?}");
 
-    ensure!(
-        dissection.complaints.is_empty(),
-        "{} complaints, the first: {:#?}",
-        dissection.complaints.len(),
-        &dissection.complaints[..dissection.complaints.len().min(10)]
-    );
+    no_complaints(&dissection)?;
     for pdu in [
         PduType::IcReq,
         PduType::IcResp,
