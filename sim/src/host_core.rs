@@ -2,8 +2,9 @@
 
 use crate::client::{Client, Mix, ReadLog, Report, Tolerance, Workload};
 use crate::oracle::Oracle;
+use base::Nanos;
 use block::Device;
-use host::{Association, ConnectOptions, Controller, Phase, RemoteNamespace};
+use host::{Association, ConnectOptions, ConnectionError, Controller, Phase, RemoteNamespace};
 use reactor::{Completion, Context, Driver, Service};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,6 +27,8 @@ pub struct Application {
     pub oracle: Option<Rc<RefCell<Oracle>>>,
     /// Whether answers are judged. Nobody judges those of a target that lies.
     pub judged: bool,
+    /// After so many requests it asks for nothing for so long.
+    pub rest: Option<(u64, Nanos)>,
     /// What comes of it.
     pub report: Rc<RefCell<Report>>,
 }
@@ -42,9 +45,19 @@ impl Application {
             tolerance: Tolerance::Any,
             oracle: None,
             judged: true,
+            rest: None,
             report: Rc::default(),
         }
     }
+}
+
+/// What a run does to connections, and what nothing in it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Provoked {
+    /// Connections that work may be lost.
+    pub losses: bool,
+    /// What arrives may break the rules of the protocol.
+    pub violations: bool,
 }
 
 /// The production host, with checking applications on top of it, each with a channel of its own.
@@ -56,6 +69,10 @@ pub struct HostCore {
     clients: Vec<Client>,
     report: Rc<RefCell<Report>>,
     log: Option<ReadLog>,
+    /// What may happen to its connections; nothing for whatever may.
+    provoked: Option<Provoked>,
+    /// Associations that were live, as of the last turn.
+    associations: u64,
     closing: bool,
 }
 
@@ -87,6 +104,8 @@ impl HostCore {
             waiting: applications,
             clients: Vec::new(),
             log: None,
+            provoked: None,
+            associations: 0,
             closing: false,
         }
     }
@@ -95,6 +114,13 @@ impl HostCore {
     #[must_use]
     pub fn noted_in(mut self, log: ReadLog) -> Self {
         self.log = Some(log);
+        self
+    }
+
+    /// The same host, which panics where its connections meet anything that is not `provoked`.
+    #[must_use]
+    pub fn expecting(mut self, provoked: Provoked) -> Self {
+        self.provoked = Some(provoked);
         self
     }
 
@@ -116,6 +142,33 @@ impl HostCore {
     #[must_use]
     pub fn association(&self) -> &Arc<Association> {
         self.controller.association()
+    }
+
+    /// Whoever follows the rules is not accused of breaking them, and a connection that nothing
+    /// disturbs is not lost.
+    fn check_association(&self) {
+        let Some(provoked) = self.provoked else {
+            return;
+        };
+        let association = self.association();
+        if self.closing || association.phase() == Phase::Live {
+            return;
+        }
+        let error = association.last_error();
+        let accuses = matches!(
+            error,
+            Some(ConnectionError::Protocol { .. } | ConnectionError::Terminated { .. })
+        );
+        assert!(
+            provoked.violations || !accuses,
+            "a host or its target is accused: {}",
+            error.as_ref().map_or_else(String::new, ToString::to_string)
+        );
+        assert!(
+            provoked.losses || association.phase() == Phase::Connecting,
+            "a host lost its connections, and nothing provokes that: {}",
+            error.as_ref().map_or_else(String::new, ToString::to_string)
+        );
     }
 
     /// Opens the namespaces that applications wait for, as soon as they are there.
@@ -154,6 +207,11 @@ impl Service for HostCore {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.controller.tick(cx);
+        self.check_association();
+        let associations = self.association().generation();
+        if std::mem::replace(&mut self.associations, associations) != associations {
+            self.clients.iter_mut().for_each(Client::is_reconnected);
+        }
         if !self.waiting.is_empty() {
             self.start(cx);
         }

@@ -31,7 +31,7 @@ pub use cache::{Cache, Medium};
 pub use client::{Client, Mix, ReadLog, Report, Tolerance, WARM_UP, Workload};
 pub use disk::{Disk, DiskFaults, DiskTotals};
 pub use driver::SimDriver;
-pub use host_core::{Application, HostCore};
+pub use host_core::{Application, HostCore, Provoked};
 pub use network::{NetworkFaults, NetworkTotals};
 pub use raw::{RawEnd, RawState};
 pub use turner::{Turner, Turns, random_position};

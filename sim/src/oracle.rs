@@ -35,6 +35,8 @@ struct Write {
     holds: bool,
     /// It is on the medium.
     durable: bool,
+    /// When somebody read it for the first time.
+    read: Option<Step>,
 }
 
 impl Write {
@@ -45,6 +47,7 @@ impl Write {
         ended: Some(0),
         holds: true,
         durable: true,
+        read: None,
     };
 
     fn found_as(&self) -> Version {
@@ -132,6 +135,7 @@ impl Oracle {
                 ended: None,
                 holds: false,
                 durable: false,
+                read: None,
             });
         }
         version
@@ -197,6 +201,33 @@ impl Oracle {
     /// The read that began then has ended.
     pub fn end_read(&mut self, began: Step) {
         self.reads.remove(&began);
+    }
+
+    /// A read found this write in a block.
+    pub fn note_read(&mut self, block: usize, found: Version) {
+        let step = self.step();
+        let mut writes = self.blocks[block].iter_mut();
+        if let Some(write) = writes.rfind(|write| write.version == found) {
+            write.read.get_or_insert(step);
+        }
+    }
+
+    /// A step of its own for whatever happens now.
+    pub fn mark(&mut self) -> Step {
+        self.step()
+    }
+
+    /// Whether the write `newer` of a block began after `mark`, and `older` was read before it.
+    #[must_use]
+    pub fn overtakes(&self, block: usize, newer: Version, older: Version, mark: Step) -> bool {
+        let write = |version| {
+            self.blocks[block]
+                .iter()
+                .find(move |w| w.version == version)
+        };
+        let began = write(newer).is_some_and(|write| write.began > mark);
+        let read = write(older).and_then(|write| write.read);
+        began && read.is_some_and(|read| read < mark)
     }
 
     /// Whether a read that began then may find `found` in a block now.
@@ -295,6 +326,19 @@ mod tests {
         oracle.acknowledge(0..1, durable, true);
         oracle.power_lost();
         assert_eq!(found(&mut oracle, 0), [durable]);
+    }
+
+    #[test]
+    fn a_write_overtakes_one_that_was_read_before_it_began() {
+        let mut oracle = Oracle::new(1);
+        let [older, unread] = [(); 2].map(|()| oracle.begin_write(0..1, Content::Version));
+        oracle.note_read(0, older);
+        let before = oracle.begin_write(0..1, Content::Version);
+        let mark = oracle.mark();
+        let newer = oracle.begin_write(0..1, Content::Version);
+        assert!(oracle.overtakes(0, newer, older, mark));
+        assert!(!oracle.overtakes(0, newer, unread, mark));
+        assert!(!oracle.overtakes(0, before, older, mark));
     }
 
     #[test]

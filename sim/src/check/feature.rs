@@ -51,11 +51,13 @@ pub enum Feature {
     /// A host on a subsystem of its own changes what it sends at random, and is sent changed
     /// answers.
     Liar,
+    /// Applications ask for nothing for longer than keep-alives may be apart.
+    Rests,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 21] = [
+    pub const ALL: [(Self, &'static str); 22] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -77,6 +79,7 @@ impl Feature {
         (Self::Foreign, "foreign"),
         (Self::Small, "small"),
         (Self::Liar, "liar"),
+        (Self::Rests, "rests"),
     ];
 
     /// The name by which it is left out.

@@ -228,6 +228,7 @@ impl Machine {
                     late,
                 },
                 oracle: Some(Rc::clone(&self.volumes[place].oracle)),
+                rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
                 ..Application::alone(self.plan.workload, self.prng.next_u64())
             }
         };
@@ -261,8 +262,9 @@ impl Machine {
                 identity,
             )
         };
-        let core = HostCore::with(options, applications.clone(), &mut driver);
+        let mut core = HostCore::with(options, applications.clone(), &mut driver);
         if subsystem == SUBSYSTEM {
+            core = core.expecting(self.plan.provoked);
             let reports = applications.iter().map(|app| Rc::clone(&app.report));
             self.reports.extend(reports);
         }

@@ -3,6 +3,7 @@
 use super::feature::{Feature, complete};
 use crate::client::{Tolerance, Workload};
 use crate::disk::DiskFaults;
+use crate::host_core::Provoked;
 use crate::network::NetworkFaults;
 use crate::world::Pace;
 use base::{Nanos, Prng};
@@ -72,6 +73,10 @@ pub struct Plan {
     pub queues: u16,
     /// What each application does.
     pub workload: Workload,
+    /// How long each application asks for nothing, once.
+    pub rest: Nanos,
+    /// What may happen to connections.
+    pub provoked: Provoked,
     /// Errors that applications must be ready for.
     pub tolerance: Tolerance,
     /// What hosts wait for a command.
@@ -142,7 +147,14 @@ impl Plan {
         let calm_after = total * 3 / 4;
         let events = events(options.seed, &features, (target_cores, hosts), calm_after);
         let late = has(Feature::Late) || has(Feature::Pauses);
+        let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
+            rest: if has(Feature::Rests) {
+                Nanos(3 * keep_alive.0)
+            } else {
+                Nanos::ZERO
+            },
+            provoked: provoked(&features),
             tolerance: Tolerance::Only {
                 device: has(Feature::Errors),
                 gone: has(Feature::OtherVolume),
@@ -157,7 +169,7 @@ impl Plan {
             queues,
             workload,
             command_timeout: Nanos::from_secs(if has(Feature::Late) { 2 } else { 30 }),
-            keep_alive: Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]),
+            keep_alive,
             limits: limits(options.seed, has(Feature::Foreign), has(Feature::Small)),
             network: network(options.seed, &features),
             pace: if has(Feature::Stalls) {
@@ -179,6 +191,21 @@ impl Plan {
             calm_after,
             features,
         }
+    }
+}
+
+fn provoked(features: &BTreeSet<Feature>) -> Provoked {
+    let losses = [
+        Feature::Cuts,
+        Feature::Refusals,
+        Feature::Flips,
+        Feature::Pauses,
+        Feature::Late,
+        Feature::TargetCrashes,
+    ];
+    Provoked {
+        losses: losses.iter().any(|feature| features.contains(feature)),
+        violations: features.contains(&Feature::Flips),
     }
 }
 
