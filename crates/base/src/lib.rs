@@ -3,6 +3,7 @@
 //! Pure: nothing in here reads a clock, does I/O or knows what a request is.
 
 mod doze;
+pub mod mutation;
 pub mod prng;
 pub mod slab;
 pub mod time;
@@ -10,6 +11,7 @@ pub mod timer;
 pub mod units;
 
 pub use doze::Doze;
+pub use mutation::Mutation;
 pub use prng::Prng;
 pub use slab::{Slab, SlabKey};
 pub use time::{Nanos, Time};

@@ -51,3 +51,20 @@ fn what_can_not_be_simulated_is_explained() {
         stderr(&costs)
     );
 }
+
+#[test]
+fn a_program_without_mutations_says_how_to_build_one_that_has() {
+    for args in [
+        &["sim", "mutations"][..],
+        &["sim", "check", "--seed", "1", "--mutation", "fua-ignored"],
+    ] {
+        let refused = run(args);
+        code(&refused, 2);
+        let said = stderr(&refused);
+        assert!(said.contains("--features mutations"), "{said}");
+    }
+    let unknown = run(&["sim", "mutations", "--only", "fua"]);
+    code(&unknown, 2);
+    let said = stderr(&unknown);
+    assert!(said.contains("fua-ignored"), "{said}");
+}

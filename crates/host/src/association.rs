@@ -17,6 +17,7 @@ use crate::limits::IO_QUEUES_MAX;
 use crate::options::ConnectOptions;
 use crate::recovery::Span;
 use crate::tenant_event::{Heard, TenantEvent};
+use base::mutation::{self, Mutation};
 use block::Geometry;
 use reactor::Wake;
 use std::collections::BTreeMap;
@@ -413,7 +414,8 @@ impl Association {
         let mut replaced = None;
         for (nsid, state) in &knowledge.states {
             let info = found.get(nsid).filter(|info| {
-                let same = info.volume(&serial).is_same(&state.volume);
+                let same = info.volume(&serial).is_same(&state.volume)
+                    || mutation::active(Mutation::OtherVolumeAccepted);
                 if !same {
                     replaced = Some(ConnectionError::OtherVolume { nsid: *nsid });
                 }

@@ -9,6 +9,7 @@
 //! written anew after it was reported, while its fence stands.
 
 use crate::recovery::Span;
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 
 /// An association that was lost, and is not known to be over.
@@ -54,7 +55,9 @@ impl Fences {
 
     /// Nothing of this association can take effect any more.
     pub(crate) fn lower(&mut self, generation: u64) {
-        self.standing.retain(|fence| fence.generation != generation);
+        let others = mutation::active(Mutation::FenceFellsOthers);
+        self.standing
+            .retain(|fence| fence.generation != generation && !others);
     }
 
     /// This controller is a new one of ours: an old one with its identifier is no more.
@@ -144,6 +147,7 @@ impl Aftermath {
     /// What a write that was lost with this association has to do.
     pub(crate) fn passage(&self, generation: u64) -> Passage {
         match self.standing.iter().find(|(other, _)| *other == generation) {
+            _ if mutation::active(Mutation::FenceIgnored) => Passage::Open,
             None => Passage::Open,
             Some((_, false)) => Passage::Waits,
             Some((_, true)) => Passage::Overdue,

@@ -7,6 +7,7 @@
 
 use crate::command::BlockRequest;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use block::Operation;
 use reactor::IoSlice;
@@ -334,6 +335,9 @@ impl CommandTable {
     /// The identifier of the command in a slot.
     pub(crate) fn cid(&self, index: u16) -> u16 {
         let slot = &self.slots[usize::from(index)];
+        if mutation::active(Mutation::CommandIdReused) && index == 1 {
+            return self.cid(0);
+        }
         // With sixteen bits of number there is no room for a generation.
         index | slot.generation.checked_shl(self.index_bits).unwrap_or(0)
     }

@@ -22,7 +22,8 @@ pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 pub use sim::{
-    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimRunArgs, ValidateArgs,
+    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs,
+    SimRunArgs, ValidateArgs,
 };
 pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{OthersChoice, TenantArgs, TenantCommand};

@@ -1,6 +1,7 @@
 //! `switchyard sim`.
 
 use super::{SwitchArgs, seconds};
+use base::Mutation;
 use bench::figure::TRIES_MAX;
 use clap::{Args, Subcommand, ValueEnum};
 use sim::check::Feature;
@@ -21,6 +22,8 @@ pub enum SimCommand {
     Run(Box<SimRunArgs>),
     /// Run hosts and a target through faults, and check every answer
     Check(SimCheckArgs),
+    /// Make deliberate mistakes, and see that the checks find each
+    Mutations(SimMutationsArgs),
     /// Measure what this machine charges, for the model
     Calibrate(CalibrateArgs),
     /// Compare the model with this machine
@@ -165,6 +168,43 @@ pub struct SimCheckArgs {
     /// This process runs seeds for another
     #[arg(long, hide = true, conflicts_with = "seed")]
     pub worker: bool,
+    /// This deliberate mistake is in force
+    #[arg(long, value_name = "NAME", hide = !base::mutation::BUILT_IN)]
+    pub mutation: Option<Mutation>,
+}
+
+/// Make deliberate mistakes, and see that the checks find each
+///
+/// A mutation is one deliberate mistake in the production code: a fence that is ignored, a Flush
+/// that is answered early, an answer that is sent twice. Each is put in force in processes of its
+/// own, which run `sim check` by seed until a checker finds it; the same seed without it has to be
+/// clean. Ordinary programs have no mutations; build one that has:
+///
+///   cargo run --release --features mutations -- sim mutations
+#[derive(Args, Clone, Debug)]
+#[command(
+    verbatim_doc_comment,
+    after_long_help = "Examples:
+  switchyard sim mutations --jobs 2
+  switchyard sim mutations --only fence-ignored,fua-ignored --json
+  switchyard sim check --seed 42 --mutation fence-ignored
+
+Exit codes: 0 each was found, 1 one was not, 2 an error"
+)]
+pub struct SimMutationsArgs {
+    /// Only these
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub only: Vec<Mutation>,
+    /// Seeds in which each must be found
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// Begin with this one
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub from: u64,
+    /// Processes that share them
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub jobs: usize,
 }
 
 /// Measure what this machine charges, for the model

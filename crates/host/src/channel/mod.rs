@@ -21,6 +21,7 @@ use crate::limits::RETRIES_PER_REQUEST_MAX;
 use crate::recovery::{RangeLocks, Verdict, judge};
 use crate::tcp::{Departure, Qpair};
 use base::Time;
+use base::mutation::{self, Mutation};
 use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
 use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use replay::Replay;
@@ -229,6 +230,10 @@ impl RemoteChannel {
         let private = exchange
             .request()
             .is_some_and(|request| request.private_data);
+        if mutation::active(Mutation::CompletedTwice) {
+            let (tag, data) = (exchange.tag, None);
+            self.done.push_back(Completion { tag, result, data });
+        }
         self.done.push_back(Completion {
             tag: exchange.tag,
             result,
@@ -298,6 +303,9 @@ impl RemoteChannel {
         let completion = match outcome {
             Outcome::Answered(completion) => completion,
             Outcome::TimedOut => return self.finish(exchange, Err(BlockError::TimedOut)),
+            Outcome::Lost if mutation::active(Mutation::LostWriteDone) => {
+                return self.finish(exchange, Ok(()));
+            }
             Outcome::Lost => return self.lost(exchange),
         };
         match judge(completion.status) {
@@ -321,7 +329,7 @@ impl RemoteChannel {
         let Some(request) = exchange.request_mut() else {
             return self.finish(exchange, Ok(()));
         };
-        if request.blocks_left == 0 {
+        if request.blocks_left == 0 || mutation::active(Mutation::SplitDoneEarly) {
             self.finish(exchange, Ok(()));
             return;
         }

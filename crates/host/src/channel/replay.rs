@@ -8,6 +8,7 @@ use crate::inflight::Exchange;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
 use crate::recovery::Span;
 use base::Time;
+use base::mutation::{self, Mutation};
 use block::BlockError;
 
 /// A request that is to be sent again.
@@ -109,12 +110,16 @@ impl RemoteChannel {
             && request.operation.is_write()
         {
             if !exchange.replayed {
-                self.locks.lock(request);
+                if !mutation::active(Mutation::ReplayNotLocked) {
+                    self.locks.lock(request);
+                }
                 exchange.replayed = true;
             }
             lost_with = self.joined;
         } else if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX && !self.closing {
             return self.finish(exchange, Err(BlockError::TimedOut));
+        } else if mutation::active(Mutation::LostReadForgotten) {
+            return;
         }
         let replay = Replay {
             exchange,

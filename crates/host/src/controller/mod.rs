@@ -20,6 +20,7 @@ use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, STABLE_TIME};
 use crate::options::ConnectOptions;
 use crate::recovery::Backoff;
 use crate::tcp::{Join, Qpair, QpairConfig};
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{Context, Driver, IoSlice, Room, RoomLease};
@@ -403,6 +404,7 @@ impl Controller {
 
     fn next_keep_alive(&self, now: Time) -> Time {
         match self.options().keep_alive {
+            _ if mutation::active(Mutation::KeepAliveNotSent) => Time::NEVER,
             Nanos::ZERO => Time::NEVER,
             keep_alive => now + Nanos(keep_alive.0 / 2),
         }

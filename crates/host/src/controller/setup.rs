@@ -9,6 +9,7 @@ use crate::info::ControllerInfo;
 use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, REPLAY_MARGIN, STATUS_POLL, TRANSFER_BYTES_MAX};
 use crate::options::{ConnectOptions, ReplayPolicy};
 use crate::recovery::is_passing;
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;
 use wire::fabrics::property::{Capabilities, Configuration, ControllerStatus};
@@ -73,6 +74,7 @@ pub(super) struct Setup {
 /// (docs/decisions/0004-replay.md).
 pub(crate) fn quiet_time(options: &ConnectOptions) -> Nanos {
     match (options.replay, options.keep_alive) {
+        _ if mutation::active(Mutation::FenceNotTimed) => Nanos::ZERO,
         (ReplayPolicy::Immediate, _) => Nanos::ZERO,
         // It notices the loss by the connection alone: be as patient as with a command.
         (ReplayPolicy::WhenSafe, Nanos::ZERO) => options.command_timeout + REPLAY_MARGIN,
@@ -204,6 +206,9 @@ impl Controller {
             .map_or(TRANSFER_BYTES_MAX, |bytes| bytes.min(TRANSFER_BYTES_MAX));
         // One entry of a queue always stays empty, hence MQES itself. [NVMe Base 2.0 §3.3.1.2]
         info.queue_depth = options.depth.min(capabilities.max_queue_entries);
+        if mutation::active(Mutation::QueueOverfilled) {
+            info.queue_depth += 1;
+        }
         if identify.maxcmd > 0 {
             info.queue_depth = info.queue_depth.min(identify.maxcmd);
         }

@@ -4,6 +4,7 @@
 use super::connection::Qpair;
 use crate::inflight::{CommandTable, Direction, SlotState, Work};
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS};
+use base::mutation::{self, Mutation};
 use reactor::{IoSlice, SendList};
 use std::collections::VecDeque;
 use wire::nvme::SglDescriptor;
@@ -241,7 +242,10 @@ impl Qpair {
             let fits = self.tx.fits();
             let departure = self.departure.as_ref();
             let room = departure.map_or(u32::MAX, |departure| departure.room_for_data());
-            let max = self.max_h2c_data.min(room);
+            let mut max = self.max_h2c_data.min(room);
+            if mutation::active(Mutation::MaxH2cDataIgnored) {
+                max = room;
+            }
             let Some(transfer) = self.table.transfer(index) else {
                 return true;
             };
@@ -268,7 +272,12 @@ impl Qpair {
                 .as_ref()
                 .and_then(|exchange| {
                     let data = exchange.data.as_ref()?;
-                    data.duplicate(pdu.data_offset as usize, length as usize)
+                    let from = if mutation::active(Mutation::TransferFromStart) {
+                        0
+                    } else {
+                        pdu.data_offset
+                    };
+                    data.duplicate(from as usize, length as usize)
                 });
             let data = data.expect("the data of a command that sends is shared");
             let mut out = [0; PREFIX_BYTES_MAX];

@@ -1,6 +1,7 @@
 //! The keep-alive timer: a host that falls silent loses its controller. `[NVMe Base 2.0 §3.9]`
 
 use crate::limits::KEEP_ALIVE_GRANULARITY_100_MS;
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 
 /// One controller's keep-alive timer.
@@ -51,6 +52,7 @@ impl KeepAlive {
     /// When the controller ends unless the host shows up.
     pub(crate) fn deadline(&self) -> Time {
         match (self.timeout_ms, self.patience) {
+            _ if mutation::active(Mutation::KeepAliveNotKept) => Time::NEVER,
             (0, Nanos(0)) => Time::NEVER,
             (0, patience) => self.last + patience,
             (timeout_ms, _) => self.last + Nanos::from_millis(u64::from(timeout_ms)),

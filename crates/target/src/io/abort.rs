@@ -4,6 +4,7 @@ use crate::core::CoreState;
 use crate::io::{barrier, finish, parts, schedule};
 use crate::request::{Kind, Phase, Ticket};
 use crate::tcp::connection::{Connection, State};
+use base::mutation::{self, Mutation};
 use block::{Operation, Request};
 use reactor::Context;
 use wire::nvme::Status;
@@ -42,6 +43,7 @@ pub(crate) fn abort(
             }
             .tag();
             take_busy(connection.subsystem, nsid, tag, core)
+                || mutation::active(Mutation::AbortFreesSlot)
         }
         _ => false,
     };

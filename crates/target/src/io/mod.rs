@@ -19,6 +19,7 @@ use crate::request::{Kind, Phase, Ticket, status_of};
 use crate::tcp::connection::{Connection, Owner};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::tcp::transfer;
+use base::mutation::{self, Mutation};
 use base::units::Lba;
 use base::{Nanos, Time};
 use block::{BlockError, Direct, Operation, Request};
@@ -403,6 +404,7 @@ pub(crate) fn arrived(
     entry.phase = Phase::Executing;
     entry.submitted = Time::ZERO;
     let (damaged, counted, kind) = (entry.damaged, entry.counted, entry.kind);
+    let damaged = damaged && !mutation::active(Mutation::TargetDigestIgnored);
     if damaged {
         // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
         finish(
@@ -557,7 +559,7 @@ pub(crate) fn execute(
     entry.phase = Phase::Executing;
     entry.submitted = cx.now;
     let (nsid, lba, length) = (entry.nsid, entry.lba, entry.length);
-    let durable = entry.durable;
+    let durable = entry.durable && !mutation::active(Mutation::FuaIgnored);
     let operation = match entry.kind {
         Kind::Admin => return crate::controller::execute(connection, slot, core, cx),
         Kind::Flush | Kind::Shutdown => return parts::flush_parts(connection, slot, core, cx),
@@ -586,7 +588,7 @@ pub(crate) fn execute(
         .tag(),
         operation,
         lba: Lba(lba),
-        blocks: entry.blocks,
+        blocks: entry.blocks - missing(entry.kind, entry.blocks),
         data: entry.data.take(),
     };
     let class = connection.output.class();
@@ -602,6 +604,17 @@ pub(crate) fn execute(
     }
 }
 
+/// Blocks at the end of a command that its device does not hear of: none.
+#[inline]
+fn missing(kind: Kind, blocks: u32) -> u32 {
+    let misses = match kind {
+        Kind::WriteZeroes => mutation::active(Mutation::ZeroesMissLast),
+        Kind::Compare => mutation::active(Mutation::CompareMissesLast),
+        _ => false,
+    };
+    u32::from(misses && blocks > 1)
+}
+
 /// The device is done with a command, or with a part of one.
 pub(crate) fn completed(
     connection: &mut Connection,
@@ -613,7 +626,10 @@ pub(crate) fn completed(
 ) {
     let entry = connection.qpair.slot(slot);
     let kind = entry.kind;
-    let status = result.map_or_else(|error| status_of(error, kind), |()| Status::SUCCESS);
+    let status = match result {
+        Err(error) if !mutation::active(Mutation::DeviceErrorHidden) => status_of(error, kind),
+        _ => Status::SUCCESS,
+    };
     match kind {
         Kind::Flush | Kind::Shutdown | Kind::Dataset => {
             entry.parts -= 1;
@@ -647,6 +663,9 @@ pub(crate) fn finish(
     let entry = connection.qpair.slot(slot);
     entry.status = Some(status);
     if entry.kind != Kind::Read && entry.kind != Kind::Admin {
+        if mutation::active(Mutation::BufferKept) && !status.is_success() {
+            std::mem::forget(entry.data.take());
+        }
         entry.data = None;
     }
     let counted = std::mem::take(&mut entry.counted);

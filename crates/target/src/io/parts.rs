@@ -6,6 +6,7 @@ use crate::limits::DATASET_PARALLEL_MAX;
 use crate::request::{Kind, Phase, Slot, Ticket, status_of};
 use crate::tcp::connection::Connection;
 use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
+use base::mutation::{self, Mutation};
 use base::units::Lba;
 use block::{Operation, Request};
 use qos::access::Need;
@@ -151,6 +152,7 @@ pub(super) fn flush_parts(
             .device
             .capabilities()
             .volatile_cache
+            || mutation::active(Mutation::FlushNotDone)
         {
             continue;
         }
@@ -299,7 +301,12 @@ pub(super) fn dataset_parts(
             entry.lba += u64::from(count);
         }
         if count > 0 {
-            let part = (Operation::Deallocate, slba + u64::from(begun), count);
+            let lba = slba + u64::from(begun);
+            let part = if mutation::active(Mutation::DeallocateNeighbour) && lba > 0 {
+                (Operation::Deallocate, lba - 1, count + 1)
+            } else {
+                (Operation::Deallocate, lba, count)
+            };
             submit_part(connection, slot, nsid, part, core, cx);
         }
     }

@@ -14,6 +14,7 @@ use crate::shares::Purpose;
 use crate::tcp::connection::{Connection, Owner, State};
 use crate::threads::Counted;
 use base::SlabKey;
+use base::mutation::{self, Mutation};
 use reactor::{Context, SocketId};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -160,7 +161,9 @@ impl Connection {
         connection.reseat(core);
         connection.qpair.accept(luggage.terms);
         connection.framer = luggage.framer;
-        connection.output.format = luggage.format;
+        if !mutation::active(Mutation::MoveForgetsDigests) {
+            connection.output.format = luggage.format;
+        }
         connection.r2ts_max = luggage.r2ts_max;
         connection.demand = luggage.demand;
         connection.home = luggage.home;

@@ -11,7 +11,8 @@ use crate::request::{Kind, Phase};
 use crate::tcp::connection::{Connection, Owner, State};
 use crate::tcp::input::{Flow, Incoming, Payload, Sink};
 use crate::tcp::term;
-use reactor::Context;
+use base::mutation::{self, Mutation};
+use reactor::{Context, IoSlice};
 use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
 use wire::nvme::{Command, Completion, FabricsType, Status};
@@ -220,7 +221,10 @@ pub(crate) fn send_r2ts(
             return;
         }
         let entry = connection.qpair.slot(slot);
-        let length = stride.min(entry.length - offset);
+        let mut length = stride.min(entry.length - offset);
+        if mutation::active(Mutation::R2tBeyondCommand) && entry.kind == Kind::Compare {
+            length += 512;
+        }
         entry.missing[usize::from(number) % entry.missing.len()] = length;
         entry.r2ts_sent += 1;
         let r2t = R2t {
@@ -281,7 +285,11 @@ pub(crate) fn begin_data(
         sink: Sink::Transfer(slot, number),
         position: 0,
         skip: 0,
-        base: pdu.data_offset,
+        base: if mutation::active(Mutation::DataOffsetIgnored) {
+            0
+        } else {
+            pdu.data_offset
+        },
         want: pdu.data_length,
     };
     true
@@ -436,14 +444,23 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
         cid: entry.cid,
         status,
     };
-    let waits = !entry.durable && !matches!(entry.kind, Kind::Flush | Kind::Barrier | Kind::Admin);
+    let kind = entry.kind;
+    let waits = !entry.durable && !matches!(kind, Kind::Flush | Kind::Barrier | Kind::Admin);
     match entry.data.take().filter(|_| bytes > 0) {
-        Some(data) => {
+        Some(mut data) => {
+            if mutation::active(Mutation::ReadCutShort) && data.len() > 4096 {
+                let at = data.offset();
+                data = IoSlice::new(data.into_memory(), at, 4096);
+            }
             let held = std::mem::take(&mut entry.charged);
             connection.output.push_data(data, completion, flow_control);
             connection.output.hold(held);
         }
+        None if drops(entry.kind, entry.cid) => {}
         None => connection.output.push_completion(completion),
+    }
+    if mutation::active(Mutation::AnsweredTwice) && kind == Kind::Flush {
+        connection.output.push_completion(completion);
     }
     connection.give_back(slot, core);
     let urgency = if waits && status.is_success() {
@@ -452,6 +469,12 @@ fn push_answer(connection: &mut Connection, slot: u16, core: &mut CoreState, cx:
         Urgency::Urgent
     };
     connection.appended(bytes, urgency, core, cx);
+}
+
+/// Whether the answer to a command is not sent: never.
+#[inline]
+fn drops(kind: Kind, cid: u16) -> bool {
+    mutation::active(Mutation::AnswerDropped) && kind == Kind::Compare && cid % 8 == 7
 }
 
 /// Sends what waited for room.

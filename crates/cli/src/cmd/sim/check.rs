@@ -1,14 +1,15 @@
 //! `switchyard sim check`: runs with everything in them, and the shortest form of one that fails.
 
+use super::mutations;
+use super::worker::{Worker, arguments};
 use crate::args::SimCheckArgs;
 use crate::exit::Outcome;
 use crate::output::{Output, print};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
+use base::mutation;
 use serde::Serialize;
 use sim::check::{self, Options, Survived};
 use std::fmt::{self, Write as _};
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -18,9 +19,6 @@ const CHUNK: u64 = 100;
 
 /// After so many seeds that fail, no others are looked for.
 const FAILURES_MAX: usize = 5;
-
-/// Lines kept of what a process says.
-const WORDS_MAX: usize = 20;
 
 /// What came of all runs.
 #[derive(Debug, Default, Serialize)]
@@ -49,6 +47,10 @@ struct Failure {
 /// # Errors
 /// Processes that cannot be started.
 pub(super) fn run(args: &SimCheckArgs, output: Output) -> Result<Outcome> {
+    if let Some(mutation) = args.mutation {
+        mutations::require()?;
+        mutation::set(mutation);
+    }
     if args.worker {
         return work(args);
     }
@@ -162,31 +164,20 @@ impl<'a> Search<'a> {
 
     /// Runs these seeds up to the first that fails. Returns the one after.
     fn seeds(&self, first: u64, until: u64) -> Result<u64> {
-        let range = [
-            "--worker".to_owned(),
-            format!("--from={first}"),
-            format!("--seeds={}", until - first),
-        ];
-        let mut child = self.command(&range, &options(self.args, first))?.spawn()?;
-        let errors = BufReader::new(child.stderr.take().context("no pipe")?).lines();
-        // Read beside the answers: a worker whose pipe is full waits.
-        let said = std::thread::spawn(|| last_words(errors.map_while(Result::ok)));
-        let lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
         let mut seed = first;
-        for line in lines {
-            let survived: Survived = serde_json::from_str(&line?).context("a worker's line")?;
+        let options = options(self.args, first);
+        let said = self.worker(&options).run(first, until, |survived| {
             let mut answer = self.answer.lock().expect("a job does not panic");
             answer.seeds += 1;
-            answer.survived.add(&survived);
+            answer.survived.add(survived);
             seed += 1;
-        }
-        let message = said.join().expect("reading lines does not panic");
-        if child.wait()?.success() {
-            ensure!(seed == until, "a worker left seeds out");
+        })?;
+        let Some(message) = said else {
             return Ok(seed);
-        }
+        };
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let shortest = check::shrink(&options(self.args, seed), |options| self.fails(options));
+        let failed = Options { seed, ..options };
+        let shortest = check::shrink(&failed, |options| self.worker(options).fails());
         let failure = Failure {
             seed,
             message,
@@ -198,58 +189,18 @@ impl<'a> Search<'a> {
         Ok(seed + 1)
     }
 
-    /// Whether this one run fails.
-    fn fails(&self, options: &Options) -> bool {
-        let one = [format!("--seed={}", options.seed)];
-        let command = self.command(&one, options);
-        let output = command.and_then(|mut command| Ok(command.output()?));
-        output.is_ok_and(|output| !output.status.success())
-    }
-
-    fn command(&self, which: &[String], options: &Options) -> Result<Command> {
-        let program = std::env::current_exe().context("cannot find this program itself")?;
-        let mut command = Command::new(program);
-        command.args(["--log=off", "sim", "check"]).args(which);
-        command.args(features(options));
-        command.env("RUST_BACKTRACE", "0");
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Ok(command)
-    }
-}
-
-/// What a process says when it panics, which follows what it logs.
-fn last_words(lines: impl Iterator<Item = String>) -> String {
-    let mut words = Vec::new();
-    for line in lines {
-        if line.contains(" panicked at ") {
-            words.clear();
-        }
-        if words.len() < WORDS_MAX {
-            words.push(line);
+    fn worker<'b>(&self, options: &'b Options) -> Worker<'b> {
+        Worker {
+            options,
+            mutation: self.args.mutation,
+            patience: Duration::MAX,
         }
     }
-    words.join("\n")
-}
-
-/// Arguments for all of the options but the seed.
-fn features(options: &Options) -> Vec<String> {
-    let mut arguments = Vec::new();
-    if !options.without.is_empty() {
-        let names: Vec<_> = options.without.iter().map(|f| f.name()).collect();
-        arguments.push(format!("--without={}", names.join(",")));
-    }
-    if let Some(requests) = options.requests {
-        arguments.push(format!("--requests={requests}"));
-    }
-    arguments
 }
 
 fn command_line(options: &Options) -> String {
     let mut line = format!("switchyard sim check --seed {}", options.seed);
-    for argument in features(options) {
+    for argument in arguments(options) {
         let _ = write!(line, " {}", argument.replace('=', " "));
     }
     line

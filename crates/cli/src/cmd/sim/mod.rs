@@ -4,8 +4,10 @@
 mod calibrate;
 mod check;
 mod machine;
+mod mutations;
 mod run;
 mod validate;
+mod worker;
 
 use crate::args::{SimArgs, SimCommand};
 use crate::exit::Outcome;
@@ -22,6 +24,7 @@ pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
     match &args.command {
         SimCommand::Run(args) => run::run(args, output),
         SimCommand::Check(args) => check::run(args, output),
+        SimCommand::Mutations(args) => mutations::run(args, output),
         SimCommand::Calibrate(args) => calibrate::run(args, output),
         SimCommand::Validate(args) => validate::run(args, output),
     }

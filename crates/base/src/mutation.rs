@@ -1,0 +1,193 @@
+//! Deliberate mistakes in production code, which prove that the simulator's checkers find such ones.
+//!
+//! Each [`Mutation`] names one place where the code does something wrong while it is in force. Code
+//! asks [`active`], which is constantly `false` without the feature `mutations`: nothing of it is
+//! left in an ordinary build. With the feature at most one mutation is in force in a process, from
+//! [`set`] on. `switchyard sim mutations` runs each of them.
+
+/// A list of mutations: a line that says what is wrong, and a name for the command line.
+macro_rules! mutations {
+    ($(#[doc = $text:literal] $mutation:ident = $name:literal,)*) => {
+        /// A mistake that the checkers have to find.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Mutation {
+            $(#[doc = $text] $mutation,)*
+        }
+
+        impl Mutation {
+            /// Every mutation.
+            pub const ALL: &[Self] = &[$(Self::$mutation),*];
+
+            /// The name on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$mutation => $name,)* }
+            }
+
+            /// What the code does wrong.
+            #[must_use]
+            pub fn text(self) -> &'static str {
+                let text = match self { $(Self::$mutation => $text,)* };
+                text.trim()
+            }
+        }
+    };
+}
+
+mutations! {
+    /// The host's lost writes do not wait for the end of the controller that they were lost with.
+    FenceIgnored = "fence-ignored",
+    /// A fence that falls takes those of other lost associations with it.
+    FenceFellsOthers = "fence-fells-others",
+    /// At a target that cannot end controllers the host takes them for over at once.
+    FenceNotTimed = "fence-not-timed",
+    /// The target says that a lost controller is over while its device still has writes of it.
+    EndControllerEarly = "end-controller-early",
+    /// A newer write passes one that was lost with a connection and is sent again.
+    ReplayNotLocked = "replay-not-locked",
+    /// The host reports a write that was lost with a connection as done.
+    LostWriteDone = "lost-write-done",
+    /// The host forgets a read that was lost with a connection.
+    LostReadForgotten = "lost-read-forgotten",
+    /// The host takes another volume under the same NSID for the one that it knew.
+    OtherVolumeAccepted = "other-volume-accepted",
+    /// The host gives two outstanding commands the same identifier.
+    CommandIdReused = "command-id-reused",
+    /// The host reports a request as done when its first command is.
+    SplitDoneEarly = "split-done-early",
+    /// The host tells twice that a request failed, or was carried out in several commands.
+    CompletedTwice = "completed-twice",
+    /// The host sends the beginning of a write's data for every R2T.
+    TransferFromStart = "transfer-from-start",
+    /// The host takes no account of MAXH2CDATA.
+    MaxH2cDataIgnored = "max-h2c-data-ignored",
+    /// The host believes data although its digest does not match.
+    HostDigestIgnored = "host-digest-ignored",
+    /// The host sends no keep-alive.
+    KeepAliveNotSent = "keep-alive-not-sent",
+    /// The host uses every entry of a queue, of which one has to stay empty.
+    QueueOverfilled = "queue-overfilled",
+    /// The target believes data although its digest does not match.
+    TargetDigestIgnored = "target-digest-ignored",
+    /// The target takes the data of every H2CData PDU for the beginning of its command's.
+    DataOffsetIgnored = "data-offset-ignored",
+    /// The target asks for more data than the command has.
+    R2tBeyondCommand = "r2t-beyond-command",
+    /// The target answers a Flush without asking the device.
+    FlushNotDone = "flush-not-done",
+    /// The target treats a write with FUA like any other.
+    FuaIgnored = "fua-ignored",
+    /// The target sends the answer to a Flush twice.
+    AnsweredTwice = "answered-twice",
+    /// The target does not answer some Compares.
+    AnswerDropped = "answer-dropped",
+    /// The target sends less of a large read than was asked for.
+    ReadCutShort = "read-cut-short",
+    /// The target answers with success where its device failed.
+    DeviceErrorHidden = "device-error-hidden",
+    /// Write Zeroes leaves out its last block.
+    ZeroesMissLast = "zeroes-miss-last",
+    /// Deallocate takes the block before its range as well.
+    DeallocateNeighbour = "deallocate-neighbour",
+    /// Compare looks at all blocks but the last.
+    CompareMissesLast = "compare-misses-last",
+    /// Abort of a command that its device has is answered as done, and its slot is free.
+    AbortFreesSlot = "abort-frees-slot",
+    /// The target lets controllers of hosts that fell silent live on.
+    KeepAliveNotKept = "keep-alive-not-kept",
+    /// The target keeps the buffer of a write that failed.
+    BufferKept = "buffer-kept",
+    /// A queue that moves to another core of the target forgets its digests.
+    MoveForgetsDigests = "move-forgets-digests",
+}
+
+impl std::str::FromStr for Mutation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut all = Self::ALL.iter().copied();
+        all.find(|mutation| mutation.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|mutation| mutation.name()).collect();
+            format!(
+                "there is no mutation {text:?}; those that there are: {}",
+                names.join(", ")
+            )
+        })
+    }
+}
+
+/// Whether this program can have mutations: it was built with the feature `mutations`.
+pub const BUILT_IN: bool = cfg!(feature = "mutations");
+
+#[cfg(feature = "mutations")]
+static IN_FORCE: std::sync::OnceLock<Mutation> = std::sync::OnceLock::new();
+
+/// Puts a mutation in force, for as long as the process lives.
+///
+/// # Panics
+/// If another one is.
+#[cfg(feature = "mutations")]
+pub fn set(mutation: Mutation) {
+    let in_force = IN_FORCE.get_or_init(|| mutation);
+    assert_eq!(*in_force, mutation, "one mutation in a process");
+}
+
+/// Puts a mutation in force, for as long as the process lives.
+///
+/// # Panics
+/// Always: this program was built without mutations ([`BUILT_IN`]).
+#[cfg(not(feature = "mutations"))]
+pub fn set(mutation: Mutation) {
+    panic!("built without mutations, so without {}", mutation.name());
+}
+
+/// Returns true if this mutation is in force.
+#[cfg(feature = "mutations")]
+#[must_use]
+pub fn active(mutation: Mutation) -> bool {
+    IN_FORCE.get() == Some(&mutation)
+}
+
+/// Returns false: this program was built without mutations.
+#[cfg(not(feature = "mutations"))]
+#[inline(always)]
+#[must_use]
+pub const fn active(_: Mutation) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_mutation_has_a_name_of_its_own_that_parses() {
+        let names: BTreeSet<_> = Mutation::ALL.iter().map(|m| m.name()).collect();
+        assert_eq!(names.len(), Mutation::ALL.len());
+        for &mutation in Mutation::ALL {
+            assert_eq!(mutation.name().parse(), Ok(mutation));
+            assert!(mutation.text().ends_with('.'), "{}", mutation.text());
+        }
+        let unknown = "fence".parse::<Mutation>().unwrap_err();
+        assert!(unknown.contains("fence-ignored"), "{unknown}");
+    }
+
+    #[cfg(not(feature = "mutations"))]
+    #[test]
+    fn without_the_feature_none_is_ever_in_force() {
+        const NONE: bool = active(Mutation::FenceIgnored);
+        const { assert!(!NONE && !BUILT_IN) };
+        assert!(!Mutation::ALL.iter().any(|&mutation| active(mutation)));
+    }
+
+    #[cfg(feature = "mutations")]
+    #[test]
+    fn one_mutation_is_in_force_from_when_it_is_set() {
+        assert!(!active(Mutation::FenceIgnored));
+        set(Mutation::FenceIgnored);
+        set(Mutation::FenceIgnored);
+        let in_force = Mutation::ALL.iter().filter(|&&mutation| active(mutation));
+        assert_eq!(in_force.count(), 1);
+    }
+}

@@ -1,0 +1,168 @@
+//! `switchyard sim mutations`: which deliberate mistakes the checkers find.
+
+use super::worker::Worker;
+use crate::args::SimMutationsArgs;
+use crate::exit::Outcome;
+use crate::output::Output;
+use anyhow::{Result, ensure};
+use base::mutation::{self, Mutation};
+use serde::Serialize;
+use sim::check::Options;
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A run that takes longer does not end. Runs take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Characters kept of what a checker said.
+const WORDS_MAX: usize = 120;
+
+/// What came of every mutation.
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// Seeds that each was tried with at most.
+    seeds: u64,
+    mutations: Vec<Verdict>,
+}
+
+/// What came of one.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    name: &'static str,
+    /// What it does wrong.
+    text: &'static str,
+    /// The first seed that found it, and fails without it in no way.
+    seed: Option<u64>,
+    /// What the checker said.
+    said: String,
+}
+
+/// Puts each mutation in force in processes of its own.
+///
+/// # Errors
+/// A program without mutations; processes that cannot be started.
+pub(super) fn run(args: &SimMutationsArgs, output: Output) -> Result<Outcome> {
+    require()?;
+    let which = if args.only.is_empty() {
+        Mutation::ALL
+    } else {
+        &args.only
+    };
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let job = || -> Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(&mutation) = which.get(number) else {
+                return Ok(());
+            };
+            let verdict = verdict(mutation, args)?;
+            output.note(format_args!("{verdict}"));
+            let mut found = found.lock().expect("a job does not panic");
+            found.push((number, verdict));
+        }
+    };
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..args.jobs.max(1)).map(|_| scope.spawn(job)).collect();
+        let mut ended = jobs.into_iter().map(|job| job.join());
+        ended.try_for_each(|ended| ended.expect("a job does not panic"))
+    })?;
+    let mut found = found.into_inner().expect("a job does not panic");
+    found.sort_by_key(|&(number, _)| number);
+    let answer = Answer {
+        seeds: args.seeds,
+        mutations: found.into_iter().map(|(_, verdict)| verdict).collect(),
+    };
+    output.result(&answer, &answer)?;
+    let all = answer.mutations.iter().all(|v| v.seed.is_some());
+    Ok(if all {
+        Outcome::Done
+    } else {
+        Outcome::Negative
+    })
+}
+
+/// # Errors
+/// Where this program has no mutations, with how to build one that has.
+pub(super) fn require() -> Result<()> {
+    ensure!(
+        mutation::BUILT_IN,
+        "this program was built without mutations; build and run one that has them: \
+         cargo run --release --features mutations -- sim mutations"
+    );
+    Ok(())
+}
+
+/// Looks for the first seed that finds a mutation.
+fn verdict(mutation: Mutation, args: &SimMutationsArgs) -> Result<Verdict> {
+    let mut verdict = Verdict {
+        name: mutation.name(),
+        text: mutation.text(),
+        seed: None,
+        said: String::new(),
+    };
+    let until = args.from.saturating_add(args.seeds);
+    let mut seed = args.from;
+    while seed < until {
+        let options = Options::default();
+        let worker = Worker {
+            options: &options,
+            mutation: Some(mutation),
+            patience: PATIENCE,
+        };
+        let Some(said) = worker.run(seed, until, |_| seed += 1)? else {
+            break;
+        };
+        let unchanged = Worker {
+            options: &Options {
+                seed,
+                ..Options::default()
+            },
+            mutation: None,
+            patience: PATIENCE,
+        };
+        if !unchanged.fails() {
+            verdict.seed = Some(seed);
+            verdict.said = short(&said);
+            break;
+        }
+        seed += 1;
+    }
+    Ok(verdict)
+}
+
+/// The message of a panic in a line, without where it was.
+fn short(said: &str) -> String {
+    let told = said.lines().find(|line| !line.contains(" panicked at "));
+    let told = told.unwrap_or_default();
+    match told.char_indices().nth(WORDS_MAX) {
+        Some((at, _)) => format!("{}…", &told[..at]),
+        None => told.to_owned(),
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<24} ", self.name)?;
+        match self.seed {
+            Some(seed) => write!(f, "seed {seed:>4}: {}", self.said),
+            None => write!(f, "not found: {}", self.text),
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = self.mutations.iter().filter(|v| v.seed.is_some()).count();
+        writeln!(
+            f,
+            "{found} of {} mutations were found within {} seeds",
+            self.mutations.len(),
+            self.seeds
+        )?;
+        let missed = self.mutations.iter().filter(|v| v.seed.is_none());
+        missed.into_iter().try_for_each(|v| writeln!(f, "{v}"))
+    }
+}
