@@ -3,40 +3,136 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Entries of one queue: the target's promise to hosts is 1,024 (MQES, a 0's based field, would
-/// allow 65,536), and memory for a queue is taken when it is created.
-pub const QUEUE_DEPTH: RangeInclusive<u64> = 2..=1024;
+/// A key of `[limits]`: what hosts are promised, and how much of the target they may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// The key, with the unit in it.
+    pub key: &'static str,
+    /// The value of a configuration that does not name it. Where it is 0 and out of the range, 0
+    /// stands for "none".
+    pub default: u64,
+    /// The values that are allowed.
+    pub range: RangeInclusive<u64>,
+    /// Those among them that are.
+    pub step: Step,
+}
 
-/// I/O queues that one controller grants a host: one for each core of a large machine.
-pub const IO_QUEUES_PER_CONTROLLER: RangeInclusive<u64> = 1..=128;
+/// Values within a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// All multiples of a number, above 0.
+    MultipleOf(u64),
+    /// Powers of two.
+    PowerOfTwo,
+}
 
-/// In-capsule data: 16 KiB is four pages in one capsule; more only delays the capsules behind it.
-pub const IN_CAPSULE_DATA_BYTES: RangeInclusive<u64> = 0..=16_384;
+impl Limit {
+    const fn new(key: &'static str, default: u64, range: RangeInclusive<u64>) -> Self {
+        Self::stepped(key, default, range, Step::MultipleOf(1))
+    }
 
-/// In-capsule data is announced in units of 16 bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
-pub const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 16;
+    const fn stepped(
+        key: &'static str,
+        default: u64,
+        range: RangeInclusive<u64>,
+        step: Step,
+    ) -> Self {
+        Self {
+            key,
+            default,
+            range,
+            step,
+        }
+    }
+}
 
-/// One command's data: at least two pages (MDTS is a power of two of pages, and 0 is no limit), at
-/// most 1 MiB, the size up to which buffers are pooled.
-pub const MAX_TRANSFER_BYTES: RangeInclusive<u64> = 8_192..=1_048_576;
+/// Times that the target waits for a host: a tenth of a second is below every network's hiccups,
+/// and who wants more than an hour wants no limit.
+const PATIENCE_MS: RangeInclusive<u64> = 100..=HOUR_MS;
 
-/// One H2CData PDU: at least 4,096 bytes (MAXH2CDATA) [NVMe-TCP 1.0 §3.6.2.3].
-pub const MAX_H2C_DATA_BYTES: RangeInclusive<u64> = 4_096..=1_048_576;
+const HOUR_MS: u64 = 3_600_000;
 
-/// H2CData PDUs are multiples of a dword [NVMe-TCP 1.0 §3.6.2.3].
-pub const MAX_H2C_DATA_UNIT_BYTES: u64 = 4;
+/// Everything that `[limits]` of a configuration may say. What each is for, in full, stands with
+/// the target's own limits; here is why its range ends where it does.
+pub const LIMITS: [Limit; LIMITS_COUNT] = [
+    // The target's promise to hosts (MQES, a 0's based field, would allow 65,536).
+    Limit::new("queue_depth", 1024, 2..=1024),
+    // One for each core of a large machine.
+    Limit::new("io_queues_per_controller", 128, 1..=128),
+    // Four pages in one capsule; more only delays the capsules behind it. Announced in units of 16
+    // bytes (IOCCSZ) [NVMe Base 2.0 §5.17.2.1].
+    Limit::stepped(
+        "in_capsule_data_bytes",
+        16_384,
+        0..=16_384,
+        Step::MultipleOf(16),
+    ),
+    // At least two pages (MDTS is a power of two of pages, and 0 is no limit), at most the size up
+    // to which buffers are pooled.
+    Limit::stepped("max_transfer_bytes", MIB, 8_192..=MIB, Step::PowerOfTwo),
+    // MAXH2CDATA is a multiple of a dword, at least 4,096 [NVMe-TCP 1.0 §3.6.2.3].
+    Limit::stepped(
+        "max_h2c_data_bytes",
+        131_072,
+        4_096..=MIB,
+        Step::MultipleOf(4),
+    ),
+    // Beyond a few the pipe is full anyway.
+    Limit::new("max_r2t", 4, 1..=4),
+    // Each R2T costs a round trip; one asks for the largest transfer at most.
+    Limit::stepped("r2t_bytes", 262_144, 4_096..=MIB, Step::MultipleOf(4)),
+    // DMRSL and DMSL are 32 bits wide, in all.
+    Limit::new("deallocate_blocks", 1 << 23, 1..=u32::MAX as u64),
+    // A block at least; at most what a device zeroes in a second or so.
+    Limit::stepped(
+        "deallocate_piece_bytes",
+        64 * MIB,
+        4_096..=GIB,
+        Step::MultipleOf(4_096),
+    ),
+    // From the granularity of 100 ms up to an hour; 0 leaves a host that asks for none without.
+    Limit::new("keep_alive_default_ms", 0, PATIENCE_MS),
+    Limit::new("keep_alive_min_ms", 1_000, PATIENCE_MS),
+    Limit::new("discovery_idle_timeout_ms", 120_000, PATIENCE_MS),
+    // 65,536 is the field's width of a controller identifier.
+    Limit::new("connections", 16_384, 1..=65_536),
+    Limit::new("fresh_connections", 8_192, 1..=65_536),
+    // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
+    Limit::new("controllers", 4_096, 1..=65_000),
+    Limit::new("controllers_per_host", 1_024, 1..=65_000),
+    Limit::new("controllers_per_address", 3_072, 1..=65_000),
+    Limit::new("discovery_controllers", 1_024, 1..=65_000),
+    // A send list takes 80 KiB.
+    Limit::new("sends_per_connection", 4, 1..=64),
+    // Multiples of what is free: with 1,000 nearly all, which is no limit any more.
+    Limit::new("connection_buffer_share", 2, 1..=1_000),
+    Limit::new("host_buffer_share", 4, 1..=1_000),
+    Limit::new("tenant_buffer_share", 6, 1..=1_000),
+    Limit::new("throughput_buffer_share", 7, 1..=1_000),
+    // Below 64 a part of them is less than a handful; above, 5 GiB for each core.
+    Limit::new("send_lists", 1_024, 64..=65_536),
+    Limit::new("stash_bytes", 16 * MIB, MIB..=GIB),
+    Limit::new("trim_interval_ms", 10_000, PATIENCE_MS),
+    Limit::new("connect_timeout_ms", 10_000, PATIENCE_MS),
+    Limit::new("stall_timeout_ms", 30_000, PATIENCE_MS),
+    Limit::new("pdu_timeout_ms", 30_000, PATIENCE_MS),
+    Limit::new("transfer_timeout_ms", 60_000, PATIENCE_MS),
+    // A change is given up after a minute.
+    Limit::new("pause_patience_ms", 5_000, 100..=30_000),
+    Limit::new("drain_timeout_ms", 10_000, PATIENCE_MS),
+    // Hosts have patience with a command for 30 s, and some for longer.
+    Limit::new("barrier_timeout_ms", 10_000, 100..=60_000),
+];
 
-/// R2Ts outstanding for one command: beyond a few the pipe is full anyway.
-pub const MAX_R2T: RangeInclusive<u64> = 1..=4;
+/// Keys of `[limits]`.
+pub const LIMITS_COUNT: usize = 33;
 
-/// Keep Alive timeouts: from the granularity of 100 ms up to an hour; 0 means none.
-pub const KEEP_ALIVE_MS: RangeInclusive<u64> = 100..=3_600_000;
+const MIB: u64 = 1 << 20;
+
+const GIB: u64 = 1 << 30;
 
 /// Networks of one tenant's hosts: one for each rack of a large hall.
 pub const TENANT_NETWORKS_MAX: usize = 256;
-
-/// Connections of the whole target: 65,536 is the field's width of a controller identifier.
-pub const CONNECTIONS: RangeInclusive<u64> = 1..=65_536;
 
 /// Addresses the target listens at: one for each network port of a large machine.
 pub const LISTEN_ADDRESSES_MAX: usize = 64;

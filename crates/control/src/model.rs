@@ -10,6 +10,7 @@ mod device;
 mod flash_profile;
 mod identifier;
 mod keyword;
+mod limits;
 mod network;
 mod size;
 mod switch;
@@ -31,6 +32,7 @@ pub use identifier::{
     is_qualified,
 };
 pub(crate) use keyword::{Keyword, keyword};
+pub use limits::Limits;
 pub use network::{Network, NetworkError};
 pub use size::{Size, SizeError};
 pub(crate) use switch::Plain;
@@ -96,47 +98,6 @@ keyword! {
         Always = "always",
         /// Sleeps at once.
         Never = "never",
-    }
-}
-
-/// What hosts are promised and granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Entries of one queue, 2 to 1,024 (MQES + 1).
-    pub queue_depth: u64,
-    /// I/O queues of one controller, 1 to 128.
-    pub io_queues_per_controller: u64,
-    /// Data that a write command's capsule may carry, in bytes: a multiple of 16, at most 16 KiB.
-    pub in_capsule_data_bytes: u64,
-    /// The largest data of one command, in bytes: a power of two from 4 KiB to 1 MiB (MDTS).
-    pub max_transfer_bytes: u64,
-    /// The largest data of one H2CData PDU, in bytes: a multiple of 4 from 4 KiB (MAXH2CDATA).
-    pub max_h2c_data_bytes: u64,
-    /// R2Ts that the target keeps outstanding for one command, where the host allows as many.
-    pub max_r2t: u64,
-    /// The Keep Alive timeout for a host that asks for none, in milliseconds; 0 means that such
-    /// a host is never given up.
-    pub keep_alive_default_ms: u64,
-    /// The shortest Keep Alive timeout that is granted, in milliseconds.
-    pub keep_alive_min_ms: u64,
-    /// Connections of all hosts together, admin queues included.
-    pub connections: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            queue_depth: 1024,
-            io_queues_per_controller: 128,
-            in_capsule_data_bytes: 16_384,
-            max_transfer_bytes: 1_048_576,
-            max_h2c_data_bytes: 131_072,
-            max_r2t: 4,
-            keep_alive_default_ms: 0,
-            keep_alive_min_ms: 1_000,
-            connections: 16_384,
-        }
     }
 }
 

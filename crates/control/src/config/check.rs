@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::problem::{Place, Problem};
-use crate::limits;
+use crate::limits::{self, Step};
 use crate::model::{Configuration, Limits};
 
 /// Gathers problems; each names a place.
@@ -129,86 +129,39 @@ fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) 
 }
 
 fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
-    for (key, value, range) in [
-        ("queue_depth", given.queue_depth, limits::QUEUE_DEPTH),
-        (
-            "io_queues_per_controller",
-            given.io_queues_per_controller,
-            limits::IO_QUEUES_PER_CONTROLLER,
-        ),
-        (
-            "in_capsule_data_bytes",
-            given.in_capsule_data_bytes,
-            limits::IN_CAPSULE_DATA_BYTES,
-        ),
-        (
-            "max_transfer_bytes",
-            given.max_transfer_bytes,
-            limits::MAX_TRANSFER_BYTES,
-        ),
-        (
-            "max_h2c_data_bytes",
-            given.max_h2c_data_bytes,
-            limits::MAX_H2C_DATA_BYTES,
-        ),
-        ("max_r2t", given.max_r2t, limits::MAX_R2T),
-        (
-            "keep_alive_min_ms",
-            given.keep_alive_min_ms,
-            limits::KEEP_ALIVE_MS,
-        ),
-        ("connections", given.connections, limits::CONNECTIONS),
-    ] {
-        findings.range(&place.key(key), value, &range);
+    for (limit, value) in given.iter() {
+        let key = place.key(limit.key);
+        if value == 0 && limit.default == 0 {
+            continue;
+        }
+        findings.range(&key, value, &limit.range);
+        if !limit.range.contains(&value) {
+            continue;
+        }
+        match limit.step {
+            Step::MultipleOf(unit) if !value.is_multiple_of(unit) => findings.report(
+                &key,
+                format!("{value} is not a multiple of {unit}"),
+                format!("write {}", value / unit * unit),
+            ),
+            Step::PowerOfTwo if !value.is_power_of_two() => findings.report(
+                &key,
+                format!("{value} is not a power of two"),
+                format!("write {}", value.next_power_of_two() / 2),
+            ),
+            Step::MultipleOf(_) | Step::PowerOfTwo => {}
+        }
     }
     keep_alive(given, place, findings);
-    granularity(given, place, findings);
 }
 
 fn keep_alive(given: &Limits, place: &Place, findings: &mut Findings) {
-    if given.keep_alive_default_ms != 0 {
-        let key = place.key("keep_alive_default_ms");
-        findings.range(&key, given.keep_alive_default_ms, &limits::KEEP_ALIVE_MS);
-        if given.keep_alive_default_ms < given.keep_alive_min_ms {
-            findings.report(
-                &key,
-                format!(
-                    "{} is shorter than keep_alive_min_ms, {}",
-                    given.keep_alive_default_ms, given.keep_alive_min_ms
-                ),
-                "write 0 for none, or a number not below keep_alive_min_ms",
-            );
-        }
-    }
-}
-
-fn granularity(given: &Limits, place: &Place, findings: &mut Findings) {
-    for (key, value, unit) in [
-        (
-            "in_capsule_data_bytes",
-            given.in_capsule_data_bytes,
-            limits::IN_CAPSULE_DATA_UNIT_BYTES,
-        ),
-        (
-            "max_h2c_data_bytes",
-            given.max_h2c_data_bytes,
-            limits::MAX_H2C_DATA_UNIT_BYTES,
-        ),
-    ] {
-        if !value.is_multiple_of(unit) {
-            findings.report(
-                &place.key(key),
-                format!("{value} is not a multiple of {unit}"),
-                format!("write {}", value / unit * unit),
-            );
-        }
-    }
-    let transfer = given.max_transfer_bytes;
-    if limits::MAX_TRANSFER_BYTES.contains(&transfer) && !transfer.is_power_of_two() {
+    let [default, least] = ["keep_alive_default_ms", "keep_alive_min_ms"].map(|key| given.get(key));
+    if default != 0 && default < least {
         findings.report(
-            &place.key("max_transfer_bytes"),
-            format!("{transfer} is not a power of two"),
-            format!("write {}", transfer.next_power_of_two() / 2),
+            &place.key("keep_alive_default_ms"),
+            format!("{default} is shorter than keep_alive_min_ms, {least}"),
+            "write 0 for none, or a number not below keep_alive_min_ms",
         );
     }
 }

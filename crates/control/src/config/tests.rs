@@ -28,6 +28,28 @@ fn with_namespace(extra: &str) -> String {
 }
 
 #[test]
+fn the_example_shows_every_limit() {
+    for limit in &crate::limits::LIMITS {
+        let line = format!("\n{} = {} ", limit.key, limit.default);
+        assert!(EXAMPLE.contains(&line), "{line}");
+    }
+}
+
+#[test]
+fn a_limit_of_time_names_key_line_and_range() {
+    assert_eq!(
+        error("[limits]\nconnections = 9\nstall_timeout_ms = 99\n"),
+        "switchyard.toml:3: limits.stall_timeout_ms: 99 is out of range; write a number from 100 \
+         to 3600000"
+    );
+    assert_eq!(
+        error("[limits]\nstall_timeout = 99\n"),
+        "switchyard.toml:2: limits.stall_timeout: is not a known key; did you mean \
+         \"stall_timeout_ms\"?"
+    );
+}
+
+#[test]
 fn the_example_is_read_whole() {
     let configuration = parse(EXAMPLE, Format::Toml).expect("the example is good");
     let defaults = Configuration::default();
@@ -546,8 +568,8 @@ fn numbers_in_other_bases_are_read() {
     );
     let limits = configuration.expect("good").limits;
     assert_eq!(
-        (limits.queue_depth, limits.max_r2t, limits.connections),
-        (128, 3, 1000)
+        ["queue_depth", "max_r2t", "connections"].map(|key| limits.get(key)),
+        [128, 3, 1000]
     );
 }
 

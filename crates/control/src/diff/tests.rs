@@ -169,7 +169,7 @@ fn what_needs_a_restart_is_named_key_by_key() {
     let mut new = old.clone();
     new.listen.clear();
     new.cores = Some(vec![1]);
-    new.limits.max_r2t = 1;
+    new.limits.set("max_r2t", 1);
     new.digests.data = false;
     new.api = Some("127.0.0.1:0".parse().expect("an address"));
     new.devices.insert("ram1".to_owned(), device(true));

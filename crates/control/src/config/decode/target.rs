@@ -3,6 +3,7 @@
 use super::{Decoder, FromNode, Table, switch};
 use crate::config::node::Node;
 use crate::config::problem::Place;
+use crate::limits::LIMITS;
 use crate::model::{
     Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery, Limits,
     Namespace, Referral, Subsystem, derived_serial,
@@ -47,28 +48,16 @@ impl FromNode for Configuration {
 impl FromNode for Limits {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let table = Table::open(node, place, decoder)?;
-        let default = Self::default();
-        let queue_depth = table.or("queue_depth", default.queue_depth);
-        let queues = table.or("io_queues_per_controller", default.io_queues_per_controller);
-        let in_capsule = table.or("in_capsule_data_bytes", default.in_capsule_data_bytes);
-        let max_transfer = table.or("max_transfer_bytes", default.max_transfer_bytes);
-        let max_h2c_data = table.or("max_h2c_data_bytes", default.max_h2c_data_bytes);
-        let max_r2t = table.or("max_r2t", default.max_r2t);
-        let keep_alive = table.or("keep_alive_default_ms", default.keep_alive_default_ms);
-        let keep_alive_min = table.or("keep_alive_min_ms", default.keep_alive_min_ms);
-        let connections = table.or("connections", default.connections);
+        let mut limits = Self::default();
+        let mut sound = true;
+        for limit in &LIMITS {
+            match table.or(limit.key, limit.default) {
+                Some(value) => limits.set(limit.key, value),
+                None => sound = false,
+            }
+        }
         table.finish();
-        Some(Self {
-            queue_depth: queue_depth?,
-            io_queues_per_controller: queues?,
-            in_capsule_data_bytes: in_capsule?,
-            max_transfer_bytes: max_transfer?,
-            max_h2c_data_bytes: max_h2c_data?,
-            max_r2t: max_r2t?,
-            keep_alive_default_ms: keep_alive?,
-            keep_alive_min_ms: keep_alive_min?,
-            connections: connections?,
-        })
+        sound.then_some(limits)
     }
 }
 
