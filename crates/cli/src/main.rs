@@ -23,6 +23,7 @@ mod recalibration;
 mod tenants;
 mod token;
 mod top;
+mod usage;
 mod view;
 
 use args::{Cli, Command, Common};

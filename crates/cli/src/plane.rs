@@ -7,6 +7,7 @@
 use crate::devices;
 use crate::recalibration::{Recalibrations, Subject};
 use crate::tenants::tenancy;
+use crate::usage;
 use crate::view::{View, whole_blocks};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
@@ -307,6 +308,7 @@ impl DataPlane for Plane {
             .map(|(&core, stats)| CoreSnapshot {
                 core,
                 connections: stats.connections,
+                command_places: stats.command_places,
                 busy_ns: busy_ns(core),
                 work_ns: stats.work_ns,
                 loops: stats.turns,
@@ -322,6 +324,8 @@ impl DataPlane for Plane {
             listen: snapshot.listeners.clone(),
             discovery_generation: snapshot.generation,
             connections,
+            usage: usage::usage(&snapshot, &self.cores),
+            limited: usage::limited(&snapshot),
             cores: cores.collect(),
             threads: threads(&snapshot.threads),
             switch: self.switch(&snapshot),

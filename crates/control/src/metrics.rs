@@ -1,6 +1,7 @@
 //! A [`Snapshot`] as Prometheus reads it: OpenMetrics text, with help, type and unit of each
 //! metric. Nothing is kept between two scrapes; counting happens on the cores.
 
+mod limits;
 mod switch;
 mod tenants;
 
@@ -43,6 +44,7 @@ impl Collector for Scrape {
         cores(&self.snapshot, &mut encoder)?;
         namespaces(&self.snapshot, &mut encoder)?;
         controllers(&self.snapshot, &mut encoder)?;
+        limits::encode(&self.snapshot, &mut encoder)?;
         tenants::encode(&self.snapshot, &mut encoder)?;
         switch::encode(&self.snapshot, &mut encoder)
     }
@@ -169,6 +171,17 @@ fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
 /// A column of the table of cores: how it is called, and where it is found.
 type CoreColumn = (&'static str, &'static str, fn(&CoreSnapshot) -> u64);
 
+const CORE_GAUGES: [CoreColumn; 2] = [
+    ("core_connections", "Open connections of the core", |c| {
+        c.connections
+    }),
+    (
+        "core_command_places",
+        "Commands that the queues of the core have memory for",
+        |c| c.command_places,
+    ),
+];
+
 const CORE_COUNTS: [CoreColumn; 4] = [
     ("core_loops", "Turns of the core's loop", |c| c.loops),
     ("core_sleeps", "Sleeps in the kernel", |c| c.sleeps),
@@ -186,14 +199,13 @@ fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
         let cores = snapshot.cores.iter();
         cores.map(move |core| (vec![("core", core.core.to_string())], value(core)))
     };
-    family(
-        encoder,
-        Kind::Gauge,
-        "core_connections",
-        "Open connections of the core",
-        None,
-        each(|core| Value::Count(core.connections)),
-    )?;
+    for (name, help, value) in CORE_GAUGES {
+        let values = snapshot.cores.iter().map(|core| {
+            let labels = vec![("core", core.core.to_string())];
+            (labels, Value::Count(value(core)))
+        });
+        family(encoder, Kind::Gauge, name, help, None, values)?;
+    }
     let counts = CORE_COUNTS.map(|column| (column, None));
     let bytes = CORE_BYTES.map(|column| (column, Some(Unit::Bytes)));
     for ((name, help, value), unit) in counts.into_iter().chain(bytes) {
@@ -335,12 +347,22 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plane::{ControllerSnapshot, LatencyBucket};
+    use crate::plane::{ControllerSnapshot, LatencyBucket, LimitedSnapshot, UsageSnapshot};
 
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot {
             uptime_ms: 1_500,
             discovery_generation: 3,
+            usage: vec![UsageSnapshot {
+                limit: "send_lists".to_owned(),
+                core: Some(2),
+                used: 5,
+                max: 1_024,
+            }],
+            limited: vec![LimitedSnapshot {
+                limit: "controllers_per_host".to_owned(),
+                count: 6,
+            }],
             cores: vec![CoreSnapshot {
                 core: 2,
                 sent_bytes: 4_096,
@@ -398,6 +420,9 @@ mod tests {
             "switchyard_core_busy_seconds_total{core=\"2\"} 0.25".to_owned(),
             "switchyard_core_work_seconds_total{core=\"2\"} 0.125".to_owned(),
             "switchyard_uptime_seconds 1.5".to_owned(),
+            "switchyard_limited_total{limit=\"controllers_per_host\"} 6".to_owned(),
+            "switchyard_limit_used{limit=\"send_lists\",core=\"2\"} 5".to_owned(),
+            "switchyard_limit_max{limit=\"send_lists\",core=\"2\"} 1024".to_owned(),
             "switchyard_discovery_generation 3".to_owned(),
             format!("switchyard_namespace_commands_total{{{read}}} 10"),
             format!("switchyard_namespace_errors_total{{{read}}} 1"),

@@ -5,6 +5,7 @@
 //! happens on the cores is one [`Snapshot`].
 
 mod calibration;
+mod limits;
 mod switch;
 mod tenants;
 
@@ -16,6 +17,7 @@ pub use calibration::{
     CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
     UnkeptPromise,
 };
+pub use limits::{LimitedSnapshot, UsageSnapshot};
 pub use switch::{
     CaravanSnapshot, ClassSnapshot, ServiceSnapshot, SizeBucket, SwitchSnapshot, ThreadsSnapshot,
 };
@@ -118,6 +120,10 @@ pub struct Snapshot {
     pub discovery_generation: u64,
     /// Connections of all cores.
     pub connections: ConnectionCounters,
+    /// How much is in use of what is limited.
+    pub usage: Vec<UsageSnapshot>,
+    /// How often each limit held somebody back.
+    pub limited: Vec<LimitedSnapshot>,
     /// The cores, by number.
     pub cores: Vec<CoreSnapshot>,
     /// Which threads are in use.
@@ -160,6 +166,8 @@ pub struct CoreSnapshot {
     pub core: u32,
     /// Connections open on it now.
     pub connections: u64,
+    /// Commands that its queues have memory for.
+    pub command_places: u64,
     /// Turns of its loop.
     pub loops: u64,
     /// Times it slept in the kernel.
