@@ -4,6 +4,7 @@
 pub mod calibrate;
 mod cpu;
 pub mod figure;
+pub mod hostile;
 pub mod limit;
 pub mod load;
 pub mod remote;

@@ -76,6 +76,9 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
             let _ = open_files::raise();
             match args.command {
                 Some(args::BenchCommand::Limit(limit)) => cmd::bench_limit::run(&limit, output),
+                Some(args::BenchCommand::Hostile(hostile)) => {
+                    cmd::bench_hostile::run(&hostile, output)
+                }
                 Some(args::BenchCommand::Goals(goals)) => cmd::bench_goals::run(&goals, output),
                 None => cmd::bench::run(&args.load, output),
             }

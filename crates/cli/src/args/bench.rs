@@ -44,6 +44,7 @@ use switch::knobs::Preset;
       --knob-at 5:doorbell=immediate --knob-at 8:doorbell=adaptive
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
   switchyard bench limit
+  switchyard bench hostile
   switchyard bench goals
 
 Exit codes: 0 done, 1 requests failed or data differed, 2 an error. Ctrl-C ends early with what
@@ -59,6 +60,8 @@ pub struct BenchArgs {
 pub enum BenchCommand {
     /// Measure our own target against the raw socket exchange
     Limit(LimitArgs),
+    /// Measure what a well-behaved host notices of hostile ones
+    Hostile(super::HostileArgs),
     /// Measure this stack against its baselines
     Goals(super::GoalsArgs),
 }

@@ -7,6 +7,7 @@ mod config;
 mod figure;
 mod flash;
 mod host;
+mod hostile;
 mod serve;
 mod sim;
 mod switch;
@@ -20,6 +21,7 @@ pub use config::{ConfigArgs, ConfigCommand};
 pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
+pub use hostile::HostileArgs;
 pub use serve::ServeArgs;
 pub use sim::{
     CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs,

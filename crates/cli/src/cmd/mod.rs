@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod bench_goals;
+pub mod bench_hostile;
 mod bench_hosts;
 pub mod bench_limit;
 mod bench_processes;

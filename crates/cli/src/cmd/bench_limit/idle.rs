@@ -2,11 +2,10 @@
 
 use super::idle_hosts::IdleHosts;
 use crate::args::LimitArgs;
-use crate::cmd::child::{RAM_BYTES, Target, cpu_seconds};
-use anyhow::{Context as _, Result};
+use crate::cmd::child::{RAM_BYTES, Target, cpu_seconds, memory_bytes};
+use anyhow::Result;
 use serde::Serialize;
 use std::fmt;
-use std::fs;
 use std::time::{Duration, Instant};
 
 /// The case's name.
@@ -62,7 +61,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     let target = Target::start(&[args.target_core], RAM_BYTES, &["--poll", "auto"])?;
     // One host warms up what every target needs once.
     drop(target.connect(1)?);
-    let before = resident_bytes(target.pid())?;
+    let before = memory_bytes(target.pid(), "VmRSS")?;
     let nqn = control::model::DEFAULT_NQN;
     let connections = args.idle_connections;
     let mut hosts = IdleHosts::connect(target.address(), nqn, connections.into())?;
@@ -78,7 +77,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
     std::thread::sleep(watch);
     let watched = started.elapsed();
     let cpu = cpu_seconds(target.pid())? - cpu_before;
-    let after = resident_bytes(target.pid())?;
+    let after = memory_bytes(target.pid(), "VmRSS")?;
     hosts.prove_alive()?;
     // Before its hosts: they have nothing to say goodbye for.
     drop(target);
@@ -93,24 +92,4 @@ pub(super) fn run(args: &LimitArgs) -> Result<IdleReport> {
         bytes_per_connection_bound: BYTES_PER_CONNECTION_MAX,
         within: cpu_percent < CPU_PERCENT_MAX && bytes_per_connection < BYTES_PER_CONNECTION_MAX,
     })
-}
-
-/// Resident memory of a process in bytes.
-fn resident_bytes(pid: u32) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    Ok(kibibytes.with_context(|| format!("{path} has an unknown form"))? * 1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_very_process_has_memory() {
-        let pid = std::process::id();
-        assert!(resident_bytes(pid).unwrap() > 100_000);
-    }
 }

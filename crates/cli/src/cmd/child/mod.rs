@@ -29,6 +29,18 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     ticks(&format!("/proc/{pid}/stat"), [14, 15])
 }
 
+/// Memory of a running process in bytes, by a line of /proc/PID/status: VmRSS is what it has now,
+/// VmHWM the most that it had.
+pub fn memory_bytes(pid: u32, line: &str) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let number = text.lines().find_map(|text| {
+        let number = text.strip_prefix(line)?.strip_prefix(':')?;
+        number.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    });
+    Ok(number.with_context(|| format!("{path} has an unknown form"))? * 1024)
+}
+
 /// Processor time of all processes that this one has started and seen the end of.
 fn ended_children_cpu_seconds() -> Result<f64> {
     // Fields 16 and 17 of proc(5).
@@ -50,6 +62,12 @@ fn ticks(path: &str, fields: [usize; 2]) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_very_process_has_memory() {
+        let [now, most] = ["VmRSS", "VmHWM"].map(|line| memory_bytes(std::process::id(), line));
+        assert!(now.unwrap() > 100_000 && most.unwrap() > 100_000);
+    }
 
     #[test]
     fn this_very_process_has_used_time() {

@@ -1,0 +1,96 @@
+//! What was noticed of the loads, as JSON and as a table.
+
+use bench::Spread;
+use bench::load::Machine;
+use serde::Serialize;
+use std::fmt;
+
+/// The neighbour's 99th percentile beside a load, as a multiple of the undisturbed one, at most.
+pub(super) const RATIO_MAX: f64 = 1.5;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) loads: Vec<Line>,
+    /// Whether times count.
+    pub(super) judged: bool,
+    pub(super) machine: Machine,
+}
+
+/// A load, and what was noticed of it in several pairs of runs.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) load: &'static str,
+    /// Connections that it made, commands or bytes that it sent.
+    pub(super) done: u64,
+    /// The most memory that the target had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory_bytes: Option<u64>,
+    /// Of one core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_percent: Option<Spread>,
+    pub(super) undisturbed_p99_us: Spread,
+    pub(super) disturbed_p99_us: Spread,
+    pub(super) disturbed_max_us: Spread,
+    /// Of the two in each pair.
+    pub(super) ratio: Spread,
+    /// Commands of the neighbour that succeeded.
+    pub(super) commands: u64,
+    /// Those that did not.
+    pub(super) failed: u64,
+    /// Why the first of them failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
+    /// What limits the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) confined_by: Option<&'static str>,
+    pub(super) within: bool,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>6}",
+            "load",
+            "done",
+            "memory MiB",
+            "CPU %",
+            "p99 alone us",
+            "p99 beside us",
+            "ratio",
+            "failed"
+        )?;
+        for line in &self.loads {
+            let number = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.0}"));
+            let spread = |s: Spread, digits: usize| {
+                format!(
+                    "{:.digits$} ({:.digits$}–{:.digits$})",
+                    s.median, s.min, s.max
+                )
+            };
+            let memory = line
+                .memory_bytes
+                .map(|bytes| bytes as f64 / f64::from(1 << 20));
+            write!(
+                f,
+                "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>6}",
+                line.load,
+                line.done,
+                number(memory),
+                number(line.cpu_percent.map(|cpu| cpu.median)),
+                spread(line.undisturbed_p99_us, 0),
+                spread(line.disturbed_p99_us, 0),
+                spread(line.ratio, 2),
+                line.failed
+            )?;
+            let by = line.confined_by.map(|by| format!("  by {by}"));
+            let verdict = if line.within { "ok" } else { "MISSED" };
+            writeln!(f, "  {verdict}{}", by.unwrap_or_default())?;
+            if let Some(failure) = &line.failure {
+                writeln!(f, "  {failure}")?;
+            }
+        }
+        write!(f, "on {}", self.machine)
+    }
+}
