@@ -56,8 +56,11 @@ const TYPES: [&str; 3] = ["application/json", "application/toml", "text/plain"];
 /// Larger requests are not tried.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
 
-/// Longest that an answer is waited for; far more than any takes.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer is waited for before the sender goes.
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// Longest that an end is waited for after that; far more than any takes.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends what `input` says: with an even first byte a request whose path and body it chooses, with
 /// an odd one the rest as it is.
@@ -144,7 +147,7 @@ async fn exchange(control: &Arc<Control>, request: &[u8]) -> io::Result<Vec<u8>>
     let (mut near, far) = Blocking::pair()?;
     // A request is far smaller than what a socket takes.
     near.write_all(request)?;
-    near.shutdown(Shutdown::Write)?;
+    let writing = near.try_clone()?;
     for end in [&near, &far] {
         end.set_nonblocking(true)?;
     }
@@ -153,9 +156,17 @@ async fn exchange(control: &Arc<Control>, request: &[u8]) -> io::Result<Vec<u8>>
     let server = tokio::spawn(async move { axum::serve(Once(Some(far)), router).await });
     let mut answer = Vec::new();
     let mut buffer = vec![0; 1 << 16];
+    // A request that is not complete is answered when its sender goes, and one that is may not
+    // lose its sender before.
+    let mut patience = MOMENT;
     loop {
-        let ready = tokio::time::timeout(PATIENCE, near.readable()).await;
-        ready.expect("the interface closes the connection")?;
+        let Ok(ready) = tokio::time::timeout(patience, near.readable()).await else {
+            assert_eq!(patience, MOMENT, "the interface closes the connection");
+            writing.shutdown(Shutdown::Write)?;
+            patience = PATIENCE;
+            continue;
+        };
+        ready?;
         match near.try_read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(&buffer[..count]),

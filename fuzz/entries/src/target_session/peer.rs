@@ -226,27 +226,36 @@ impl Peer {
 
     fn take_data(&mut self, header: &C2hData, data: &[u8], content: &Content) {
         let cid = header.command_id;
-        let asked = self.asked.get_mut(&cid).map(Vec::as_mut_slice);
-        let asked = asked.unwrap_or_default();
-        let reads = |asked: &&mut Asked| asked.received == header.data_offset;
-        let Some(first) = asked.iter_mut().find(reads) else {
-            panic!("data of command {cid:#x} at {}", header.data_offset);
+        let asked = self.asked.get_mut(&cid);
+        let asked = asked.filter(|asked| !asked.is_empty());
+        let Some(asked) = asked else {
+            panic!("data of command {cid:#x}, which is not outstanding");
         };
-        first.received += header.data_length;
-        let opcode = first.command.opcode();
-        let sound = self.connects == 1 && asked.len() == 1;
-        if sound && self.is_io && opcode == IoOpcode::READ.0 {
-            content.assert_possible(&asked[0].command, header.data_offset, data);
-        }
+        let due = asked.iter().position(|a| a.received == header.data_offset);
+        // Of commands with the same identifier it is not known which one was answered so far.
+        let unsure = asked.len() > 1;
+        let index = due.unwrap_or(0);
+        assert!(
+            due.is_some() || unsure,
+            "data of command {cid:#x}: {header:?}"
+        );
+        asked[index].received = header.data_offset + header.data_length;
+        let command = asked[index].command;
         if header.progress == C2hProgress::LastAndSuccess {
-            self.answered(cid);
+            asked.remove(index);
+        }
+        let reads = self.is_io && command.opcode() == IoOpcode::READ.0;
+        if reads && self.connects == 1 && !unsure {
+            content.assert_possible(&command, header.data_offset, data);
         }
     }
 
     /// Commands that were not answered, but for those that wait for something to happen.
     pub(super) fn unanswered(&self) -> Vec<u16> {
         let event = AdminOpcode::ASYNC_EVENT_REQUEST.0;
-        let waits = |asked: &Asked| !self.is_io && asked.command.opcode() == event;
+        // Of a queue that was connected twice it is not known which kind it is.
+        let is_admin = !self.is_io || self.connects > 1;
+        let waits = |asked: &Asked| is_admin && asked.command.opcode() == event;
         let asked = self.asked.iter();
         let asked = asked.filter(|(_, asked)| asked.iter().any(|asked| !waits(asked)));
         asked.map(|(&cid, _)| cid).collect()
