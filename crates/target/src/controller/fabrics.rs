@@ -450,6 +450,11 @@ fn property_set(
     let value = u32::try_from(set.value & 0xffff_ffff).expect("masked to 32 bits");
     let wanted = Configuration(value);
     let was = controller.configuration;
+    let starts = wanted.enabled() && !was.enabled();
+    // Before anything is changed: a shutdown that began with a refused value would never end.
+    if starts && !is_supported(wanted, controller.is_discovery()) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
     let mut shutdown = Shutdown::No;
     if wanted.shutdown() != 0 && was.shutdown() == 0 {
         controller.shared.queues().ready = false;
@@ -461,10 +466,7 @@ fn property_set(
         };
         controller.status = controller.status.with_shutdown(state);
     }
-    if wanted.enabled() && !was.enabled() {
-        if !is_supported(wanted, controller.is_discovery()) {
-            return Err(Status::INVALID_FIELD.with_dnr());
-        }
+    if starts {
         controller.status = ControllerStatus::READY;
         controller.keep_alive.restart(now);
         controller.shared.queues().ready = true;
