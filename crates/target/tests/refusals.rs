@@ -185,6 +185,54 @@ fn data_that_no_r2t_asked_for_ends_the_connection() {
     }
 }
 
+/// A command that a barrier held up asked for its data behind the C2HTermReq of its connection.
+#[test]
+fn nothing_follows_a_termination_request() {
+    let limits = Limits {
+        linger: Nanos::from_secs(2),
+        ..Limits::default()
+    };
+    let bed = Bed::with(limits, 1);
+    let (_admin, mut queues) = bed.host_named(common::HOST, 2);
+    let data = pattern(1, 16 * BLOCK);
+    let mut write = io(IoOpcode::WRITE, 0, 16);
+    write.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+    write.set_cid(1);
+    queues[0].capsule(&write, &[]);
+    let r2t = queues[0].r2t();
+    let mut barrier = Command::new(IoOpcode::BARRIER.0, 2);
+    barrier.set_nsid(1);
+    queues[0].capsule(&barrier, &[]);
+    queues[0].next_cid = 2;
+    // The barrier reaches the core before the write that it holds up: a command behind it was seen.
+    assert!(
+        queues[0]
+            .execute(Command::new(0xff, 0), &[])
+            .status
+            .is(Status::INVALID_OPCODE)
+    );
+    queues[1].capsule(&write, &[]);
+    let stray = H2cData {
+        command_id: 1,
+        transfer_tag: 99,
+        data_offset: 0,
+        data_length: 4,
+        last: true,
+    };
+    let bytes = queues[1].data_bytes(&stray, &[0; 4]);
+    queues[1].send(&bytes);
+    assert!(matches!(
+        queues[1].receive().header,
+        PduHeader::C2hTermReq(_)
+    ));
+    queues[0].answer_r2t(&r2t, &data);
+    for _ in 0..2 {
+        assert!(queues[0].completion().status.is_success());
+    }
+    let after = queues[1].try_receive();
+    assert!(after.is_none(), "{after:?}");
+}
+
 #[test]
 fn more_commands_than_the_queue_has_end_the_connection() {
     let bed = Bed::new();

@@ -200,13 +200,17 @@ fn transport_of(status: Status) -> u8 {
     }
 }
 
-/// Sends as many R2Ts for a command as may be outstanding.
+/// Sends as many R2Ts for a command as may be outstanding; none once the connection terminates,
+/// which may be while the command was held up.
 pub(crate) fn send_r2ts(
     connection: &mut Connection,
     slot: u16,
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
+    if !connection.answers() {
+        return;
+    }
     let stride = connection.r2t_bytes(core);
     loop {
         let entry = connection.qpair.slot(slot);
@@ -477,12 +481,16 @@ fn drops(kind: Kind, cid: u16) -> bool {
     mutation::active(Mutation::AnswerDropped) && kind == Kind::Compare && cid % 8 == 7
 }
 
-/// Sends what waited for room.
+/// Sends what waited for room. Nothing follows a termination request.
+/// `[NVMe-TCP 1.0 §3.6.2.5]`
 pub(crate) fn resume_output(
     connection: &mut Connection,
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) {
+    if !connection.answers() {
+        return;
+    }
     while let Some(&slot) = connection.output.waiting.front() {
         let phase = connection.qpair.get(slot).map(|entry| entry.phase);
         let bytes = match phase {
