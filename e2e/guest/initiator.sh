@@ -24,6 +24,29 @@ discovery() {
 	disconnect
 }
 
+# An address that says "this machine" in the log of a target outside means that machine from here on.
+loopback_is_outside() {
+	if [ "$TRADDR" = 127.0.0.1 ]; then
+		return
+	fi
+	for interface in /sys/class/net/e*; do :; done
+	interface=${interface##*/}
+	ip address del 127.0.0.1/8 dev lo
+	echo 1 >"/proc/sys/net/ipv4/conf/$interface/route_localnet"
+	ip route add 127.0.0.1 via "$TRADDR" dev "$interface"
+}
+
+# connect_all PORT: to everything that discovery names.
+connect_all() {
+	nvme connect-all --transport=tcp --traddr="$TRADDR" --trsvcid="$1" --hostnqn="$HOSTNQN" \
+		--hostid="$HOSTID" --nr-io-queues=2
+	wait_until find_namespace
+	says "^/dev/$(cat /run/namespace) .* $MODEL +1 +[0-9.]+ +MB / +[0-9.]+ +MB " nvme list
+	says "^ \+- nvme[0-9]+ tcp traddr=.*,trsvcid=$1.* live" nvme list-subsys
+	says "NQN:$NQN disconnected 1 controller" nvme disconnect --nqn="$NQN"
+	wait_until no_namespace
+}
+
 attributes() {
 	expect state "$(attribute state)" live
 	expect type "$(attribute cntrltype)" io
@@ -73,10 +96,60 @@ raw() {
 	head -c 16384 /pattern | cmp - /tmp/read
 }
 
+# Whether the namespace has a volatile write cache.
+caches() {
+	[ "$(limit write_cache)" = "write back" ]
+}
+
+# verified: blocks from one to 1 MiB at depths from 1 to 64, with a check sum in each.
+verified() {
+	block=$(limit logical_block_size)
+	cat >/tmp/verified.fio <<-END
+		[global]
+		filename=/dev/$(cat /run/namespace)
+		direct=1
+		ioengine=libaio
+		thread=1
+		rw=randwrite
+		verify=crc32c
+		verify_fatal=1
+		[single]
+		bs=$block
+		size=64k
+		iodepth=1
+		[small]
+		bs=$block
+		offset=1m
+		size=512k
+		iodepth=64
+		[stable]
+		bs=4k
+		offset=2m
+		size=64k
+		sync=dsync
+		[mixed]
+		bsrange=$block-1m
+		offset=8m
+		size=8m
+		iodepth=16
+		[large]
+		bs=1m
+		offset=32m
+		size=8m
+		iodepth=64
+	END
+	# The write of "stable" has the bit of Force Unit Access, where there is a cache.
+	fua=0x4000
+	caches || fua=0x0
+	sends "nvme_cmd_write slba=.* ctrl=$fua" fio --output=/tmp/fio /tmp/verified.fio
+	grep -E "err=|io=" /tmp/fio
+	expect jobs "$(grep -c "err= 0" /tmp/fio)" 5
+}
+
 # zeroes AREA_KIB: what was not zero becomes zero, and nothing beside it.
 zeroes() {
 	[ "$(limit write_zeroes_max_bytes)" -gt 0 ]
-	/usr/sbin/blkdiscard -f -z -o "$((($1 + 12288 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
+	sends nvme_cmd_write_zeroes /usr/sbin/blkdiscard -f -z -o "$((($1 + 12288 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
 	read_blocks /tmp/read "$(($1 + 12288))" 256 65536
 	head -c 131072 /dev/zero >/tmp/zero
 	{
@@ -86,14 +159,18 @@ zeroes() {
 	} | cmp - /tmp/read
 }
 
-# discard AREA_KIB: accepted, and nothing beside it changes.
+# discard AREA_KIB: accepted, and nothing beside it changes. At our targets it reads as zeroes.
 discard() {
 	[ "$(limit discard_max_bytes)" -gt 0 ]
-	/usr/sbin/blkdiscard -f -o "$((($1 + 14336 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
+	sends nvme_cmd_dsm /usr/sbin/blkdiscard -f -o "$((($1 + 14336 + 64) * 1024))" -l 131072 "/dev/$(cat /run/namespace)"
 	read_blocks /tmp/read "$(($1 + 14336))" 64 65536
 	head -c 65536 /pattern | cmp - /tmp/read
 	read_blocks /tmp/read "$(($1 + 14336 + 192))" 64 65536
 	head -c 262144 /pattern | tail -c 65536 | cmp - /tmp/read
+	if [ "$COMMAND_SETS" = all ]; then
+		read_blocks /tmp/read "$(($1 + 14336 + 64))" 128 65536
+		head -c 131072 /dev/zero | cmp - /tmp/read
+	fi
 }
 
 make_file_system() {
@@ -130,17 +207,31 @@ compare_file_system() {
 administer() {
 	controller=/dev/$(cat /run/controller)
 	namespace=/dev/$(cat /run/namespace)
-	nvme id-ctrl "$controller"
-	nvme id-ns "$namespace"
-	nvme list-ns "$controller"
-	nvme ns-descs "$namespace"
-	nvme smart-log "$controller"
-	nvme error-log "$controller" --log-entries=1
-	nvme fw-log "$controller"
-	nvme effects-log "$controller" --csi=0
-	nvme get-feature "$controller" --feature-id=7
+	says "^mn +: $MODEL *\$" nvme id-ctrl "$controller"
+	grep -q "^subnqn *: $NQN\$" /tmp/said
+	expect sn "$(sed -n 's/^sn *: *\([^ ].*[^ ]\) *$/\1/p' /tmp/said)" "$(attribute serial)"
+	says "^nsze +: $(printf 0x%x $((DEVICE_MIB * 1048576 / $(limit logical_block_size))))\$" \
+		nvme id-ns "$namespace"
+	says "^\[ +0\]:0x1\$" nvme list-ns "$controller"
+	says "^(uuid|nguid|eui64) *: [0-9a-f-]+\$" nvme ns-descs "$namespace"
+	says "^critical_warning\s+: 0\$" nvme smart-log "$controller"
+	says "^error_count\s+: [0-9]+\$" nvme error-log "$controller" --log-entries=1
+	says "^afi +: " nvme fw-log "$controller"
+	says "^ACS6 +\[Identify +\] 0000[0-9a-f]{3}1" nvme effects-log "$controller" --csi=0
+	grep -Eq "^IOCS1 +\[Write +\] 0000[0-9a-f]{3}3" /tmp/said
+	says "Number of Queues.*, Current value:0x[0-9a-f]+\$" feature 7
+	if caches; then
+		says "Volatile Write Cache.*, Current value:0x0*1\$" feature 6
+	fi
+	says "Async Event Configuration.*, Current value:0x[0-9a-f]+\$" feature 0xb
+	says "Keep Alive Timer.*, Current value:0x0*1388\$" feature 0xf
 	nvme flush "$namespace"
-} 
+}
+
+# feature NUMBER
+feature() {
+	nvme get-feature "/dev/$(cat /run/controller)" --feature-id="$1"
+}
 
 # More commands than the kernel's own target knows.
 command_sets() {
@@ -173,6 +264,7 @@ session() {
 	step "$name-discard" discard "$area"
 	if [ "$files" = files ]; then
 		step "$name-administer" administer
+		step "$name-verified" verified
 		if [ "$COMMAND_SETS" = all ]; then
 			step "$name-command-sets" command_sets "$area"
 		fi
@@ -185,8 +277,10 @@ session() {
 }
 
 step refused refused
+step loopback loopback_is_outside
 while read -r target port; do
 	step "$target-discovery" discovery "$port"
+	step "$target-connect-all" connect_all "$port"
 	session "$target-plain" "$port" "$((AREAS_MIB * 1024))" files
 	session "$target-header" "$port" "$(((AREAS_MIB + 16) * 1024))" raw hdr_digest
 	session "$target-data" "$port" "$(((AREAS_MIB + 32) * 1024))" raw data_digest

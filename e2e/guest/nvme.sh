@@ -23,21 +23,26 @@ connect() {
 	echo "$answer"
 }
 
-find_namespace() {
-	for block in /sys/block/nvme*n1; do
+# name_of NSID: "nvme0n1". The kernel numbers namespaces in the order in which it finds them.
+name_of() {
+	for block in /sys/block/nvme*n*; do
 		name=${block##*/}
 		case $name in
 		# A path below the multipath device: not for use.
-		nvme*c*n1) ;;
+		nvme*c*n*) ;;
 		*)
-			if [ -b "/dev/$name" ]; then
-				echo "$name" >/run/namespace
+			if [ -b "/dev/$name" ] && [ "$(cat "$block/nsid")" = "$1" ]; then
+				echo "$name"
 				return 0
 			fi
 			;;
 		esac
 	done
 	return 1
+}
+
+find_namespace() {
+	name_of 1 >/run/namespace
 }
 
 no_namespace() {
@@ -76,6 +81,36 @@ expect() {
 # attribute NAME: of the connected controller.
 attribute() {
 	sed 's/[[:space:]]*$//' "/sys/class/nvme/$(cat /run/controller)/$1"
+}
+
+# says PATTERN COMMAND…: the command succeeds, and a line of what it writes matches.
+says() {
+	pattern=$1
+	shift
+	"$@" >/tmp/said
+	cat /tmp/said
+	if ! grep -Eq "$pattern" /tmp/said; then
+		echo "no '$pattern' from $*"
+		return 1
+	fi
+}
+
+# sends PATTERN COMMAND…: the command makes the kernel send an NVMe command that matches, as its trace
+# shows them.
+sends() {
+	pattern=$1
+	shift
+	trace=/sys/kernel/tracing
+	[ -d "$trace/events" ] || mount -t tracefs tracefs "$trace"
+	echo >"$trace/trace"
+	echo 1 >"$trace/events/nvme/nvme_setup_cmd/enable"
+	"$@"
+	echo 0 >"$trace/events/nvme/nvme_setup_cmd/enable"
+	if ! grep -E -m 1 "$pattern" "$trace/trace"; then
+		echo "no '$pattern' from $*:"
+		cat "$trace/trace"
+		return 1
+	fi
 }
 
 # limit NAME: of the connected namespace's queue.

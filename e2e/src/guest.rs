@@ -12,7 +12,7 @@
 
 use crate::debian::{self, Kernel};
 use crate::image::Image;
-use crate::process::DEFAULT_NQN;
+use crate::process::{DEFAULT_NQN, switchyard_binary};
 use crate::vm::{self, HOST_ADDRESS, SAYS, Vm, Watch};
 use anyhow::{Context as _, Result, bail, ensure};
 use base::prng::Prng;
@@ -38,10 +38,18 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Programs that a guest takes from this machine.
-const GUEST_PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "blkdiscard", "nvme"];
+const GUEST_PROGRAMS: [&str; 7] = [
+    "mkfs.ext4",
+    "e2fsck",
+    "mkfs.xfs",
+    "xfs_repair",
+    "blkdiscard",
+    "nvme",
+    "fio",
+];
 
-/// Modules that make a guest an NVMe/TCP initiator with a network and a file system.
-const INITIATOR_MODULES: [&str; 4] = ["virtio_net", "crc32c_generic", "nvme_tcp", "ext4"];
+/// Modules that make a guest an NVMe/TCP initiator with a network and file systems.
+const INITIATOR_MODULES: [&str; 5] = ["virtio_net", "crc32c_generic", "nvme_tcp", "ext4", "xfs"];
 
 /// All programs that booting such a guest needs on this machine.
 pub fn programs() -> Vec<&'static str> {
@@ -154,16 +162,12 @@ pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Rep
         .iter()
         .map(|target| (target.name, target.address.port()))
         .collect();
-    let scenario = include_str!("../guest/initiator.sh").to_owned();
-    run(
-        data,
-        &targets,
+    let scenario = Scenario {
+        targets: &targets,
         model,
-        HOST_ADDRESS,
-        CommandSets::All,
-        &INITIATOR_MODULES,
-        scenario,
-    )
+        ..Scenario::new(&[include_str!("../guest/initiator.sh")])
+    };
+    Ok(Report::parse(&scenario.guest(data)?.run()?))
 }
 
 /// Boots a guest that exercises the kernel's own target, in the same guest, in the same way: the
@@ -172,22 +176,12 @@ pub fn run_initiator(data: &Data, targets: &[Target], model: &str) -> Result<Rep
 /// # Errors
 /// As [`run_initiator`].
 pub fn run_reference(data: &Data) -> Result<Report> {
-    let scenario = concat!(
-        include_str!("../guest/kernel_target.sh"),
-        "\n",
-        include_str!("../guest/initiator.sh")
-    );
-    let modules = [&INITIATOR_MODULES[..], &["nvmet_tcp", "loop"]].concat();
-    let targets = [("reference", 4420)];
-    run(
-        data,
-        &targets,
-        "Reference",
-        "127.0.0.1",
-        CommandSets::KernelTarget,
-        &modules,
-        scenario.to_owned(),
-    )
+    let scenario = Scenario {
+        targets: &[("reference", 4420)],
+        address: "127.0.0.1",
+        ..Scenario::kernel_target(include_str!("../guest/initiator.sh"))
+    };
+    Ok(Report::parse(&scenario.guest(data)?.run()?))
 }
 
 /// Boots a guest whose host works while its namespaces and its target come and go; `watch` makes
@@ -196,16 +190,24 @@ pub fn run_reference(data: &Data) -> Result<Report> {
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
 pub fn run_changes(data: &Data, target: SocketAddr, watch: Watch<'_>) -> Result<Report> {
-    let vm = guest(
-        data,
-        &[("changes", target.port())],
-        "",
-        HOST_ADDRESS,
-        CommandSets::All,
-        &INITIATOR_MODULES,
-        include_str!("../guest/changes.sh").to_owned(),
-    )?;
-    Ok(Report::parse(&vm.run_watched(watch)?))
+    let scenario = Scenario {
+        targets: &[("changes", target.port())],
+        ..Scenario::new(&[include_str!("../guest/changes.sh")])
+    };
+    Ok(Report::parse(&scenario.guest(data)?.run_watched(watch)?))
+}
+
+/// Boots a guest with a target and hosts of its own, the kernel's and ours, while its clock jumps.
+///
+/// # Errors
+/// As [`run_initiator`].
+pub fn run_clock(data: &Data) -> Result<Report> {
+    let scenario = Scenario {
+        address: "127.0.0.1",
+        with_switchyard: true,
+        ..Scenario::new(&[include_str!("../guest/clock.sh")])
+    };
+    Ok(Report::parse(&scenario.guest(data)?.run()?))
 }
 
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.
@@ -220,22 +222,8 @@ pub const FINISHED_AT: u64 = FILE_SYSTEM_MIB * MIB;
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
 pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<Report> {
-    let scenario = concat!(
-        include_str!("../guest/kernel_target.sh"),
-        "\n",
-        include_str!("../guest/foreign_target.sh")
-    );
-    let modules = [&INITIATOR_MODULES[..], &["nvmet_tcp", "loop"]].concat();
-    let vm = guest(
-        data,
-        &[],
-        "Reference",
-        HOST_ADDRESS,
-        CommandSets::KernelTarget,
-        &modules,
-        scenario.to_owned(),
-    )?;
-    let vm = vm.forward(port, 4420);
+    let scenario = Scenario::kernel_target(include_str!("../guest/foreign_target.sh"));
+    let vm = scenario.guest(data)?.forward(port, 4420);
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 
@@ -248,69 +236,84 @@ enum CommandSets {
     KernelTarget,
 }
 
-fn run(
-    data: &Data,
-    targets: &[(&str, u16)],
-    model: &str,
-    address: &str,
+/// What a guest does, and what it is told.
+struct Scenario<'a> {
+    /// Names and ports of the targets that its kernel connects to.
+    targets: &'a [(&'a str, u16)],
+    /// Where they are.
+    address: &'a str,
+    /// The model number that they show.
+    model: &'a str,
     command_sets: CommandSets,
-    modules: &[&str],
-    scenario: String,
-) -> Result<Report> {
-    let vm = guest(
-        data,
-        targets,
-        model,
-        address,
-        command_sets,
-        modules,
-        scenario,
-    )?;
-    Ok(Report::parse(&vm.run()?))
+    modules: Vec<&'a str>,
+    /// Whether the guest has the program under test.
+    with_switchyard: bool,
+    script: String,
 }
 
-/// A guest that will run this scenario.
-fn guest(
-    data: &Data,
-    targets: &[(&str, u16)],
-    model: &str,
-    address: &str,
-    command_sets: CommandSets,
-    modules: &[&str],
-    scenario: String,
-) -> Result<Vm> {
-    let kernel = Kernel::obtain()?;
-    let mut image = Image::new()?;
-    image.busybox()?;
-    for program in GUEST_PROGRAMS {
-        image.program(program)?;
+impl<'a> Scenario<'a> {
+    /// An initiator, with these scripts one after the other.
+    fn new(scripts: &[&str]) -> Self {
+        Self {
+            targets: &[],
+            address: HOST_ADDRESS,
+            model: "",
+            command_sets: CommandSets::All,
+            modules: INITIATOR_MODULES.to_vec(),
+            with_switchyard: false,
+            script: scripts.join("\n"),
+        }
     }
-    image.modules(&kernel.modules(modules)?)?;
-    image.script("init", include_str!("../guest/init.sh"))?;
-    image.data("nvme.sh", include_bytes!("../guest/nvme.sh"))?;
-    image.data("scenario", scenario.as_bytes())?;
 
-    let command_sets = match command_sets {
-        CommandSets::All => "all",
-        CommandSets::KernelTarget => "kernel",
-    };
-    let parameters = format!(
-        "TRADDR={address}\nNQN={DEFAULT_NQN}\nMODEL='{model}'\nCOMMAND_SETS={command_sets}\n\
-         HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\n\
-         HOSTID=6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\nREFUSED_PORT={}\n\
-         DEVICE_MIB={DEVICE_MIB}\nFILE_SYSTEM_MIB={FILE_SYSTEM_MIB}\nAREAS_MIB={AREAS_MIB}\n",
-        unused_port()?,
-    );
-    image.data("parameters", parameters.as_bytes())?;
-    let mut list = String::new();
-    for (name, port) in targets {
-        writeln!(list, "{name} {port}").context("write to a string")?;
+    /// The kernel's own target, and then this script.
+    fn kernel_target(script: &'a str) -> Self {
+        Self {
+            model: "Reference",
+            command_sets: CommandSets::KernelTarget,
+            modules: [&INITIATOR_MODULES[..], &["nvmet_tcp", "loop"]].concat(),
+            ..Self::new(&[include_str!("../guest/kernel_target.sh"), script])
+        }
     }
-    image.data("targets", list.as_bytes())?;
-    add_data(&mut image, data)?;
 
-    println!("kernel: {}", kernel.package);
-    Vm::new(&kernel, &image.finish()?)
+    /// A guest that will run it.
+    fn guest(&self, data: &Data) -> Result<Vm> {
+        let kernel = Kernel::obtain()?;
+        let mut image = Image::new()?;
+        image.busybox()?;
+        for program in GUEST_PROGRAMS {
+            image.program(program)?;
+        }
+        if self.with_switchyard {
+            image.stripped_program("switchyard", &switchyard_binary()?)?;
+        }
+        image.modules(&kernel.modules(&self.modules)?)?;
+        image.script("init", include_str!("../guest/init.sh"))?;
+        image.data("nvme.sh", include_bytes!("../guest/nvme.sh"))?;
+        image.data("scenario", self.script.as_bytes())?;
+
+        let command_sets = match self.command_sets {
+            CommandSets::All => "all",
+            CommandSets::KernelTarget => "kernel",
+        };
+        let (address, model) = (self.address, self.model);
+        let parameters = format!(
+            "TRADDR={address}\nNQN={DEFAULT_NQN}\nMODEL='{model}'\nCOMMAND_SETS={command_sets}\n\
+             HOSTNQN=nqn.2014-08.org.nvmexpress:uuid:6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\n\
+             HOSTID=6ad1f0fb-9d0e-4b8e-8a53-3c5d2b6b7f10\nREFUSED_PORT={}\n\
+             DEVICE_MIB={DEVICE_MIB}\nFILE_SYSTEM_MIB={FILE_SYSTEM_MIB}\nAREAS_MIB={AREAS_MIB}\n",
+            unused_port()?,
+        );
+        image.data("parameters", parameters.as_bytes())?;
+        let mut list = String::new();
+        for (name, port) in self.targets {
+            writeln!(list, "{name} {port}").context("write to a string")?;
+        }
+        image.data("targets", list.as_bytes())?;
+        add_data(&mut image, data)?;
+
+        println!("kernel: {}", kernel.package);
+        Vm::new(&kernel, &image.finish()?)
+    }
 }
 
 fn add_data(image: &mut Image, data: &Data) -> Result<()> {
@@ -499,12 +502,16 @@ pub fn initiator_steps(target: &str) -> Vec<String> {
     ];
     let files = [
         "administer",
+        "verified",
         "make-file-system",
         "disconnect",
         "reconnect",
         "compare-file-system",
     ];
-    let mut steps = vec![format!("{target}-discovery")];
+    let mut steps = vec![
+        format!("{target}-discovery"),
+        format!("{target}-connect-all"),
+    ];
     for mode in ["plain", "header", "data", "both"] {
         steps.extend(raw.iter().map(|step| format!("{target}-{mode}-{step}")));
     }

@@ -4,7 +4,7 @@
 //! machine together with the shared libraries they need. Nothing on this machine is changed.
 
 use crate::debian::Module;
-use crate::find_program;
+use crate::{cache_directory, find_program, output_of};
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,8 +61,25 @@ impl Image {
     pub fn program(&mut self, name: &str) -> Result<()> {
         let path = find_program(name).with_context(|| format!("{name} is not installed"))?;
         let content = read(&path)?;
-        self.file(&format!("usr/sbin/{name}"), PROGRAM, &content)?;
-        for library in shared_libraries(&path)? {
+        self.linked_program(name, &path, &content)
+    }
+
+    /// Adds this program as `usr/sbin/NAME`, without what debuggers need.
+    ///
+    /// # Errors
+    /// As [`Image::program`], and when `strip` fails.
+    pub fn stripped_program(&mut self, name: &str, path: &Path) -> Result<()> {
+        let stripped = cache_directory("run")?.join(format!("{name}.{}", std::process::id()));
+        output_of(Command::new("strip").arg("-o").arg(&stripped).arg(path))?;
+        let content = read(&stripped)?;
+        std::fs::remove_file(&stripped)
+            .with_context(|| format!("remove {}", stripped.display()))?;
+        self.linked_program(name, path, &content)
+    }
+
+    fn linked_program(&mut self, name: &str, path: &Path, content: &[u8]) -> Result<()> {
+        self.file(&format!("usr/sbin/{name}"), PROGRAM, content)?;
+        for library in shared_libraries(path)? {
             let inside = library.to_string_lossy().trim_start_matches('/').to_owned();
             if !self.paths.contains(&inside) {
                 self.file(&inside, PROGRAM, &read(&library)?)?;

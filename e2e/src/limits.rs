@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How long a guest may run. Software emulation on a busy machine needs about a minute.
-pub const GUEST_DEADLINE: Duration = Duration::from_secs(300);
+/// How long a guest may run. Software emulation on a busy machine needs some minutes.
+pub const GUEST_DEADLINE: Duration = Duration::from_secs(600);
 
 /// How long `switchyard serve` may take until it says where it listens.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);

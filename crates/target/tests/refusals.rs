@@ -193,7 +193,7 @@ fn nothing_follows_a_termination_request() {
         ..Limits::default()
     };
     let bed = Bed::with(limits, 1);
-    let (_admin, mut queues) = bed.host_named(common::HOST, 2);
+    let (_admin, mut queues) = bed.host_named(HOST, 2);
     let data = pattern(1, 16 * BLOCK);
     let mut write = io(IoOpcode::WRITE, 0, 16);
     write.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));

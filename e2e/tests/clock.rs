@@ -1,0 +1,31 @@
+//! A target, the kernel's host and our own host in a guest whose clock jumps by days and years, both
+//! ways: no timer runs out, and no request is late.
+
+#![cfg(test)]
+
+use anyhow::Result;
+use switchyard_e2e::guest::{Data, programs, run_clock};
+use switchyard_e2e::{Readiness, require_programs};
+
+#[test]
+fn nobody_notices_that_the_clock_is_set() -> Result<()> {
+    let programs = [&programs()[..], &["strip"]].concat();
+    if require_programs(&programs)? == Readiness::Skip {
+        return Ok(());
+    }
+    let report = run_clock(&Data::from_seed(24))?;
+    let steps = [
+        "started",
+        "connected",
+        "loaded",
+        "steady",
+        "day",
+        "back",
+        "years",
+        "past",
+        "stopped",
+        "disconnected",
+        "ended",
+    ];
+    report.check(&steps.map(str::to_owned))
+}
