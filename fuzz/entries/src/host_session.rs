@@ -31,7 +31,10 @@ const HOST: &str = "nqn.2026-11.io.example:host";
 /// Requests of the host's application.
 const REQUESTS: u64 = 48;
 
-/// Longer than the host tries to come back.
+/// How long the relay lies at most: a host that never gets to the next lie would try for ever.
+const LYING: Nanos = Nanos::from_secs(300);
+
+/// Longer than the host tries to come back after that.
 const LONG: Nanos = Nanos::from_secs(1_800);
 
 /// Runs a session that `input` describes.
@@ -49,16 +52,16 @@ pub fn host_session(input: &[u8]) {
     };
     let world = World::new(u64::from(how), faults);
     let (mut target, address) = target(&world);
-    let relay = Relay {
+    let mut relay = Relay {
         world: world.clone(),
         address: world.listen(any_port()).expect("a free port"),
         target: address,
         lines: Vec::new(),
         format: format(how),
         honest,
+        honest_from: world.now() + LYING,
         lies: u,
     };
-    let mut relay = relay;
     let mut driver = world.driver();
     let buffers = free_buffers(&driver);
     let application = Application {
@@ -183,6 +186,8 @@ struct Relay<'a> {
     format: PduFormat,
     /// PDUs that it passes on before it begins to lie.
     honest: usize,
+    /// When it stops.
+    honest_from: Time,
     lies: Unstructured<'a>,
 }
 
@@ -235,7 +240,8 @@ impl Relay<'_> {
 
     /// Passes a PDU on, in the end; false to end the connection.
     fn tell(&mut self, line: &mut Line, mut pdu: Vec<u8>) -> bool {
-        if self.honest > 0 || self.lies.is_empty() {
+        let late = self.world.now() > self.honest_from;
+        if self.honest > 0 || late || self.lies.is_empty() {
             self.honest = self.honest.saturating_sub(1);
             line.host.send(&pdu);
             return true;
