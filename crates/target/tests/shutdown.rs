@@ -14,15 +14,16 @@ use block::{
     BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
     Request, Submit,
 };
-use common::{BLOCK, Bed, Client, NQN, namespace};
+use common::{BLOCK, Bed, Client, NQN, eventually, io, late, namespace};
 use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use switchyard_target::{Limits, SubsystemOptions, Target};
 use wire::fabrics::Property;
 use wire::fabrics::property::{Configuration, ControllerStatus};
-use wire::nvme::Status;
+use wire::nvme::{IoOpcode, SglDescriptor, Status};
 
 /// What its tests know of a [`Cached`] device.
 #[derive(Debug, Default)]
@@ -197,4 +198,27 @@ fn a_shutdown_that_cannot_flush_says_so_and_can_be_asked_for_again() {
     assert!(admin.configure(off).status.is_success());
     assert_eq!(shutdown_state(&mut admin), 2);
     assert_eq!(flushes(&all), [2, 2]);
+}
+
+/// An idle admin queue was closed a moment after the target began to drain, and with it the I/O
+/// queues of its controller, whose commands had ten seconds.
+#[test]
+fn an_idle_admin_queue_does_not_cut_a_drain_short() {
+    let (bed, device) = late::bed(8);
+    let (_admin, mut queue) = bed.host();
+    let mut read = io(IoOpcode::READ, 0, 1);
+    read.set_cid(7);
+    read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    queue.capsule(&read, &[]);
+    eventually("the device has the read", || {
+        device.held.load(Ordering::SeqCst) == 1
+    });
+    bed.handle().shutdown();
+    // What has nothing to answer is closed by then.
+    let moment = 5 * Limits::default().linger.0;
+    std::thread::sleep(Duration::from_nanos(moment));
+    device.open.store(true, Ordering::SeqCst);
+    assert!(queue.fetched(7).0.status.is_success());
+    drop(queue);
+    bed.target.stop().expect("the cores end");
 }

@@ -8,6 +8,7 @@ use crate::controller::Controller;
 use crate::core::{Action, CoreState};
 use crate::core_tokens::TenantSeat;
 use crate::demand::Demand;
+use crate::poll_group::Note;
 use crate::qpair::Qpair;
 use crate::registry::{Seat, SharedController};
 use crate::request::{Kind, Phase};
@@ -309,6 +310,7 @@ impl Connection {
             return;
         }
         self.leave_fresh(core);
+        let drains = self.state == State::Draining;
         self.state = State::Closing;
         let key = OpKey::new(core.room, CLOSE, self.key);
         cx.submit(
@@ -334,6 +336,10 @@ impl Connection {
                     .is_some_and(|place| place.core == core.index && place.connection == self.key)
                 {
                     queues.places.remove(&id);
+                }
+                if drains && queues.places.is_empty() {
+                    // The admin queue may drain as well, and wait for this one.
+                    core.shared.deliver(controller.admin.core, Note::Look);
                 }
             }
         }
@@ -425,6 +431,8 @@ impl Connection {
     /// Closes a draining connection soon, if nothing is left to answer.
     pub(crate) fn drained(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         let waiting = self.qpair.used() > 0 || !self.output.is_idle() || self.stalled.is_some();
+        // With an admin queue its I/O queues end, whose commands may be in a device for long.
+        let waiting = waiting || self.has_queues();
         if self.state == State::Draining && !waiting {
             // Closing while input is unread would reset the connection, and the reset may
             // overtake our last answers: give the host a moment to read them and to close.
@@ -433,6 +441,14 @@ impl Connection {
                 self.close_at = soon;
                 self.arm(core, soon);
             }
+        }
+    }
+
+    /// Returns true while I/O queues of this admin queue's controller are connected.
+    fn has_queues(&self) -> bool {
+        match &self.owner {
+            Owner::Admin(controller) => !controller.shared.queues().places.is_empty(),
+            Owner::Nobody | Owner::Io(_) => false,
         }
     }
 
