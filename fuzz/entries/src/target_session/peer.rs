@@ -2,7 +2,7 @@
 
 use crate::stream::{Found, Pdu, Pdus};
 use sim::{RawEnd, RawState};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::fabrics::Connect;
 use wire::nvme::{AdminOpcode, Command, FabricsType, IoOpcode, Status};
 use wire::tcp::c2h_data::C2hProgress;
@@ -33,6 +33,8 @@ pub(super) struct Peer {
     /// The first bytes sent: an ICReq, if the target answers them with ICResp.
     first: Vec<u8>,
     asked: BTreeMap<u16, Vec<Asked>>,
+    /// Identifiers that several commands had at once: it is not known which one was answered.
+    ambiguous: BTreeSet<u16>,
     pub(super) r2ts: VecDeque<R2t>,
     pub(super) next_cid: u16,
     /// The last result of a command: a controller identifier after Connect.
@@ -55,6 +57,7 @@ impl Peer {
             outward: Some(Pdus::to(Role::Controller)),
             first: Vec::new(),
             asked: BTreeMap::new(),
+            ambiguous: BTreeSet::new(),
             r2ts: VecDeque::new(),
             next_cid: 0,
             result: 0,
@@ -122,6 +125,9 @@ impl Peer {
                     self.is_io = Connect::parse(&command).queue_id != 0;
                 }
                 let asked = self.asked.entry(command.cid()).or_default();
+                if !asked.is_empty() {
+                    self.ambiguous.insert(command.cid());
+                }
                 asked.push(Asked {
                     command,
                     received: 0,
@@ -257,6 +263,7 @@ impl Peer {
         let is_admin = !self.is_io || self.connects > 1;
         let waits = |asked: &Asked| is_admin && asked.command.opcode() == event;
         let asked = self.asked.iter();
+        let asked = asked.filter(|(cid, _)| !self.ambiguous.contains(cid));
         let asked = asked.filter(|(_, asked)| asked.iter().any(|asked| !waits(asked)));
         asked.map(|(&cid, _)| cid).collect()
     }
