@@ -1,17 +1,25 @@
-//! The fuzz targets for a moment each, on bytes from fixed seeds, with the stable compiler.
+//! The fuzz targets for a moment each, on bytes from fixed seeds and on the kept corpus.
 
 mod fuzz_entry;
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
     use wire::tcp::Role;
 
     use crate::fuzz_entry;
 
-    /// Runs `target` on `cases` random inputs, always the same ones.
-    fn random_runs(cases: u32, longest: usize, target: impl Fn(&[u8])) {
+    /// Runs `target` on what is kept for `name`, and on `cases` random inputs, always the same ones.
+    fn runs(name: &str, cases: u32, longest: usize, target: impl Fn(&[u8])) {
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        for file in kept.join(name).read_dir().expect("a corpus") {
+            let file = file.expect("a file of the corpus").path();
+            println!("{}", file.display());
+            target(&std::fs::read(file).expect("a file of the corpus"));
+        }
         let config = Config {
             cases,
             failure_persistence: None,
@@ -29,23 +37,25 @@ mod tests {
 
     #[test]
     fn framer_of_a_controller() {
-        random_runs(2000, 400, |input| {
-            fuzz_entry::framer(Role::Controller, input)
+        runs("framer_controller", 2000, 400, |input| {
+            fuzz_entry::framer(Role::Controller, input);
         });
     }
 
     #[test]
     fn framer_of_a_host() {
-        random_runs(2000, 400, |input| fuzz_entry::framer(Role::Host, input));
+        runs("framer_host", 2000, 400, |input| {
+            fuzz_entry::framer(Role::Host, input);
+        });
     }
 
     #[test]
     fn commands_and_completions() {
-        random_runs(4000, 128, fuzz_entry::command);
+        runs("command", 4000, 128, fuzz_entry::command);
     }
 
     #[test]
     fn data_structures() {
-        random_runs(200, 4200, fuzz_entry::structure);
+        runs("structure", 200, 4200, fuzz_entry::structure);
     }
 }
