@@ -69,6 +69,7 @@ impl Target {
     /// every [`SLO_WINDOW`](crate::limits::SLO_WINDOW): then promises are judged by the reads since
     /// the last time. [`RunningTarget`](crate::RunningTarget) does it by itself.
     pub fn look_at_tenants(&self, window_ends: bool) {
+        #[expect(clippy::disallowed_methods, reason = "the time of events, for people")]
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |since| since.as_millis());
         let now = u64::try_from(now).unwrap_or(u64::MAX);
