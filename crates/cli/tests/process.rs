@@ -6,8 +6,9 @@
 
 mod common;
 
+use block::BlockError;
 use common::{Folder, NQN, Serving, code, eventually, pattern, program, run, stderr};
-use host::{Host, Subsystem};
+use host::{Host, RequestError, Subsystem};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -122,17 +123,212 @@ fn a_full_disk_for_the_log_disturbs_nobody() {
     assert_eq!(serving.end().0, Some(0));
 }
 
+/// Breaks a configuration file: at each SIGHUP the log then has a line of 9 KB about it.
+fn break_config(config: &str) {
+    let text = std::fs::read_to_string(config).unwrap();
+    std::fs::write(config, format!("{text}{} = 1\n", "x".repeat(9000))).unwrap();
+}
+
 /// A pipe that nobody empties once stopped every thread that had something to say.
 #[test]
 fn a_log_that_nobody_reads_disturbs_nobody() {
-    // `Serving` reads the pipe of stderr only in the end.
-    let serving = Serving::start(&["--listen", "127.0.0.1:0", "--ram", "16M", "--log", "trace"]);
-    // Each connection says something; 64 KiB are in the pipe soon.
-    for _ in 0..200 {
-        code(&run(&["identify", serving.address(), "--nqn", NQN]), 0);
+    let folder = Folder::new();
+    let config = folder.write(
+        "target.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\n[devices.m]\ntype = \"ram\"\nsize = \"16M\"\n\
+             [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"m\" }}]\n"
+        ),
+    );
+    let path = folder.path("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut shell = Command::new("sh");
+    let script = "exec \"$0\" \"$@\" 2<>\"$PIPE\"";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_switchyard")]);
+    shell.env("PIPE", &path);
+    let serving = Serving::start_by(shell, &["--config", &config]);
+    let pipe = std::fs::File::open(&path).unwrap();
+    break_config(&config);
+    // It holds 16 pages, and each line takes three.
+    eventually("the pipe is full", || {
+        serving.signal("-HUP");
+        rustix::io::ioctl_fionread(&pipe).unwrap() > 5 * 9000
+    });
+    for _ in 0..10 {
+        serving.signal("-HUP");
+        write_and_read(&serving);
     }
     serving.signal("-TERM");
     assert_eq!(serving.end().0, Some(0));
+}
+
+/// Nobody reads what it says any more, and then it is started with neither output at all.
+#[test]
+fn a_target_without_outputs_serves() {
+    let folder = Folder::new();
+    let mut shell = Command::new("sh");
+    let script = "mkfifo \"$PIPE\"; true <\"$PIPE\" & exec \"$0\" \"$@\" 2>\"$PIPE\"";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_switchyard")]);
+    shell.env("PIPE", folder.path("pipe"));
+    let args = ["--listen", "127.0.0.1:0", "--ram", "8M", "--log", "trace"];
+    let serving = Serving::start_by(shell, &args);
+    write_and_read(&serving);
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+
+    let socket = format!("unix:{}", folder.path("api.sock"));
+    let mut shell = Command::new("sh");
+    let script = "exec \"$0\" serve \"$@\" >&- 2>&-";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_switchyard")]);
+    let mut child = shell.args(args).args(["--api", &socket]).spawn().unwrap();
+    eventually("it answers", || {
+        run(&["config", "show", "--api", &socket]).status.success()
+    });
+    // Where its outputs were, nothing else has been opened that it would write its log to.
+    for descriptor in [1, 2] {
+        let path = format!("/proc/{}/fd/{descriptor}", child.id());
+        assert_eq!(
+            std::fs::read_link(path).unwrap().to_str(),
+            Some("/dev/null")
+        );
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+fn write_and_read(serving: &Serving) {
+    let (_host, subsystem) = connect(serving);
+    let namespace = subsystem.namespace(1).unwrap();
+    let (written, mut read) = (pattern(1, BLOCK), vec![0; BLOCK]);
+    namespace.write(0, &written).unwrap();
+    namespace.read(0, &mut read).unwrap();
+    assert!(read == written);
+}
+
+/// A target whose folder is a file system of two MiB, with its log in it; `None`, and a reason on
+/// stdout, where such a thing cannot be made.
+fn in_a_small_file_system(folder: &str, args: &[&str]) -> Option<Serving> {
+    let mount = "mount -t tmpfs -o size=2m tmpfs \"$DIR\"";
+    let script = format!("{mount} && exec \"$0\" \"$@\" 2>>\"$DIR/log\"");
+    let attempts: [&[&str]; 2] = [&["--mount"], &["--mount", "--user", "--map-root-user"]];
+    for namespaces in attempts {
+        let mut probe = Command::new("unshare");
+        let probe = probe.args(namespaces).args(["sh", "-c", mount]);
+        if !probe.env("DIR", folder).status().unwrap().success() {
+            continue;
+        }
+        let mut command = Command::new("unshare");
+        command.args(namespaces).args(["sh", "-c", &script]);
+        command.arg(env!("CARGO_BIN_EXE_switchyard"));
+        command.env("DIR", folder);
+        return Some(Serving::start_by(command, args));
+    }
+    println!("skipped: no mount namespace");
+    None
+}
+
+/// Its log and its device are in a file system that is full: a write says so, others go on, lines of
+/// the log are dropped, and how many is in the log once there is room.
+#[test]
+fn a_full_file_system_of_the_log_and_of_a_device() {
+    let folder = Folder::new();
+    let inside = folder.path("small");
+    std::fs::create_dir(&inside).unwrap();
+    let config = folder.write(
+        "target.toml",
+        format!(
+            "listen = [\"127.0.0.1:0\"]\n[devices.disk]\ntype = \"file\"\n\
+             path = \"{inside}/disk\"\ncreate = true\nsize = \"16M\"\nblock_size = 4096\n\
+             [[subsystems]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             namespaces = [{{ nsid = 1, device = \"disk\" }}]\n"
+        ),
+    );
+    let args = ["--config", &config, "--log", "info"];
+    let Some(serving) = in_a_small_file_system(&inside, &args) else {
+        return;
+    };
+    let (_host, subsystem) = connect(&serving);
+    let namespace = subsystem.namespace(1).unwrap();
+    let piece = pattern(1, 16 * BLOCK);
+    let mut filled = 0;
+    let error = loop {
+        match namespace.write(filled * piece.len() as u64, &piece) {
+            Ok(()) => filled += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(error, RequestError::Device(BlockError::NoSpace)),
+        "{error:?}"
+    );
+    assert!(filled > 8, "{filled} pieces");
+    let single = pattern(2, BLOCK);
+    // Up to the last page, so that no line of the log has room.
+    let mut last = filled * piece.len() as u64;
+    while namespace.write(last, &single).is_ok() {
+        last += BLOCK as u64;
+    }
+    let mut read = vec![0; piece.len()];
+    for index in 0..filled {
+        namespace
+            .read(index * piece.len() as u64, &mut read)
+            .unwrap();
+        assert!(read == piece, "piece {index}");
+    }
+    namespace.write(0, &single).unwrap();
+    namespace.flush().unwrap();
+    // A line that does not fit fills the last page of the log, and the rest of it is dropped.
+    let log = format!("/proc/{}/root{inside}/log", serving.pid());
+    break_config(&config);
+    eventually("the log is full", || {
+        serving.signal("-HUP");
+        let length = std::fs::metadata(&log).unwrap().len();
+        length > 0 && length.is_multiple_of(4096)
+    });
+    namespace.write(0, &single).unwrap();
+    namespace.discard(0, 64 << 10).unwrap();
+    eventually("the dropped lines are counted", || {
+        serving.signal("-HUP");
+        let text = std::fs::read(&log).unwrap();
+        String::from_utf8_lossy(&text).contains("lines of the log were dropped")
+    });
+    serving.signal("-TERM");
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// A load that stands still for a while finds all as it left it.
+#[test]
+fn a_host_that_is_stopped_for_a_while_goes_on() {
+    let serving = Serving::small();
+    let mut bench = program();
+    bench.args(["bench", "--target", serving.address(), "--verify", "--json"]);
+    bench.args(["--app", "a:rw=randrw,bs=4k,depth=8"]);
+    bench.args(["--seconds", "4", "--warmup", "0"]);
+    bench.stdout(std::process::Stdio::piped());
+    let bench = bench.spawn().unwrap();
+    let send = |name: &str| {
+        let mut kill = Command::new("kill");
+        let status = kill.args([name, bench.id().to_string().as_str()]).status();
+        assert!(status.unwrap().success());
+    };
+    std::thread::sleep(Duration::from_millis(500));
+    send("-STOP");
+    std::thread::sleep(Duration::from_secs(2));
+    send("-CONT");
+    let output = bench.wait_with_output().unwrap();
+    code(&output, 0);
+    assert!(common::json(&output)["apps"][0]["iops"].as_f64().unwrap() > 0.0);
+    serving.signal("-TERM");
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
 }
 
 #[test]
