@@ -17,29 +17,26 @@ patiently() {
 	return 1
 }
 
-second() {
-	name=$(cat /run/namespace)
-	echo "${name%n1}n2"
-}
-
+# Namespace 2, which comes and goes.
 second_is_there() {
-	[ -b "/dev/$(second)" ]
+	name_of 2 >/run/second
 }
 
 second_is_gone() {
-	[ ! -e "/sys/block/$(second)" ]
+	! second_is_there
 }
 
 # second_has MIB
 second_has() {
-	[ "$(cat "/sys/block/$(second)/size")" = "$(($1 * 2048))" ]
+	second_is_there
+	[ "$(cat "/sys/block/$(cat /run/second)/size")" = "$(($1 * 2048))" ]
 }
 
 use_second() {
 	patiently second_is_there
 	second_has 8
-	dd if=/pattern of="/dev/$(second)" bs=65536 count=16 oflag=direct 2>/dev/null
-	dd if="/dev/$(second)" of=/tmp/read bs=65536 count=16 iflag=direct 2>/dev/null
+	dd if=/pattern of="/dev/$(cat /run/second)" bs=65536 count=16 oflag=direct 2>/dev/null
+	dd if="/dev/$(cat /run/second)" of=/tmp/read bs=65536 count=16 iflag=direct 2>/dev/null
 	head -c 1048576 /pattern | cmp - /tmp/read
 }
 
@@ -66,15 +63,18 @@ reset() {
 	head -c 262144 /pattern | cmp - /tmp/read
 }
 
-# One file after the other, each on stable storage before its number is in /run/count.
+# One file after the other in both file systems, each on stable storage before its number is in
+# /run/count.
 write_files() {
 	number=0
 	while [ ! -e /run/stop ]; do
 		number=$((number + 1))
-		{
-			echo "$number"
-			head -c 131072 /pattern
-		} >"/mnt/file$((number % 50))"
+		for file in "/ext4/file$((number % 50))" "/xfs/file$((number % 50))"; do
+			{
+				echo "$number"
+				head -c 131072 /pattern
+			} >"$file"
+		done
 		sync
 		echo "$number" >/run/count.new
 		mv /run/count.new /run/count
@@ -82,12 +82,25 @@ write_files() {
 	touch /run/stopped
 }
 
+# Writes with a check sum in each block, read back while others are written, without an end; beside the
+# file system that is mounted from the same namespace.
+verify_blocks() {
+	fio --name=verify --filename="/dev/$(cat /run/namespace)" --offset="$((AREAS_MIB << 20))" \
+		--size=32m --direct=1 --ioengine=libaio --thread=1 --iodepth=8 --rw=randwrite \
+		--bsrange=4k-128k --rate=1m --verify=crc32c --verify_backlog=16 --verify_fatal=1 \
+		--time_based --runtime=1h --allow_mounted_write=1 --output=/run/fio
+}
+
 start_load() {
+	mkdir /ext4 /xfs
 	device=/dev/$(cat /run/namespace)
 	mkfs.ext4 -q -F "$device" "${FILE_SYSTEM_MIB}M"
-	mount -t ext4 "$device" /mnt
+	mount -t ext4 "$device" /ext4
+	mkfs.xfs -q -f "/dev/$(name_of 3)"
+	mount -t xfs "/dev/$(name_of 3)" /xfs
 	echo 0 >/run/count
 	write_files >/dev/null 2>&1 </dev/null &
+	verify_blocks >/run/verify-output 2>&1 </dev/null &
 }
 
 # counted NUMBER
@@ -103,22 +116,47 @@ has_stopped() {
 	[ -e /run/stopped ]
 }
 
-compare() {
-	touch /run/stop
-	patiently has_stopped
+# compare_files FOLDER: what was acknowledged last.
+compare_files() {
 	count=$(cat /run/count)
-	umount /mnt
-	device=/dev/$(cat /run/namespace)
-	e2fsck -f -n "$device"
-	mount -t ext4 "$device" /mnt
 	first=$((count > 50 ? count - 49 : 1))
 	for number in $(seq "$first" "$count"); do
-		file=/mnt/file$((number % 50))
+		file=$1/file$((number % 50))
 		expect number "$(head -n 1 "$file")" "$number"
 		tail -c 131072 "$file" | cmp -n 131072 - /pattern
 	done
-	umount /mnt
 	echo "$count files"
+}
+
+compare() {
+	touch /run/stop
+	patiently has_stopped
+	ext4=/dev/$(cat /run/namespace)
+	xfs=/dev/$(name_of 3)
+	umount /ext4 /xfs
+	e2fsck -f -n "$ext4"
+	xfs_repair -n "$xfs"
+	mount -t ext4 "$ext4" /ext4
+	mount -t xfs "$xfs" /xfs
+	compare_files /ext4
+	compare_files /xfs
+	umount /ext4 /xfs
+}
+
+fio_has_ended() {
+	! pidof fio >/dev/null
+}
+
+# Ended by a signal, it reads back what it has written.
+verified() {
+	if fio_has_ended; then
+		cat /run/verify-output /run/fio
+		return 1
+	fi
+	kill -INT $(pidof fio)
+	patiently fio_has_ended
+	cat /run/verify-output /run/fio
+	grep -q "err= 0" /run/fio
 }
 
 step connected connect_namespace "$port" reconnect_delay=1 keep_alive_tmo=5 ctrl_loss_tmo=300
@@ -132,5 +170,7 @@ for round in $(seq 20); do
 	step "round-$round" go_on
 done
 step last-round go_on
+step went-on go_on
+step verified verified
 step compared compare
 step disconnected disconnect

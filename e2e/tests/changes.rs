@@ -1,10 +1,11 @@
 //! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes, a
-//! reset of the controller, FUA, and a target that is killed under a load of files, which are all
-//! there afterwards.
+//! reset of the controller, FUA, and a target that is killed, and stopped for half a minute, under a
+//! load of files in two file systems, which are all there afterwards.
 
 #![cfg(test)]
 
 use anyhow::{Context as _, Result};
+use rustix::process::Signal;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,12 @@ use switchyard_e2e::{Readiness, cache_directory, require_programs};
 /// How often the target is killed.
 const ROUNDS: u32 = 20;
 
+/// How long the target is stopped, at last: longer than any of its host's timers.
+const STOP: Duration = Duration::from_secs(30);
+
+/// Size of the namespace for XFS, in MiB: its smallest file system is a little smaller.
+const XFS_MIB: u64 = 320;
+
 /// Attempts to start a target where one was killed.
 const STARTS_MAX: u32 = 100;
 
@@ -25,6 +32,7 @@ struct Bed {
     serve: Option<Serve>,
     config: PathBuf,
     backing: PathBuf,
+    backing_xfs: PathBuf,
     /// What the running target was told to listen at.
     listen: SocketAddr,
     address: SocketAddr,
@@ -37,23 +45,27 @@ impl Bed {
             serve: None,
             config: folder.join("target.toml"),
             backing: folder.join("namespace"),
+            backing_xfs: folder.join("xfs"),
             listen: any,
             address: any,
         };
         File::create(&bed.backing)?.set_len(DEVICE_MIB << 20)?;
+        File::create(&bed.backing_xfs)?.set_len(XFS_MIB << 20)?;
         bed.configure("")?;
         bed.start()?;
         Ok(bed)
     }
 
-    /// Writes the configuration, with this as a second namespace.
+    /// Writes the configuration, with this as namespace 2.
     fn configure(&self, second: &str) -> Result<()> {
         let (listen, backing) = (self.listen, self.backing.display());
+        let backing_xfs = self.backing_xfs.display();
         let text = format!(
             "listen = [\"{listen}\"]\n[devices.file]\ntype = \"file\"\npath = \"{backing}\"\n\
+             [devices.xfs]\ntype = \"file\"\npath = \"{backing_xfs}\"\n\
              [devices.memory]\ntype = \"ram\"\nsize = \"8M\"\nblock_size = 512\n\
              [[subsystems]]\nnqn = \"{DEFAULT_NQN}\"\nallow_any_host = true\n\
-             namespaces = [{{ nsid = 1, device = \"file\" }}, {second}]\n"
+             namespaces = [{{ nsid = 1, device = \"file\" }}, {{ nsid = 3, device = \"xfs\" }}, {second}]\n"
         );
         std::fs::write(&self.config, text).context("write the configuration")
     }
@@ -89,6 +101,13 @@ impl Bed {
         self.start()
     }
 
+    fn stop_for_a_while(&self) -> Result<()> {
+        let serve = self.serve.as_ref().context("a target runs")?;
+        serve.signal(Signal::STOP)?;
+        sleep(STOP);
+        serve.signal(Signal::CONT)
+    }
+
     /// What follows a step of the guest.
     fn act(&mut self, step: &str) -> Result<()> {
         match step {
@@ -96,6 +115,7 @@ impl Bed {
             "added" => self.reload("{ nsid = 2, device = \"memory\", size = \"4M\" }"),
             "resized" => self.reload(""),
             step if step.starts_with("round-") => self.crash(),
+            "last-round" => self.stop_for_a_while(),
             _ => Ok(()),
         }
     }
@@ -119,6 +139,8 @@ fn kernel_initiator_follows_changes_and_survives_a_target_that_is_killed() -> Re
         "reset",
         "loaded",
         "last-round",
+        "went-on",
+        "verified",
         "compared",
         "disconnected",
     ];
