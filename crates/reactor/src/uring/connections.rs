@@ -1,6 +1,7 @@
 //! Operations on connections: how a send, a receive, a close or a release begins, and how those
 //! end that cannot go on.
 
+use super::arrivals::Wanted;
 use super::socket::{Receiving, Sending};
 use super::{UringDriver, canceled, shared_memory};
 use crate::memory::IoSlice;
@@ -51,10 +52,15 @@ impl UringDriver {
             entry.receiving.is_none(),
             "one receive at a time per socket"
         );
+        entry.interest.wanted = if into.is_some() {
+            Wanted::Payload
+        } else {
+            Wanted::Anything
+        };
         entry.receiving = Some(Receiving { key, into });
-        if !entry.hot && !self.heat_up(slot) {
-            self.watch_arrival(slot);
-        }
+        let now = self.now;
+        let (arrivals, mut receiver) = self.split();
+        arrivals.wanted(slot, now, &mut receiver);
     }
 
     /// Closes a socket: everything pending on it ends now, it itself once the ring let go of it.
@@ -66,12 +72,8 @@ impl UringDriver {
         socket.closing = Some(closing);
         let (sending, receiving) = (socket.sending.take(), socket.receiving.take());
         let polls = [socket.poll_in, socket.poll_out];
-        if socket.in_line {
-            self.line.remove(key);
-        }
-        if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
-            self.hot.swap_remove(index);
-        }
+        let (arrivals, mut receiver) = self.split();
+        arrivals.closes(key, &mut receiver);
         if let Some(Sending { key, list, .. }) = sending {
             self.refuse_send(key, list, canceled());
         }
@@ -105,7 +107,7 @@ impl UringDriver {
             let Some(socket) = self.sockets.remove(key) else {
                 return;
             };
-            self.urgent_sockets -= usize::from(socket.is_urgent());
+            self.arrivals.closed(&socket.interest);
             let outcome = if socket.released {
                 Outcome::Released(Stream::Socket(socket.fd))
             } else {

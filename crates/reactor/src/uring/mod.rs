@@ -6,11 +6,12 @@
 //! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
 //! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
 
+mod arrivals;
 mod connections;
-mod hot;
 mod in_flight;
 mod listener;
 mod operations;
+mod receiver;
 mod ring;
 mod socket;
 mod wake;
@@ -19,52 +20,31 @@ pub use ring::{Features, SetupError, TaskRun};
 
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
-    COMPLETION_RING_ENTRIES, HOT_SOCKETS_MAX, LISTENERS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
+    COMPLETION_RING_ENTRIES, LISTENERS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
     SEND_SEGMENTS_MAX, SUBMISSION_RING_ENTRIES,
 };
-use crate::memory::{BufferClass, BufferPool, IoSlice};
+use crate::memory::{BufferClass, BufferPool};
 use crate::op::{
-    Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId, SocketOptions,
-    Stream,
+    Completion, FileId, ListenerId, Op, OpKey, Outcome, Room, SocketId, SocketOptions, Stream,
 };
 use crate::room::{RoomLease, Rooms};
+use arrivals::{Arrivals, Next};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
-use hot::Line;
 use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
 use ring::Ring;
 use rustix::thread::set_current_timer_slack;
 use rustix::time::{ClockId, clock_gettime};
-use socket::{Attempt, Receiving, Sending, Socket};
+use socket::{Attempt, Sending, Socket};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use switch::limits::LOAD_RESET;
-use switch::{Class, Knobs, Scheduler, scheduler};
+use switch::{Class, scheduler};
 use wake::EventWaker;
-
-/// How long a silent socket stays hot.
-const HOT_WINDOW: Nanos = Nanos::from_micros(200);
-
-/// How long a core that found more busy sockets than can be hot makes only those hot on which data
-/// came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in vain.
-const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
-
-/// How long a hot socket that brings bulk is left alone after it was emptied. Asking at once would
-/// take what comes in many small pieces, and hold the socket's lock against the very packets that
-/// are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a fast
-/// link brings some 40 KiB. A socket that brings little at a time is never left alone.
-const GATHER_TIME: Nanos = Nanos::from_micros(10);
-
-/// A receive of so many bytes is bulk; so is one into the middle of a payload.
-const BULK_BYTES: usize = 32 << 10;
-
-/// Turns in a row that may pass by what has arrived, because something else completed at once.
-const UNSEEN_TURNS_MAX: u32 = 8;
 
 /// How a driver is made.
 #[derive(Clone, Debug)]
@@ -101,24 +81,7 @@ pub struct UringDriver {
     ring: Ring,
     operations: Slab<Operation>,
     sockets: Slab<Socket>,
-    /// The slab key of the socket with a given number, for events that name only the number.
-    hot: Vec<SlabKey>,
-    /// Where the next round over the hot sockets begins, so that none is always last.
-    hot_start: usize,
-    line: Line,
-    /// Until when more sockets count as busy than can be hot.
-    crowded_until: Time,
-    /// Sockets whose arrivals go before those of others.
-    urgent_sockets: usize,
-    /// Until when such arrivals count as near.
-    urgent_until: Time,
-    /// The order in which classes are received, and what the grant under way has brought.
-    service: Scheduler,
-    granted_bytes: u64,
-    /// The ring told of an arrival on a socket that has to wait for its turn.
-    bulk_arrived: bool,
-    /// Turns since the hot sockets were looked at.
-    unseen_turns: u32,
+    arrivals: Arrivals,
     /// Sockets that are being connected; each has a place among the sockets.
     connecting: usize,
     listeners: Slab<Listener>,
@@ -162,16 +125,7 @@ impl UringDriver {
             ring,
             operations: Slab::with_capacity(entries),
             sockets: Slab::with_capacity(options.sockets),
-            hot: Vec::with_capacity(HOT_SOCKETS_MAX),
-            hot_start: 0,
-            line: Line::with_capacity(options.sockets),
-            crowded_until: Time::ZERO,
-            urgent_sockets: 0,
-            urgent_until: Time::ZERO,
-            service: Scheduler::new(Knobs::default().service()),
-            granted_bytes: 0,
-            bulk_arrived: false,
-            unseen_turns: 0,
+            arrivals: Arrivals::new(options.sockets),
             connecting: 0,
             listeners: Slab::with_capacity(LISTENERS_MAX),
             files: Vec::new(),
@@ -242,72 +196,6 @@ impl UringDriver {
         if let Some(Sending { key, list, .. }) = socket.sending.take() {
             self.complete(key, Outcome::Sent { list, result });
         }
-    }
-
-    /// Receives on a hot socket, unless it pays to let more of a payload arrive first.
-    fn poll_receive(&mut self, key: SlabKey) -> bool {
-        let gathers = self.sockets.get(key).is_some_and(|socket| {
-            let direct = socket.receiving.as_ref().is_some_and(|r| r.into.is_some());
-            (direct || socket.bulk) && self.now.since(socket.drained) < GATHER_TIME
-        });
-        !gathers && self.try_receive(key)
-    }
-
-    /// Receives what has arrived on a socket. Returns whether the receive ended.
-    fn try_receive(&mut self, key: SlabKey) -> bool {
-        let prioritises = self.prioritises();
-        let Some(socket) = self.sockets.get_mut(key) else {
-            return false;
-        };
-        let urgent = socket.is_urgent();
-        let Some(receiving) = &mut socket.receiving else {
-            return false;
-        };
-        let Some(mut buffer) = self.receive_buffers.take(1) else {
-            return false;
-        };
-        let wanted = receiving.into.as_ref().map_or(0, IoSlice::len);
-        let room = receiving.room(buffer.len());
-        let most = if prioritises && !urgent {
-            usize::try_from(self.service.rules().quantum_bytes).unwrap_or(usize::MAX)
-        } else {
-            usize::MAX
-        };
-        let room = room.min(most);
-        let (filled, rest, result) =
-            match socket::receive(&socket.fd, receiving.into.as_mut(), &mut buffer, most) {
-                Attempt::WouldBlock => {
-                    self.stats.empty_receives += 1;
-                    socket.drained = self.now;
-                    return false;
-                }
-                Attempt::Moved(0) => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
-                Attempt::Failed(error) => (0, None, Err(error)),
-                Attempt::Moved(bytes) => {
-                    self.stats.receives += 1;
-                    self.stats.received_bytes += bytes as u64;
-                    socket.recurs = self.now.since(socket.last_arrival) <= HOT_WINDOW;
-                    socket.last_arrival = self.now;
-                    if urgent {
-                        self.urgent_until = self.now + LOAD_RESET;
-                    }
-                    socket.bulk = bytes >= BULK_BYTES;
-                    socket.drained = if bytes < room { clock() } else { Time::ZERO };
-                    let filled = bytes.min(wanted);
-                    let rest = (bytes > filled).then_some((buffer, bytes - filled));
-                    (filled, rest, Ok(()))
-                }
-            };
-        if let Some(Receiving { key, into }) = socket.receiving.take() {
-            let received = Received {
-                into,
-                filled,
-                rest,
-                result,
-            };
-            self.complete(key, Outcome::Received(received));
-        }
-        true
     }
 
     /// Whether anything is in flight that must not outlive the driver.
@@ -388,49 +276,20 @@ impl Driver for UringDriver {
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
         self.now = clock();
-        let due = match wait {
-            Wait::No => true,
-            Wait::Until(deadline) => deadline <= self.now,
-        };
-        match wait {
-            // A core that is about to sleep lets the ring look: arming a poll entry finds what has
-            // arrived, too, and when nothing has, this spares a system call.
-            Wait::Until(deadline)
-                if !due
-                    && self.ready.is_empty()
-                    && !self.bulk_arrived
-                    && !self.can_receive_line() =>
-            {
-                self.unseen_turns = 0;
-                self.end_grant();
-                self.watch_hot();
+        let (now, completed) = (self.now, !self.ready.is_empty());
+        let (arrivals, mut receiver) = self.split();
+        match arrivals.turn(wait, now, completed, &mut receiver) {
+            Next::Turn => self.ring.turn()?,
+            Next::Sleep(until) => {
                 self.stats.sleeps += 1;
-                let never = deadline == Time::NEVER;
-                let span = if never {
+                let span = if until == Time::NEVER {
                     Nanos(Time::NEVER.0)
                 } else {
-                    deadline.since(self.now)
+                    until.since(now)
                 };
                 self.ring.sleep(span)?;
-                let asleep = self.now;
                 self.now = clock();
-                self.slept += self.now.since(asleep);
-            }
-            // A core that would sleep but for what completed at once (a send, as a rule) will do
-            // so on its next turn, and looks then; unless there is always something.
-            Wait::Until(_)
-                if !due
-                    && self.unseen_turns < UNSEEN_TURNS_MAX
-                    && self.line.is_empty()
-                    && !self.bulk_arrived =>
-            {
-                self.unseen_turns += 1;
-                self.ring.turn()?;
-            }
-            _ => {
-                self.unseen_turns = 0;
-                self.receive_arrived();
-                self.ring.turn()?;
+                self.slept += self.now.since(now);
             }
         }
         self.reap_ring();
@@ -467,12 +326,8 @@ impl Driver for UringDriver {
         let Some(entry) = self.sockets.get_mut(key) else {
             return;
         };
-        self.urgent_sockets -= usize::from(entry.is_urgent());
-        entry.class = class;
-        if entry.is_urgent() {
-            self.urgent_sockets += 1;
-            self.urgent_until = self.now + LOAD_RESET;
-        }
+        self.arrivals
+            .set_class(&mut entry.interest, class, self.now);
     }
 
     fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {
@@ -483,7 +338,7 @@ impl Driver for UringDriver {
     }
 
     fn set_service(&mut self, rules: &scheduler::Rules) {
-        self.service.reconfigure(*rules);
+        self.arrivals.set_service(rules);
     }
 
     fn open_file(&mut self, file: Arc<File>) -> io::Result<FileId> {
@@ -520,7 +375,7 @@ impl Driver for UringDriver {
         DriverStats {
             ring_submissions: self.ring.submissions,
             ring_enters: self.ring.enters,
-            service: *self.service.counters(),
+            service: *self.arrivals.service_counters(),
             ..self.stats
         }
     }

@@ -5,7 +5,7 @@ use super::{UringDriver, ring};
 use crate::limits::LISTENERS_MAX;
 use crate::memory::IoSlice;
 use crate::op::{Allocation, FileId, Op, OpKey, Outcome, SocketId, SocketOptions};
-use base::{Nanos, SlabKey};
+use base::{Nanos, Slab, SlabKey};
 use io_uring::{cqueue, opcode, squeue, types};
 use std::io;
 use std::net::SocketAddr;
@@ -86,6 +86,22 @@ fn slab_key(user_data: u64) -> SlabKey {
     SlabKey { index, generation }
 }
 
+/// Gives an operation a place in the table; see [`UringDriver::enter_operation`].
+pub(super) fn enter(operations: &mut Slab<Operation>, kind: RingOp) -> SlabKey {
+    let operation = Operation {
+        kind,
+        timeout: types::Timespec::new(),
+    };
+    operations.insert(operation).unwrap_or_else(|operation| {
+        panic!("the operation table has room for everything that may be in flight: {operation:?}")
+    })
+}
+
+/// Watches a socket for something to receive.
+pub(super) fn poll_in(fd: &OwnedFd) -> squeue::Entry {
+    opcode::PollAdd::new(types::Fd(fd.as_raw_fd()), POLL_IN).build()
+}
+
 /// The kernel's answer as a result.
 pub(super) fn io_result(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
@@ -97,13 +113,7 @@ impl UringDriver {
     /// [`table_entries`] counts a place for everything that may be in flight, and everything in
     /// flight is bounded before it comes here, so the table cannot be full.
     pub(super) fn enter_operation(&mut self, kind: RingOp) -> SlabKey {
-        let operation = Operation {
-            kind,
-            timeout: types::Timespec::new(),
-        };
-        self.operations.insert(operation).unwrap_or_else(|operation| {
-            panic!("the operation table has room for everything that may be in flight: {operation:?}")
-        })
+        enter(&mut self.operations, kind)
     }
 
     /// Starts an operation that the kernel gives a time to. The time lies in the table, where it
@@ -127,22 +137,6 @@ impl UringDriver {
         let key = self.enter_operation(RingOp::Wake);
         let entry = opcode::PollAdd::new(fd, POLL_IN).multi(true).build();
         self.push(entry, key);
-    }
-
-    /// Lets the ring tell when something arrives on a socket.
-    pub(super) fn watch_arrival(&mut self, key: SlabKey) {
-        let Some(socket) = self.sockets.get(key) else {
-            return;
-        };
-        if socket.poll_in.is_some() || socket.closing.is_some() {
-            return;
-        }
-        let fd = types::Fd(socket.fd.as_raw_fd());
-        let operation = self.enter_operation(RingOp::Arrival(key));
-        self.push(opcode::PollAdd::new(fd, POLL_IN).build(), operation);
-        if let Some(socket) = self.sockets.get_mut(key) {
-            socket.poll_in = Some(user_data(operation));
-        }
     }
 
     /// Lets the ring tell when a socket has room to send.
@@ -297,22 +291,13 @@ impl UringDriver {
     }
 
     fn arrived(&mut self, key: SlabKey) {
-        let prioritises = self.prioritises();
-        let Some(socket) = self.sockets.get_mut(key) else {
-            return;
-        };
-        socket.poll_in = None;
-        let others_first = match socket.is_urgent() {
-            true => !self.line.urgent.is_empty(),
-            false => prioritises || !self.line.is_empty(),
-        };
-        self.finish_close(key);
-        if others_first || self.receive_buffers.free(0) == 0 {
-            self.stand_in_line(key);
-        } else if !self.try_receive(key) {
-            // A false alarm.
-            self.wait_for_arrival(key);
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.poll_in = None;
         }
+        self.finish_close(key);
+        let now = self.now;
+        let (arrivals, mut receiver) = self.split();
+        arrivals.arrived(key, now, &mut receiver);
     }
 
     /// Whether another socket fits, beside those that are being connected.

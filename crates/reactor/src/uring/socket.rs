@@ -1,6 +1,7 @@
 //! One TCP connection: direct, non-blocking sends and receives of scatter lists.
 #![allow(unsafe_code)] // `sendmsg` and `recvmsg` take addresses; the lists own what they name.
 
+use super::arrivals::Interest;
 use crate::limits::SEND_SEGMENTS_MAX;
 use crate::memory::{Buffer, IoSlice};
 use crate::op::{OpKey, SocketOptions};
@@ -10,7 +11,6 @@ use rustix::net::sockopt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
-use switch::Class;
 
 /// How many bytes beyond the wanted payload a receive takes along: the next PDU's header and a
 /// little, but not so much of a following payload that copying it later would hurt.
@@ -50,21 +50,7 @@ pub(super) struct Socket {
     pub(super) poll_in: Option<u64>,
     /// The ring watches for room to send; its operation.
     pub(super) poll_out: Option<u64>,
-    /// Of what class it is that arrives.
-    pub(super) class: Class,
-    /// Data came lately: the socket is read directly on every turn.
-    pub(super) hot: bool,
-    /// When it became hot.
-    pub(super) hot_since: Time,
-    pub(super) last_arrival: Time,
-    /// The last two arrivals were no further apart than a silent socket stays hot.
-    pub(super) recurs: bool,
-    /// The last receive brought much at once.
-    pub(super) bulk: bool,
-    /// When a receive last left nothing behind.
-    pub(super) drained: Time,
-    /// Something arrived, and others were before it.
-    pub(super) in_line: bool,
+    pub(super) interest: Interest,
     pub(super) closing: Option<OpKey>,
     /// It is handed out when it has closed.
     pub(super) released: bool,
@@ -78,24 +64,10 @@ impl Socket {
             receiving: None,
             poll_in: None,
             poll_out: None,
-            class: Class::DEFAULT,
-            hot: false,
-            hot_since: Time::ZERO,
-            last_arrival: now,
-            recurs: false,
-            bulk: false,
-            drained: Time::ZERO,
-            in_line: false,
+            interest: Interest::new(now),
             closing: None,
             released: false,
         }
-    }
-}
-
-impl Socket {
-    /// Whether what arrives must not wait for what arrives on others.
-    pub(super) const fn is_urgent(&self) -> bool {
-        !self.class.properties().may_wait
     }
 }
 

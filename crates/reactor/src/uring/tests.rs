@@ -1,9 +1,10 @@
 //! The driver against the real kernel: loopback sockets and a temporary file.
 
+use super::arrivals::HOT_WINDOW;
 use super::*;
-use crate::limits::ACCEPT_PAUSE;
-use crate::memory::{Buffer, Memory};
-use crate::op::Allocation;
+use crate::limits::{ACCEPT_PAUSE, HOT_SOCKETS_MAX};
+use crate::memory::{Buffer, IoSlice, Memory};
+use crate::op::{Allocation, Received};
 use crate::send_list::SendList;
 
 mod promises;
@@ -525,7 +526,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
         },
     );
     assert!(matches!(wait_for(&mut driver, key(5)), Outcome::Closed));
-    assert_eq!(driver.urgent_sockets, 0);
+    assert_eq!(driver.arrivals.urgent_sockets, 0);
 }
 
 /// To send past the driver.
@@ -569,7 +570,7 @@ fn bulk_that_is_gone_keeps_no_core_awake() {
     let fd = another_descriptor(&driver, bulk_near);
     rustix::net::send(fd, b"bulk", rustix::net::SendFlags::empty()).expect("some bytes");
     received(wait_for(&mut driver, key(10)));
-    assert!(driver.bulk_arrived && driver.prioritises());
+    assert!(driver.arrivals.bulk_arrived && driver.arrivals.prioritises(driver.now));
     driver.submit(key(3), Op::Close { socket: bulk_far });
     assert!(matches!(wait_for(&mut driver, key(3)), Outcome::Closed));
     let before = driver.stats().sleeps;

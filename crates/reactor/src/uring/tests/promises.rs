@@ -112,7 +112,7 @@ fn every_operation_on_a_closed_socket_completes_once_and_closed_comes_last() {
             assert_eq!(kinds.len(), completions.len(), "one completion each");
             driver.reap(soon(&driver), &mut completions).expect("ok");
             assert_eq!(completions.len(), kinds.len(), "nothing comes later");
-            assert!(driver.hot.is_empty() || driver.hot.len() == 1);
+            assert!(driver.arrivals.hot.is_empty() || driver.arrivals.hot.len() == 1);
         }
     }
 }
@@ -521,14 +521,14 @@ fn a_socket_that_nobody_receives_from_does_not_stay_hot() {
     receive(&mut driver, 4, far);
     send_quietly(&mut driver, near);
     drop(gather(&mut driver, 2));
-    assert_eq!(driver.hot.len(), 1);
+    assert_eq!(driver.arrivals.hot.len(), 1);
     let deadline = driver.now() + Nanos(HOT_WINDOW.0 * 2);
     let mut completions = Vec::new();
     while driver.now() < deadline {
         driver.reap(Wait::No, &mut completions).expect("ok");
     }
     driver.reap(Wait::No, &mut completions).expect("ok");
-    assert!(driver.hot.is_empty());
+    assert!(driver.arrivals.hot.is_empty());
     // It goes on as if nothing had happened.
     receive(&mut driver, 4, far);
     send_quietly(&mut driver, near);
@@ -722,7 +722,7 @@ fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
                 outcome => panic!("{outcome:?}"),
             }
         }
-        assert_eq!(driver.urgent_sockets, 0);
+        assert_eq!(driver.arrivals.urgent_sockets, 0);
         let adopted = other.adopt(stream.expect("handed out"));
         receive(&mut other, 12, adopted);
         let outcome = wait_for(&mut other, key(12));

@@ -1,0 +1,600 @@
+//! Which sockets are received from and in which order, and whether the core may sleep: decisions,
+//! without system calls (docs/decisions/0002-hot-sockets.md).
+//!
+//! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came lately,
+//! and the line of those on which something arrived and that a turn had no receive buffer for. It
+//! is told the time, and calls a [`Kernel`]: the driver's, or that of the tests, where nothing but
+//! these decisions is real. Must never: let the core sleep while something has arrived that the
+//! ring does not tell of; serve a socket twice while another one that was readable before waits;
+//! leave a socket that is waited for without a place among the hot ones, in the line, or with the
+//! ring.
+
+use crate::driver::Wait;
+use crate::limits::HOT_SOCKETS_MAX;
+use base::{Nanos, SlabKey, Time};
+use std::collections::VecDeque;
+use switch::limits::LOAD_RESET;
+use switch::scheduler::{self, Order};
+use switch::{Class, Knobs, PerClass, Scheduler};
+
+/// How long a silent socket stays hot.
+pub(super) const HOT_WINDOW: Nanos = Nanos::from_micros(200);
+
+/// How long a core that found more busy sockets than can be hot makes only those hot on which data
+/// came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in vain.
+const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
+
+/// How long a hot socket that brings bulk is left alone after it was emptied. Asking at once would
+/// take what comes in many small pieces, and hold the socket's lock against the very packets that
+/// are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a fast
+/// link brings some 40 KiB. A socket that brings little at a time is never left alone.
+const GATHER_TIME: Nanos = Nanos::from_micros(10);
+
+/// A receive of so many bytes is bulk; so is one into the middle of a payload.
+const BULK_BYTES: usize = 32 << 10;
+
+/// Turns in a row that may pass by what has arrived, because something else completed at once.
+const UNSEEN_TURNS_MAX: u32 = 8;
+
+/// What is received on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Nothing.
+    Nothing,
+    /// Whatever comes.
+    Anything,
+    /// The rest of a payload, to where it belongs.
+    Payload,
+}
+
+/// What the decisions need to know of a socket.
+#[derive(Debug)]
+pub(super) struct Interest {
+    pub(super) wanted: Wanted,
+    /// Of what class it is that arrives.
+    pub(super) class: Class,
+    /// Data came lately: the socket is read directly on every turn.
+    pub(super) hot: bool,
+    /// When it became hot.
+    hot_since: Time,
+    last_arrival: Time,
+    /// The last two arrivals were no further apart than a silent socket stays hot.
+    recurs: bool,
+    /// The last receive brought much at once.
+    bulk: bool,
+    /// When a receive last left nothing behind.
+    drained: Time,
+    /// Something arrived, and others were before it.
+    pub(super) in_line: bool,
+    pub(super) closing: bool,
+}
+
+impl Interest {
+    pub(super) const fn new(now: Time) -> Self {
+        Self {
+            wanted: Wanted::Nothing,
+            class: Class::DEFAULT,
+            hot: false,
+            hot_since: Time::ZERO,
+            last_arrival: now,
+            recurs: false,
+            bulk: false,
+            drained: Time::ZERO,
+            in_line: false,
+            closing: false,
+        }
+    }
+
+    /// Whether what arrives must not wait for what arrives on others.
+    pub(super) const fn is_urgent(&self) -> bool {
+        !self.class.properties().may_wait
+    }
+
+    fn receives(&self) -> bool {
+        self.wanted != Wanted::Nothing
+    }
+}
+
+/// What a receive came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    /// No receive buffer is free.
+    NoBuffer,
+    /// Nothing has arrived.
+    Nothing,
+    /// The connection is over, and so is the receive.
+    End,
+    /// So many bytes, and whether that was all: the receive is over.
+    Bytes(usize, bool),
+}
+
+/// What the decisions call.
+pub(super) trait Kernel {
+    /// The socket with this key, while it is open.
+    fn interest(&self, key: SlabKey) -> Option<&Interest>;
+    /// The same, to change it.
+    fn interest_mut(&mut self, key: SlabKey) -> Option<&mut Interest>;
+    /// Receive buffers that are free.
+    fn free_buffers(&self) -> usize;
+    /// Receives what has arrived on a socket on which that is wanted, in bytes at most `most`.
+    fn receive(&mut self, key: SlabKey, most: usize) -> Got;
+    /// Lets the ring tell once when something arrives on a socket, if it does not yet.
+    fn watch(&mut self, key: SlabKey);
+    /// What time it is now: later than when the turn began.
+    fn clock(&self) -> Time;
+}
+
+/// What follows a look at the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Sleep until the ring has something, or until then.
+    Sleep(Time),
+    /// Let the ring do what it has to do, and do not wait.
+    Turn,
+}
+
+/// Sockets on which something arrived, and that a turn had no receive buffer for, in order of
+/// arrival.
+#[derive(Debug)]
+struct Line {
+    /// Those whose arrivals go before those of others.
+    urgent: VecDeque<SlabKey>,
+    others: VecDeque<SlabKey>,
+}
+
+impl Line {
+    /// A line that a core's `sockets` stand in without an allocation.
+    fn with_capacity(sockets: usize) -> Self {
+        Self {
+            urgent: VecDeque::with_capacity(sockets),
+            others: VecDeque::with_capacity(sockets),
+        }
+    }
+
+    fn of(&mut self, urgent: bool) -> &mut VecDeque<SlabKey> {
+        if urgent {
+            &mut self.urgent
+        } else {
+            &mut self.others
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.urgent.is_empty() && self.others.is_empty()
+    }
+
+    /// Removes a socket that closes.
+    fn remove(&mut self, key: SlabKey) {
+        self.urgent.retain(|&other| other != key);
+        self.others.retain(|&other| other != key);
+    }
+}
+
+/// The sockets of a core on which something arrives, or may.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    pub(super) hot: Vec<SlabKey>,
+    /// Where the next round over the hot sockets begins, so that none is always last.
+    hot_start: usize,
+    line: Line,
+    /// Until when more sockets count as busy than can be hot.
+    crowded_until: Time,
+    /// Sockets whose arrivals go before those of others.
+    pub(super) urgent_sockets: usize,
+    /// Until when such arrivals count as near.
+    urgent_until: Time,
+    /// The order in which classes are received, and what the grant under way has brought.
+    service: Scheduler,
+    granted_bytes: u64,
+    /// Bytes received so far.
+    received_bytes: u64,
+    /// The ring told of an arrival on a socket that has to wait for its turn.
+    pub(super) bulk_arrived: bool,
+    /// Turns since the hot sockets were looked at.
+    unseen_turns: u32,
+}
+
+impl Arrivals {
+    /// Those of a core with so many sockets at most.
+    pub(super) fn new(sockets: usize) -> Self {
+        Self {
+            hot: Vec::with_capacity(HOT_SOCKETS_MAX),
+            hot_start: 0,
+            line: Line::with_capacity(sockets),
+            crowded_until: Time::ZERO,
+            urgent_sockets: 0,
+            urgent_until: Time::ZERO,
+            service: Scheduler::new(Knobs::default().service()),
+            granted_bytes: 0,
+            received_bytes: 0,
+            bulk_arrived: false,
+            unseen_turns: 0,
+        }
+    }
+
+    /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there is
+    /// something to hand out already.
+    #[inline]
+    pub(super) fn turn(
+        &mut self,
+        wait: Wait,
+        now: Time,
+        completed: bool,
+        kernel: &mut impl Kernel,
+    ) -> Next {
+        let until = match wait {
+            Wait::Until(deadline) if deadline > now => deadline,
+            _ => Time::ZERO,
+        };
+        let may_wait = until > Time::ZERO && !self.bulk_arrived;
+        // A core that is about to sleep lets the ring look: arming a poll entry finds what has
+        // arrived, too, and when nothing has, this spares a system call.
+        if may_wait && !completed && !self.can_receive_line(kernel) {
+            self.unseen_turns = 0;
+            self.end_grant(now);
+            self.watch_hot(kernel);
+            return Next::Sleep(until);
+        }
+        // A core that would sleep but for what completed at once (a send, as a rule) will do so on
+        // its next turn, and looks then; unless there is always something.
+        if may_wait && self.unseen_turns < UNSEEN_TURNS_MAX && self.line.is_empty() {
+            self.unseen_turns += 1;
+            return Next::Turn;
+        }
+        self.unseen_turns = 0;
+        self.receive_arrived(now, kernel);
+        Next::Turn
+    }
+
+    /// Somebody wants to receive on a socket.
+    #[inline]
+    pub(super) fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
+        let hot = kernel.interest(key).is_some_and(|socket| socket.hot);
+        if !hot && !self.heat_up(key, now, kernel) {
+            kernel.watch(key);
+        }
+    }
+
+    /// The ring tells that something arrived on a socket.
+    pub(super) fn arrived(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
+        let Some(socket) = kernel.interest(key) else {
+            return;
+        };
+        let others_first = match socket.is_urgent() {
+            true => !self.line.urgent.is_empty(),
+            false => self.prioritises(now) || !self.line.is_empty(),
+        };
+        if others_first || kernel.free_buffers() == 0 {
+            self.stand_in_line(key, kernel);
+        } else if !self.try_receive(key, now, kernel) {
+            // A false alarm.
+            wait_for_arrival(key, kernel);
+        }
+    }
+
+    /// A socket closes: nothing is received on it any more.
+    pub(super) fn closes(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
+        let Some(socket) = kernel.interest_mut(key) else {
+            return;
+        };
+        socket.wanted = Wanted::Nothing;
+        socket.closing = true;
+        if socket.in_line {
+            self.line.remove(key);
+        }
+        if let Some(index) = self.hot.iter().position(|&hot| hot == key) {
+            self.hot.swap_remove(index);
+        }
+    }
+
+    /// A socket is no more.
+    pub(super) fn closed(&mut self, socket: &Interest) {
+        self.urgent_sockets -= usize::from(socket.is_urgent());
+    }
+
+    /// What arrives on a socket is of this class.
+    pub(super) fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
+        self.urgent_sockets -= usize::from(socket.is_urgent());
+        socket.class = class;
+        if socket.is_urgent() {
+            self.urgent_sockets += 1;
+            self.urgent_until = now + LOAD_RESET;
+        }
+    }
+
+    /// Classes are received by these rules from now on.
+    pub(super) fn set_service(&mut self, rules: &scheduler::Rules) {
+        self.service.reconfigure(*rules);
+    }
+
+    /// What was received of each class.
+    pub(super) fn service_counters(&self) -> &scheduler::Counters {
+        self.service.counters()
+    }
+
+    /// Receives on a hot socket, unless it pays to let more of a payload arrive first.
+    fn poll_receive(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) -> bool {
+        let gathers = kernel.interest(key).is_some_and(|socket| {
+            let direct = socket.wanted == Wanted::Payload;
+            (direct || socket.bulk) && now.since(socket.drained) < GATHER_TIME
+        });
+        !gathers && self.try_receive(key, now, kernel)
+    }
+
+    /// Receives what has arrived on a socket. Returns whether the receive ended.
+    fn try_receive(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) -> bool {
+        let Some(socket) = kernel.interest(key).filter(|socket| socket.receives()) else {
+            return false;
+        };
+        let urgent = socket.is_urgent();
+        let most = if !urgent && self.prioritises(now) {
+            usize::try_from(self.service.rules().quantum_bytes).unwrap_or(usize::MAX)
+        } else {
+            usize::MAX
+        };
+        let got = kernel.receive(key, most);
+        let drained = match got {
+            Got::NoBuffer => return false,
+            Got::Nothing => now,
+            Got::End => return true,
+            Got::Bytes(_, true) => kernel.clock(),
+            Got::Bytes(_, false) => Time::ZERO,
+        };
+        let Some(socket) = kernel.interest_mut(key) else {
+            return false;
+        };
+        socket.drained = drained;
+        let Got::Bytes(bytes, _) = got else {
+            return false;
+        };
+        socket.recurs = now.since(socket.last_arrival) <= HOT_WINDOW;
+        socket.last_arrival = now;
+        socket.bulk = bytes >= BULK_BYTES;
+        self.received_bytes += bytes as u64;
+        if urgent {
+            self.urgent_until = now + LOAD_RESET;
+        }
+        true
+    }
+
+    /// Receives what has arrived: first from the sockets that wait in line, then from the hot ones,
+    /// of which the silent cool down.
+    fn receive_arrived(&mut self, now: Time, kernel: &mut impl Kernel) {
+        if self.prioritises(now) {
+            self.receive_in_order(now, kernel);
+        } else {
+            // Nothing is left for a later look, which would never come.
+            self.bulk_arrived = false;
+            self.receive_line(true, usize::MAX, now, kernel);
+            self.receive_line(false, usize::MAX, now, kernel);
+            if self.line.is_empty() {
+                self.receive_hot(usize::MAX, |_| true, now, kernel);
+            }
+        }
+        self.join_line(now, kernel);
+        let mut index = 0;
+        while index < self.hot.len() {
+            let key = self.hot[index];
+            // One on which nobody wants to receive cools down, too: it would hold the place.
+            let socket = kernel.interest(key);
+            let cold =
+                socket.is_none_or(|s| now.since(s.last_arrival.max(s.hot_since)) > HOT_WINDOW);
+            if cold {
+                self.cool_down(index, kernel);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// Receives from the sockets in line, until `most` have brought something or no receive buffer
+    /// is left. Returns how many have.
+    fn receive_line(
+        &mut self,
+        urgent: bool,
+        most: usize,
+        now: Time,
+        kernel: &mut impl Kernel,
+    ) -> usize {
+        let mut received = 0;
+        for _ in 0..self.line.of(urgent).len() {
+            if received == most || kernel.free_buffers() == 0 {
+                break;
+            }
+            let Some(key) = self.line.of(urgent).pop_front() else {
+                break;
+            };
+            let Some(socket) = kernel.interest_mut(key) else {
+                continue;
+            };
+            socket.in_line = false;
+            let brought = if socket.hot {
+                self.poll_receive(key, now, kernel)
+            } else {
+                self.try_receive(key, now, kernel)
+            };
+            if brought {
+                received += 1;
+            } else {
+                wait_for_arrival(key, kernel);
+            }
+        }
+        received
+    }
+
+    /// Returns true while sockets wait in line and a receive buffer is free. The ring watches none
+    /// of these sockets, so a core that slept would not be woken for them.
+    fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
+        !self.line.is_empty() && kernel.free_buffers() > 0
+    }
+
+    /// Puts a socket on which something arrived at the end of the line. The ring is not asked
+    /// again: it would say so at once, and the core could not sleep while its owner keeps the
+    /// receive buffers.
+    fn stand_in_line(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
+        let Some(socket) = kernel.interest_mut(key) else {
+            return;
+        };
+        if socket.receives() && !std::mem::replace(&mut socket.in_line, true) {
+            let urgent = socket.is_urgent();
+            self.line.of(urgent).push_back(key);
+        }
+    }
+
+    /// Where some are left in line, the hot sockets stand behind them: read on every turn, they
+    /// would be served again and again while others wait.
+    fn join_line(&mut self, now: Time, kernel: &mut impl Kernel) {
+        if self.line.is_empty() {
+            return;
+        }
+        self.crowded_until = now + CROWD_WINDOW;
+        for index in 0..self.hot.len() {
+            let key = self.hot[index];
+            let urgent = kernel.interest(key).is_some_and(Interest::is_urgent);
+            if !self.line.of(urgent).is_empty() {
+                self.stand_in_line(key, kernel);
+            }
+        }
+    }
+
+    /// Whether some arrivals go before others now: there is a queue of such, and something came on
+    /// one lately.
+    pub(super) fn prioritises(&self, now: Time) -> bool {
+        self.urgent_sockets > 0
+            && now < self.urgent_until
+            && self.service.rules().order == Order::Strict
+    }
+
+    /// Reads what must not wait, or, where that brings nothing or a floor is owed, a quantum of the
+    /// rest. A grant lasts until the next look: what was received is worked on meanwhile.
+    fn receive_in_order(&mut self, now: Time, kernel: &mut impl Kernel) {
+        self.end_grant(now);
+        let before = self.received_bytes;
+        // The last buffer is for the rest, which may be owed something.
+        let most = kernel.free_buffers().saturating_sub(1);
+        let received = self.receive_line(true, most, now, kernel);
+        if self.line.of(true).is_empty() {
+            self.receive_hot(most - received, Interest::is_urgent, now, kernel);
+        }
+        let urgent_bytes = self.received_bytes - before;
+        let may_wait = |key: &SlabKey| {
+            let socket = kernel.interest(*key);
+            socket.is_some_and(|s| !s.is_urgent() && s.receives())
+        };
+        let rest_waits = !self.line.others.is_empty() || self.hot.iter().any(may_wait);
+        self.bulk_arrived &= rest_waits;
+        let backlog = PerClass::from_fn(|class| match class.properties().may_wait {
+            false => urgent_bytes,
+            // Nobody knows how much before it was received.
+            true if rest_waits => u64::MAX,
+            true => 0,
+        });
+        self.granted_bytes = urgent_bytes;
+        let grant = self.service.next(now, &backlog);
+        if grant.is_none_or(|grant| grant.class.properties().may_wait) {
+            let before = self.received_bytes;
+            let mut received = self.receive_line(false, 1, now, kernel);
+            if self.line.is_empty() && received == 0 {
+                received = self.receive_hot(1, |socket| !socket.is_urgent(), now, kernel);
+            }
+            self.bulk_arrived = received > 0;
+            self.granted_bytes = self.received_bytes - before;
+        }
+    }
+
+    /// The grant under way is over; it counts if it brought anything.
+    fn end_grant(&mut self, now: Time) {
+        let bytes = std::mem::take(&mut self.granted_bytes);
+        if bytes > 0 {
+            self.service.served(now, bytes);
+        }
+    }
+
+    /// Reads the hot sockets that are `wanted` once each, until `most` have brought something or
+    /// no receive buffer is left. Returns how many have.
+    fn receive_hot(
+        &mut self,
+        most: usize,
+        wanted: impl Fn(&Interest) -> bool,
+        now: Time,
+        kernel: &mut impl Kernel,
+    ) -> usize {
+        let count = self.hot.len();
+        if count == 0 || most == 0 {
+            return 0;
+        }
+        let start = self.hot_start % count;
+        self.hot_start = start + 1;
+        let mut received = 0;
+        for i in 0..count {
+            let index = (start + i) % count;
+            let key = self.hot[index];
+            if !kernel.interest(key).is_some_and(&wanted) {
+                continue;
+            }
+            if self.poll_receive(key, now, kernel) {
+                received += 1;
+                if received == most {
+                    self.hot_start = index + 1;
+                    break;
+                }
+            } else if kernel.free_buffers() == 0 {
+                // The next round begins here.
+                self.hot_start = index;
+                break;
+            }
+        }
+        received
+    }
+
+    /// Makes a socket hot, if there is room. Where more sockets are busy than can be hot, only
+    /// those are on which data comes again soon: others would take the places for nothing.
+    fn heat_up(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) -> bool {
+        let Some(socket) = kernel.interest_mut(key) else {
+            return false;
+        };
+        if socket.closing {
+            return false;
+        }
+        if !socket.hot && (socket.recurs || now >= self.crowded_until) {
+            if self.hot.len() < HOT_SOCKETS_MAX {
+                socket.hot = true;
+                socket.hot_since = now;
+                self.hot.push(key);
+            } else {
+                self.crowded_until = now + CROWD_WINDOW;
+            }
+        }
+        socket.hot
+    }
+
+    /// Takes the hot socket at `index` off the list and lets the ring watch it.
+    fn cool_down(&mut self, index: usize, kernel: &mut impl Kernel) {
+        let key = self.hot.swap_remove(index);
+        if let Some(socket) = kernel.interest_mut(key) {
+            socket.hot = false;
+            wait_for_arrival(key, kernel);
+        }
+    }
+
+    /// Before sleeping, the ring watches every socket that waits for something.
+    fn watch_hot(&self, kernel: &mut impl Kernel) {
+        for &key in &self.hot {
+            let waits = |s: &Interest| s.receives() && !s.in_line;
+            if kernel.interest(key).is_some_and(waits) {
+                kernel.watch(key);
+            }
+        }
+    }
+}
+
+/// Lets the ring tell about a socket that waits, is not read directly, and is not in line.
+fn wait_for_arrival(key: SlabKey, kernel: &mut impl Kernel) {
+    let waits = |s: &Interest| s.receives() && !s.hot && !s.in_line;
+    if kernel.interest(key).is_some_and(waits) {
+        kernel.watch(key);
+    }
+}
+
+#[cfg(test)]
+mod tests;

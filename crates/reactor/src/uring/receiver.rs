@@ -1,0 +1,118 @@
+//! What decisions about arrivals call: receives, and the ring's poll entries.
+
+use super::arrivals::{Arrivals, Got, Interest, Kernel, Wanted};
+use super::operations::{Operation, RingOp, enter, poll_in, user_data};
+use super::ring::Ring;
+use super::socket::{self, Attempt, Receiving, Socket};
+use super::{UringDriver, clock};
+use crate::driver::DriverStats;
+use crate::memory::{BufferPool, IoSlice};
+use crate::op::{Completion, Outcome, Received};
+use base::{Slab, SlabKey, Time};
+use std::io;
+
+/// The part of a driver that receives.
+pub(super) struct Receiver<'a> {
+    ring: &'a mut Ring,
+    operations: &'a mut Slab<Operation>,
+    sockets: &'a mut Slab<Socket>,
+    receive_buffers: &'a BufferPool,
+    ready: &'a mut Vec<Completion>,
+    stats: &'a mut DriverStats,
+}
+
+impl UringDriver {
+    /// The decisions, and what they call.
+    #[inline]
+    pub(super) fn split(&mut self) -> (&mut Arrivals, Receiver<'_>) {
+        let receiver = Receiver {
+            ring: &mut self.ring,
+            operations: &mut self.operations,
+            sockets: &mut self.sockets,
+            receive_buffers: &self.receive_buffers,
+            ready: &mut self.ready,
+            stats: &mut self.stats,
+        };
+        (&mut self.arrivals, receiver)
+    }
+}
+
+impl Kernel for Receiver<'_> {
+    #[inline]
+    fn interest(&self, key: SlabKey) -> Option<&Interest> {
+        self.sockets.get(key).map(|socket| &socket.interest)
+    }
+
+    #[inline]
+    fn interest_mut(&mut self, key: SlabKey) -> Option<&mut Interest> {
+        let socket = self.sockets.get_mut(key);
+        socket.map(|socket| &mut socket.interest)
+    }
+
+    #[inline]
+    fn free_buffers(&self) -> usize {
+        self.receive_buffers.free(0)
+    }
+
+    fn receive(&mut self, key: SlabKey, most: usize) -> Got {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return Got::Nothing;
+        };
+        let Some(receiving) = &mut socket.receiving else {
+            return Got::Nothing;
+        };
+        let Some(mut buffer) = self.receive_buffers.take(1) else {
+            return Got::NoBuffer;
+        };
+        let wanted = receiving.into.as_ref().map_or(0, IoSlice::len);
+        let room = receiving.room(buffer.len()).min(most);
+        let mut got = Got::End;
+        let (filled, rest, result) =
+            match socket::receive(&socket.fd, receiving.into.as_mut(), &mut buffer, most) {
+                Attempt::WouldBlock => {
+                    self.stats.empty_receives += 1;
+                    return Got::Nothing;
+                }
+                Attempt::Moved(0) => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
+                Attempt::Failed(error) => (0, None, Err(error)),
+                Attempt::Moved(bytes) => {
+                    self.stats.receives += 1;
+                    self.stats.received_bytes += bytes as u64;
+                    got = Got::Bytes(bytes, bytes < room);
+                    let filled = bytes.min(wanted);
+                    let rest = (bytes > filled).then_some((buffer, bytes - filled));
+                    (filled, rest, Ok(()))
+                }
+            };
+        socket.interest.wanted = Wanted::Nothing;
+        if let Some(Receiving { key, into }) = socket.receiving.take() {
+            let received = Received {
+                into,
+                filled,
+                rest,
+                result,
+            };
+            let outcome = Outcome::Received(received);
+            self.ready.push(Completion { key, outcome });
+        }
+        got
+    }
+
+    fn watch(&mut self, key: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return;
+        };
+        if socket.poll_in.is_some() || socket.closing.is_some() {
+            return;
+        }
+        let operation = enter(self.operations, RingOp::Arrival(key));
+        let data = user_data(operation);
+        self.ring.push(poll_in(&socket.fd).user_data(data));
+        socket.poll_in = Some(data);
+    }
+
+    #[inline]
+    fn clock(&self) -> Time {
+        clock()
+    }
+}
