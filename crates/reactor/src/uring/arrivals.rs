@@ -174,7 +174,9 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pub(super) hot: Vec<SlabKey>,
-    /// Where the next round over the hot sockets begins, so that none is always last.
+    /// Where the next round over the hot sockets begins, so that none is always last: one over those
+    /// that are urgent, and any other.
+    urgent_start: usize,
     hot_start: usize,
     line: Line,
     /// Until when more sockets count as busy than can be hot.
@@ -199,6 +201,7 @@ impl Arrivals {
     pub(super) fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
+            urgent_start: 0,
             hot_start: 0,
             line: Line::with_capacity(sockets),
             crowded_until: Time::ZERO,
@@ -368,7 +371,7 @@ impl Arrivals {
             self.receive_line(true, usize::MAX, now, kernel);
             self.receive_line(false, usize::MAX, now, kernel);
             if self.line.is_empty() {
-                self.receive_hot(usize::MAX, |_| true, now, kernel);
+                self.receive_hot(usize::MAX, None, now, kernel);
             }
         }
         self.join_line(now, kernel);
@@ -474,7 +477,7 @@ impl Arrivals {
         let most = kernel.free_buffers().saturating_sub(1);
         let received = self.receive_line(true, most, now, kernel);
         if self.line.of(true).is_empty() {
-            self.receive_hot(most - received, Interest::is_urgent, now, kernel);
+            self.receive_hot(most - received, Some(true), now, kernel);
         }
         let urgent_bytes = self.received_bytes - before;
         let may_wait = |key: &SlabKey| {
@@ -495,7 +498,7 @@ impl Arrivals {
             let before = self.received_bytes;
             let mut received = self.receive_line(false, 1, now, kernel);
             if self.line.is_empty() && received == 0 {
-                received = self.receive_hot(1, |socket| !socket.is_urgent(), now, kernel);
+                received = self.receive_hot(1, Some(false), now, kernel);
             }
             self.bulk_arrived = received > 0;
             self.granted_bytes = self.received_bytes - before;
@@ -510,12 +513,12 @@ impl Arrivals {
         }
     }
 
-    /// Reads the hot sockets that are `wanted` once each, until `most` have brought something or
-    /// no receive buffer is left. Returns how many have.
+    /// Reads the hot sockets once each, those that are `urgent` or not, or all, until `most` have
+    /// brought something or no receive buffer is left. Returns how many have.
     fn receive_hot(
         &mut self,
         most: usize,
-        wanted: impl Fn(&Interest) -> bool,
+        urgent: Option<bool>,
         now: Time,
         kernel: &mut impl Kernel,
     ) -> usize {
@@ -523,28 +526,39 @@ impl Arrivals {
         if count == 0 || most == 0 {
             return 0;
         }
-        let start = self.hot_start % count;
-        self.hot_start = start + 1;
+        // A round over some moves nothing on for the others: they would be passed again and again.
+        let start = *self.start_of(urgent) % count;
+        let mut next = start + 1;
         let mut received = 0;
         for i in 0..count {
             let index = (start + i) % count;
             let key = self.hot[index];
-            if !kernel.interest(key).is_some_and(&wanted) {
+            let meant = |socket: &Interest| urgent.is_none_or(|u| u == socket.is_urgent());
+            if !kernel.interest(key).is_some_and(meant) {
                 continue;
             }
             if self.poll_receive(key, now, kernel) {
                 received += 1;
                 if received == most {
-                    self.hot_start = index + 1;
+                    next = index + 1;
                     break;
                 }
             } else if kernel.free_buffers() == 0 {
                 // The next round begins here.
-                self.hot_start = index;
+                next = index;
                 break;
             }
         }
+        *self.start_of(urgent) = next;
         received
+    }
+
+    fn start_of(&mut self, urgent: Option<bool>) -> &mut usize {
+        if urgent == Some(true) {
+            &mut self.urgent_start
+        } else {
+            &mut self.hot_start
+        }
     }
 
     /// Makes a socket hot, if there is room. Where more sockets are busy than can be hot, only

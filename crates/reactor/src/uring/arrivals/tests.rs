@@ -110,7 +110,32 @@ impl Kernel for Model {
     }
 }
 
+impl ModelSocket {
+    fn new(interest: Interest, others: usize) -> Self {
+        Self {
+            interest,
+            arrived: 0,
+            ended: false,
+            watched: false,
+            waits_since: None,
+            readable_since: None,
+            passed: vec![0; others],
+        }
+    }
+}
+
 impl Model {
+    fn new(sockets: usize) -> Self {
+        Self {
+            sockets: Slab::with_capacity(sockets),
+            free_buffers: RECEIVE_BUFFERS,
+            now: Time(1_000_000_000),
+            step: 0,
+            served: Vec::new(),
+            tried: 0,
+        }
+    }
+
     /// A socket is served: those of its class that wait for longer were passed once more.
     fn passes(&mut self, key: SlabKey, urgent: bool, since: u64) {
         let now = self.now;
@@ -169,31 +194,16 @@ impl Play {
     fn new(seed: u64) -> Self {
         let mut prng = Prng::from_seed(seed);
         let count = [1, 3, 8, 20, 40, 100][usize::try_from(prng.below(6)).expect("six")];
-        let mut model = Model {
-            sockets: Slab::with_capacity(count),
-            free_buffers: RECEIVE_BUFFERS,
-            now: Time(1_000_000_000),
-            step: 0,
-            served: Vec::new(),
-            tried: 0,
-        };
+        let mut model = Model::new(count);
         let mut arrivals = Arrivals::new(count);
-        let urgent = false;
+        let urgent = prng.chance(1, 2);
         let mut keys = Vec::new();
         for _ in 0..count {
             let mut interest = Interest::new(model.now);
             if urgent && prng.chance(1, 4) {
                 arrivals.set_class(&mut interest, Class::Latency, model.now);
             }
-            let socket = ModelSocket {
-                interest,
-                arrived: 0,
-                ended: false,
-                watched: false,
-                waits_since: None,
-                readable_since: None,
-                passed: vec![0; count],
-            };
+            let socket = ModelSocket::new(interest, count);
             keys.push(model.sockets.insert(socket).expect("room"));
         }
         Self {
@@ -398,4 +408,39 @@ fn no_readable_socket_is_forgotten_starves_or_is_passed_again_and_again() {
         let played = std::panic::catch_unwind(|| play(seed));
         assert!(played.is_ok(), "seed {seed}");
     }
+}
+
+/// Where urgent arrivals are near, each round over the others began two places further: of two that
+/// always had something, one was served on every turn and the other never.
+#[test]
+fn hot_sockets_take_turns_where_urgent_arrivals_are_near() {
+    let mut model = Model::new(3);
+    let mut arrivals = Arrivals::new(3);
+    let keys = [Class::Latency, Class::Throughput, Class::Throughput].map(|class| {
+        let mut interest = Interest::new(model.now);
+        arrivals.set_class(&mut interest, class, model.now);
+        let socket = ModelSocket::new(interest, 3);
+        model.sockets.insert(socket).expect("room")
+    });
+    let mut served = [0_u32; 3];
+    let turns = 20;
+    for _ in 0..turns {
+        let now = model.now;
+        assert!(arrivals.prioritises(now));
+        for key in &keys[1..] {
+            let socket = model.sockets.get_mut(*key).expect("open");
+            socket.arrived += 1 << 20;
+            socket.interest.wanted = Wanted::Anything;
+            model.note();
+            arrivals.wanted(*key, now, &mut model);
+        }
+        arrivals.turn(Wait::No, now, false, &mut model);
+        model.free_buffers = RECEIVE_BUFFERS;
+        for key in std::mem::take(&mut model.served) {
+            let place = keys.iter().position(|&other| other == key);
+            served[place.expect("one of them")] += 1;
+        }
+        model.now = now + Nanos::from_micros(20);
+    }
+    assert_eq!(served, [0, turns / 2, turns / 2]);
 }
