@@ -73,6 +73,10 @@ mutations! {
     DataOffsetIgnored = "data-offset-ignored",
     /// The target asks for more data than the command has.
     R2tBeyondCommand = "r2t-beyond-command",
+    /// Every R2T of a command has the same transfer tag.
+    TransferTagReused = "transfer-tag-reused",
+    /// The target's SQ head stands still.
+    SqHeadStands = "sq-head-stands",
     /// The target answers a Flush without asking the device.
     FlushNotDone = "flush-not-done",
     /// The target treats a write with FUA like any other.
@@ -99,6 +103,14 @@ mutations! {
     BufferKept = "buffer-kept",
     /// A queue that moves to another core of the target forgets its digests.
     MoveForgetsDigests = "move-forgets-digests",
+    /// A tenant's requests are released without their tokens being taken.
+    TokensNotTaken = "tokens-not-taken",
+    /// Tokens that a thread generates are given out twice.
+    TokensGivenTwice = "tokens-given-twice",
+    /// A tenant may touch one block more than its range.
+    RangeOffByOne = "range-off-by-one",
+    /// What a host may do is not asked again when the rules change.
+    RightsNotAsked = "rights-not-asked",
 }
 
 impl std::str::FromStr for Mutation {

@@ -8,6 +8,7 @@
 
 use crate::limits::{ASSIGNMENTS_MAX, GRANTS_MAX};
 use crate::slo::TenantId;
+use base::mutation::{self, Mutation};
 use std::collections::BTreeMap;
 
 /// Gives a tenant to whoever matches; what is left out matches everything.
@@ -204,10 +205,11 @@ impl Permissions {
             Need::Read => &self.read,
             Need::Write => &self.write,
         };
+        let beyond = u64::from(mutation::active(Mutation::RangeOffByOne));
         let after = ranges.partition_point(|&(start, _)| start <= first);
         let holding = after.checked_sub(1).map(|at| ranges[at]);
         holding
-            .filter(|&(_, end)| last <= end)
+            .filter(|&(_, end)| last <= end.saturating_add(beyond))
             .map(|_| ())
             .ok_or(Denied)
     }

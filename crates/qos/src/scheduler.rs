@@ -41,6 +41,7 @@ use crate::limits::{LOAN_REQUESTS, ROUND_MIN, WEIGHT_PARTS};
 use crate::pool::Pool;
 use crate::slo::{TenantId, Weight};
 use crate::tokens::{TokenRate, Tokens};
+use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use entry::{Entry, Kind};
 use queue::{Places, Waiting};
@@ -390,7 +391,11 @@ impl<T> Scheduler<T> {
             self.prices.model = self.pool.model();
         }
         self.prices.load = self.pool.load(now);
-        self.totals.generated += self.pool.generate(now);
+        let generated = self.pool.generate(now);
+        self.totals.generated += generated;
+        if mutation::active(Mutation::TokensGivenTwice) {
+            self.pool.give(generated);
+        }
         self.turn = self.turn.wrapping_add(1);
         let mut wait = self.serve_latency_critical(now, release);
         for at in 0..self.best_effort.len() {
@@ -500,7 +505,9 @@ impl<T> Scheduler<T> {
                     missing = cost - entry.purse;
                     break;
                 }
-                entry.purse -= cost;
+                if !mutation::active(Mutation::TokensNotTaken) {
+                    entry.purse -= cost;
+                }
                 entry.used += cost;
                 self.totals.spent += cost;
                 entry.release(places, cost, &mut self.released, release);

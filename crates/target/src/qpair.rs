@@ -6,6 +6,7 @@
 
 use crate::request::{Kind, Phase, Slot};
 use base::Time;
+use base::mutation::{self, Mutation};
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
 use wire::nvme::{Command, Status};
@@ -103,6 +104,9 @@ impl Qpair {
     /// A command was taken off the submission queue.
     #[inline]
     pub(crate) fn consumed(&mut self) {
+        if mutation::active(Mutation::SqHeadStands) {
+            return;
+        }
         let next = u32::from(self.sq_head) + 1;
         self.sq_head = if next >= self.entries {
             0

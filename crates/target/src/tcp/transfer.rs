@@ -23,6 +23,15 @@ use wire::tcp::{CapsuleCmd, FatalErrorStatus, H2cData, R2t};
 const TTAG_SLOT_BITS: u32 = 10;
 const TTAG_SLOT_MASK: u16 = (1 << TTAG_SLOT_BITS) - 1;
 
+/// TTAG of a command's R2T of this number.
+#[inline]
+fn transfer_tag(slot: u16, number: u16) -> u16 {
+    if mutation::active(Mutation::TransferTagReused) {
+        return slot;
+    }
+    slot | (number << TTAG_SLOT_BITS)
+}
+
 /// A command came in.
 #[inline]
 pub(crate) fn capsule(
@@ -233,7 +242,7 @@ pub(crate) fn send_r2ts(
         entry.r2ts_sent += 1;
         let r2t = R2t {
             command_id: entry.cid,
-            transfer_tag: slot | (number << TTAG_SLOT_BITS),
+            transfer_tag: transfer_tag(slot, number),
             offset,
             length,
         };
@@ -263,11 +272,10 @@ pub(crate) fn begin_data(
     let Some(entry) = entry else {
         return data_error(connection, pdu, DataError::Unasked, core, cx);
     };
-    let tag_of = |number: u16| slot | (number << TTAG_SLOT_BITS);
     let outstanding = entry.r2ts_done..entry.r2ts_sent;
     let number = outstanding
         .clone()
-        .find(|&number| tag_of(number) == pdu.transfer_tag);
+        .find(|&number| transfer_tag(slot, number) == pdu.transfer_tag);
     let places = entry.missing.len();
     let number = number.filter(|&number| entry.missing[usize::from(number) % places] > 0);
     let Some(number) = number else {
