@@ -5,11 +5,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+use switch::Class;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, Property, PropertySet, PropertySize};
+use wire::nvme::feature::FeatureId;
 use wire::nvme::io::LbaControl;
-use wire::nvme::{Command, Completion, IoOpcode, LbaCommand, Nqn, SglDescriptor, Status};
+use wire::nvme::vendor::HostExtensions;
+use wire::nvme::{
+    AdminCommand, Command, Completion, IoOpcode, LbaCommand, Nqn, SetFeatures, SglDescriptor,
+    Status,
+};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
 use wire::tcp::{CapsuleCmd, DataAlignment, IcReq, PduFormat, PduHeader};
@@ -142,7 +148,7 @@ impl Client {
     pub(super) fn admin(address: SocketAddr, subsystem: &str, host: &str) -> Result<(Self, u16)> {
         let mut client = Self::open(address)?;
         let dynamic = ConnectData::CNTLID_DYNAMIC;
-        let completion = client.connect(subsystem, host, (dynamic, 0), 32)?;
+        let completion = client.connect(subsystem, host, (dynamic, 0), 32, 0)?;
         let enable = PropertySet {
             size: PropertySize::Four,
             property: Property::CC,
@@ -155,14 +161,30 @@ impl Client {
     }
 
     /// An I/O queue of a controller, with so many entries.
-    pub(super) fn queue(
+    pub(super) fn queue(peer: &Peer, host: &str, ids: (u16, u16), entries: u16) -> Result<Self> {
+        let mut client = Self::open(peer.address)?;
+        client.connect(&peer.nqn, host, ids, entries, 0)?;
+        Ok(client)
+    }
+
+    /// An I/O queue of class `Latency`, of the controller whose admin queue this is.
+    pub(super) fn latency_queue(
+        &mut self,
         peer: &Peer,
         host: &str,
-        (controller, queue): (u16, u16),
+        ids: (u16, u16),
         entries: u16,
     ) -> Result<Self> {
+        let meant = HostExtensions {
+            queue_classes: true,
+            ..HostExtensions::default()
+        };
+        let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, meant.to_dword());
+        let completion = self.execute(AdminCommand::SetFeatures(set).encode(0), &[])?;
+        ensure!(completion.status.is_success(), "{}", completion.status);
         let mut client = Self::open(peer.address)?;
-        client.connect(&peer.nqn, host, (controller, queue), entries)?;
+        let priority = Class::Latency.wire_priority();
+        client.connect(&peer.nqn, host, ids, entries, priority)?;
         Ok(client)
     }
 
@@ -172,12 +194,14 @@ impl Client {
         host: &str,
         (controller, queue_id): (u16, u16),
         entries: u16,
+        priority: u8,
     ) -> Result<Completion> {
         let connect = Connect {
             record_format: 0,
             queue_id,
             sq_size: entries - 1,
-            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL),
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
+                .with_priority_class(priority),
             keep_alive_timeout_ms: 0,
         };
         let names = [subsystem, host].map(Nqn::new);

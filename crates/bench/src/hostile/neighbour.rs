@@ -57,17 +57,20 @@ pub struct Measured {
 }
 
 impl Neighbour {
-    /// Connects.
+    /// Connects; a queue of class `Latency` where that is asked for, as our own host does.
     ///
     /// # Errors
     /// A target that cannot be used, or whose blocks are larger than a command.
-    pub fn connect(peer: &Peer) -> Result<Self> {
+    pub fn connect(peer: &Peer, latency: bool) -> Result<Self> {
         ensure!(
             BYTES.is_multiple_of(peer.block_bytes),
             "the namespace's blocks are larger than {BYTES} bytes"
         );
-        let (admin, controller) = Client::admin(peer.address, &peer.nqn, HOST)?;
-        let queue = Client::queue(peer, HOST, (controller, 1), 128)?;
+        let (mut admin, controller) = Client::admin(peer.address, &peer.nqn, HOST)?;
+        let queue = match latency {
+            true => admin.latency_queue(peer, HOST, (controller, 1), 128)?,
+            false => Client::queue(peer, HOST, (controller, 1), 128)?,
+        };
         Ok(Self {
             peer: peer.clone(),
             _admin: admin,

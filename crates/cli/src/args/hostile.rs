@@ -64,6 +64,9 @@ pub struct HostileArgs {
     /// The processor of the neighbour and the loads
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub load_core: u32,
+    /// The neighbour's queue is of class L (must finish soon), as hosts of this program can say
+    #[arg(long)]
+    pub latency: bool,
     /// Small loads, and no judgement of times: only whether the neighbour's commands succeed
     #[arg(long)]
     pub smoke: bool,

@@ -109,6 +109,8 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
         done: pairs.iter().map(|pair| pair.done).sum(),
         memory_bytes: pairs.iter().filter_map(|pair| pair.memory_bytes).max(),
         cpu_percent: Spread::of(&cpu),
+        undisturbed_p50_us: spread(&|pair| pair.undisturbed.p50_us),
+        disturbed_p50_us: spread(&|pair| pair.disturbed.p50_us),
         undisturbed_p99_us: spread(&|pair| pair.undisturbed.p99_us),
         disturbed_p99_us: spread(&|pair| pair.disturbed.p99_us),
         disturbed_max_us: spread(&|pair| pair.disturbed.max_us),
@@ -150,7 +152,7 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
             None => block_bytes(args)?,
         },
     };
-    let mut neighbour = Neighbour::connect(&peer)?;
+    let mut neighbour = Neighbour::connect(&peer, args.latency)?;
     neighbour.run(args.seconds / WARMUP_DIVISOR);
     let undisturbed = neighbour.run(args.seconds);
     let cpu = |pid: Option<u32>| pid.map(cpu_seconds).transpose();
@@ -185,7 +187,7 @@ fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
 fn comes_in(peer: &Peer) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let served = Neighbour::connect(peer).and_then(|mut neighbour| {
+        let served = Neighbour::connect(peer, false).and_then(|mut neighbour| {
             let run = neighbour.run(Duration::from_millis(1));
             ensure!(run.failed == 0, "commands of a new host fail");
             Ok(())

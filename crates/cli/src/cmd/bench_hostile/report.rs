@@ -29,6 +29,8 @@ pub(super) struct Line {
     /// Of one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_percent: Option<Spread>,
+    pub(super) undisturbed_p50_us: Spread,
+    pub(super) disturbed_p50_us: Spread,
     pub(super) undisturbed_p99_us: Spread,
     pub(super) disturbed_p99_us: Spread,
     pub(super) disturbed_max_us: Spread,
