@@ -440,3 +440,33 @@ fn arguments_that_make_no_sense_exit_with_2_and_help_with_0() {
     assert!(stdout(&help).contains("Examples:") && stdout(&help).contains("Exit codes:"));
     code(&run(&["--version"]), 0);
 }
+
+#[test]
+fn a_limit_of_the_file_holds_hosts_back_and_is_counted() {
+    let folder = Folder::new();
+    let socket = folder.path("api.sock");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\napi = \"unix:{socket}\"\n\
+         [limits]\nsend_lists = 64\ndiscovery_controllers = 1\ncontrollers = 2\n\
+         connect_timeout_ms = 100\n"
+    );
+    let file = folder.write("target.toml", text);
+    let serving = Serving::start(&["--config", &file]);
+    let metrics = || {
+        let stream = UnixStream::connect(&socket).expect("the socket is there");
+        request(stream, "GET /metrics", "")
+    };
+    let shows = |line: &str| {
+        eventually(line, || metrics().lines().any(|other| other == line));
+    };
+    shows("switchyard_limit_max{limit=\"controllers\"} 2");
+    // A host that says nothing.
+    let silent = TcpStream::connect(serving.address()).expect("it listens");
+    shows("switchyard_limited_total{limit=\"connect_timeout_ms\"} 1");
+    drop(silent);
+    let first = metrics();
+    let lists = first
+        .lines()
+        .find(|line| line.starts_with("switchyard_limit_max{limit=\"send_lists\",core="));
+    assert!(lists.is_some_and(|line| line.ends_with(" 64")), "{first}");
+}
