@@ -17,7 +17,6 @@ mod tests {
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
         for file in kept.join(name).read_dir().expect("a corpus") {
             let file = file.expect("a file of the corpus").path();
-            println!("{}", file.display());
             target(&std::fs::read(file).expect("a file of the corpus"));
         }
         let config = Config {

@@ -6,6 +6,17 @@ mod tests {
     use fuzz_entries::{configuration, device_model, host_session, http, target_session};
     use std::path::Path;
 
+    /// Names the input, if the test fails on it.
+    struct Named(String);
+
+    impl Drop for Named {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("this failed on {}", self.0);
+            }
+        }
+    }
+
     /// Runs `entry` on `cases` random inputs, always the same ones, and on what is kept for `name`.
     fn run(name: &str, cases: u64, longest: u64, entry: impl Fn(&[u8])) {
         let kept = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -13,15 +24,15 @@ mod tests {
             .join(name);
         for file in kept.read_dir().expect("a corpus") {
             let file = file.expect("a file of the corpus").path();
-            println!("{}", file.display());
-            entry(&std::fs::read(file).expect("a file of the corpus"));
+            let _named = Named(file.display().to_string());
+            entry(&std::fs::read(&file).expect("a file of the corpus"));
         }
         for seed in 0..cases {
             let mut prng = Prng::from_seed(seed);
             let length = usize::try_from(prng.below(longest)).expect("a short input");
             let mut input = vec![0; length];
             prng.fill(&mut input);
-            println!("seed {seed}");
+            let _named = Named(format!("seed {seed}"));
             entry(&input);
         }
     }
