@@ -107,6 +107,10 @@ impl Tolerance {
 /// Answers of an application after which those it shares its way with have noticed it.
 pub const WARM_UP: u64 = 16;
 
+/// An application works on the first so many blocks: a target that lies may say that a namespace
+/// has any number of them, and each takes memory here.
+const BLOCKS_MAX: u64 = 1 << 16;
+
 /// How soon an application with nothing under way looks again for blocks that nobody writes.
 const RETRY: Nanos = Nanos::from_micros(20);
 
@@ -155,6 +159,10 @@ impl Client {
         seed: u64,
         report: Rc<RefCell<Report>>,
     ) -> Self {
+        let geometry = Geometry {
+            blocks: geometry.blocks.min(BLOCKS_MAX),
+            ..geometry
+        };
         let blocks = usize::try_from(geometry.blocks).expect("a small device");
         Self {
             channel,
