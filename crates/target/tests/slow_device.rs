@@ -473,6 +473,35 @@ fn a_target_ends_although_a_device_never_answers() {
     assert!(admin.try_receive().is_none());
 }
 
+/// An idle admin queue closed a moment after the shutdown began, and with it the controller: hosts never
+/// heard of what their devices had done by then, and the target said that it had given up nothing.
+#[test]
+fn a_shutdown_waits_for_commands_under_way_although_the_admin_queue_is_idle() {
+    let limits = Limits {
+        linger: Nanos::from_millis(1),
+        ..Limits::default()
+    };
+    let (bed, state) = common::late::bed_with(4, limits);
+    let (_admin, mut client) = bed.host();
+    let mut read = io(IoOpcode::READ, 0, 1);
+    let cid = client.cid();
+    read.set_cid(cid);
+    read.set_sgl(SglDescriptor::transport(BLOCK as u32));
+    client.capsule(&read, &[]);
+    common::eventually("the device has the read", || {
+        state.held.load(Ordering::SeqCst) == 1
+    });
+    bed.handle().shutdown();
+    // Long after the admin queue had nothing left to answer.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    state.open.store(true, Ordering::SeqCst);
+    let (completion, _) = client.fetched(cid);
+    assert!(completion.status.is_success(), "{}", completion.status);
+    let handle = Arc::clone(bed.handle());
+    bed.target.stop().expect("no driver broke");
+    assert!(!handle.gave_up_commands());
+}
+
 /// The payload that came with a command was not counted, so there was no limit to it.
 #[test]
 fn what_waits_for_buffers_is_limited_with_its_payload() {
