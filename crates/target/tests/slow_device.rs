@@ -502,6 +502,25 @@ fn a_shutdown_waits_for_commands_under_way_although_the_admin_queue_is_idle() {
     assert!(!handle.gave_up_commands());
 }
 
+#[test]
+fn a_shutdown_gives_up_a_command_whose_host_withholds_its_data_and_says_so() {
+    let limits = Limits {
+        drain_timeout: Nanos::from_millis(100),
+        ..Limits::default()
+    };
+    let (bed, _) = common::late::bed_with(4, limits);
+    let (_admin, mut client) = bed.host();
+    let mut write = io(IoOpcode::WRITE, 0, 16);
+    write.set_cid(client.cid());
+    write.set_sgl(SglDescriptor::transport(16 * BLOCK as u32));
+    client.capsule(&write, &[]);
+    client.r2t();
+    let handle = Arc::clone(bed.handle());
+    bed.target.stop().expect("no driver broke");
+    assert!(handle.gave_up_commands());
+    assert!(client.try_receive().is_none(), "nobody says it was done");
+}
+
 /// The payload that came with a command was not counted, so there was no limit to it.
 #[test]
 fn what_waits_for_buffers_is_limited_with_its_payload() {
