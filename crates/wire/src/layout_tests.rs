@@ -37,7 +37,8 @@ macro_rules! comes_back {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    // Each takes a minute in an interpreter.
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 64 }))]
 
     #[test]
     fn structures_come_back(seed in any::<u64>()) {
