@@ -434,14 +434,6 @@ impl Connection {
         // With an admin queue its I/O queues end, whose commands may be in a device for long.
         let waiting = waiting || self.has_queues();
         if self.state == State::Draining && !waiting {
-            // With the admin queue the controller ends, and with it I/O queues that may still have
-            // commands under way, here or on other cores: it closes last.
-            if let Owner::Admin(controller) = &self.owner
-                && !controller.shared.queues().places.is_empty()
-            {
-                self.arm(core, cx.now + core.limits.linger);
-                return;
-            }
             // Closing while input is unread would reset the connection, and the reset may
             // overtake our last answers: give the host a moment to read them and to close.
             let soon = cx.now + core.limits.linger;
