@@ -3,6 +3,7 @@
 use crate::cache::Medium;
 use crate::host_core::Application;
 use crate::oracle::{self, Oracle, Step, Version};
+use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
@@ -87,12 +88,26 @@ pub enum Tolerance {
         gone: bool,
         /// The host may give requests up.
         late: bool,
+        /// A lost connection may be taken for a loss of what was not flushed.
+        forgets: bool,
     },
 }
 
 impl Tolerance {
+    /// The same for the application on this volume, of which only the first goes for good.
+    #[must_use]
+    pub(crate) fn on_volume(mut self, number: usize) -> Self {
+        if let Self::Only { gone, .. } = &mut self {
+            *gone &= number == 0;
+        }
+        self
+    }
+
     fn allows(self, error: BlockError) -> bool {
-        let Self::Only { device, gone, late } = self else {
+        let Self::Only {
+            device, gone, late, ..
+        } = self
+        else {
             return true;
         };
         match error {
@@ -117,6 +132,8 @@ const RETRY: Nanos = Nanos::from_micros(20);
 /// The application, as the service of a core.
 #[derive(Debug)]
 pub struct Client {
+    /// Who it is in a trace.
+    name: String,
     channel: Box<dyn Channel>,
     geometry: Geometry,
     /// The largest transfer of the device.
@@ -124,6 +141,10 @@ pub struct Client {
     workload: Workload,
     mix: Mix,
     tolerance: Tolerance,
+    /// The host that it runs on.
+    host: u64,
+    /// Losses of what was not flushed that a Flush has reported, and when the last one did.
+    told: (u64, Step),
     judged: bool,
     oracle: Rc<RefCell<Oracle>>,
     /// What the device would keep without power, if it has a cache.
@@ -165,12 +186,15 @@ impl Client {
         };
         let blocks = usize::try_from(geometry.blocks).expect("a small device");
         Self {
+            name: format!("{seed:016x}"),
             channel,
             geometry,
             transfer_blocks: u64::MAX,
             workload,
             mix: Mix::default(),
             tolerance: Tolerance::Any,
+            host: 1,
+            told: (0, 0),
             judged: true,
             oracle: Rc::new(RefCell::new(Oracle::new(blocks))),
             medium: None,
@@ -201,6 +225,7 @@ impl Client {
             mix,
             tolerance,
             oracle,
+            host,
             judged,
             rest,
             report,
@@ -211,6 +236,7 @@ impl Client {
         client.transfer_blocks = u64::from(transfer_blocks);
         client.judged = judged;
         client.rest = rest;
+        client.host = host;
         if let Some(oracle) = oracle {
             client.oracle = oracle;
         }
@@ -329,11 +355,43 @@ impl Client {
             },
             other => other,
         };
+        let kind = self.begin(operation, &range);
+        let lba = Lba(range.start as u64);
+        let blocks = u32::try_from(range.len()).expect("a small device");
+        say(|| {
+            format!(
+                "{:?}: {} asks {operation:?} {range:?} {kind:?}",
+                cx.now, self.name
+            )
+        });
+        let data = data.map(|data| self.fill(data, range.clone(), &kind));
+        let key = self
+            .in_flight
+            .insert(InFlight {
+                since: cx.now,
+                range,
+                kind,
+            })
+            .expect("the depth was checked");
+        Some(Request {
+            tag: tag(key),
+            operation,
+            lba,
+            blocks,
+            data,
+        })
+    }
+
+    /// Tells the oracle that a request begins. Returns what the answer is judged by.
+    fn begin(&self, operation: Operation, range: &Range<usize>) -> Kind {
         let mut oracle = self.oracle.borrow_mut();
-        let kind = match operation {
+        match operation {
             Operation::Read => Kind::Read(oracle.begin_read()),
             Operation::Verify => Kind::Verify,
-            Operation::Flush => Kind::Flush(oracle.begin_flush(), oracle.settled()),
+            Operation::Flush => {
+                let known = self.medium.as_ref().map(|_| oracle.settled());
+                Kind::Flush(oracle.begin_flush(), known.unwrap_or_default())
+            }
             Operation::Compare => {
                 let began = oracle.begin_read();
                 let last = |block| oracle.allowed(block, began).last().unwrap_or(0);
@@ -357,26 +415,7 @@ impl Client {
                 version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
                 durable: false,
             },
-        };
-        drop(oracle);
-        let lba = Lba(range.start as u64);
-        let blocks = u32::try_from(range.len()).expect("a small device");
-        let data = data.map(|data| self.fill(data, range.clone(), &kind));
-        let key = self
-            .in_flight
-            .insert(InFlight {
-                since: cx.now,
-                range,
-                kind,
-            })
-            .expect("the depth was checked");
-        Some(Request {
-            tag: tag(key),
-            operation,
-            lba,
-            blocks,
-            data,
-        })
+        }
     }
 
     /// A request's content: the version and the address of each block, all over it.
@@ -399,6 +438,11 @@ impl Client {
             .in_flight
             .remove(key)
             .expect("each request is answered once");
+        say(|| {
+            let (range, kind) = (&request.range, &request.kind);
+            let (now, name, result) = (self.now, &self.name, completion.result);
+            format!("{now:?}: {name} is answered {result:?} to {range:?} {kind:?}")
+        });
         let mut report = self.report.borrow_mut();
         report.answered += 1;
         report.failed += u64::from(is_failure(completion.result));
@@ -412,6 +456,9 @@ impl Client {
         drop(report);
         if self.judged {
             self.judge(request, completion);
+        } else if completion.result == Err(BlockError::Gone) {
+            // A lie told it so; asking on and on would bring nothing else.
+            self.workload.requests = self.issued;
         }
     }
 
@@ -421,6 +468,9 @@ impl Client {
         let answer = completion.result;
         let differs =
             matches!(request.kind, Kind::Compare(..)) && answer == Err(BlockError::CompareFailure);
+        if let (Kind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer) {
+            return self.told_of_loss(*began);
+        }
         if let Err(error) = answer
             && !differs
         {
@@ -433,7 +483,8 @@ impl Client {
         match request.kind {
             Kind::Flush(began, settled) if answer.is_ok() => {
                 self.check_medium(settled.into_iter().enumerate());
-                self.oracle.borrow_mut().flushed(began);
+                let (_, told) = self.told;
+                self.oracle.borrow_mut().flushed(began, self.host, told);
             }
             Kind::Write { version, durable } if answer.is_ok() => {
                 self.check_order(&range, version);
@@ -441,7 +492,7 @@ impl Client {
                     self.check_medium(range.clone().map(|block| (block, version)));
                 }
                 let mut oracle = self.oracle.borrow_mut();
-                oracle.acknowledge(range, version, durable);
+                oracle.acknowledge(range, version, durable, self.host);
             }
             Kind::Write { version, .. } => self.oracle.borrow_mut().fail(range, version),
             Kind::Read(began) => {
@@ -465,6 +516,22 @@ impl Client {
             }
             Kind::Verify | Kind::Flush(..) => {}
         }
+    }
+
+    /// A Flush that began then failed because what was not flushed may be lost. Every loss is told
+    /// once; whatever was asked for before that is told too.
+    fn told_of_loss(&mut self, began: Step) {
+        let mut oracle = self.oracle.borrow_mut();
+        let (losses, told) = self.told;
+        let forgets = match self.tolerance {
+            Tolerance::Any => true,
+            Tolerance::Only { forgets, .. } => forgets,
+        };
+        assert!(
+            forgets || oracle.losses() > losses || began < told,
+            "a Flush says that writes may be lost, and nothing provokes that"
+        );
+        self.told = (oracle.losses(), oracle.begin_flush());
     }
 
     /// A comparison that holds found what was expected; one that does not found something else
@@ -611,8 +678,13 @@ fn is_failure(result: Result<(), BlockError>) -> bool {
 /// If none has put all of them there.
 pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     let version = u64::from_le_bytes(found[..8].try_into().expect("eight bytes"));
-    let expected = content(block, version, found.len());
-    if let Some(at) = found.iter().zip(&expected).position(|(a, b)| a != b) {
+    let expected = pattern(block, version);
+    let part = found.chunks(expected.len());
+    let differs = part
+        .zip(0..)
+        .find(|(part, _)| **part != expected[..part.len()]);
+    if let Some((_, part)) = differs {
+        let at = part * expected.len();
         panic!(
             "block {block} begins as version {version} has it and goes on otherwise from byte \
              {at}: {:02x?}",
@@ -624,12 +696,22 @@ pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
 
 /// What a write of `version` puts into `block`; version 0 is a block that was never written.
 fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
-    if version == 0 {
-        return vec![0; size];
+    let pattern = pattern(block, version);
+    let mut content = vec![0; size];
+    for part in content.chunks_mut(pattern.len()) {
+        part.copy_from_slice(&pattern[..part.len()]);
     }
-    let mut pattern = version.to_le_bytes().to_vec();
-    pattern.extend((block as u64).to_le_bytes());
-    pattern.iter().copied().cycle().take(size).collect()
+    content
+}
+
+/// What is all over a block.
+fn pattern(block: usize, version: Version) -> [u8; 16] {
+    let mut pattern = [0; 16];
+    if version > 0 {
+        pattern[..8].copy_from_slice(&version.to_le_bytes());
+        pattern[8..].copy_from_slice(&(block as u64).to_le_bytes());
+    }
+    pattern
 }
 
 const fn tag(key: SlabKey) -> u64 {

@@ -1,5 +1,6 @@
 //! A device that outlives the processes that serve it: slow, faulty, and forgetful without power.
 
+use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
 use block::{
@@ -16,10 +17,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct DiskFaults {
     /// Longest time of a request.
     pub delay_max: Nanos,
-    /// A request in so many takes [`late_by`](Self::late_by) instead; 0 for never.
+    /// A request in so many takes [`late_by`](Self::late_by) instead, or
+    /// [`late_writes_by`](Self::late_writes_by); 0 for never.
     pub late_one_in: u64,
-    /// How long such a request takes.
+    /// How long such a request takes if it changes nothing.
     pub late_by: Nanos,
+    /// How long such a request takes if it does.
+    pub late_writes_by: Nanos,
     /// A request in so many fails, after it has had an effect on some of its blocks; 0 for never.
     pub fail_one_in: u64,
 }
@@ -57,6 +61,8 @@ pub struct Disk {
     state: Arc<Mutex<State>>,
     geometry: Geometry,
     volatile: bool,
+    /// Which one it is, in a trace.
+    name: u16,
 }
 
 impl Disk {
@@ -78,6 +84,7 @@ impl Disk {
             state: Arc::new(Mutex::new(state)),
             geometry,
             volatile,
+            name: u16::try_from(seed & 0xFFFF).expect("masked"),
         }
     }
 
@@ -105,6 +112,7 @@ impl Disk {
             let bytes = block * size..(block + 1) * size;
             if state.prng.chance(1, 2) {
                 state.totals.lost += 1;
+                say(|| format!("    disk {:04x}: loses block {block}", self.name));
                 state.content[bytes.clone()].copy_from_slice(&state.durable[bytes]);
             } else {
                 state.durable[bytes.clone()].copy_from_slice(&state.content[bytes]);
@@ -154,6 +162,20 @@ struct DiskChannel {
     /// By when they end.
     under_way: VecDeque<(Time, Request)>,
     done: VecDeque<Completion>,
+}
+
+/// What ends, for a trace. What is written begins with its version.
+fn told(request: &Request, fails: bool) -> String {
+    let mut version = [0; 8];
+    let data = request.data.as_ref().filter(|data| data.len() >= 8);
+    let version = data.map(|data| {
+        data.copy_out(0, &mut version);
+        u64::from_le_bytes(version)
+    });
+    let how = if fails { "fails" } else { "does" };
+    let (operation, Lba(first)) = (request.operation, request.lba);
+    let end = first + u64::from(request.blocks);
+    format!("{how} {operation:?} {first}..{end}, version {version:?}")
 }
 
 /// The bytes of these blocks.
@@ -235,7 +257,9 @@ impl DiskChannel {
         let size = self.disk.geometry.block_bytes as usize;
         let state = &mut *self.disk.state();
         let one_in = state.faults.fail_one_in;
-        let result = if one_in > 0 && state.prng.chance(1, one_in) {
+        let fails = one_in > 0 && state.prng.chance(1, one_in);
+        say(|| format!("    disk {:04x}: {}", self.disk.name, told(&request, fails)));
+        let result = if fails {
             state.totals.failed += 1;
             if request.operation.is_write() {
                 state.write(&request, size, false, false);
@@ -271,7 +295,9 @@ impl Channel for DiskChannel {
         let faults = state.faults;
         let late = faults.late_one_in > 0 && state.prng.chance(1, faults.late_one_in);
         state.totals.late += u64::from(late);
-        let takes = if late {
+        let takes = if late && request.operation.is_write() {
+            faults.late_writes_by
+        } else if late {
             faults.late_by
         } else {
             Nanos(state.prng.below(faults.delay_max.0 + 1))
@@ -317,6 +343,13 @@ impl Drop for DiskChannel {
         let state = &mut *self.disk.state();
         for (_, request) in &self.under_way {
             state.totals.torn += 1;
+            say(|| {
+                format!(
+                    "    disk {:04x}: tears {}",
+                    self.disk.name,
+                    told(request, true)
+                )
+            });
             if request.operation.is_write() {
                 state.write(request, size, false, false);
             }

@@ -45,6 +45,8 @@ pub struct SimDriver {
     wanders: Option<(u64, u32)>,
     world: Rc<RefCell<Shared>>,
     sockets: Slab<Socket>,
+    /// Those that are open, in the order of their slots: few of all there may be.
+    open: Vec<SlabKey>,
     listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
     connecting: Vec<(Time, OpKey, io::Result<u64>)>,
     ready: Vec<Completion>,
@@ -86,6 +88,7 @@ impl SimDriver {
             wanders: None,
             world,
             sockets: Slab::with_capacity(SOCKETS),
+            open: Vec::new(),
             listeners: Vec::new(),
             connecting: Vec::new(),
             ready: Vec::new(),
@@ -154,7 +157,7 @@ impl SimDriver {
             || !self.ready.is_empty()
             || self.connecting.iter().any(|(at, ..)| *at <= now)
             || self.listeners.iter().flatten().any(accepted)
-            || self.sockets.iter().any(|(_, socket)| moved(socket))
+            || self.open().any(moved)
     }
 
     /// The driver's thread begins on this core.
@@ -166,6 +169,17 @@ impl SimDriver {
     /// one time in `one_in`; never for 0.
     pub fn wander(&mut self, one_in: u64, cores: u32) {
         self.wanders = (one_in > 0).then_some((one_in, cores));
+    }
+
+    fn open(&self) -> impl Iterator<Item = &Socket> {
+        let open = self.open.iter();
+        open.map(|&key| self.sockets.get(key).expect("it is open"))
+    }
+
+    /// A socket's owner has done with it.
+    fn remove(&mut self, key: SlabKey) -> Option<Socket> {
+        self.open.retain(|&other| other != key);
+        self.sockets.remove(key)
     }
 
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
@@ -189,6 +203,8 @@ impl SimDriver {
             .sockets
             .insert(socket)
             .expect("few connections in a simulation");
+        let place = self.open.partition_point(|other| other.index < key.index);
+        self.open.insert(place, key);
         SocketId(key.index)
     }
 
@@ -233,7 +249,7 @@ impl SimDriver {
 
     fn close(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.key(socket);
-        let Some(socket) = self.sockets.remove(slot) else {
+        let Some(socket) = self.remove(slot) else {
             return;
         };
         let canceled = || io::Error::from(io::ErrorKind::ConnectionAborted);
@@ -266,7 +282,7 @@ impl SimDriver {
 
     fn release(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.key(socket);
-        let Some(socket) = self.sockets.remove(slot) else {
+        let Some(socket) = self.remove(slot) else {
             return;
         };
         assert!(socket.sending.is_none(), "nothing is being sent");
@@ -316,7 +332,7 @@ impl SimDriver {
     }
 
     fn poll_sockets(&mut self) {
-        let keys: Vec<SlabKey> = self.sockets.iter().map(|(key, _)| key).collect();
+        let keys = self.open.clone();
         for &key in &keys {
             self.poll_send(key);
         }
@@ -333,7 +349,7 @@ impl SimDriver {
         keys.rotate_left(self.first % count);
         self.first = self.first.wrapping_add(1);
         let strict = self.service.rules().order == Order::Strict;
-        let near = strict && self.sockets.iter().any(|(_, s)| is_urgent(s.class));
+        let near = strict && self.open().any(|socket| is_urgent(socket.class));
         let now = self.world.borrow().now;
         let mut arrived: PerClass<VecDeque<SlabKey>> = PerClass::from_fn(|_| VecDeque::new());
         for key in keys {

@@ -25,6 +25,8 @@ pub struct Application {
     pub tolerance: Tolerance,
     /// What it shares with others on the same device; nothing for a device of its own.
     pub oracle: Option<Rc<RefCell<Oracle>>>,
+    /// The host that it runs on: whoever comes in its place is another one.
+    pub host: u64,
     /// Whether answers are judged. Nobody judges those of a target that lies.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
@@ -44,6 +46,7 @@ impl Application {
             mix: Mix::default(),
             tolerance: Tolerance::Any,
             oracle: None,
+            host: 1,
             judged: true,
             rest: None,
             report: Rc::default(),

@@ -23,7 +23,9 @@ pub mod scaling;
 pub mod storage;
 pub mod switched;
 pub mod tenants;
+pub mod trace;
 mod turner;
+mod wiretap;
 mod world;
 
 pub use app::{App, Job};

@@ -1,5 +1,7 @@
 //! The network: byte streams that arrive in order, in pieces of any size, late, or not at all.
 
+use crate::trace::say;
+use crate::wiretap::Wiretap;
 use base::{Nanos, Prng, Time};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -121,6 +123,8 @@ pub(crate) struct Network {
     open: BTreeSet<u64>,
     /// A send in so many of the connections of these hosts, either way, is changed at random.
     liars: BTreeMap<u64, u64>,
+    /// Connections that are watched, if any are.
+    taps: Option<BTreeMap<u64, Wiretap>>,
     pub(crate) totals: NetworkTotals,
 }
 
@@ -156,12 +160,18 @@ impl Network {
             next_port: 49_152,
             open: BTreeSet::new(),
             liars: BTreeMap::new(),
+            taps: None,
             totals: NetworkTotals::default(),
         }
     }
 
     pub(crate) fn set_faults(&mut self, faults: NetworkFaults) {
         self.faults = faults;
+    }
+
+    /// From now on everybody is held to the rules of the transport.
+    pub(crate) fn watch(&mut self) {
+        self.taps = Some(BTreeMap::new());
     }
 
     /// Listens; port 0 takes the next free one.
@@ -235,14 +245,13 @@ impl Network {
 
     /// Whether [`receive`](Self::receive) would say anything.
     pub(crate) fn has_arrival(&self, end: u64, now: Time) -> bool {
-        let end = &self.ends[usize::try_from(end).expect("ends are in a vector")];
+        let end = &self.ends[at(end)];
         let next = end.arriving.front().map(|(at, _)| *at).or(end.ended);
         [next, end.broken].into_iter().flatten().any(|at| at <= now)
     }
 
     fn end(&mut self, number: u64) -> &mut End {
-        let index = usize::try_from(number).expect("ends are in a vector");
-        &mut self.ends[index]
+        &mut self.ends[at(number)]
     }
 
     fn delay(&self, prng: &mut Prng) -> Nanos {
@@ -259,6 +268,7 @@ impl Network {
             // The sender does not know yet. A stream has an end, but never a hole.
             return true;
         }
+        self.tap(end, bytes);
         let bytes = &*self.damaged(end, bytes, prng);
         let cut = chance(self.faults.cut_one_in, prng);
         let length = if cut {
@@ -290,6 +300,17 @@ impl Network {
         true
     }
 
+    /// Looks at what `end` sends. What liars are sent is no fault of theirs who answer it.
+    fn tap(&mut self, end: u64, bytes: &[u8]) {
+        let origin = self.end(end).origin;
+        if let Some(taps) = &mut self.taps
+            && !self.liars.contains_key(&origin)
+        {
+            let tap = taps.entry(end & !1).or_insert_with(Wiretap::new);
+            tap.sends(end & 1 == 0, bytes);
+        }
+    }
+
     /// What arrives of what `end` sends: with a bit that flipped, or a lie in it.
     fn damaged<'a>(&mut self, end: u64, bytes: &'a [u8], prng: &mut Prng) -> Cow<'a, [u8]> {
         let (origin, carried) = (self.end(end).origin, self.end(end ^ 1).carried);
@@ -319,6 +340,8 @@ impl Network {
     /// Breaks a connection, or all of its host's: the ends learn of it at times of their own.
     fn cut(&mut self, end: u64, now: Time, prng: &mut Prng) {
         self.totals.cuts += 1;
+        let origin = self.end(end).origin;
+        say(|| format!("{now:?}: connection {} of host {origin} is cut", end / 2));
         if chance(self.faults.silent_one_in, prng) {
             for side in [end, end ^ 1] {
                 let late = SILENCE + Nanos(prng.below(SILENCE.0));
@@ -418,6 +441,9 @@ impl Network {
     pub(crate) fn close(&mut self, end: u64, now: Time) {
         self.open.remove(&end);
         self.end(end).closed = true;
+        if let Some(taps) = self.taps.as_mut().filter(|_| self.ends[at(end ^ 1)].closed) {
+            taps.remove(&(end & !1));
+        }
         self.end(end).arriving.clear();
         let peer = self.end(end ^ 1);
         if peer.severed {
@@ -434,16 +460,18 @@ impl Network {
             .listening
             .values()
             .filter_map(|queue| queue.front().map(|(at, _)| *at));
-        let ends = self.open.iter().map(|&number| {
-            let index = usize::try_from(number).expect("ends are in a vector");
-            &self.ends[index]
-        });
+        let ends = self.open.iter().map(|&number| &self.ends[at(number)]);
         let arriving = ends.flat_map(|end| {
             let piece = end.arriving.front().map(|(at, _)| *at);
             [piece, end.ended, end.broken].into_iter().flatten()
         });
         waiting.chain(arriving).filter(|&at| at > now).min()
     }
+}
+
+/// Where an end is in the vector of all.
+fn at(end: u64) -> usize {
+    usize::try_from(end).expect("ends are in a vector")
 }
 
 /// One in so many; never for 0.

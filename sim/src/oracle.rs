@@ -31,8 +31,12 @@ struct Write {
     began: Step,
     /// When it was answered; whoever crashed is never answered.
     ended: Option<Step>,
+    /// The host that it was acknowledged to; nobody for 0.
+    host: u64,
     /// It took effect before it ended, and that has not been lost since.
     holds: bool,
+    /// The power failed while it was under way: its answer may be older than that.
+    shaken: bool,
     /// It is on the medium.
     durable: bool,
     /// When somebody read it for the first time.
@@ -45,7 +49,9 @@ impl Write {
         content: Content::Zeroes,
         began: 0,
         ended: Some(0),
+        host: 0,
         holds: true,
+        shaken: false,
         durable: true,
         read: None,
     };
@@ -72,6 +78,8 @@ pub struct Oracle {
     reads: BTreeMap<Step, usize>,
     /// Whether power may be lost: then what is not durable is not for ever.
     volatile: bool,
+    /// How often it was.
+    losses: u64,
 }
 
 impl Oracle {
@@ -84,6 +92,7 @@ impl Oracle {
             next: 1,
             reads: BTreeMap::new(),
             volatile: false,
+            losses: 0,
         }
     }
 
@@ -133,7 +142,9 @@ impl Oracle {
                 content,
                 began,
                 ended: None,
+                host: 0,
                 holds: false,
+                shaken: false,
                 durable: false,
                 read: None,
             });
@@ -141,11 +152,12 @@ impl Oracle {
         version
     }
 
-    /// A write was acknowledged: whatever began later finds it, or something newer. With `durable`
-    /// it survives everything.
-    pub fn acknowledge(&mut self, range: Range<usize>, version: Version, durable: bool) {
+    /// A write was acknowledged to a host: whatever began later finds it, or something newer. With
+    /// `durable` it survives everything.
+    pub fn acknowledge(&mut self, range: Range<usize>, version: Version, durable: bool, host: u64) {
         self.end(range, version, |write| {
-            write.holds = true;
+            write.host = host;
+            write.holds = durable || !write.shaken;
             write.durable = durable;
         });
     }
@@ -177,18 +189,32 @@ impl Oracle {
         self.step()
     }
 
-    /// The flush that began then was acknowledged: what was acknowledged before it is durable.
-    pub fn flushed(&mut self, began: Step) {
+    /// The flush that began then was acknowledged to a host: what was acknowledged before it is
+    /// durable. If it was lost before, that is so all the same for what was acknowledged to this
+    /// host, unless it was `told` of a loss later than that.
+    pub fn flushed(&mut self, began: Step, host: u64, told: Step) {
         for write in self.blocks.iter_mut().flatten() {
-            write.durable |= write.holds && write.ended.is_some_and(|ended| ended < began);
+            let Some(ended) = write.ended.filter(|&ended| ended < began) else {
+                continue;
+            };
+            write.holds |= write.host == host && ended > told;
+            write.durable |= write.holds;
         }
     }
 
     /// The device lost its power: of what is not durable any part may be gone.
     pub fn power_lost(&mut self) {
+        self.losses += u64::from(self.volatile);
         for write in self.blocks.iter_mut().flatten() {
             write.holds &= write.durable;
+            write.shaken |= self.volatile && write.ended.is_none();
         }
+    }
+
+    /// How often power was lost, and with it perhaps what was not flushed.
+    #[must_use]
+    pub const fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// A read begins; its name for [`allows`](Self::allows), until [`end_read`](Self::end_read).
@@ -276,7 +302,7 @@ mod tests {
         oracle.fail(1..3, lost);
         assert_eq!(found(&mut oracle, 1), [0, lost]);
         let kept = oracle.begin_write(1..2, Content::Version);
-        oracle.acknowledge(1..2, kept, false);
+        oracle.acknowledge(1..2, kept, false, 1);
         // A write that was lost must not come back.
         assert_eq!(found(&mut oracle, 1), [kept]);
         // The neighbour was not overwritten, so its write is still open.
@@ -290,7 +316,7 @@ mod tests {
         let began = oracle.begin_read();
         let version = oracle.begin_write(0..1, Content::Version);
         assert!(oracle.allows(0, began, version));
-        oracle.acknowledge(0..1, version, false);
+        oracle.acknowledge(0..1, version, false, 1);
         assert!(oracle.allows(0, began, version) && oracle.allows(0, began, 0));
         assert_eq!(found(&mut oracle, 0), [version]);
     }
@@ -300,12 +326,12 @@ mod tests {
         let mut oracle = Oracle::new(1);
         let first = oracle.begin_write(0..1, Content::Version);
         let second = oracle.begin_write(0..1, Content::Version);
-        oracle.acknowledge(0..1, second, false);
+        oracle.acknowledge(0..1, second, false, 1);
         assert_eq!(found(&mut oracle, 0), [first, second]);
-        oracle.acknowledge(0..1, first, false);
+        oracle.acknowledge(0..1, first, false, 1);
         assert_eq!(found(&mut oracle, 0), [first, second]);
         let third = oracle.begin_write(0..1, Content::Zeroes);
-        oracle.acknowledge(0..1, third, false);
+        oracle.acknowledge(0..1, third, false, 1);
         assert_eq!(found(&mut oracle, 0), [0]);
     }
 
@@ -313,19 +339,42 @@ mod tests {
     fn without_power_what_was_not_flushed_may_be_gone() {
         let mut oracle = Oracle::new(1).with_volatile_cache();
         let flushed = oracle.begin_write(0..1, Content::Version);
-        oracle.acknowledge(0..1, flushed, false);
+        oracle.acknowledge(0..1, flushed, false, 1);
         let early = oracle.begin_flush();
         let cached = oracle.begin_write(0..1, Content::Version);
-        oracle.acknowledge(0..1, cached, false);
+        oracle.acknowledge(0..1, cached, false, 1);
         // The flush had begun before the second write was acknowledged, so it promises the first.
-        oracle.flushed(early);
+        oracle.flushed(early, 1, 0);
         assert_eq!(found(&mut oracle, 0), [cached]);
         oracle.power_lost();
         assert_eq!(found(&mut oracle, 0), [flushed, cached]);
         let durable = oracle.begin_write(0..1, Content::Version);
-        oracle.acknowledge(0..1, durable, true);
+        oracle.acknowledge(0..1, durable, true, 1);
         oracle.power_lost();
         assert_eq!(found(&mut oracle, 0), [durable]);
+    }
+
+    /// A Flush that succeeds promises what its host was told before it, unless the host was also
+    /// told of a loss: so the target or the host must fail it where that is gone.
+    #[test]
+    fn a_flush_promises_what_was_acknowledged_before_it_over_a_loss_of_power() {
+        let mut oracle = Oracle::new(1).with_volatile_cache();
+        let cached = oracle.begin_write(0..1, Content::Version);
+        oracle.acknowledge(0..1, cached, false, 1);
+        let late = oracle.begin_write(0..1, Content::Version);
+        oracle.power_lost();
+        // Its answer was on its way when the power failed.
+        oracle.acknowledge(0..1, late, false, 1);
+        assert_eq!(found(&mut oracle, 0), [0, cached, late]);
+        let others = oracle.begin_flush();
+        oracle.flushed(others, 2, 0);
+        assert_eq!(found(&mut oracle, 0), [0, cached, late]);
+        let told = oracle.begin_flush();
+        let after = oracle.begin_flush();
+        oracle.flushed(after, 1, told);
+        assert_eq!(found(&mut oracle, 0), [0, cached, late]);
+        oracle.flushed(after, 1, 0);
+        assert_eq!(found(&mut oracle, 0), [late]);
     }
 
     #[test]
@@ -347,12 +396,12 @@ mod tests {
         let reading = oracle.begin_read();
         for _ in 0..100 {
             let version = oracle.begin_write(0..1, Content::Version);
-            oracle.acknowledge(0..1, version, false);
+            oracle.acknowledge(0..1, version, false, 1);
         }
         assert!(oracle.allows(0, reading, 0) && oracle.allows(0, reading, 1));
         oracle.end_read(reading);
         let last = oracle.begin_write(0..1, Content::Version);
-        oracle.acknowledge(0..1, last, false);
+        oracle.acknowledge(0..1, last, false, 1);
         assert!(oracle.blocks[0].len() <= 2, "{:?}", oracle.blocks[0]);
         assert_eq!(found(&mut oracle, 0), [last]);
     }

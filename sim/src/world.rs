@@ -146,6 +146,14 @@ impl World {
         self.shared.borrow_mut().pace = pace;
     }
 
+    /// From now on hosts and targets are held to the rules of their transport.
+    ///
+    /// # Panics
+    /// Later, where one of them breaks a rule.
+    pub fn watch(&self) {
+        self.shared.borrow_mut().network.watch();
+    }
+
     /// What the network did so far.
     #[must_use]
     pub fn network_totals(&self) -> NetworkTotals {

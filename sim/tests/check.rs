@@ -9,7 +9,7 @@ fn a_seed_is_a_run() {
         seed: 11,
         ..Options::default()
     };
-    let first = run(&options, &mut |_| {});
+    let first = run(&options);
     assert!(first.requests > 0);
-    assert_eq!(run(&options, &mut |_| {}), first);
+    assert_eq!(run(&options), first);
 }

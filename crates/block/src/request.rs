@@ -100,6 +100,10 @@ pub enum BlockError {
     /// Data could not be written to the medium.
     #[error("write fault")]
     WriteFailure,
+    /// Writes may be lost that were acknowledged, and that this Flush was to put onto the medium:
+    /// the device's cache was lost before. Later flushes speak of later writes.
+    #[error("writes that were acknowledged but not flushed may be lost: the target restarted")]
+    CacheLost,
     /// The compared data differs.
     #[error("compared data differs")]
     CompareFailure,

@@ -14,9 +14,10 @@ use crate::error::ConnectionError;
 use crate::fence::{Aftermath, Fences};
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, VolumeId};
 use crate::limits::IO_QUEUES_MAX;
-use crate::options::ConnectOptions;
+use crate::options::{ConnectOptions, ReplayPolicy};
 use crate::recovery::Span;
 use crate::tenant_event::{Heard, TenantEvent};
+use crate::unflushed::Unflushed;
 use base::mutation::{self, Mutation};
 use block::Geometry;
 use reactor::Wake;
@@ -46,6 +47,8 @@ pub(crate) struct Parameters {
     pub(crate) queue_classes: bool,
     /// The controller knows barriers.
     pub(crate) barrier: bool,
+    /// Which life of its write caches it is; 0 where it does not say.
+    pub(crate) cache_life: u64,
 }
 
 /// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would
@@ -87,6 +90,7 @@ pub(crate) struct NamespaceState {
     /// 0 when it went away, or when its NSID came to name another volume.
     blocks: AtomicU64,
     read_only: AtomicBool,
+    pub(crate) unflushed: Unflushed,
 }
 
 impl NamespaceState {
@@ -131,6 +135,8 @@ pub struct Association {
     epoch: SharedEpoch,
     /// Counts the changes of what may still come of lost associations.
     aftermaths: AtomicU64,
+    /// The last association whose controller may have lost its write cache since; 0 for none.
+    caches_lost: AtomicU64,
     /// There are aborts to send.
     aborts: AtomicBool,
     /// The owner wants it to end.
@@ -145,6 +151,7 @@ impl Association {
             options,
             epoch: SharedEpoch::new(),
             aftermaths: AtomicU64::new(0),
+            caches_lost: AtomicU64::new(0),
             aborts: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             knowledge: Mutex::new(Knowledge::default()),
@@ -397,8 +404,30 @@ impl Association {
     /// The controller was identified anew.
     pub(crate) fn learn_controller(&self, info: ControllerInfo, parameters: Parameters) {
         let mut knowledge = self.lock();
+        let known = knowledge.controller.is_some();
+        if known && !self.caches_live(knowledge.parameters.cache_life, parameters.cache_life) {
+            // A channel that is told of an old answer from now on looks here.
+            let lost = self.epoch().generation;
+            self.caches_lost.store(lost, Ordering::SeqCst);
+            for state in knowledge.states.values() {
+                state.unflushed.lose();
+            }
+        }
         knowledge.controller = Some(info);
         knowledge.parameters = parameters;
+    }
+
+    /// Whether what the controller had acknowledged and not flushed must be there after a reconnect.
+    fn caches_live(&self, before: u64, now: u64) -> bool {
+        // Who knows the target says that it loses nothing unless it says so itself.
+        let trusted = self.options.replay == ReplayPolicy::Immediate;
+        before == now && (now != 0 || trusted)
+    }
+
+    /// The last association whose unflushed writes may be lost.
+    #[inline]
+    pub(crate) fn caches_lost(&self) -> u64 {
+        self.caches_lost.load(Ordering::SeqCst)
     }
 
     /// The namespaces were identified anew: those that are missing went away.
@@ -439,6 +468,7 @@ impl Association {
                     volume: info.volume(&serial),
                     blocks: AtomicU64::new(info.geometry.blocks),
                     read_only: AtomicBool::new(info.read_only),
+                    unflushed: Unflushed::new(),
                 })
             });
         }

@@ -20,6 +20,8 @@ pub(crate) struct BlockRequest {
     /// The range of the current command.
     pub(crate) lba: Lba,
     pub(crate) blocks: u32,
+    /// Blocks before it that are done.
+    pub(crate) blocks_done: u32,
     /// Blocks beyond it that are still to be done, by further commands.
     pub(crate) blocks_left: u32,
     /// The data belongs to the command, not to the submitter.
@@ -27,10 +29,32 @@ pub(crate) struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// Whether the request is done with its current command, and its data is the submitter's.
+    /// Whether the request is done with its current command, its data is the submitter's, and its
+    /// success needs no second look.
     #[inline]
     pub(crate) fn is_plain_end(&self) -> bool {
-        self.blocks_left == 0 && !self.private_data
+        self.blocks_left == 0 && !self.private_data && self.operation != Operation::Flush
+    }
+
+    /// Whether it changes what a Flush has to put onto the medium.
+    #[inline]
+    pub(crate) fn is_cached(&self) -> bool {
+        use Operation::{Deallocate, Write, WriteZeroes};
+        matches!(
+            self.operation,
+            Write { durable: false } | WriteZeroes { durable: false, .. } | Deallocate
+        )
+    }
+
+    /// What a Flush promises: its mark, and the losses that its channel was told of before.
+    /// It has no range, so these take its place.
+    pub(crate) fn promise(&self) -> (u64, u32) {
+        (self.lba.0, self.blocks)
+    }
+
+    /// Sets what a Flush promises.
+    pub(crate) fn set_promise(&mut self, mark: u64, told: u32) {
+        (self.lba, self.blocks) = (Lba(mark), told);
     }
 
     /// Leaves only the first part of the range to the current command.
@@ -54,8 +78,16 @@ impl BlockRequest {
         };
         let step = fits.max(1).min(self.blocks_left);
         self.lba = Lba(self.lba.0 + u64::from(self.blocks));
+        self.blocks_done += self.blocks;
         self.blocks = step;
         self.blocks_left -= step;
+    }
+
+    /// Starts again with the first part.
+    pub(crate) fn rewind(&mut self, geometry: Geometry, parameters: &Parameters) {
+        self.lba = Lba(self.lba.0 - u64::from(self.blocks_done));
+        self.blocks += std::mem::take(&mut self.blocks_done) + self.blocks_left;
+        self.begin(geometry, parameters);
     }
 
     /// The list of one range that Dataset Management carries as data.

@@ -451,26 +451,27 @@ impl CommandTable {
     }
 
     /// Takes the oldest finished command out of the table if it was a block request's only or last
-    /// command and was done: its tag and data, which is all that is left to be said about it.
+    /// command and was done: its tag and data, and in which of its channel's namespaces it wrote
+    /// what a cache may have, which is all that is left to be said about it.
     #[inline]
-    pub(crate) fn take_done(&mut self) -> Option<(u64, Option<IoSlice>)> {
+    pub(crate) fn take_done(&mut self) -> Option<(u64, Option<IoSlice>, Option<u16>)> {
         let &(index, Outcome::Answered(completion)) = self.finished.front()? else {
             return None;
         };
         let slot = &mut self.slots[usize::from(index)];
         let exchange = slot.exchange.as_mut()?;
-        let done = completion.status.is_success()
-            && !exchange.replayed
-            && exchange.request().is_some_and(BlockRequest::is_plain_end);
+        let request = exchange.request().copied()?;
+        let done = completion.status.is_success() && !exchange.replayed && request.is_plain_end();
         if !done {
             return None;
         }
+        let cached = request.is_cached().then_some(request.namespace);
         let (tag, data) = (exchange.tag, exchange.data.take());
         self.finished.pop_front();
         slot.exchange = None;
         slot.state = SlotState::Free;
         self.free.push(index);
-        Some((tag, data))
+        Some((tag, data, cached))
     }
 
     /// Takes the newest finished command out of the table if it is an admin command with this tag:

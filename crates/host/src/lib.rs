@@ -17,6 +17,7 @@ mod recovery;
 pub mod switchboard;
 mod tcp;
 mod tenant_event;
+mod unflushed;
 
 pub use association::{Association, Phase};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};

@@ -170,6 +170,7 @@ mod tests {
             operation: Operation::Write { durable: false },
             lba: Lba(lba),
             blocks,
+            blocks_done: 0,
             blocks_left: 0,
             private_data: false,
         }

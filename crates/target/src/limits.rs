@@ -205,6 +205,10 @@ pub struct Limits {
     /// How long a barrier may take, and with it what it holds may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
+    /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever
+    /// they may have lost what was acknowledged and not flushed. 0 says nothing, as any other
+    /// target does; hosts then take every lost connection for such a loss.
+    pub cache_life: u64,
 }
 
 impl Default for Limits {
@@ -249,6 +253,7 @@ impl Default for Limits {
             end_controller: true,
             barrier: true,
             barrier_timeout: Nanos::from_secs(10),
+            cache_life: 0,
         }
     }
 }

@@ -190,7 +190,7 @@ pub(crate) fn status_of(error: BlockError, kind: Kind) -> Status {
         BlockError::Denied => Status::ACCESS_DENIED.with_dnr(),
         BlockError::NoSpace => Status::CAPACITY_EXCEEDED.with_dnr(),
         BlockError::ReadFailure => Status::UNRECOVERED_READ_ERROR,
-        BlockError::WriteFailure => Status::WRITE_FAULT,
+        BlockError::WriteFailure | BlockError::CacheLost => Status::WRITE_FAULT,
         BlockError::CompareFailure => Status::COMPARE_FAILURE.with_dnr(),
         BlockError::Corrupt => match kind {
             Kind::Read | Kind::Compare | Kind::Verify => Status::UNRECOVERED_READ_ERROR.with_dnr(),

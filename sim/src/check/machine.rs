@@ -3,7 +3,7 @@
 use super::Survived;
 use super::feature::Feature;
 use super::plan::{Incident, Plan};
-use crate::client::{Report, Tolerance, Workload};
+use crate::client::{Report, Workload};
 use crate::disk::{Disk, DiskFaults};
 use crate::driver::SimDriver;
 use crate::host_core::{Application, HostCore};
@@ -67,9 +67,12 @@ pub(super) struct Machine {
     /// Those in whose place others came.
     replaced: Vec<Volume>,
     made: u64,
+    /// Which life of the disks' caches it is.
+    cache_life: u64,
     target: Option<Process>,
     address: SocketAddr,
     hosts: Vec<Host>,
+    hosts_made: u64,
     liar: Option<Host>,
     liars_disk: Volume,
     /// What came of applications, of crashed hosts too.
@@ -131,6 +134,7 @@ impl Machine {
     pub(super) fn new(seed: u64, plan: &Plan) -> Self {
         let world = World::new(seed, plan.network);
         world.set_pace(plan.pace);
+        world.watch();
         let mut prng = Prng::from_seed(seed ^ 0x6D61_6368_696E_6573);
         let volumes = plan.volumes as u64;
         let mut machine = Self {
@@ -140,12 +144,14 @@ impl Machine {
                 .collect(),
             replaced: Vec::new(),
             made: volumes + 1,
+            cache_life: 1,
             liars_disk: Volume::new(volumes, plan, &mut prng),
             plan: plan.clone(),
             prng,
             target: None,
             address: SocketAddr::from(([10, 0, 0, 1], 4420)),
             hosts: Vec::new(),
+            hosts_made: 0,
             liar: None,
             reports: Vec::new(),
             incidents: BTreeMap::new(),
@@ -176,7 +182,11 @@ impl Machine {
     /// A process begins to serve the volumes.
     fn start_target(&mut self) {
         let count = self.plan.target_cores;
-        let shared = Target::new(self.plan.limits.clone(), count).expect("valid limits");
+        let mut limits = self.plan.limits.clone();
+        if !self.plan.features.contains(&Feature::Foreign) {
+            limits.cache_life = self.cache_life;
+        }
+        let shared = Target::new(limits, count).expect("valid limits");
         for name in [SUBSYSTEM, LIARS] {
             let options = SubsystemOptions::open_to_all(name);
             shared.add_subsystem(options).expect("a new subsystem");
@@ -214,19 +224,14 @@ impl Machine {
 
     /// The applications of a host, on the volumes in turn.
     fn applications(&mut self, host: usize) -> Vec<Application> {
+        self.hosts_made += 1;
         let make = |number: usize| {
             let place = (host + number) % self.volumes.len();
-            let Tolerance::Only { device, gone, late } = self.plan.tolerance else {
-                unreachable!("a plan says which errors there may be");
-            };
             Application {
                 nsid: u32::try_from(place + 1).expect("a few"),
                 mix: Mix::Everything,
-                tolerance: Tolerance::Only {
-                    device,
-                    gone: gone && place == 0,
-                    late,
-                },
+                tolerance: self.plan.tolerance.on_volume(place),
+                host: self.hosts_made,
                 oracle: Some(Rc::clone(&self.volumes[place].oracle)),
                 rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
                 ..Application::alone(self.plan.workload, self.prng.next_u64())
@@ -344,6 +349,7 @@ impl Machine {
         self.count("target crashes");
         if power {
             self.count("power losses");
+            self.cache_life += 1;
             let volumes = self.volumes.iter().chain([&self.liars_disk]);
             volumes.for_each(Volume::lose_power);
         }
@@ -368,6 +374,7 @@ impl Machine {
         let crashed = self.hosts.remove(number);
         drop(crashed.core);
         let mut applications = crashed.applications;
+        self.hosts_made += 1;
         for application in &mut applications {
             let answered = application.report.borrow().answered;
             application.workload.requests -= answered;
@@ -375,6 +382,7 @@ impl Machine {
             let place = application.nsid as usize - 1;
             application.oracle = Some(Rc::clone(&self.volumes[place].oracle));
             application.seed = self.prng.next_u64();
+            application.host = self.hosts_made;
         }
         let host = self.host(SUBSYSTEM, number as u64, applications);
         self.hosts.insert(number, host);

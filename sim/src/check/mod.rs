@@ -12,6 +12,7 @@ mod plan;
 pub use feature::Feature;
 pub use plan::{Event, Incident, Options, Plan};
 
+use crate::trace::say;
 use crate::world::Outcome;
 use base::Nanos;
 use machine::Machine;
@@ -84,16 +85,13 @@ pub fn shrink(options: &Options, mut fails: impl FnMut(&Options) -> bool) -> Opt
     shortest
 }
 
-/// Where a run is told step by step.
-pub type Trace<'a> = &'a mut dyn FnMut(String);
-
-/// Runs what the options say.
+/// Runs what the options say, and tells [`trace`](crate::trace) what happens.
 ///
 /// # Panics
 /// If anything happens that never may, with what it was.
-pub fn run(options: &Options, trace: Trace<'_>) -> Survived {
+pub fn run(options: &Options) -> Survived {
     let plan = Plan::draw(options);
-    trace(format!("{plan:#?}"));
+    say(|| format!("{plan:#?}"));
     let mut machine = Machine::new(options.seed, &plan);
     let begun = machine.world.now();
     for event in &plan.events {
@@ -104,7 +102,7 @@ pub fn run(options: &Options, trace: Trace<'_>) -> Survived {
             "before {event:?}: {}",
             machine.standing()
         );
-        trace(format!("{:?}: {:?}", machine.world.now(), event.what));
+        say(|| format!("{:?}: {:?}", machine.world.now(), event.what));
         machine.meets(event.what);
     }
     let calm = plan.calm_after;
@@ -115,12 +113,12 @@ pub fn run(options: &Options, trace: Trace<'_>) -> Survived {
         "before calm: {}",
         machine.standing()
     );
-    trace(format!("{:?}: all is calm", machine.world.now()));
+    say(|| format!("{:?}: all is calm", machine.world.now()));
     machine.calm();
     let total = machine.total();
     let outcome = machine.run(LIVENESS, |answered| answered == total);
     assert_eq!(outcome, Outcome::Done, "a hang: {}", machine.standing());
-    trace(format!("{:?}: all is answered", machine.world.now()));
+    say(|| format!("{:?}: all is answered", machine.world.now()));
     machine.end(LIVENESS);
     let mut survived = machine.survived();
     survived.took_ns = machine.world.now().since(begun).0;

@@ -159,6 +159,7 @@ impl Plan {
                 device: has(Feature::Errors),
                 gone: has(Feature::OtherVolume),
                 late,
+                forgets: has(Feature::Foreign) && has(Feature::Cache),
             },
             target_cores,
             volumes,
@@ -262,6 +263,11 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     }
 }
 
+/// A foreign target's disk does late writes by so much sooner: within the margin that a host adds to
+/// the keep-alive time-out before it sends lost writes again. What is done later than that no host
+/// can know of, and it may undo what was acknowledged since (docs/decisions/0004-replay.md).
+const LATE_AT_FOREIGN: u64 = 64;
+
 fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
     let mut prng = draws(seed, 5);
     let has = |feature| features.contains(&feature);
@@ -276,6 +282,11 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
         },
         late_one_in: if has(Feature::Late) { late } else { 0 },
         late_by,
+        late_writes_by: if has(Feature::Foreign) {
+            Nanos(late_by.0 / LATE_AT_FOREIGN)
+        } else {
+            late_by
+        },
         fail_one_in: if has(Feature::Errors) { fail } else { 0 },
     }
 }

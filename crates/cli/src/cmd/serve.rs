@@ -245,8 +245,21 @@ fn limits(configuration: &Configuration) -> Limits {
         barrier_timeout: time("barrier_timeout_ms"),
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
+        cache_life: cache_life(),
         ..Limits::default()
     }
+}
+
+/// Which life of the write caches it is: what files have not flushed is with the kernel, so it
+/// outlives this process and not the machine. 0 where the kernel does not say.
+fn cache_life() -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));
+    let (high, low) = match boot {
+        Ok(Ok(boot)) => boot.as_u64_pair(),
+        _ => (0, 0),
+    };
+    high ^ low
 }
 
 /// Says that it is ready, where, and what for.

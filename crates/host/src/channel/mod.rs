@@ -14,6 +14,7 @@ mod translate;
 pub use barrier::QueueFull;
 
 use crate::association::{Association, Epoch, NamespaceState, Parameters, Phase};
+use crate::command::BlockRequest;
 use crate::controller::qpair_config;
 use crate::fence::{Aftermath, Passage};
 use crate::inflight::{Exchange, Finished, Outcome};
@@ -22,7 +23,7 @@ use crate::recovery::{RangeLocks, Verdict, judge};
 use crate::tcp::{Departure, Qpair};
 use base::Time;
 use base::mutation::{self, Mutation};
-use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
+use block::{BlockError, Capabilities, Channel, Completion, Operation, Request, Submit};
 use reactor::{Context, Driver, IoSlice, Room, RoomLease};
 use replay::Replay;
 use std::collections::VecDeque;
@@ -61,6 +62,8 @@ struct Lane {
 struct Served {
     state: Arc<NamespaceState>,
     capabilities: Capabilities,
+    /// Losses of unflushed writes that a Flush of this channel has reported.
+    told: u32,
 }
 
 /// One core's channel to a remote namespace, or (shared) to all of a controller.
@@ -186,7 +189,9 @@ impl RemoteChannel {
         state: Arc<NamespaceState>,
         capabilities: Capabilities,
     ) -> usize {
+        let told = state.unflushed.told();
         self.namespaces.push(Served {
+            told,
             state,
             capabilities,
         });
@@ -216,8 +221,44 @@ impl RemoteChannel {
         self.capacity
     }
 
+    /// A write without FUA was acknowledged.
+    #[inline]
+    fn wrote(&self, namespace: u16) {
+        if !self.parameters.features.volatile_cache {
+            return;
+        }
+        let unflushed = &self.namespaces[usize::from(namespace)].state.unflushed;
+        unflushed.wrote();
+        if self.association.caches_lost() >= self.joined {
+            // The answer is older than the loss, and was not known when that was noticed.
+            unflushed.lose_answered();
+        }
+    }
+
+    /// A Flush was done: it fails all the same where it promised what was lost before.
+    fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
+        let (mark, told) = request.promise();
+        let served = &mut self.namespaces[usize::from(request.namespace)];
+        let unflushed = &served.state.unflushed;
+        unflushed.flushed(mark);
+        let losses = unflushed.losses();
+        if losses == told {
+            return Ok(());
+        }
+        served.told = losses;
+        unflushed.tell(losses);
+        Err(BlockError::CacheLost)
+    }
+
     /// Ends a request.
-    fn finish(&mut self, exchange: Exchange, result: Result<(), BlockError>) {
+    fn finish(&mut self, exchange: Exchange, mut result: Result<(), BlockError>) {
+        if let Some(&request) = exchange.request().filter(|_| result.is_ok()) {
+            if request.is_cached() {
+                self.wrote(request.namespace);
+            } else if request.operation == Operation::Flush {
+                result = self.flushed(&request);
+            }
+        }
         if exchange.replayed
             && let Some(request) = exchange.request()
         {
@@ -284,8 +325,11 @@ impl RemoteChannel {
     fn collect(&mut self, lane: usize, cx: &mut Context<'_>) {
         loop {
             let table = self.lanes[lane].qpair.table();
-            if let Some((tag, data)) = table.take_done() {
+            if let Some((tag, data, cached)) = table.take_done() {
                 let result = Ok(());
+                if let Some(namespace) = cached {
+                    self.wrote(namespace);
+                }
                 self.done.push_back(Completion { tag, result, data });
             } else if let Some(finished) = table.take_finished() {
                 self.finished(finished, cx);
@@ -487,10 +531,16 @@ impl RemoteChannel {
         let buffers = cx.driver.buffers();
         let nsid = served.state.nsid;
         let names = (u16::try_from(namespace).expect("at most 1,024"), nsid);
-        let exchange = match translate::exchange(request, names, geometry, parameters, buffers) {
+        let mut exchange = match translate::exchange(request, names, geometry, parameters, buffers)
+        {
             Ok(exchange) => exchange,
             Err(request) => return Submit::Busy(request),
         };
+        if let Some(request) = exchange.request_mut()
+            && request.operation == Operation::Flush
+        {
+            request.set_promise(served.state.unflushed.begin_flush(), served.told);
+        }
         self.heed_aftermath();
         let closed = exchange.request();
         if let Some(request) = closed.filter(|request| self.is_closed_for(request)) {

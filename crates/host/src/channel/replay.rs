@@ -105,6 +105,7 @@ impl RemoteChannel {
 
     /// A command was lost with its connection.
     pub(super) fn lost(&mut self, mut exchange: Exchange) {
+        self.rewind(&mut exchange);
         let mut lost_with = 0;
         if let Some(request) = exchange.request()
             && request.operation.is_write()
@@ -131,6 +132,28 @@ impl RemoteChannel {
         // A write that is not sent again waits all the same: once it is reported, nothing of it
         // may take effect any more.
         self.replay.push_back(replay);
+    }
+
+    /// A request that may have lost its first parts with a cache starts again: it is not
+    /// acknowledged, so no Flush speaks of them.
+    fn rewind(&mut self, exchange: &mut Exchange) {
+        let Some(request) = exchange.request_mut() else {
+            return;
+        };
+        if request.blocks_done == 0 || !request.is_cached() {
+            return;
+        }
+        let before = *request;
+        let state = &self.namespaces[usize::from(request.namespace)].state;
+        request.rewind(state.geometry(), &self.parameters);
+        let now = *request;
+        if let (true, Some(list)) = (now.private_data, &mut exchange.data) {
+            list.copy_in(0, &now.range().to_bytes());
+        }
+        if exchange.replayed {
+            self.locks.unlock(&before);
+            self.locks.lock(&now);
+        }
     }
 
     /// Reports what nobody knows whether it was done, or will be: as long as it may be, its blocks

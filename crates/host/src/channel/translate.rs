@@ -58,6 +58,7 @@ pub(super) fn exchange(
         namespace,
         lba: request.lba,
         blocks: request.blocks,
+        blocks_done: 0,
         blocks_left: 0,
         private_data: false,
     };

@@ -244,6 +244,7 @@ impl Controller {
             fenced: extensions.end_controller,
             queue_classes: extensions.queue_classes,
             barrier: extensions.barrier,
+            cache_life: extensions.cache_life,
         };
         self.setup.identified = Some(Box::new(info));
         if options.is_discovery() {

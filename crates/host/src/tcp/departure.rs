@@ -198,6 +198,7 @@ mod tests {
             namespace: 0,
             lba: Lba(0),
             blocks: 8,
+            blocks_done: 0,
             blocks_left: 0,
             private_data: false,
         });

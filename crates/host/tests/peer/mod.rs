@@ -140,6 +140,8 @@ pub struct Behaviour {
     pub slow_identify: std::time::Duration,
     /// Announces that any command keeps the association alive.
     pub traffic_based: bool,
+    /// It has a volatile write cache, in this life; 0 is not announced.
+    pub cache_life: Option<u64>,
     /// Every byte of the namespace's UUID.
     pub volume: u8,
     /// An Identify of this kind cannot be answered for the moment.
@@ -171,6 +173,7 @@ impl Default for Behaviour {
             ready_after: 1,
             slow_identify: std::time::Duration::ZERO,
             traffic_based: false,
+            cache_life: None,
             volume: 5,
             unready: None,
         }
@@ -732,7 +735,13 @@ impl Connection {
             maxcmd: 128,
             ioccsz: 4 + self.behaviour.in_capsule_bytes / 16,
             iorcsz: 1,
+            vwc: if self.behaviour.cache_life.is_some() {
+                IdentifyController::VWC_PRESENT
+            } else {
+                0
+            },
             vendor: wire::nvme::vendor::Extensions {
+                cache_life: self.behaviour.cache_life.unwrap_or(0),
                 end_controller: self.behaviour.fences,
                 ..wire::nvme::vendor::Extensions::default()
             }

@@ -219,6 +219,7 @@ const fn extensions(core: &CoreState) -> Extensions {
         queue_classes: true,
         barrier: core.limits.barrier,
         tenant_events: true,
+        cache_life: core.limits.cache_life,
     }
 }
 

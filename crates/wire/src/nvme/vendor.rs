@@ -3,7 +3,7 @@
 //! A controller announces its extensions in the vendor's area of Identify Controller; nobody uses
 //! one that was not announced, and everything works without.
 
-use crate::bytes::low16;
+use crate::bytes::{low16, put_u64, u64_at};
 use crate::nvme::command::Command;
 use crate::nvme::opcode::{AdminOpcode, IoOpcode};
 
@@ -12,6 +12,9 @@ const MAGIC: [u8; 8] = *b"SWITCHYD";
 
 /// Where the extensions' bits are in the vendor's area.
 const BITS: usize = MAGIC.len();
+
+/// Where the life of the caches is.
+const CACHE_LIFE: usize = 16;
 
 /// The extensions that a controller announces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -26,6 +29,9 @@ pub struct Extensions {
     /// It has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the
     /// event that goes with it once the host has said with [`HostExtensions`] that it listens.
     pub tenant_events: bool,
+    /// Which life of its volatile write caches it is: what was acknowledged and not flushed may be
+    /// gone where a host finds another one than before. 0 says nothing.
+    pub cache_life: u64,
 }
 
 impl Extensions {
@@ -35,6 +41,7 @@ impl Extensions {
         queue_classes: true,
         barrier: true,
         tenant_events: true,
+        cache_life: 0,
     };
 
     /// Reads the vendor's area of Identify Controller; any other vendor's announces nothing.
@@ -47,6 +54,7 @@ impl Extensions {
             queue_classes: area[BITS] & 2 != 0,
             barrier: area[BITS] & 4 != 0,
             tenant_events: area[BITS] & 8 != 0,
+            cache_life: u64_at(area, CACHE_LIFE),
         }
     }
 
@@ -58,6 +66,7 @@ impl Extensions {
             | u8::from(self.queue_classes) << 1
             | u8::from(self.barrier) << 2
             | u8::from(self.tenant_events) << 3;
+        put_u64(&mut area, CACHE_LIFE, self.cache_life);
         area
     }
 }
@@ -161,6 +170,7 @@ mod tests {
         assert_eq!(Extensions::parse(&none.encode()), none);
         let barrier = Extensions {
             barrier: true,
+            cache_life: 0x0123_4567_89AB_CDEF,
             ..none
         };
         assert_eq!(Extensions::parse(&barrier.encode()), barrier);

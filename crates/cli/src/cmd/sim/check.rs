@@ -56,13 +56,13 @@ pub(super) fn run(args: &SimCheckArgs, output: Output) -> Result<Outcome> {
     }
     if let Some(seed) = args.seed {
         let began = Instant::now();
-        let mut told = Ok(());
-        let survived = check::run(&options(args, seed), &mut |line| {
-            if args.trace && told.is_ok() {
-                told = print(format_args!("{line}\n"));
-            }
-        });
-        told?;
+        if args.trace {
+            sim::trace::listen(Some(Box::new(|line| {
+                // Whoever closed the pipe has heard enough.
+                let _ = print(format_args!("{line}\n"));
+            })));
+        }
+        let survived = check::run(&options(args, seed));
         let answer = Answer::of(1, survived, began.elapsed(), Vec::new());
         output.result(&answer, &answer)?;
         return Ok(Outcome::Done);
@@ -89,7 +89,7 @@ fn options(args: &SimCheckArgs, seed: u64) -> Options {
 fn work(args: &SimCheckArgs) -> Result<Outcome> {
     let first = args.from.unwrap_or_default();
     for seed in first..first + args.seeds {
-        let survived = check::run(&options(args, seed), &mut |_| {});
+        let survived = check::run(&options(args, seed));
         let line = serde_json::to_string(&survived).context("cannot make JSON")?;
         print(format_args!("{line}\n"))?;
     }

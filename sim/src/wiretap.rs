@@ -1,0 +1,305 @@
+//! Watches what hosts and targets send each other, and panics where it breaks the rules that no
+//! answer shows: identifiers, transfers, offsets, queue heads. `[NVMe-TCP 1.0 §3.3]`
+//!
+//! It sees what an end sends, in the order in which it is sent, whatever becomes of it. An answer
+//! is sent before its receiver acts on it, so whatever is over here is over for both.
+
+use std::collections::BTreeMap;
+use wire::fabrics::{Connect, FabricsCommand};
+use wire::nvme::sgl::DataPointer;
+use wire::nvme::{Command, Completion, IoOpcode};
+use wire::tcp::c2h_data::C2hProgress;
+use wire::tcp::framer::{Framer, FramerLimits, Role};
+use wire::tcp::{C2hData, Event, H2cData, IcReq, IcResp, PduHeader, R2t};
+
+/// Above anything that is ever agreed on; what is agreed on is checked here.
+const LIMITS: FramerLimits = FramerLimits {
+    capsule_data_bytes: 1 << 20,
+    data_pdu_bytes: 1 << 24,
+};
+
+/// Which way the data of a command goes: bits 1:0 of its opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    None,
+    Out,
+    In,
+}
+
+/// A command without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    opcode: u8,
+    direction: Direction,
+    /// Data that does not travel in the capsule, in bytes.
+    bytes: u32,
+    /// Of these, asked for with R2Ts, or sent to the host.
+    moved: u32,
+    /// R2Ts that are not fulfilled.
+    transfers: u32,
+    /// The last C2HData was sent.
+    last: bool,
+}
+
+/// An R2T that is not fulfilled.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    cid: u16,
+    /// The next byte.
+    offset: u32,
+    left: u32,
+    /// Its command was answered meanwhile: the host may not know yet.
+    over: bool,
+}
+
+/// The submission queue, once Connect was sent.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    entries: u32,
+    flow_control: bool,
+    head: u32,
+    /// Commands that were sent, and are not known to be off the queue.
+    unread: u32,
+}
+
+/// A connection that is watched.
+#[derive(Debug)]
+pub(crate) struct Wiretap {
+    from_host: Option<Framer>,
+    from_target: Option<Framer>,
+    /// R2Ts for one command at once.
+    transfers_max: u32,
+    /// Data of one H2CData.
+    data_max: u32,
+    queue: Option<Queue>,
+    commands: BTreeMap<u16, Asked>,
+    /// By TTAG.
+    transfers: BTreeMap<u16, Transfer>,
+}
+
+impl Wiretap {
+    /// A connection that nothing was sent on yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            from_host: Some(Framer::new(Role::Controller, LIMITS)),
+            from_target: Some(Framer::new(Role::Host, LIMITS)),
+            transfers_max: 1,
+            data_max: 0,
+            queue: None,
+            commands: BTreeMap::new(),
+            transfers: BTreeMap::new(),
+        }
+    }
+
+    /// One end sends.
+    ///
+    /// # Panics
+    /// If it may not send this.
+    pub(crate) fn sends(&mut self, by_host: bool, mut bytes: &[u8]) {
+        loop {
+            let framer = if by_host {
+                &mut self.from_host
+            } else {
+                &mut self.from_target
+            };
+            // Nothing counts behind a termination request.
+            let Some(framer) = framer else { return };
+            let event = framer.next(&mut bytes);
+            match event.expect("an end sends what is well formed") {
+                None => return,
+                Some(Event::Pdu {
+                    header, digest_ok, ..
+                }) => {
+                    assert!(digest_ok, "a data digest is wrong: {header:?}");
+                    self.pdu(&header);
+                }
+                Some(Event::DataBegin { header, .. }) => self.pdu(&header),
+                Some(Event::DataChunk(_)) => {}
+                Some(Event::DataEnd { digest_ok }) => assert!(digest_ok, "a data digest is wrong"),
+            }
+        }
+    }
+
+    fn pdu(&mut self, header: &PduHeader) {
+        match header {
+            PduHeader::IcReq(request) => self.requested(request),
+            PduHeader::IcResp(response) => self.agreed(response),
+            PduHeader::CapsuleCmd(capsule) => self.command(&capsule.command),
+            PduHeader::CapsuleResp(capsule) => self.response(&capsule.completion),
+            PduHeader::H2cData(data) => self.data_out(data),
+            PduHeader::C2hData(data) => self.data_in(data),
+            PduHeader::R2t(r2t) => self.ready(r2t),
+            PduHeader::H2cTermReq(_) => self.from_host = None,
+            PduHeader::C2hTermReq(_) => self.from_target = None,
+        }
+    }
+
+    fn requested(&mut self, request: &IcReq) {
+        self.transfers_max = request.max_r2t.saturating_add(1);
+        if let Some(framer) = &mut self.from_target {
+            framer.set_alignment(request.host_alignment);
+        }
+    }
+
+    fn agreed(&mut self, response: &IcResp) {
+        self.data_max = response.max_h2c_data;
+        let framers = [&mut self.from_host, &mut self.from_target];
+        for framer in framers.into_iter().flatten() {
+            framer.set_digests(response.header_digest, response.data_digest);
+        }
+        if let Some(framer) = &mut self.from_host {
+            framer.set_alignment(response.controller_alignment);
+        }
+    }
+
+    fn command(&mut self, command: &Command) {
+        if let (None, Ok(FabricsCommand::Connect(connect))) =
+            (self.queue, FabricsCommand::parse(command))
+        {
+            self.queue = Some(Queue::new(&connect));
+        }
+        let queue = self.queue.as_mut().expect("Connect comes first");
+        queue.unread += 1;
+        let entries = queue.entries;
+        let kind = if command.is_fabrics() {
+            command.fabrics_type().0
+        } else {
+            command.opcode()
+        };
+        let asked = Asked {
+            opcode: command.opcode(),
+            direction: match kind & 3 {
+                1 => Direction::Out,
+                2 => Direction::In,
+                _ => Direction::None,
+            },
+            bytes: match command.data_pointer() {
+                Ok(DataPointer::Transport { length }) => length,
+                _ => 0,
+            },
+            moved: 0,
+            transfers: 0,
+            last: false,
+        };
+        let other = self.commands.insert(command.cid(), asked);
+        assert!(
+            other.is_none(),
+            "identifier {:#x} of {command:?} is in use: {other:?}",
+            command.cid()
+        );
+        assert!(
+            self.commands.len() < entries as usize,
+            "more commands than a queue of {entries} entries holds"
+        );
+    }
+
+    fn response(&mut self, completion: &Completion) {
+        let cid = completion.cid;
+        let queue = self.queue.as_mut().expect("Connect comes first");
+        queue.advance(completion);
+        let asked = self.commands.remove(&cid);
+        let asked = asked.unwrap_or_else(|| panic!("{completion:?} answers nothing"));
+        let advises = asked.opcode == IoOpcode::DATASET_MANAGEMENT.0;
+        if completion.status.is_success() && asked.direction != Direction::None && !advises {
+            let done = asked.moved == asked.bytes && asked.transfers == 0;
+            assert!(done, "{completion:?} says that {asked:?} is done");
+        }
+        for transfer in self.transfers.values_mut().filter(|t| t.cid == cid) {
+            transfer.over = true;
+        }
+    }
+
+    fn ready(&mut self, r2t: &R2t) {
+        let asked = self.commands.get_mut(&r2t.command_id);
+        let asked = asked.unwrap_or_else(|| panic!("{r2t:?} is for no command"));
+        assert_eq!(asked.direction, Direction::Out, "{r2t:?} for {asked:?}");
+        assert_eq!(r2t.offset, asked.moved, "{r2t:?} leaves a hole: {asked:?}");
+        asked.moved += r2t.length;
+        let fits = r2t.length > 0 && asked.moved <= asked.bytes;
+        assert!(fits, "{r2t:?} asks for more than there is: {asked:?}");
+        asked.transfers += 1;
+        assert!(
+            asked.transfers <= self.transfers_max,
+            "{r2t:?} is one too many: {} are allowed",
+            self.transfers_max
+        );
+        let transfer = Transfer {
+            cid: r2t.command_id,
+            offset: r2t.offset,
+            left: r2t.length,
+            over: false,
+        };
+        let other = self.transfers.insert(r2t.transfer_tag, transfer);
+        assert!(
+            other.is_none_or(|other| other.over),
+            "the tag of {r2t:?} is in use: {other:?}"
+        );
+    }
+
+    fn data_out(&mut self, data: &H2cData) {
+        let transfer = self.transfers.get_mut(&data.transfer_tag);
+        let transfer = transfer.unwrap_or_else(|| panic!("nobody asked for {data:?}"));
+        let next = transfer.cid == data.command_id && transfer.offset == data.data_offset;
+        let fits = data.data_length <= transfer.left.min(self.data_max);
+        assert!(next && fits, "{data:?} does not go on with {transfer:?}");
+        transfer.offset += data.data_length;
+        transfer.left -= data.data_length;
+        let (over, left) = (transfer.over, transfer.left);
+        assert_eq!(data.last, left == 0, "{data:?} with {left} bytes left");
+        if left == 0 {
+            self.transfers.remove(&data.transfer_tag);
+            if !over && let Some(asked) = self.commands.get_mut(&data.command_id) {
+                asked.transfers -= 1;
+            }
+        }
+    }
+
+    fn data_in(&mut self, data: &C2hData) {
+        let asked = self.commands.get_mut(&data.command_id);
+        let asked = asked.unwrap_or_else(|| panic!("{data:?} is for no command"));
+        assert_eq!(asked.direction, Direction::In, "{data:?} for {asked:?}");
+        assert!(!asked.last, "{data:?} comes after the last");
+        assert_eq!(data.data_offset, asked.moved, "{data:?} leaves a hole");
+        asked.moved += data.data_length;
+        assert!(
+            asked.moved <= asked.bytes,
+            "{data:?} is more than {asked:?}"
+        );
+        asked.last = data.progress != C2hProgress::More;
+        if data.progress == C2hProgress::LastAndSuccess {
+            let queue = self.queue.as_mut().expect("Connect comes first");
+            assert!(!queue.flow_control, "{data:?} hides the queue's head");
+            assert_eq!(asked.moved, asked.bytes, "{data:?} is not all of {asked:?}");
+            queue.unread = queue.unread.saturating_sub(1);
+            self.commands.remove(&data.command_id);
+        }
+    }
+}
+
+impl Queue {
+    fn new(connect: &Connect) -> Self {
+        Self {
+            entries: u32::from(connect.sq_size) + 1,
+            flow_control: !connect.attributes.disables_sq_flow_control(),
+            head: 0,
+            unread: 0,
+        }
+    }
+
+    /// The target says how far it has read the queue.
+    fn advance(&mut self, completion: &Completion) {
+        if !self.flow_control {
+            return;
+        }
+        let head = u32::from(completion.sq_head);
+        assert!(head < self.entries, "{completion:?} is beyond the queue");
+        let read = (head + self.entries - self.head) % self.entries;
+        assert!(
+            read <= self.unread,
+            "{completion:?} says that {read} more commands were read; {} were sent",
+            self.unread
+        );
+        self.unread -= read;
+        self.head = head;
+    }
+}
