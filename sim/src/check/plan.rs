@@ -263,9 +263,10 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     }
 }
 
-/// A foreign target's disk does late writes by so much sooner: within the margin that a host adds to
-/// the keep-alive time-out before it sends lost writes again. What is done later than that no host
-/// can know of, and it may undo what was acknowledged since (docs/decisions/0004-replay.md).
+/// A foreign target's disk does late writes by so much sooner, and its cores stand still for so much
+/// less: within the margin that a host adds to the keep-alive time-out before it sends lost writes
+/// again. What is done later than that no host can know of, and it may undo what was acknowledged
+/// since (docs/decisions/0004-replay.md).
 const LATE_AT_FOREIGN: u64 = 64;
 
 fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
@@ -322,7 +323,10 @@ fn events(
     add(8, Feature::Pauses, 4, &|prng| {
         let pause = Nanos::from_millis(1 << prng.below(16));
         if prng.chance(1, 2) {
-            Incident::PauseTarget(size(prng, 0, cores as u64 - 1), pause)
+            let core = size(prng, 0, cores as u64 - 1);
+            let foreign = has(Feature::Foreign);
+            let part = if foreign { LATE_AT_FOREIGN } else { 1 };
+            Incident::PauseTarget(core, Nanos(pause.0 / part))
         } else {
             Incident::PauseHost(size(prng, 0, hosts as u64 - 1), pause)
         }
