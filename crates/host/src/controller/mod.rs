@@ -269,6 +269,8 @@ impl Controller {
             ControllerState::Live => self.keep_alive_at,
             ControllerState::SettingUp => self.deadline.min(self.keep_alive_at),
             ControllerState::Closed => return Time::NEVER,
+            // Its own connection ends first, and says when.
+            ControllerState::Draining if !self.qpair.is_closed() => Time::NEVER,
             _ => self.deadline,
         };
         let give_up_at = if self.state.is_making() {
