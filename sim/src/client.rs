@@ -358,13 +358,9 @@ impl Client {
         let kind = self.begin(operation, &range);
         let lba = Lba(range.start as u64);
         let blocks = u32::try_from(range.len()).expect("a small device");
-        say(|| {
-            format!(
-                "{:?}: {} asks {operation:?} {range:?} {kind:?}",
-                cx.now, self.name
-            )
-        });
         let data = data.map(|data| self.fill(data, range.clone(), &kind));
+        let (now, name) = (cx.now, &self.name);
+        say(|| format!("{now:?}: {name} asks {operation:?} {range:?} {kind:?}"));
         let key = self
             .in_flight
             .insert(InFlight {
@@ -745,14 +741,15 @@ impl Service for Client {
         }
         self.issue(cx);
         self.channel.kick(cx);
-        if self.all_answered() && !self.closing {
+        if self.all_answered() && !self.closing && self.judged {
             self.closing = true;
             self.channel.close(cx);
         }
     }
 
     fn deadline(&self) -> Time {
-        let idle = self.in_flight.is_empty() && !self.closing;
+        let asks = self.issued < self.workload.requests;
+        let idle = self.in_flight.is_empty() && !self.closing && asks;
         // With nothing in flight, a range that was refused for being written is tried again.
         if self.rests_until > self.now {
             self.rests_until.min(self.channel.deadline())

@@ -10,6 +10,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Blocks of a device that an application looks at which nobody judges.
+const UNJUDGED_BLOCKS_MAX: u64 = 4096;
+
 /// An application of a host.
 #[derive(Clone, Debug)]
 pub struct Application {
@@ -185,7 +188,11 @@ impl HostCore {
                 continue;
             };
             let application = self.waiting.swap_remove(index);
-            let geometry = namespace.geometry();
+            let mut geometry = namespace.geometry();
+            if !application.judged {
+                // It may be a lie, and everything that is known of a device is kept in memory.
+                geometry.blocks = geometry.blocks.min(UNJUDGED_BLOCKS_MAX);
+            }
             let channel = namespace.open(cx.driver).expect("the association is live");
             let client = Client::of(channel, geometry, namespace.capabilities(), application);
             self.clients.push(client.noted_in(self.log.clone()));

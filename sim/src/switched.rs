@@ -278,7 +278,12 @@ fn moved(cast: &Cast) -> u64 {
 /// A target with its namespaces, and the host's controller of it.
 fn remote(world: &World, scenario: &Scenario, seed: u64, number: usize) -> Remote {
     let name = format!("nqn.2026-11.io.switchyard:sim{number}");
-    let target = Target::new(Limits::default(), scenario.target_cores).expect("valid limits");
+    let limits = Limits {
+        // Connections are lost, and the target never is.
+        cache_life: 1,
+        ..Limits::default()
+    };
+    let target = Target::new(limits, scenario.target_cores).expect("valid limits");
     target
         .add_subsystem(SubsystemOptions::open_to_all(&name))
         .expect("a new subsystem");

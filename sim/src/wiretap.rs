@@ -303,3 +303,111 @@ impl Queue {
         self.head = head;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::fabrics::connect::ConnectAttributes;
+    use wire::nvme::Status;
+    use wire::nvme::sgl::SglDescriptor;
+    use wire::tcp::{CapsuleCmd, CapsuleResp, PduFormat};
+
+    /// What encodes a PDU encodes here.
+    fn bytes(encode: impl FnOnce(&PduFormat, &mut [u8]) -> usize) -> Vec<u8> {
+        let mut out = [0; 256];
+        let length = encode(&PduFormat::default(), &mut out);
+        out[..length].to_vec()
+    }
+
+    fn send(tap: &mut Wiretap, command: Command) {
+        let capsule = CapsuleCmd { command };
+        tap.sends(true, &bytes(|format, out| capsule.encode(format, 0, out)));
+    }
+
+    fn answer(tap: &mut Wiretap, cid: u16, head: u16) {
+        let completion = Completion::new(cid, head, Status::SUCCESS);
+        let capsule = CapsuleResp { completion };
+        tap.sends(false, &bytes(|format, out| capsule.encode(format, out)));
+    }
+
+    fn ask(tap: &mut Wiretap, command_id: u16, transfer_tag: u16, offset: u32, length: u32) {
+        let r2t = R2t {
+            command_id,
+            transfer_tag,
+            offset,
+            length,
+        };
+        tap.sends(false, &bytes(|format, out| r2t.encode(format, out)));
+    }
+
+    fn write(cid: u16) -> Command {
+        let mut write = Command::new(IoOpcode::WRITE.0, cid);
+        write.set_sgl(SglDescriptor::transport(8192));
+        write
+    }
+
+    /// A queue of eight entries; a command may have two R2Ts at once.
+    fn connected() -> Wiretap {
+        let mut tap = Wiretap::new();
+        let request = IcReq {
+            host_alignment: wire::tcp::DataAlignment::DWORD,
+            header_digest: false,
+            data_digest: false,
+            max_r2t: 1,
+        };
+        tap.sends(true, &request.to_bytes());
+        let response = IcResp {
+            controller_alignment: wire::tcp::DataAlignment::DWORD,
+            header_digest: false,
+            data_digest: false,
+            max_h2c_data: 4096,
+        };
+        tap.sends(false, &response.to_bytes());
+        let connect = Connect {
+            record_format: 0,
+            queue_id: 1,
+            sq_size: 7,
+            attributes: ConnectAttributes::default(),
+            keep_alive_timeout_ms: 0,
+        };
+        send(&mut tap, connect.encode(0));
+        tap.commands.clear();
+        tap
+    }
+
+    fn panics(what: impl FnOnce(&mut Wiretap)) -> bool {
+        let mut tap = connected();
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| what(&mut tap))).is_err()
+    }
+
+    #[test]
+    fn what_breaks_a_rule_is_caught_and_nothing_else() {
+        let good = |tap: &mut Wiretap| {
+            send(tap, write(1));
+            send(tap, Command::new(IoOpcode::FLUSH.0, 2));
+            answer(tap, 2, 3);
+            ask(tap, 1, 5, 0, 4096);
+            ask(tap, 1, 6, 4096, 4096);
+        };
+        assert!(!panics(good));
+        let breaches: [fn(&mut Wiretap); 7] = [
+            |tap| (send(tap, write(1)), send(tap, write(1))).0,
+            |tap| ask(tap, 1, 5, 0, 4096),
+            |tap| (send(tap, write(1)), ask(tap, 1, 5, 0, 9000)).0,
+            |tap| (send(tap, write(1)), ask(tap, 1, 5, 4096, 4096)).0,
+            |tap| {
+                send(tap, write(1));
+                ask(tap, 1, 5, 0, 4096);
+                ask(tap, 1, 5, 4096, 4096);
+            },
+            |tap| (send(tap, write(1)), answer(tap, 1, 2)).0,
+            |tap| {
+                send(tap, Command::new(IoOpcode::FLUSH.0, 2));
+                answer(tap, 2, 4);
+            },
+        ];
+        for (number, breach) in breaches.into_iter().enumerate() {
+            assert!(panics(breach), "{number}");
+        }
+    }
+}

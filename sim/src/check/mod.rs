@@ -6,10 +6,12 @@
 //! promised. The same [`Options`] are the same run, to the last step.
 
 mod feature;
+mod kept;
 mod machine;
 mod plan;
 
 pub use feature::Feature;
+pub use kept::kept;
 pub use plan::{Event, Incident, Options, Plan};
 
 use crate::trace::say;
