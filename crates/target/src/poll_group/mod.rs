@@ -509,7 +509,7 @@ impl PollGroup {
         if !self.draining {
             return;
         }
-        if cx.now >= self.drain_deadline {
+        if cx.now >= self.drain_deadline && !self.gave_up {
             self.out_of_time(cx);
         }
         if self.connections.is_empty() {
@@ -690,7 +690,7 @@ impl Service for PollGroup {
         if self.core.switch.is_loaded() {
             deadline = deadline.min(self.core.switch.forget_at);
         }
-        if self.draining {
+        if self.draining && !self.gave_up {
             deadline = deadline.min(self.drain_deadline);
         }
         if self.has_to_trim() {
