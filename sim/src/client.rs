@@ -41,6 +41,8 @@ pub struct Report {
     pub slowest: Nanos,
     /// A fingerprint of all answers in order: equal runs have equal ones.
     pub fingerprint: u64,
+    /// An application that nobody judges was told that its namespace is gone, and asks no more.
+    pub gave_up: bool,
 }
 
 #[derive(Debug)]
@@ -455,6 +457,7 @@ impl Client {
         } else if completion.result == Err(BlockError::Gone) {
             // A lie told it so; asking on and on would bring nothing else.
             self.workload.requests = self.issued;
+            self.report.borrow_mut().gave_up = true;
         }
     }
 

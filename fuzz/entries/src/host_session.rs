@@ -81,7 +81,8 @@ pub fn host_session(input: &[u8]) {
     let until = world.now() + LONG;
     let mut actors: [&mut dyn Actor; 3] = [&mut target, &mut relay, &mut host];
     let outcome = world.run(&mut actors, until, || {
-        association.phase() == Phase::Gone || report.borrow().answered == REQUESTS
+        let report = report.borrow();
+        association.phase() == Phase::Gone || report.answered == REQUESTS || report.gave_up
     });
     // A namespace that the target did not name, or said is another one, is not there.
     let absent = RemoteNamespace::new(&association, 1).is_err();
