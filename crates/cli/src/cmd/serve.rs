@@ -380,6 +380,8 @@ mod tests {
         let mut configuration = Configuration::default();
         let unchanged = Limits {
             keep_alive_min_ms: 1_000,
+            // Of the machine, and of no configuration.
+            cache_life: cache_life(),
             ..Limits::default()
         };
         assert_eq!(limits(&configuration), unchanged);
