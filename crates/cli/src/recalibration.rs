@@ -3,11 +3,11 @@
 //! A calibration runs on a thread of its own, which observes the device ([`target::probe`]) and puts
 //! what it saw into force. What is asked for and told comes through the control plane.
 
-use crate::provenance;
 use base::Nanos;
 use block::Device;
 use control::device_model::{Live, PriceList, Provenance};
-use control::plane::{
+use control::provenance;
+use control::snapshot::{
     CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
     UnkeptPromise,
 };

@@ -1,6 +1,6 @@
 //! What the target's limits do, as the control plane tells it.
 
-use control::plane::{LimitedSnapshot, UsageSnapshot};
+use control::snapshot::{LimitedSnapshot, UsageSnapshot};
 use target::{CoreStats, Snapshot};
 
 /// A limit, and the counter of those that it held back.

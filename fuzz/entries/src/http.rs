@@ -3,7 +3,7 @@
 use crate::text::comes_back;
 use axum::serve::Listener;
 use control::config::{Format, parse};
-use control::plane::{CalibrationRequest, CalibrationSnapshot, TenantEvent};
+use control::snapshot::{CalibrationRequest, CalibrationSnapshot, TenantEvent};
 use control::{Action, ApplyError, ApplyErrorKind, Configuration, Control, DataPlane, Snapshot};
 use std::io::{self, Write};
 use std::net::Shutdown;

@@ -4,7 +4,7 @@ use crate::http::ask;
 use crate::token;
 use anyhow::{Context as _, Result, bail, ensure};
 use control::model::ApiAddress;
-use control::plane::SwitchSnapshot;
+use control::snapshot::SwitchSnapshot;
 use host::{Host, Namespace};
 use hyper::Method;
 use lab::figure::Sends;
