@@ -4,22 +4,27 @@
 //! names that a configuration gives them, turns each [`Action`] into a call on the target, and the
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
-use crate::devices;
-use crate::recalibration::{Recalibrations, Subject};
-use crate::tenants::tenancy;
-use crate::usage;
-use crate::view::{View, whole_blocks};
-use block::Device;
-use control::model::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
-use control::plane::{
-    CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
-    ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
-    NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot,
-    SwitchSnapshot, TenantEvent, TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot,
-    TokenCounters,
+pub mod devices;
+mod recalibration;
+mod tenancy;
+mod usage;
+mod view;
+
+use crate::action::Action;
+use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
+use crate::dataplane::DataPlane;
+use crate::device_model::DeviceModel;
+use crate::error::{ApplyError, ApplyErrorKind};
+use crate::model::{self, DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
+use crate::snapshot::{
+    ClassOfService, ClassSnapshot, CommandCounters, ConnectionCounters, ControllerSnapshot,
+    CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
+    QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, Snapshot, SwitchSnapshot, TenantEvent,
+    TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
 };
-use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
+use block::Device;
 use qos::{Declaration, Rules};
+use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +33,8 @@ use target::{
     ControllerKind, DeviceQos, LATENCY_BOUNDS_NS, Latency, NamespaceOptions, Referral,
     SubsystemOptions, Target, TargetError,
 };
+use tenancy::tenancy;
+use view::{View, whole_blocks};
 
 /// A target, and the devices that it shares.
 #[derive(Debug)]
@@ -456,7 +463,7 @@ fn threads(threads: &target::ThreadsSnapshot) -> ThreadsSnapshot {
 }
 
 /// Opens a device, and reads its model.
-fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyError> {
+fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
     let refused = |error: &dyn std::fmt::Display, remedy| {
         let message = format!("device {name:?}: {error}");
         ApplyError::new(ApplyErrorKind::Failed, message, remedy)
@@ -584,7 +591,7 @@ fn controller(controller: &target::ControllerSnapshot) -> ControllerSnapshot {
     }
 }
 
-fn to_referral(referral: &control::model::Referral) -> Result<Referral, ApplyError> {
+fn to_referral(referral: &model::Referral) -> Result<Referral, ApplyError> {
     if referral.nqn != DISCOVERY_NQN {
         return Err(ApplyError::new(
             ApplyErrorKind::Invalid,
