@@ -8,11 +8,7 @@ use crate::exit::Outcome;
 use crate::http::{ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail};
-<<<<<<< HEAD
-use control::snapshot::{CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad};
-=======
 use control::calibration::{CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad};
->>>>>>> next
 use hyper::Method;
 use serde::Deserialize;
 use std::fmt;

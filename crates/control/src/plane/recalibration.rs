@@ -3,15 +3,7 @@
 //! A calibration runs on a thread of its own, which observes the device ([`target::probe`]) and puts
 //! what it saw into force. What is asked for and told comes through the control plane.
 
-<<<<<<< HEAD:crates/cli/src/recalibration.rs
-use base::Nanos;
-use block::Device;
-use control::device_model::{Live, PriceList, Provenance};
-use control::provenance;
-use control::snapshot::{
-=======
 use crate::calibration::{
->>>>>>> next:crates/control/src/plane/recalibration.rs
     CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
     UnkeptPromise,
 };
