@@ -14,6 +14,7 @@ pub mod limits;
 mod log_budget;
 mod message;
 mod namespace;
+mod permit;
 pub mod probe;
 mod qos;
 mod request;

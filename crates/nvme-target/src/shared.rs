@@ -8,6 +8,7 @@ use crate::change::step::Step;
 use crate::controller::registry::Controllers;
 use crate::limits::Limits;
 use crate::message::{Message, Note};
+use crate::permit::Permits;
 use crate::qos::access::Rules;
 use crate::qos::events::{TenantEvent, TenantEvents};
 use crate::stats::{PerCore, SharedCoreStats};
@@ -18,7 +19,7 @@ use reactor::MailboxSender;
 use reactor::priority::Standing;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use switch::Knobs;
 
@@ -56,19 +57,9 @@ pub(crate) struct Shared {
     barriers: Mutex<Registry>,
     tenant_events: Mutex<TenantEvents>,
     /// Connections of all cores together.
-    connections: Arc<AtomicUsize>,
+    pub(crate) permits: Permits,
     /// Commands were not answered when the time to drain was over.
     pub(crate) gave_up: AtomicBool,
-}
-
-/// One connection's place among those that the target may have; given back when dropped.
-#[derive(Debug)]
-pub(crate) struct Seat(Arc<AtomicUsize>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// What a control plane can change.
@@ -84,6 +75,7 @@ pub(crate) struct Configuration {
 impl Shared {
     pub(crate) fn new(limits: Limits, cores: usize) -> Arc<Self> {
         Arc::new(Self {
+            permits: Permits::new(limits.connections),
             limits,
             configuration: Mutex::default(),
             controllers: Mutex::default(),
@@ -98,19 +90,8 @@ impl Shared {
             rules: Mutex::default(),
             barriers: Mutex::default(),
             tenant_events: Mutex::default(),
-            connections: Arc::default(),
             gave_up: AtomicBool::new(false),
         })
-    }
-
-    /// A place for one more connection, if the limit allows it.
-    pub(crate) fn take_seat(&self) -> Option<Seat> {
-        let limit = self.limits.connections;
-        let one_more = |taken: usize| (taken < limit).then_some(taken + 1);
-        self.connections
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .ok()?;
-        Some(Seat(Arc::clone(&self.connections)))
     }
 
     pub(crate) fn configuration(&self) -> MutexGuard<'_, Configuration> {
@@ -239,7 +220,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::{ControllerKind, Place, SharedController};
+    use crate::controller::registry::{ControllerKind, Place, SharedController};
     use base::SlabKey;
 
     fn controller(id: u16) -> SharedController {
@@ -295,20 +276,5 @@ mod tests {
             ),
             "{kept:?}"
         );
-    }
-
-    #[test]
-    fn seats_are_limited_over_all_cores_and_come_back() {
-        let limits = Limits {
-            connections: 2,
-            ..Limits::default()
-        };
-        let shared = Shared::new(limits, 4);
-        let first = shared.take_seat();
-        let second = shared.take_seat();
-        assert!(first.is_some() && second.is_some());
-        assert!(shared.take_seat().is_none());
-        drop(first);
-        assert!(shared.take_seat().is_some());
     }
 }

@@ -1,9 +1,9 @@
 //! How connections come in: accepted by the first core, which keeps them until it is known what
 //! they are for. Admin queues stay, I/O queues are dealt out when they are connected.
 
+use crate::permit::ConnectionPermit;
 use crate::service::PollGroup;
 use crate::session::connection::Connection;
-use crate::shared::Seat;
 use base::SlabKey;
 use reactor::{Context, Op, OpKey, Stream};
 use std::net::SocketAddr;
@@ -26,11 +26,11 @@ impl PollGroup {
     }
 
     pub(super) fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
-        let Some(seat) = self.core.shared.take_seat() else {
+        let Some(permit) = self.core.shared.permits.take() else {
             self.refuse(peer, cx);
             return;
         };
-        self.adopt(stream, peer, seat, cx);
+        self.adopt(stream, peer, permit, cx);
     }
 
     /// Lets a connection fall: there is no room for it.
@@ -42,7 +42,13 @@ impl PollGroup {
         }
     }
 
-    fn adopt(&mut self, stream: Stream, peer: SocketAddr, seat: Seat, cx: &mut Context<'_>) {
+    fn adopt(
+        &mut self,
+        stream: Stream,
+        peer: SocketAddr,
+        permit: ConnectionPermit,
+        cx: &mut Context<'_>,
+    ) {
         if self.core.fresh_connections >= self.fresh_max() {
             self.end_oldest_fresh(cx);
         }
@@ -62,7 +68,7 @@ impl PollGroup {
             generation: 0,
         };
         let ends = (peer, local);
-        let connection = Box::new(Connection::new(nowhere, socket, ends, seat, core, now));
+        let connection = Box::new(Connection::new(nowhere, socket, ends, permit, core, now));
         let Ok(key) = self.connections.insert(connection) else {
             return;
         };

@@ -7,6 +7,7 @@ use crate::barrier::registry::Scopes;
 use crate::controller::Controller;
 use crate::controller::registry::SharedController;
 use crate::message::Note;
+use crate::permit::ConnectionPermit;
 use crate::qos::access::Rights;
 use crate::qos::core::TenantSeat;
 use crate::request::{Kind, Phase};
@@ -16,7 +17,6 @@ use crate::session::input::{Incoming, Receiving, Stalled};
 use crate::session::output::Output;
 use crate::session::qpair::Qpair;
 use crate::session::transfer;
-use crate::shared::Seat;
 use crate::shares::{Holding, Purpose};
 use crate::stats::CoreStats;
 use crate::switch::demand::Demand;
@@ -123,7 +123,7 @@ pub(crate) struct Connection {
     /// The I/O queue among those of the thread that it goes to.
     pub(crate) counted: Option<Counted>,
     /// Held for as long as anything of the connection is left.
-    pub(super) seat: Seat,
+    pub(super) permit: ConnectionPermit,
 }
 
 impl Connection {
@@ -131,7 +131,7 @@ impl Connection {
         key: SlabKey,
         socket: SocketId,
         (peer, local): (SocketAddr, Option<SocketAddr>),
-        seat: Seat,
+        permit: ConnectionPermit,
         core: &mut CoreState,
         now: Time,
     ) -> Self {
@@ -174,7 +174,7 @@ impl Connection {
             timer_at: Time::NEVER,
             moving: None,
             counted: None,
-            seat,
+            permit,
         }
     }
 

@@ -7,8 +7,8 @@
 //! that is gone ([`PollGroup::lose`](crate::service::PollGroup)).
 
 use crate::controller::registry::{Place, SharedController};
+use crate::permit::ConnectionPermit;
 use crate::session::qpair::Terms;
-use crate::shared::Seat;
 use crate::switch::demand::Demand;
 use crate::switch::threads::Counted;
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ pub(crate) struct Luggage {
     pub(crate) why: Why,
     /// Until it has arrived.
     pub(crate) counted: Option<Counted>,
-    pub(crate) seat: Seat,
+    pub(crate) permit: ConnectionPermit,
     pub(crate) ends: (SocketAddr, Option<SocketAddr>),
     pub(crate) framer: Framer,
     pub(crate) format: PduFormat,

@@ -65,7 +65,7 @@ impl Connection {
             class,
             why,
             counted,
-            seat: self.seat,
+            permit: self.permit,
             ends: (self.peer, self.local),
             framer: self.framer,
             format: self.output.format,
@@ -87,7 +87,7 @@ impl Connection {
             index: 0,
             generation: 0,
         };
-        let mut connection = Self::new(nowhere, socket, luggage.ends, luggage.seat, core, cx.now);
+        let mut connection = Self::new(nowhere, socket, luggage.ends, luggage.permit, core, cx.now);
         connection.leave_fresh(core);
         connection.state = State::Live;
         // Asked here: the rules may have changed on the way.
