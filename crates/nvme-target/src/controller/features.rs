@@ -1,7 +1,10 @@
 //! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
+//!
+//! This file and `state` import each other: a controller holds the values that only these two
+//! commands interpret.
 
-use crate::controller::{Controller, Reply};
-use crate::service::core::CoreState;
+use crate::controller::reply::{Reply, View};
+use crate::controller::state::Controller;
 use base::Time;
 use wire::nvme::feature::{
     AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,
@@ -56,7 +59,7 @@ fn threshold(dword: u32) -> Result<usize, Status> {
     }
 }
 
-/// Whether a discovery controller has the feature.
+/// Returns true for a feature that discovery controllers have.
 fn for_discovery(feature: FeatureId) -> bool {
     matches!(
         feature,
@@ -71,8 +74,7 @@ pub(crate) fn get(
     controller: &Controller,
     get: &GetFeatures,
     data: &mut [u8],
-    core: &CoreState,
-    now: Time,
+    view: &View<'_>,
 ) -> Result<Reply, Status> {
     if controller.is_discovery() && !for_discovery(get.feature) {
         return Err(INVALID);
@@ -96,7 +98,7 @@ pub(crate) fn get(
             let granted = if current {
                 controller.shared.queues().granted
             } else {
-                core.limits.io_queues
+                view.limits.io_queues
             };
             NumberOfQueues::of(granted).to_dword()
         }
@@ -113,7 +115,7 @@ pub(crate) fn get(
             }
             .to_dword()
         }
-        FeatureId::TIMESTAMP => return timestamp(&features, data, now),
+        FeatureId::TIMESTAMP => return timestamp(&features, data, view.now),
         FeatureId::HOST_IDENTIFIER => {
             // [NVMe Base 2.0 §5.27.1.25]: over fabrics it always has 128 bits.
             if get.dword11 & HOST_IDENTIFIER_EXTENDED == 0 {
@@ -123,14 +125,14 @@ pub(crate) fn get(
                 .get_mut(..16)
                 .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
             place.copy_from_slice(&controller.shared.host_id);
-            return Ok(Reply::Done(0));
+            return Ok(Reply::Data(0));
         }
         _ => return Err(INVALID),
     };
     Ok(Reply::Bare(u64::from(value)))
 }
 
-/// What can be done with a feature: none of ours is saved over a reset.
+/// Returns the capabilities of a feature (SEL = 011b). No feature is saveable.
 fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
     let changeable = match feature {
         FeatureId::HOST_IDENTIFIER => 0,
@@ -162,7 +164,7 @@ fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, S
     });
     place[..6].copy_from_slice(&millis.to_le_bytes()[..6]);
     place[6] = origin;
-    Ok(Reply::Done(0))
+    Ok(Reply::Data(0))
 }
 
 /// Set Features.
@@ -170,8 +172,7 @@ pub(crate) fn set(
     controller: &mut Controller,
     set: &SetFeatures,
     data: &[u8],
-    core: &CoreState,
-    now: Time,
+    view: &View<'_>,
 ) -> Result<Reply, Status> {
     if set.save {
         return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
@@ -197,7 +198,7 @@ pub(crate) fn set(
                 return Err(Status::FEATURE_NOT_CHANGEABLE.with_dnr());
             }
         }
-        FeatureId::NUMBER_OF_QUEUES => return number_of_queues(controller, value, core),
+        FeatureId::NUMBER_OF_QUEUES => return number_of_queues(controller, value, view),
         FeatureId::WRITE_ATOMICITY => features.write_atomicity = value & 1,
         FeatureId::ASYNC_EVENT_CONFIGURATION => {
             controller.events.configuration = AsyncEventConfiguration(value);
@@ -206,16 +207,16 @@ pub(crate) fn set(
             let least = if value == 0 {
                 0
             } else {
-                core.limits.keep_alive_min_ms
+                view.limits.keep_alive_min_ms
             };
-            controller.keep_alive.set(value.max(least), now);
+            controller.keep_alive.set(value.max(least), view.now);
         }
         FeatureId::TIMESTAMP => {
             let bytes = data
                 .first_chunk::<8>()
                 .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
             let millis = u64::from_le_bytes(*bytes) & 0xffff_ffff_ffff;
-            features.timestamp = Some((millis, now));
+            features.timestamp = Some((millis, view.now));
         }
         FeatureId::HOST_EXTENSIONS => {
             let extensions = HostExtensions::from_dword(value);
@@ -230,11 +231,7 @@ pub(crate) fn set(
 }
 
 /// Number of Queues: before the first I/O queue, and as many as we have. `[NVMe Base 2.0 §5.27.1.5]`
-fn number_of_queues(
-    controller: &Controller,
-    value: u32,
-    core: &CoreState,
-) -> Result<Reply, Status> {
+fn number_of_queues(controller: &Controller, value: u32, view: &View<'_>) -> Result<Reply, Status> {
     let asked = NumberOfQueues::from_dword(value);
     if asked.submission == u16::MAX || asked.completion == u16::MAX {
         return Err(INVALID);
@@ -244,7 +241,7 @@ fn number_of_queues(
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
     }
     let pairs = u16::try_from(asked.pairs()).unwrap_or(u16::MAX);
-    queues.granted = pairs.min(core.limits.io_queues);
+    queues.granted = pairs.min(view.limits.io_queues);
     Ok(Reply::Bare(u64::from(
         NumberOfQueues::of(queues.granted).to_dword(),
     )))

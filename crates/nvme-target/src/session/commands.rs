@@ -1,15 +1,14 @@
-//! A queue pair: the commands outstanding on one connection.
+//! The commands outstanding on one connection.
 //!
 //! The table grows with use up to the size agreed on at Connect, so a connection that never had
 //! two commands at a time never pays for more. Nothing is allocated once it has grown; now and then
 //! an idle one gives back what it did not need since the last time.
 
-use crate::request::{Kind, Phase, Slot};
+use crate::request::{Kind, Slot, State, StateCounts};
 use base::Time;
 use base::mutation::{self, Mutation};
 use wire::fabrics::Connect;
 use wire::nvme::opcode::AdminOpcode;
-use wire::nvme::{Command, Status};
 
 /// Commands that a connection may have before Connect says how many: Connect itself.
 const ENTRIES_BEFORE_CONNECT: u32 = 2;
@@ -19,7 +18,7 @@ const NO_CID: u32 = u32::MAX;
 
 /// The queue of one connection.
 #[derive(Debug)]
-pub(crate) struct Qpair {
+pub(crate) struct CommandTable {
     /// QID: 0 for the admin queue.
     pub(crate) id: u16,
     /// Entries of the submission queue.
@@ -38,7 +37,7 @@ pub(crate) struct Qpair {
     announces: bool,
 }
 
-/// What was agreed on at Connect, and how far the queue is.
+/// Terms of Connect, and the position of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// QID.
@@ -48,7 +47,7 @@ pub(crate) struct Terms {
     flow_control: bool,
 }
 
-impl Qpair {
+impl CommandTable {
     pub(crate) const fn new() -> Self {
         Self {
             id: 0,
@@ -140,29 +139,8 @@ impl Qpair {
         u16::try_from(position).ok()
     }
 
-    /// A slot for a command of this kind to a namespace, which began `now`.
-    ///
-    /// # Errors
-    /// Internal Error when the queue is full: its host keeps more in flight than it may.
-    #[inline]
-    pub(crate) fn begin(
-        &mut self,
-        command: &Command,
-        kind: Kind,
-        nsid: u32,
-        now: Time,
-    ) -> Result<u16, Status> {
-        let slot = self.take(command.cid()).ok_or(Status::INTERNAL_ERROR)?;
-        let entry = self.slot(slot);
-        entry.kind = kind;
-        entry.opcode = command.opcode();
-        entry.nsid = nsid;
-        entry.began = now;
-        Ok(slot)
-    }
-
     /// A slot for a command; `None` when the queue is full.
-    pub(crate) fn take(&mut self, cid: u16) -> Option<u16> {
+    pub(crate) fn take(&mut self, cid: u16, counts: &mut StateCounts) -> Option<u16> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if (self.slots.len() as u64) < u64::from(self.entries) => {
@@ -178,24 +156,20 @@ impl Qpair {
         self.used += 1;
         self.peak = self.peak.max(u16::try_from(self.used).unwrap_or(u16::MAX));
         self.cids[usize::from(slot)] = u32::from(cid);
-        self.slots[usize::from(slot)] = Slot {
-            cid,
-            phase: Phase::Executing,
-            ..Slot::default()
-        };
+        self.slots[usize::from(slot)] = Slot::dispatched(cid, counts);
         Some(slot)
     }
 
-    /// The command is answered, or nobody waits for its answer. Returns its marks, which the
-    /// [connection](crate::session::connection::Connection::give_back) sees to.
+    /// The command is answered, or needs no answer. Returns its marks, which the
+    /// [connection](crate::service::connection::Connection::free) sees to.
     #[must_use = "barriers wait for commands with marks"]
     pub(crate) fn give_back(&mut self, slot: u16) -> u64 {
         let index = usize::from(slot);
         assert!(
-            self.slots[index].phase != Phase::Free,
+            self.slots[index].state() != State::Free,
             "a slot is given back once"
         );
-        let Slot { marks, .. } = std::mem::take(&mut self.slots[index]);
+        let marks = std::mem::take(&mut self.slots[index]).order.marks;
         self.cids[index] = NO_CID;
         self.free.push(slot);
         self.used -= 1;
@@ -224,20 +198,20 @@ impl Qpair {
         let some = self.used > 0;
         let slots = some.then(|| self.slots.iter_mut());
         let slots = slots.into_iter().flatten();
-        slots.filter(|slot| slot.phase != Phase::Free)
+        slots.filter(|slot| slot.state() != State::Free)
     }
 
-    /// The commands whose data was asked for and is not here: since when, and of which namespace.
+    /// Returns the commands that wait for data by R2T: the time of the R2T, and the namespace.
     pub(crate) fn asked(&mut self) -> impl Iterator<Item = (Time, u32)> {
         let taken = self.taken_mut();
-        let asked = taken.filter(|slot| slot.phase == Phase::Transferring);
-        asked.map(|slot| (slot.submitted, slot.nsid))
+        let asked = taken.filter(|slot| slot.state() == State::Transferring);
+        asked.map(|slot| (slot.accounting.submitted, slot.nsid))
     }
 
     /// Takes a mark off all commands.
     pub(crate) fn unmark(&mut self, bit: u64) {
         for slot in self.taken_mut() {
-            slot.marks &= !bit;
+            slot.order.marks &= !bit;
         }
     }
 
@@ -251,18 +225,18 @@ impl Qpair {
     pub(crate) fn get(&mut self, slot: u16) -> Option<&mut Slot> {
         self.slots
             .get_mut(usize::from(slot))
-            .filter(|slot| slot.phase != Phase::Free)
+            .filter(|slot| slot.state() != State::Free)
     }
 
-    /// Whether an admin command with this opcode is under way.
+    /// Returns true while an admin command with this opcode is under way.
     pub(crate) fn awaits(&self, opcode: AdminOpcode) -> bool {
-        let mut taken = self.slots.iter().filter(|slot| slot.phase != Phase::Free);
+        let mut taken = self.slots.iter().filter(|slot| slot.state() != State::Free);
         taken.any(|slot| slot.kind == Kind::Admin && slot.opcode == opcode.0)
     }
 
-    /// Whether a command is under way that changes what a device holds.
+    /// Returns true while a command is under way that changes blocks.
     pub(crate) fn changes_data(&self) -> bool {
-        let mut taken = self.slots.iter().filter(|slot| slot.phase != Phase::Free);
+        let mut taken = self.slots.iter().filter(|slot| slot.state() != State::Free);
         taken.any(|slot| slot.kind.changes_data())
     }
 
@@ -270,7 +244,7 @@ impl Qpair {
     pub(crate) fn occupied(&self) -> Vec<u16> {
         let numbered = (0u16..).zip(&self.slots);
         numbered
-            .filter(|(_, slot)| slot.phase != Phase::Free)
+            .filter(|(_, slot)| slot.state() != State::Free)
             .map(|(number, _)| number)
             .collect()
     }
@@ -280,54 +254,60 @@ impl Qpair {
 mod tests {
     use super::*;
 
+    fn take(table: &mut CommandTable, cid: u16) -> Option<u16> {
+        table.take(cid, &mut StateCounts::default())
+    }
+
     #[test]
     fn a_full_queue_refuses_and_a_freed_slot_is_found_no_more() {
-        let mut qpair = Qpair::new();
-        qpair.connect(1, 3, true);
-        let slots: Vec<_> = (10..13).map(|cid| qpair.take(cid).expect("room")).collect();
-        assert_eq!(qpair.take(99), None);
-        assert_eq!(qpair.find(11), Some(slots[1]));
-        assert_eq!(qpair.give_back(slots[1]), 0);
-        assert_eq!(qpair.find(11), None);
-        assert_eq!(qpair.used(), 2);
-        assert_eq!(qpair.take(14), Some(slots[1]));
-        assert_eq!(qpair.occupied().len(), 3);
+        let mut table = CommandTable::new();
+        table.connect(1, 3, true);
+        let slots: Vec<_> = (10..13)
+            .map(|cid| take(&mut table, cid).expect("a place"))
+            .collect();
+        assert_eq!(take(&mut table, 99), None);
+        assert_eq!(table.find(11), Some(slots[1]));
+        assert_eq!(table.give_back(slots[1]), 0);
+        assert_eq!(table.find(11), None);
+        assert_eq!(table.used(), 2);
+        assert_eq!(take(&mut table, 14), Some(slots[1]));
+        assert_eq!(table.occupied().len(), 3);
     }
 
     #[test]
     fn an_idle_table_gives_back_what_it_did_not_need() {
-        let mut qpair = Qpair::new();
-        qpair.connect(1, 1024, true);
-        let burst = |qpair: &mut Qpair, commands: u16| {
-            let slots: Vec<_> = (0..commands).filter_map(|cid| qpair.take(cid)).collect();
+        let mut table = CommandTable::new();
+        table.connect(1, 1024, true);
+        let burst = |table: &mut CommandTable, commands: u16| {
+            let slots: Vec<_> = (0..commands).filter_map(|cid| take(table, cid)).collect();
             assert_eq!(slots.len(), usize::from(commands));
             slots
         };
-        let slots = burst(&mut qpair, 1024);
-        assert_eq!(qpair.trim(), 1024);
+        let slots = burst(&mut table, 1024);
+        assert_eq!(table.trim(), 1024);
         for slot in slots {
-            assert_eq!(qpair.give_back(slot), 0);
+            assert_eq!(table.give_back(slot), 0);
         }
         // It had as many since the last time.
-        assert_eq!(qpair.trim(), 1024);
-        for slot in burst(&mut qpair, 3) {
-            assert_eq!(qpair.give_back(slot), 0);
+        assert_eq!(table.trim(), 1024);
+        for slot in burst(&mut table, 3) {
+            assert_eq!(table.give_back(slot), 0);
         }
-        assert_eq!(qpair.trim(), 6);
-        assert_eq!(qpair.trim(), 0);
-        assert!(qpair.slots.capacity() + qpair.cids.capacity() + qpair.free.capacity() < 8);
-        assert_eq!(burst(&mut qpair, 1024).len(), 1024);
-        assert_eq!(qpair.take(0), None);
+        assert_eq!(table.trim(), 6);
+        assert_eq!(table.trim(), 0);
+        assert!(table.slots.capacity() + table.cids.capacity() + table.free.capacity() < 8);
+        assert_eq!(burst(&mut table, 1024).len(), 1024);
+        assert_eq!(take(&mut table, 0), None);
     }
 
     #[test]
     fn the_head_wraps_at_the_queue_size() {
-        let mut qpair = Qpair::new();
-        qpair.connect(1, 4, true);
+        let mut table = CommandTable::new();
+        table.connect(1, 4, true);
         let heads: Vec<_> = (0..5)
             .map(|_| {
-                qpair.consumed();
-                qpair.reported_head()
+                table.consumed();
+                table.reported_head()
             })
             .collect();
         assert_eq!(heads, [2, 3, 0, 1, 2]);

@@ -1,12 +1,12 @@
-//! What a core sends in a turn, and in which order. `[blk-switch §3.1]`
+//! Prioritised processing of what a core sends in a turn. `[blk-switch §3.1]`
 //!
 //! While `Latency` work is near, a turn sends all that is ready of it, and then a quantum of what
-//! may wait, at the most: whatever arrives meanwhile is looked at before the next one. Otherwise
+//! may wait, at the most: input that arrives meanwhile is looked at before the next one. Otherwise
 //! everything that is ready leaves in the order in which it became so.
 
-use crate::service::PollGroup;
-use crate::session::connection::State;
-use crate::session::transfer;
+use crate::service::answers;
+use crate::service::connection_state::ConnectionState;
+use crate::service::poll_group::PollGroup;
 use base::SlabKey;
 use reactor::Context;
 use switch::{Class, PerClass};
@@ -15,7 +15,7 @@ impl PollGroup {
     /// Sends what is ready.
     pub(super) fn run_output(&mut self, cx: &mut Context<'_>) {
         self.run_doorbells(cx);
-        // Whoever becomes ready meanwhile is looked at next turn.
+        // A connection that becomes ready meanwhile is looked at next turn.
         let mut left = PerClass::from_fn(|class| self.core.switch.ready[class].len());
         if !self.core.switch.prioritises(cx.now) {
             for class in Class::ALL {
@@ -24,7 +24,7 @@ impl PollGroup {
             return;
         }
         loop {
-            // Only where both wait is anybody owed anything: otherwise the time does not matter.
+            // A class is owed something only where both wait: otherwise the time does not matter.
             let all_wait = left.iter().all(|(_, &count)| count > 0);
             let now = if all_wait { cx.driver.now() } else { cx.now };
             let backlog = left.map(|count| if count > 0 { u64::MAX } else { 0 });
@@ -65,30 +65,36 @@ impl PollGroup {
         let Some(connection) = self.connections.get_mut(key) else {
             return 0;
         };
-        connection.output.unmark();
-        if connection.state >= State::Closing {
+        connection.session.output.unmark();
+        if connection.state() >= ConnectionState::Closing {
             return 0;
         }
-        if !connection.output.waiting.is_empty() {
-            transfer::resume_output(connection, &mut self.core, cx);
+        if !connection.session.output.waiting.is_empty() {
+            answers::resume(connection, &mut self.core, cx);
         }
-        let bytes = connection.output.flush(&mut self.core, cx);
-        if connection.output.lacks_list() {
-            connection.output.wait_for_list(&mut self.core);
+        let bytes = connection.session.output.flush(&mut self.core.sends(), cx);
+        if connection.session.output.lacks_list() {
+            connection
+                .session
+                .output
+                .wait_for_list(&mut self.core.sends());
         }
-        if connection.output.sending {
+        if connection.session.output.sending {
             let deadline = cx.now + self.core.limits.stall_timeout;
             connection.arm(&mut self.core, deadline);
         }
         bytes as u64
     }
 
-    /// Rings the doorbells whose time has come.
+    /// Rings the doorbells that are due.
     fn run_doorbells(&mut self, cx: &Context<'_>) {
         while let Some((index, generation)) = self.core.switch.held.pop_due(cx.now) {
             let key = SlabKey { index, generation };
             if let Some(connection) = self.connections.get_mut(key) {
-                connection.output.look_at_doorbell(&mut self.core, cx.now);
+                connection
+                    .session
+                    .output
+                    .look_at_doorbell(&mut self.core.sends(), cx.now);
             }
         }
     }
