@@ -9,7 +9,7 @@ use crate::stats::{CoreStats, NamespaceStats};
 use crate::switch::stats::SwitchStats;
 use crate::switch::threads::ThreadsSnapshot;
 use qos::Plan;
-use reactor::priority::Standing;
+use reactor::priority::PriorityStatus;
 use std::net::SocketAddr;
 use switch::Knobs;
 
@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// Counters of each core's switch, in the same order.
     pub switch: Vec<SwitchStats>,
     /// Scheduling priority of each core's thread.
-    pub standings: Vec<Standing>,
+    pub priorities: Vec<PriorityStatus>,
     /// Threads in use.
     pub threads: ThreadsSnapshot,
     /// The knobs.

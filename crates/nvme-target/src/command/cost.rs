@@ -2,28 +2,28 @@
 
 use crate::command::dataset;
 use crate::request::{Kind, Slot};
-use qos::Operation;
+use qos::PricedOperation;
 
 /// Returns the operation that a command is priced as, and its bytes, on a device with blocks of
 /// 2^`block_shift` bytes. A device that is not `thin` writes zeroes to deallocate.
-pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (Operation, u64) {
+pub(crate) fn of(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let bytes = u64::from(entry.range.blocks) << block_shift;
     match entry.kind {
-        Kind::Read | Kind::Admin | Kind::Barrier => (Operation::Read, bytes),
-        Kind::Write => (Operation::Write, bytes),
-        Kind::Compare => (Operation::Compare, bytes),
-        Kind::Verify => (Operation::Verify, bytes),
-        Kind::WriteZeroes => (Operation::WriteZeroes, bytes),
-        Kind::Flush | Kind::Shutdown => (Operation::Flush, 0),
+        Kind::Read | Kind::Admin | Kind::Barrier => (PricedOperation::Read, bytes),
+        Kind::Write => (PricedOperation::Write, bytes),
+        Kind::Compare => (PricedOperation::Compare, bytes),
+        Kind::Verify => (PricedOperation::Verify, bytes),
+        Kind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
+        Kind::Flush | Kind::Shutdown => (PricedOperation::Flush, 0),
         // The other attributes of ranges are hints, which no device sees.
-        Kind::Dataset if !entry.range.deallocate => (Operation::Read, 0),
+        Kind::Dataset if !entry.range.deallocate => (PricedOperation::Read, 0),
         Kind::Dataset => {
             let ranges = entry.transfer.data.as_ref();
             let blocks = ranges.map_or(0, |data| dataset::blocks_named(data, entry.range.blocks));
             let operation = if thin {
-                Operation::Deallocate
+                PricedOperation::Deallocate
             } else {
-                Operation::WriteZeroes
+                PricedOperation::WriteZeroes
             };
             (operation, blocks << block_shift)
         }
@@ -56,7 +56,7 @@ mod tests {
         };
         entry.transfer.data = Some(IoSlice::new(Memory::Region(region), 0, 4096));
         let bytes = 100 * 4096;
-        assert_eq!(of(&entry, 12, true), (Operation::Deallocate, bytes));
-        assert_eq!(of(&entry, 12, false), (Operation::WriteZeroes, bytes));
+        assert_eq!(of(&entry, 12, true), (PricedOperation::Deallocate, bytes));
+        assert_eq!(of(&entry, 12, false), (PricedOperation::WriteZeroes, bytes));
     }
 }

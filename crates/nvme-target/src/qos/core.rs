@@ -21,8 +21,8 @@ mod tenant;
 use crate::qos::device::DeviceQos;
 use crate::request::{Kind, Ticket};
 use base::{Nanos, Time};
-use qos::Operation;
-use qos::scheduler::TooManyThreads;
+use qos::PricedOperation;
+use qos::token_scheduler::TooManyThreads;
 use scheduler::CoreScheduler;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) struct TokenQueue {
 /// A command that waits for its tokens, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priced {
-    pub(crate) operation: Operation,
+    pub(crate) operation: PricedOperation,
     pub(crate) units: u32,
     pub(crate) ticket: Ticket,
 }
@@ -159,7 +159,7 @@ impl CoreTokens {
     pub(crate) fn pay_at_once(
         &mut self,
         queue: TokenQueue,
-        operation: Operation,
+        operation: PricedOperation,
         units: u32,
     ) -> bool {
         let scheduler = self.scheduler(queue.scheduler);
@@ -248,7 +248,7 @@ mod tests {
     use base::SlabKey;
     use qos::cost::Price;
     use qos::curve::Point;
-    use qos::{CostModel, Curve, Declaration, Percentile, Rules, TokenRate};
+    use qos::{CostModel, Curve, Declaration, Percentile, TokenPoolRules, TokenRate};
 
     fn device(rate: u64) -> Arc<DeviceQos> {
         let point = Point {
@@ -257,7 +257,7 @@ mod tests {
         };
         let curve = Curve::new(vec![point]).expect("a curve");
         let model = CostModel::new(Price::READ, Price::READ);
-        DeviceQos::new("flash", Rules::default(), model, curve)
+        DeviceQos::new("flash", TokenPoolRules::default(), model, curve)
     }
 
     fn read(index: u32, slot: u16) -> Priced {
@@ -266,7 +266,7 @@ mod tests {
             generation: 0,
         };
         Priced {
-            operation: Operation::Read,
+            operation: PricedOperation::Read,
             units: 1,
             ticket: Ticket { connection, slot },
         }

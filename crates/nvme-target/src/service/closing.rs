@@ -22,7 +22,7 @@ impl Connection {
         self.leave_fresh(core);
         let drains = self.state() == ConnectionState::Draining;
         self.enter(ConnectionState::Closing, core);
-        let key = OpKey::new(core.room, CLOSE, self.key);
+        let key = OpKey::new(core.op_namespace, CLOSE, self.key);
         cx.submit(
             key,
             Op::Close {

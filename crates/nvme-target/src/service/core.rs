@@ -24,7 +24,7 @@ use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Completion, Request};
-use reactor::{BufferPool, Context, Room};
+use reactor::{BufferPool, Context, OpNamespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
@@ -104,7 +104,7 @@ pub(crate) struct Trimming {
 #[derive(Debug)]
 pub(crate) struct CoreState {
     pub(crate) index: usize,
-    pub(crate) room: Room,
+    pub(crate) op_namespace: OpNamespace,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
     pub(crate) switch: CoreSwitch,
@@ -130,12 +130,12 @@ pub(crate) struct CoreState {
 }
 
 impl CoreState {
-    pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(index: usize, op_namespace: OpNamespace, shared: Arc<Shared>) -> Self {
         let limits = shared.limits.clone();
         let knobs = shared.knobs().unwrap_or_default();
         Self {
             index,
-            room,
+            op_namespace,
             lists: ListPool::new(limits.send_lists),
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
@@ -175,7 +175,7 @@ impl CoreState {
     #[inline]
     pub(crate) fn sends(&mut self) -> SendContext<'_> {
         SendContext {
-            room: self.room,
+            op_namespace: self.op_namespace,
             switch: &mut self.switch,
             lists: &mut self.lists,
             limits: &self.limits,

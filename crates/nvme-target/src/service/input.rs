@@ -153,7 +153,7 @@ impl Connection {
         }
         let ends = self.state() >= ConnectionState::Terminating;
         let into = self.session.begin_receive(ends);
-        let key = OpKey::new(core.room, RECEIVE, self.key);
+        let key = OpKey::new(core.op_namespace, RECEIVE, self.key);
         cx.submit(
             key,
             Op::Receive {

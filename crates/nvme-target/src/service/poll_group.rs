@@ -12,10 +12,10 @@ use crate::switch::scaling::Scaling;
 use crate::switch::steering::Steering;
 use base::{Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
-use reactor::{Context, ListenerId, PollPolicy, Room};
+use reactor::{Context, ListenerId, PollPolicy, OpNamespace};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use switch::thread_scaling::Counters;
+use switch::thread_scaling::ThreadScalingCounters;
 
 /// The connections of one core.
 #[derive(Debug)]
@@ -43,15 +43,15 @@ pub struct PollGroup {
 
 impl PollGroup {
     /// The service of core `index` of the target.
-    pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(index: usize, op_namespace: OpNamespace, shared: Arc<Shared>) -> Self {
         let connections = shared.limits.connections;
         let knobs = shared.knobs().unwrap_or_default();
         let range = shared.threads.range(&knobs);
         if index == 0 {
-            shared.threads.set_active(range.min, &Counters::default());
+            shared.threads.set_active(range.min, &ThreadScalingCounters::default());
         }
         Self {
-            core: CoreState::new(index, room, shared),
+            core: CoreState::new(index, op_namespace, shared),
             connections: Slab::with_capacity(connections),
             fresh: VecDeque::new(),
             listeners: Vec::new(),

@@ -15,7 +15,7 @@ use crate::service::{answers, controller, events};
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::{BlockError, Request};
-use qos::{Operation, units};
+use qos::{PricedOperation, units};
 use reactor::{Context, IoSlice};
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
@@ -204,7 +204,7 @@ fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) ->
         return Step::Execute;
     };
     entry.parts.next = nsid - 1;
-    wait_for_tokens(connection, slot, Operation::Flush, 1, core)
+    wait_for_tokens(connection, slot, PricedOperation::Flush, 1, core)
 }
 
 /// Lets a command wait for tokens of its tenant. Access Denied without a tenant; where the tenant
@@ -212,7 +212,7 @@ fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) ->
 fn wait_for_tokens(
     connection: &mut Connection,
     slot: u16,
-    operation: Operation,
+    operation: PricedOperation,
     units: u32,
     core: &mut CoreState,
 ) -> Step {

@@ -19,7 +19,7 @@ use base::units::CoreId;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, Stream};
 use switch::affinity;
-use switch::application_steering::{Hysteresis, Move, Thread};
+use switch::application_steering::{Hysteresis, Move, SteeredThread};
 use switch::class::Placement;
 use switch::limits::{AFFINITY_DWELL, LOAD_RESET};
 use switch::{Class, CoreSet, PerClass};
@@ -121,7 +121,7 @@ impl PollGroup {
                     continue;
                 };
                 asked[class] += connection.placement.demand.load_within(AFFINITY_DWELL, now);
-                queues.push(Thread {
+                queues.push(SteeredThread {
                     id: id_of(key),
                     class,
                     core,
@@ -161,7 +161,7 @@ impl PollGroup {
             *home.unwrap_or(&mut homeless) += load(connection);
         }
         let all = gathered.iter().sum::<u64>() + homeless;
-        for &Thread { id, class, .. } in queues.iter() {
+        for &SteeredThread { id, class, .. } in queues.iter() {
             let key = key_of(id);
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
@@ -175,7 +175,7 @@ impl PollGroup {
                 || load(connection) == 0
                 || now.since(connection.deadlines.opened) < AFFINITY_DWELL;
             let company = all - gathered[to];
-            if !stays && affinity::goes_home(class, company, &recent[to], &recent[here]) {
+            if !stays && affinity::moves_to_arrival_core(class, company, &recent[to], &recent[here]) {
                 let reason = MoveReason::Steered;
                 connection.plan_move(PlannedMove { to, reason });
                 leaving.push((key, now + MOVE_PATIENCE));
@@ -205,7 +205,7 @@ impl PollGroup {
                 // From here on nothing but its arrival elsewhere can happen to it.
                 connection.enter(ConnectionState::Closing, &mut self.core);
                 let socket = connection.socket;
-                let operation = OpKey::new(self.core.room, RELEASE, key);
+                let operation = OpKey::new(self.core.op_namespace, RELEASE, key);
                 cx.submit(operation, Op::Release { socket });
             } else if cx.now >= until {
                 connection.cancel_move(self.core.index);

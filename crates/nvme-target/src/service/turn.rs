@@ -15,7 +15,7 @@ impl Service for PollGroup {
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
         self.core.work.bring();
-        if completion.key.room != self.core.room {
+        if completion.key.op_namespace != self.core.op_namespace {
             self.channel_completed(completion, cx);
             return;
         }

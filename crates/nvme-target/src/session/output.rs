@@ -11,7 +11,7 @@ use crate::shares::Parties;
 use crate::stats::CoreStats;
 use crate::switch::core::CoreSwitch;
 use base::{SlabKey, Time};
-use reactor::{Context, IoSlice, Op, OpKey, Room, SendList, SocketId};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, SendList, SocketId};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use switch::doorbell::{Decision, Mode, Reason, Urgency};
@@ -27,7 +27,7 @@ pub(crate) const SEND: u8 = 1;
 /// Parts of a core that the send side of its connections uses.
 #[derive(Debug)]
 pub(crate) struct SendContext<'a> {
-    pub(crate) room: Room,
+    pub(crate) op_namespace: OpNamespace,
     pub(crate) switch: &'a mut CoreSwitch,
     pub(crate) lists: &'a mut ListPool,
     pub(crate) limits: &'a Limits,
@@ -293,7 +293,7 @@ impl Output {
         self.sending_held = held;
         self.since = cx.now;
         let bytes = list.bytes();
-        let key = OpKey::new(core.room, SEND, self.key);
+        let key = OpKey::new(core.op_namespace, SEND, self.key);
         cx.submit(
             key,
             Op::Send {

@@ -2,7 +2,7 @@
 
 use crate::limits::MOVE_PATIENCE;
 use base::{Nanos, SlabKey, Time};
-use switch::thread_scaling::{Range, Thread, ThreadScaling};
+use switch::thread_scaling::{ThreadRange, ThreadLoad, ThreadScaling};
 
 /// Index of the thread that accepts connections and decides for the others.
 pub(crate) const FIRST: usize = 0;
@@ -12,9 +12,9 @@ pub(crate) const FIRST: usize = 0;
 pub(crate) struct Scaling {
     /// The first thread's alone.
     pub(crate) rule: Option<ThreadScaling>,
-    pub(crate) range: Range,
+    pub(crate) range: ThreadRange,
     /// Room for what all threads did, and for what may move.
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) threads: Vec<ThreadLoad>,
     pub(crate) queues: Vec<(SlabKey, u64)>,
     /// Time at which a thread that is not in use tries again to hand its queues on, and the patience
     /// of each of them with a quiet moment.
@@ -23,7 +23,7 @@ pub(crate) struct Scaling {
 }
 
 impl Scaling {
-    pub(crate) fn new(thread: usize, range: Range) -> Self {
+    pub(crate) fn new(thread: usize, range: ThreadRange) -> Self {
         Self {
             rule: (thread == FIRST).then(|| ThreadScaling::new(range)),
             range,

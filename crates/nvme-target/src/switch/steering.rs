@@ -2,7 +2,7 @@
 
 use base::{SlabKey, Time};
 use switch::PerClass;
-use switch::application_steering::Thread;
+use switch::application_steering::SteeredThread;
 
 /// State of application steering on a core.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(crate) struct Steering {
     pub(crate) loads: Vec<PerClass<u64>>,
     pub(crate) recent: Vec<PerClass<u64>>,
     pub(crate) gathered: Vec<u64>,
-    pub(crate) queues: Vec<Thread>,
+    pub(crate) queues: Vec<SteeredThread>,
 }
 
 impl Steering {

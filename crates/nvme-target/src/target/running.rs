@@ -287,7 +287,7 @@ fn set_up(
         // other would wait for slices of the heavier.
         let standing = priority::raise_nice();
         tracing::info!("core {core} is served with priority: {standing}");
-        target.note_standing(index, standing);
+        target.note_priority(index, standing);
     }
     let limits = target.limits();
     let driver = DriverOptions {
@@ -303,8 +303,8 @@ fn set_up(
         core,
         reason: error.to_string(),
     })?;
-    let room = driver.room();
-    let mut service = target.poll_group(index, room);
+    let op_namespace = driver.op_namespace();
+    let mut service = target.poll_group(index, op_namespace);
     let mut addresses = Vec::new();
     if index == 0 {
         for &address in &options.listen {
