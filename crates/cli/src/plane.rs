@@ -19,7 +19,7 @@ use control::plane::{
     TokenCounters,
 };
 use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
-use qos::{Declaration, Rules};
+use qos::{Declaration, TokenPoolRules};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -384,7 +384,7 @@ impl Plane {
             moved_out: stats.moved_out,
         };
         let cores = self.cores.iter().zip(&snapshot.switch);
-        let cores = cores.zip(&snapshot.standings).enumerate();
+        let cores = cores.zip(&snapshot.priorities).enumerate();
         cores
             .map(|(thread, ((&core, stats), standing))| SwitchSnapshot {
                 core,
@@ -469,7 +469,7 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
             let read = DeviceModel::load(path)
                 .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
-            let qos = DeviceQos::new(name, Rules::default(), costs, curve);
+            let qos = DeviceQos::new(name, TokenPoolRules::default(), costs, curve);
             Some((qos, Arc::new(read)))
         }
     };

@@ -11,7 +11,7 @@ mod common;
 
 use common::{Folder, Serving, code, json, pattern, run, stderr};
 use control::DeviceModel;
-use qos::Operation;
+use qos::PricedOperation;
 use std::path::Path;
 use std::process::Output;
 

@@ -45,7 +45,7 @@ pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};
 pub use limits::{Limits, LimitsError};
 pub use namespace::NamespaceOptions;
 pub use poll_group::{Held, Message, PollGroup};
-pub use qos::access::Grant;
+pub use qos::access::AccessGrant;
 pub use registry::{ControllerKind, Referral};
 pub use running::{RunningTarget, TargetOptions};
 pub use snapshot::{

@@ -16,7 +16,7 @@ use crate::threads::Threads;
 use base::SlabKey;
 use base::mutation::{self, Mutation};
 use reactor::MailboxSender;
-use reactor::priority::Standing;
+use reactor::priority::PriorityStatus;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// The same, without that of queues that asked for nothing lately.
     pub(crate) recent: PerCore<SharedLoad>,
     /// By what each core's thread goes before others, where it asked.
-    pub(crate) standings: PerCore<OnceLock<Standing>>,
+    pub(crate) priorities: PerCore<OnceLock<PriorityStatus>>,
     /// Which threads are in use.
     pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
@@ -94,7 +94,7 @@ impl Shared {
             switch_stats: PerCore::new(cores),
             loads: PerCore::new(cores),
             recent: PerCore::new(cores),
-            standings: PerCore::new(cores),
+            priorities: PerCore::new(cores),
             threads: Threads::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),

@@ -10,7 +10,7 @@ use crate::target::Target;
 use crate::tenant_record::Windows;
 use crate::threads::ThreadsSnapshot;
 use qos::{Declaration, Plan, TokenRate};
-use reactor::priority::Standing;
+use reactor::priority::PriorityStatus;
 use std::net::SocketAddr;
 use switch::Knobs;
 
@@ -59,8 +59,8 @@ impl Target {
             .collect();
         let switch = self.shared.switch_stats.iter();
         let switch = switch.map(|core| core.load()).collect();
-        let standings = self.shared.standings.iter();
-        let standings = standings.map(|core| core.get().copied().unwrap_or_default());
+        let priorities = self.shared.priorities.iter();
+        let priorities = priorities.map(|core| core.get().copied().unwrap_or_default());
         let knobs = self.knobs();
         Snapshot {
             generation,
@@ -71,7 +71,7 @@ impl Target {
             controllers,
             cores,
             switch,
-            standings: standings.collect(),
+            priorities: priorities.collect(),
             threads: self.shared.threads.snapshot(&knobs),
             knobs,
             limits: self.shared.limits.clone(),
@@ -99,7 +99,7 @@ pub struct Snapshot {
     /// What each core's switch did, in the same order.
     pub switch: Vec<SwitchStats>,
     /// By what each core's thread goes before others.
-    pub standings: Vec<Standing>,
+    pub priorities: Vec<PriorityStatus>,
     /// Which threads are in use.
     pub threads: ThreadsSnapshot,
     /// How everything that can be turned is turned.

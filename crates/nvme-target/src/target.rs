@@ -14,8 +14,8 @@ use crate::subsystem::{Subsystem, SubsystemOptions};
 use crate::tenant_watch::Wake;
 use base::units::CoreId;
 use qos::Refusal;
-use reactor::priority::Standing;
-use reactor::{MailboxSender, Room};
+use reactor::priority::PriorityStatus;
+use reactor::{MailboxSender, OpNamespace};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -144,7 +144,7 @@ impl Target {
 
     /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
     #[must_use]
-    pub fn poll_group(&self, core: usize, room: Room) -> PollGroup {
+    pub fn poll_group(&self, core: usize, op_namespace: OpNamespace) -> PollGroup {
         PollGroup::new(core, room, Arc::clone(&self.shared))
     }
 
@@ -218,8 +218,8 @@ impl Target {
     }
 
     /// By what the thread of a core goes before others; said once, by the thread itself.
-    pub(crate) fn note_standing(&self, core: usize, standing: Standing) {
-        let _ = self.shared.standings.of(core).set(standing);
+    pub(crate) fn note_priority(&self, core: usize, priority: PriorityStatus) {
+        let _ = self.shared.priorities.of(core).set(priority);
     }
 
     /// The limits that the target was made with.

@@ -117,7 +117,7 @@ pub enum Need {
 
 /// Blocks that a tenant may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct AccessGrant {
     /// The namespace; `None` for every one.
     pub namespace: Option<u32>,
     /// The first block and how many; `None` for all.
@@ -158,7 +158,7 @@ impl Permissions {
     ///
     /// # Errors
     /// When there are too many, or one (of whatever namespace) means nothing.
-    pub fn new(grants: &[Grant], namespace: u32) -> Result<Self, AccessError> {
+    pub fn new(grants: &[AccessGrant], namespace: u32) -> Result<Self, AccessError> {
         if grants.len() > GRANTS_MAX {
             return Err(AccessError::Grants(grants.len()));
         }
@@ -232,8 +232,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn grant(range: Option<(u64, u64)>, read: bool, write: bool) -> Grant {
-        Grant {
+    fn grant(range: Option<(u64, u64)>, read: bool, write: bool) -> AccessGrant {
+        AccessGrant {
             namespace: None,
             range,
             read,
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn grants_are_of_a_namespace_and_add_up() {
-        let one = Grant {
+        let one = AccessGrant {
             namespace: Some(1),
             ..grant(Some((0, 10)), true, true)
         };
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn grants_that_mean_nothing_are_refused() {
-        let error = |grant: Grant| Permissions::new(&[grant], 1).unwrap_err();
+        let error = |grant: AccessGrant| Permissions::new(&[grant], 1).unwrap_err();
         assert_eq!(
             error(grant(Some((5, 0)), true, true)),
             AccessError::Empty(0)

@@ -85,7 +85,7 @@ impl Account {
     }
 
     /// The account of somebody who is registered nowhere, and to whom nothing is promised: the
-    /// device's keeper, who has a share of what is left like a best-effort tenant.
+    /// device's idle spinner, who has a share of what is left like a best-effort tenant.
     #[must_use]
     pub fn unregistered(weight: Weight) -> Self {
         Self::new(TenantId(u32::MAX), Contract::BestEffort(weight))

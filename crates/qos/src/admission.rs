@@ -8,8 +8,8 @@
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
 use crate::limits::{LATENCY_RESERVE_PERMILLE, TENANTS_MAX};
-use crate::pool::round_for;
 use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
+use crate::token_pool::round_for;
 use crate::tokens::TokenRate;
 use base::Nanos;
 use std::collections::BTreeMap;

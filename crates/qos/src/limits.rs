@@ -125,7 +125,7 @@ pub const LIVE_MIXED_PERMILLE_MAX: u16 = 990;
 /// A device keeps up when it completes so many thousandths of what is asked for.
 pub const FIT_SUSTAINED_PERMILLE: u64 = 970;
 
-/// Rules that give tenants to connections.
+/// TokenPoolRules that give tenants to connections.
 pub const ASSIGNMENTS_MAX: usize = 65_536;
 
 /// Ranges that a tenant may be granted in all.

@@ -3,7 +3,7 @@
 //! A [`Slo`] states a latency of reads at a percentile, for a rate of requests of one size with a
 //! share of reads. Declared by an operator, checked here, judged by [`admission`](crate::admission).
 
-use crate::cost::{CostModel, Operation, units};
+use crate::cost::{CostModel, PricedOperation, units};
 use crate::limits::{
     RATE_MAX, SLO_LATENCY_MAX, SLO_LATENCY_MIN, SLO_REQUEST_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX,
 };
@@ -118,7 +118,8 @@ impl Slo {
         let units = units(u64::from(self.request_bytes));
         let cost = |operation| u128::from(model.mixed.cost(operation, units).0.unsigned_abs());
         let reads = u128::from(self.read_permille.min(1000));
-        let sum = reads * cost(Operation::Read) + (1000 - reads) * cost(Operation::Write);
+        let sum =
+            reads * cost(PricedOperation::Read) + (1000 - reads) * cost(PricedOperation::Write);
         sum.div_ceil(1000)
     }
 }

@@ -6,10 +6,10 @@
 
 use crate::driver::{Driver, Wait};
 use crate::idle::{IdlePolicy, PollPolicy};
-use crate::keeper::Keeper;
+use crate::idle_spinner::IdleSpinner;
 use crate::mailbox::{Mailbox, MailboxSender};
-use crate::neighbours;
 use crate::op::{Completion, Op, OpKey, Outcome};
+use crate::preemption;
 use base::Time;
 use std::io;
 
@@ -86,7 +86,7 @@ pub struct Core<D, S: Service> {
     /// Whether it polls while it is idle, unless the service says otherwise.
     poll: PollPolicy,
     idle: IdlePolicy,
-    keeper: Option<Keeper>,
+    idle_spinner: Option<IdleSpinner>,
 }
 
 impl<D: Driver, S: Service> Core<D, S> {
@@ -100,14 +100,14 @@ impl<D: Driver, S: Service> Core<D, S> {
             completions: Vec::with_capacity(256),
             poll,
             idle: IdlePolicy::new(poll),
-            keeper: None,
+            idle_spinner: None,
         }
     }
 
-    /// The same core; `keeper` keeps its processor awake for a while whenever it goes to sleep.
+    /// The same core; `idle_spinner` keeps its processor awake for a while whenever it goes to sleep.
     #[must_use]
-    pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Self {
-        self.keeper = keeper;
+    pub fn with_idle_spinner(mut self, idle_spinner: Option<IdleSpinner>) -> Self {
+        self.idle_spinner = idle_spinner;
         self
     }
 
@@ -127,13 +127,13 @@ impl<D: Driver, S: Service> Core<D, S> {
             self.idle.set_policy(policy);
             let deadline = self.service.deadline();
             let wait = self.idle.decide(self.driver.now(), deadline);
-            match (wait, &self.keeper) {
+            match (wait, &self.idle_spinner) {
                 (Wait::No, _) => self.service.stays_awake(),
-                (Wait::Until(_), Some(keeper)) => keeper.expect(),
+                (Wait::Until(_), Some(idle_spinner)) => idle_spinner.expect(),
                 (Wait::Until(_), None) => {}
             }
             let busy = self.turn(wait)?;
-            give_way(&mut self.idle, &self.driver, busy);
+            yield_core(&mut self.idle, &self.driver, busy);
         }
         Ok(())
     }
@@ -171,11 +171,11 @@ impl<D: Driver, S: Service> Core<D, S> {
 
 /// After a turn that was `busy` or brought nothing: lets whoever else wants this processor have
 /// it, if the policy says so, and tells it how long that took.
-pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
+pub fn yield_core(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
     let before = driver.now();
-    if idle.gives_way(before, busy) {
+    if idle.should_yield(before, busy) {
         std::thread::yield_now();
-        idle.gave_way(before, driver.now(), neighbours::ran);
+        idle.yielded(before, driver.now(), preemption::was_preempted);
     }
 }
 

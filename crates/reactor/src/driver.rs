@@ -1,8 +1,10 @@
 //! The one trait with a fake: what a core asks of the world below it.
 
 use crate::memory::BufferPool;
-use crate::op::{Completion, FileId, ListenerId, Op, OpKey, Room, SocketId, SocketOptions, Stream};
-use crate::room::RoomLease;
+use crate::op::{
+    Completion, FileId, ListenerId, Op, OpKey, OpNamespace, SocketId, SocketOptions, Stream,
+};
+use crate::op_namespace::OpNamespaceLease;
 use base::units::CoreId;
 use base::{Nanos, Time};
 use std::fs::File;
@@ -44,12 +46,12 @@ pub trait Driver {
     fn buffers(&self) -> &BufferPool;
 
     /// A room that nobody has yet, and nobody else ever gets: for what lives as long as the core.
-    fn room(&mut self) -> Room;
+    fn op_namespace(&mut self) -> OpNamespace;
 
     /// A room that others may get when the lease is gone: for what comes and goes. An operation
     /// that is in flight then may complete later, under a room that nobody has.
-    fn lease_room(&mut self) -> RoomLease {
-        RoomLease::for_ever(self.room())
+    fn lease_op_namespace(&mut self) -> OpNamespaceLease {
+        OpNamespaceLease::for_ever(self.op_namespace())
     }
 
     /// Takes an operation.
@@ -104,7 +106,7 @@ pub trait Driver {
     }
 
     /// In which order what arrives is taken. A driver without a kernel may ignore it.
-    fn set_service(&mut self, _rules: &scheduler::Rules) {}
+    fn set_service(&mut self, _rules: &class_scheduler::ClassSchedulerRules) {}
 
     /// Takes over an open file.
     ///
@@ -156,5 +158,5 @@ pub struct DriverStats {
     /// System calls on the ring.
     pub ring_enters: u64,
     /// Prioritised service of what arrived.
-    pub service: scheduler::Counters,
+    pub service: class_scheduler::ClassSchedulerCounters,
 }

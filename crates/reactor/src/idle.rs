@@ -152,7 +152,7 @@ impl IdlePolicy {
     /// It should in the middle of a poll, when the turn brought nothing, and every 50 µs when it
     /// was `busy`.
     #[must_use]
-    pub fn gives_way(&self, now: Time, busy: bool) -> bool {
+    pub fn should_yield(&self, now: Time, busy: bool) -> bool {
         self.policy == PollPolicy::Auto
             && if busy {
                 now >= self.give_way_at
@@ -161,10 +161,10 @@ impl IdlePolicy {
             }
     }
 
-    /// The core gave way from `since` to `now`, as [`gives_way`](Self::gives_way) proposed.
+    /// The core gave way from `since` to `now`, as [`should_yield`](Self::should_yield) proposed.
     /// `others` tells whether another thread had the processor meanwhile; it is asked only where
     /// that was long.
-    pub fn gave_way(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
+    pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
         let kept = length > KEPT && others();
         if let Some(stretch) = &mut self.stretch {
@@ -238,8 +238,8 @@ mod tests {
                         now = now + Nanos(US);
                         let busy = now.since(start).0 >= gap;
                         policy.observe(now, Wait::No, busy);
-                        if policy.gives_way(now, busy) {
-                            policy.gave_way(now, now, || false);
+                        if policy.should_yield(now, busy) {
+                            policy.yielded(now, now, || false);
                         }
                         if busy {
                             rewarded += 1;
@@ -292,19 +292,19 @@ mod tests {
     #[test]
     fn an_idle_core_gives_way_only_in_the_middle_of_a_poll() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        assert!(!policy.gives_way(Time(0), false), "it has not begun");
+        assert!(!policy.should_yield(Time(0), false), "it has not begun");
         assert_eq!(policy.decide(Time(0), Time(0)), Wait::No);
-        assert!(!policy.gives_way(Time(0), false), "it was due");
+        assert!(!policy.should_yield(Time(0), false), "it was due");
         assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
         policy.observe(Time(US), Wait::No, false);
-        assert!(policy.gives_way(Time(US), false));
+        assert!(policy.should_yield(Time(US), false));
         policy.observe(Time(2 * US), Wait::No, true);
-        assert!(!policy.gives_way(Time(2 * US), false), "it was rewarded");
+        assert!(!policy.should_yield(Time(2 * US), false), "it was rewarded");
         for policy in [PollPolicy::Always, PollPolicy::Never] {
             let mut policy = IdlePolicy::new(policy);
             policy.decide(Time(0), Time::NEVER);
-            assert!(!policy.gives_way(Time(US), false));
-            assert!(!policy.gives_way(Time(US), true));
+            assert!(!policy.should_yield(Time(US), false));
+            assert!(!policy.should_yield(Time(US), true));
         }
     }
 
@@ -317,11 +317,11 @@ mod tests {
             while now < Time(until) {
                 now = now + Nanos(5 * US);
                 policy.observe(now, Wait::No, true);
-                if policy.gives_way(now, true) {
+                if policy.should_yield(now, true) {
                     ways += 1;
                     let since = now;
                     now = now + Nanos(kept);
-                    policy.gave_way(since, now, || true);
+                    policy.yielded(since, now, || true);
                 }
             }
             ways
@@ -362,10 +362,10 @@ mod tests {
             if wait == Wait::No {
                 polled += 1;
                 policy.observe(Time(US), wait, false);
-                policy.gave_way(Time(US), Time(US + 500), || false);
+                policy.yielded(Time(US), Time(US + 500), || false);
                 assert_eq!(policy.decide(Time(after), Time::NEVER), Wait::No);
                 policy.observe(Time(after), Wait::No, false);
-                policy.gave_way(Time(after), Time(after + 10 * US), || true);
+                policy.yielded(Time(after), Time(after + 10 * US), || true);
             }
             policy.observe(Time(after + 10 * US), wait, true);
         }
@@ -406,8 +406,8 @@ mod tests {
             if wait == Wait::No {
                 polled += 1;
                 policy.observe(Time(US), wait, false);
-                assert!(policy.gives_way(Time(US), false));
-                policy.gave_way(Time(US), Time(US + kept), || true);
+                assert!(policy.should_yield(Time(US), false));
+                policy.yielded(Time(US), Time(US + kept), || true);
             }
             policy.observe(Time(US + kept), wait, true);
         }
@@ -438,10 +438,13 @@ mod tests {
         for _ in 0..1_000 {
             assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
             policy.observe(Time(US), Wait::No, false);
-            policy.gave_way(Time(US), Time(5_000 * US), || false);
+            policy.yielded(Time(US), Time(5_000 * US), || false);
             policy.observe(Time(5_001 * US), Wait::No, true);
         }
-        assert!(policy.gives_way(Time(5_051 * US), true), "it need not stay");
+        assert!(
+            policy.should_yield(Time(5_051 * US), true),
+            "it need not stay"
+        );
     }
 
     #[test]
@@ -473,7 +476,7 @@ mod tests {
             assert_eq!(policy.decide(begins, begins), Wait::No);
             assert_eq!(policy.decide(begins, next), Wait::No, "request {request}");
             let answered = begins + Nanos(15 * US);
-            policy.gave_way(begins, begins, || false);
+            policy.yielded(begins, begins, || false);
             policy.observe(answered, Wait::No, true);
             assert_eq!(policy.decide(answered, next), Wait::No);
             let late = answered + IdlePolicy::POLL_WINDOW;
@@ -551,8 +554,8 @@ mod tests {
                 }
                 now = now + Nanos(span);
                 idle.observe(now, wait, busy);
-                if idle.gives_way(now, busy) {
-                    idle.gave_way(now, now + Nanos(kept), || true);
+                if idle.should_yield(now, busy) {
+                    idle.yielded(now, now + Nanos(kept), || true);
                 }
                 if busy {
                     (idle_since, slept) = (None, false);

@@ -14,13 +14,13 @@ use std::os::fd::OwnedFd;
 /// Which part of a core an operation belongs to: a service, or one of its devices' channels.
 /// Drivers hand rooms out ([`Driver::room`](crate::Driver::room)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Room(pub u16);
+pub struct OpNamespace(pub u16);
 
 /// Names an operation; comes back with its completion. The driver only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpKey {
     /// Whose operation it is.
-    pub room: Room,
+    pub op_namespace: OpNamespace,
     /// What kind, as its owner numbers them.
     pub kind: u8,
     /// Generation of the slot that `index` names.
@@ -32,7 +32,7 @@ pub struct OpKey {
 impl OpKey {
     /// A key for the slot `key` of the owner's table.
     #[must_use]
-    pub const fn new(room: Room, kind: u8, key: base::SlabKey) -> Self {
+    pub const fn new(op_namespace: OpNamespace, kind: u8, key: base::SlabKey) -> Self {
         Self {
             room,
             kind,
@@ -43,7 +43,7 @@ impl OpKey {
 
     /// A key for something of which its owner has only one.
     #[must_use]
-    pub const fn single(room: Room, kind: u8) -> Self {
+    pub const fn single(op_namespace: OpNamespace, kind: u8) -> Self {
         Self {
             room,
             kind,

@@ -35,7 +35,7 @@ impl Privilege {
 
 /// What came of asking that a thread goes before others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum PriorityStatus {
     /// Nobody asked.
     #[default]
     Ordinary,
@@ -45,7 +45,7 @@ pub enum Standing {
     Refused(i32),
 }
 
-impl Standing {
+impl PriorityStatus {
     /// By what the thread goes before others.
     #[must_use]
     pub const fn privilege(self) -> Privilege {
@@ -68,7 +68,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for PriorityStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.privilege().name())?;
         match self.refusal() {
@@ -83,21 +83,21 @@ impl fmt::Display for Standing {
 const REAL_TIME_PRIORITY: libc::c_int = 1;
 
 /// Lets the calling thread go before ordinary ones, as far as the process may; says how far.
-pub fn raise() -> Standing {
+pub fn raise() -> PriorityStatus {
     if schedule(libc::SCHED_FIFO, REAL_TIME_PRIORITY).is_ok() {
-        return Standing::Raised(Privilege::RealTime);
+        return PriorityStatus::Raised(Privilege::RealTime);
     }
     raise_nice()
 }
 
 /// Lets the calling thread have as much of its processor as a better nice value gives, and no real
 /// time; says whether the process may.
-pub fn raise_nice() -> Standing {
+pub fn raise_nice() -> PriorityStatus {
     // SAFETY: plain numbers; on Linux "process 0" is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
-        return Standing::Raised(Privilege::Nice);
+        return PriorityStatus::Raised(Privilege::Nice);
     }
-    Standing::Refused(
+    PriorityStatus::Refused(
         io::Error::last_os_error()
             .raw_os_error()
             .unwrap_or(libc::EPERM),
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn a_thread_can_be_raised_as_far_as_allowed_and_always_be_lowered() {
         let thread = std::thread::spawn(|| {
-            let standing = raise();
-            let privilege = standing.privilege();
+            let status = raise();
+            let privilege = status.privilege();
             let refused = privilege == Privilege::Unprivileged;
-            assert_eq!(refused, standing.refusal().is_some(), "{standing}");
+            assert_eq!(refused, status.refusal().is_some(), "{status}");
             // SAFETY: asks for a number.
             let policy = unsafe { libc::sched_getscheduler(0) };
             assert_eq!(privilege == Privilege::RealTime, policy == libc::SCHED_FIFO);

@@ -8,7 +8,7 @@
 //! the other class's core and back.
 //!
 //! Without contention a queue is better off elsewhere: it has a core more. So queues are dealt out
-//! evenly, and [go home](goes_home) when threads of the target serve both kinds of classes.
+//! evenly, and [go home](returns_home) when threads of the target serve both kinds of classes.
 //! [Application steering](crate::application_steering) may lead them away again. Pure. Must never:
 //! bring a queue to where steering would not leave it.
 
@@ -41,7 +41,12 @@ pub fn contend(loads: &[PerClass<u64>]) -> bool {
 /// What gathers goes, unless it is in company: that is what it came for, and what it avoids makes
 /// room for it anywhere. What spreads goes where next to nothing gathers, compared with here.
 #[must_use]
-pub fn goes_home(class: Class, company: u64, home: &PerClass<u64>, here: &PerClass<u64>) -> bool {
+pub fn returns_home(
+    class: Class,
+    company: u64,
+    home: &PerClass<u64>,
+    here: &PerClass<u64>,
+) -> bool {
     let gathering = |load| load_of(Placement::Gather, load);
     match class.properties().placement {
         Placement::Gather => company == 0,

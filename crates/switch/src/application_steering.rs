@@ -26,7 +26,7 @@ mod tests;
 
 /// A thread that may be steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct SteeredThread {
     /// The caller's name for it.
     pub id: u64,
     /// What most of its requests are.
@@ -69,7 +69,7 @@ pub enum Hysteresis {
 
 /// How to steer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rules {
+pub struct ApplicationSteeringRules {
     /// Nothing moves where this is off.
     pub enabled: bool,
     /// Time between two steps.
@@ -82,7 +82,7 @@ pub struct Rules {
 
 /// What application steering has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ApplicationSteeringCounters {
     /// Steps, of all classes.
     pub steps: u64,
     /// Threads moved, by class.
@@ -134,7 +134,7 @@ impl View {
 /// The application steering of one process.
 #[derive(Clone, Debug)]
 pub struct ApplicationSteering {
-    rules: Rules,
+    rules: ApplicationSteeringRules,
     next: Time,
     /// Index of the class whose turn is next.
     turn: usize,
@@ -143,13 +143,13 @@ pub struct ApplicationSteering {
     begin: PerClass<usize>,
     view: Vec<View>,
     moves: Vec<Move>,
-    counters: Counters,
+    counters: ApplicationSteeringCounters,
 }
 
 impl ApplicationSteering {
     /// Steering that has not looked yet: its first step is due at once.
     #[must_use]
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: ApplicationSteeringRules) -> Self {
         Self {
             rules,
             next: Time::ZERO,
@@ -157,7 +157,7 @@ impl ApplicationSteering {
             begin: PerClass::default(),
             view: Vec::with_capacity(CORES_MAX),
             moves: Vec::with_capacity(MOVES_PER_STEP_MAX),
-            counters: Counters::default(),
+            counters: ApplicationSteeringCounters::default(),
         }
     }
 
@@ -176,7 +176,12 @@ impl ApplicationSteering {
     /// `loads` are the average loads of the cores by their number, per class, in bytes: what the
     /// threads that run there submit (on the target: what their connections ask for). Cores beyond
     /// its end, or beyond [`CORES_MAX`], are not considered.
-    pub fn step(&mut self, now: Time, loads: &[PerClass<u64>], threads: &[Thread]) -> &[Move] {
+    pub fn step(
+        &mut self,
+        now: Time,
+        loads: &[PerClass<u64>],
+        threads: &[SteeredThread],
+    ) -> &[Move] {
         self.moves.clear();
         if !self.rules.enabled || now < self.next {
             return &[];
@@ -192,24 +197,24 @@ impl ApplicationSteering {
     }
 
     /// Other rules, from the next step on.
-    pub fn reconfigure(&mut self, rules: Rules) {
+    pub fn reconfigure(&mut self, rules: ApplicationSteeringRules) {
         self.rules = rules;
         self.next = Time::ZERO;
     }
 
     /// How it steers.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
+    pub const fn rules(&self) -> &ApplicationSteeringRules {
         &self.rules
     }
 
     /// What it has done so far.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ApplicationSteeringCounters {
         &self.counters
     }
 
-    fn decide(&mut self, class: Class, threads: &[Thread]) {
+    fn decide(&mut self, class: Class, threads: &[SteeredThread]) {
         let begin = self.begin[class].min(threads.len());
         let (later, first) = threads.split_at(begin);
         self.begin[class] = 0;
@@ -228,7 +233,7 @@ impl ApplicationSteering {
     }
 
     /// The core where a thread is better off, if there is one.
-    fn better_core(&self, thread: &Thread) -> Option<usize> {
+    fn better_core(&self, thread: &SteeredThread) -> Option<usize> {
         let home = usize::try_from(thread.core.0).ok()?;
         let here = *self.view.get(home)?;
         match thread.class.properties().placement {
@@ -238,7 +243,7 @@ impl ApplicationSteering {
     }
 
     /// The other cores where a thread may run.
-    fn allowed(&self, thread: &Thread) -> impl Iterator<Item = (usize, View)> {
+    fn allowed(&self, thread: &SteeredThread) -> impl Iterator<Item = (usize, View)> {
         let numbered = (0_u32..)
             .map(CoreId)
             .zip(self.view.iter().copied().enumerate());
@@ -249,7 +254,7 @@ impl ApplicationSteering {
 
     /// Algorithm 2, L-apps: of the cores with `0 < L_c < L*` the one with the least `L_c + T_c`.
     /// Home is one of them if it qualifies, and wins a draw; among others the lowest number does.
-    fn gather(&self, thread: &Thread, home: usize, here: View) -> Option<usize> {
+    fn gather(&self, thread: &SteeredThread, home: usize, here: View) -> Option<usize> {
         let qualifies =
             |view: View| view.gathering > 0 && view.gathering < self.rules.latency_load_max_bytes;
         let (core, there) = self
@@ -270,7 +275,7 @@ impl ApplicationSteering {
 
     /// Algorithm 2, T-apps: of the cores with `L_c` below home's the one with the least `T_c`, if
     /// that is below home's, too. The lowest number wins a draw.
-    fn spread(&self, thread: &Thread, here: View) -> Option<usize> {
+    fn spread(&self, thread: &SteeredThread, here: View) -> Option<usize> {
         self.allowed(thread)
             .filter(|(_, view)| view.gathering < here.gathering)
             .min_by_key(|(core, view)| (view.spreading, *core))
@@ -279,7 +284,7 @@ impl ApplicationSteering {
     }
 
     /// Records a move, and what it does to the loads.
-    fn apply(&mut self, thread: &Thread, to: usize) {
+    fn apply(&mut self, thread: &SteeredThread, to: usize) {
         let (Ok(from), Ok(number)) = (usize::try_from(thread.core.0), u32::try_from(to)) else {
             return;
         };

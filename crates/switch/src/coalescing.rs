@@ -72,7 +72,7 @@ impl Coalescer {
 
     /// The application was told. Returns how many completions it was told of.
     #[inline]
-    pub fn told(&mut self) -> u32 {
+    pub fn notified(&mut self) -> u32 {
         std::mem::take(self).held
     }
 }

@@ -158,7 +158,7 @@ impl Reason {
     /// How many reasons there are.
     pub const COUNT: usize = 10;
 
-    /// All of them, in the order of [`Counters::rings`].
+    /// All of them, in the order of [`DoorbellCounters::rings`].
     pub const ALL: [Self; Self::COUNT] = [
         Self::RequestsFull,
         Self::BytesFull,
@@ -216,7 +216,7 @@ impl Decision {
 
 /// What a doorbell has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct DoorbellCounters {
     /// Caravans that left, by [`Reason::index`].
     pub rings: [u64; Reason::COUNT],
     /// How many requests they carried.
@@ -227,7 +227,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-impl Counters {
+impl DoorbellCounters {
     /// Adds what another doorbell counted.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.rings.iter_mut().zip(other.rings) {
@@ -252,7 +252,7 @@ pub struct Doorbell {
     fill: CaravanLimits,
     bound: Nanos,
     pace: Pace,
-    counters: Counters,
+    counters: DoorbellCounters,
 }
 
 impl Doorbell {
@@ -267,7 +267,7 @@ impl Doorbell {
             fill: mode.fill(),
             bound: mode.bound(),
             pace: Pace::new(),
-            counters: Counters::default(),
+            counters: DoorbellCounters::default(),
         }
     }
 
@@ -390,7 +390,7 @@ impl Doorbell {
 
     /// What it has done so far.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &DoorbellCounters {
         &self.counters
     }
 

@@ -11,12 +11,12 @@
 use crate::application_steering::{self, Hysteresis};
 use crate::caravan::CaravanLimits;
 use crate::class::PerClass;
+use crate::class_scheduler::{self, Order, Window};
 use crate::doorbell::Mode;
+use crate::latency_activity::LatencyActivity;
 use crate::limits;
-use crate::nearness::Nearness;
 use crate::request_steering::{self, Preference};
-use crate::scheduler::{self, Order, Window};
-use crate::thread_scaling::Bounds;
+use crate::thread_scaling::ThreadBounds;
 use base::Nanos;
 
 mod error;
@@ -27,7 +27,7 @@ mod tests;
 
 pub use error::KnobError;
 pub use preset::{Ablation, Preset};
-pub use table::{Entry, Knob, Range, Value};
+pub use table::{Knob, KnobRange, KnobSetting, KnobValue};
 
 /// How many lanes a core has to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ pub struct Caravans {
 impl Caravans {
     /// What one send may carry now.
     #[must_use]
-    pub fn limits(&self, latency: Nearness) -> CaravanLimits {
+    pub fn limits(&self, latency: LatencyActivity) -> CaravanLimits {
         if !self.enabled {
             return CaravanLimits {
                 requests: 1,
@@ -94,9 +94,9 @@ impl Caravans {
             };
         }
         match latency {
-            Nearness::Dense => self.beside_latency,
-            Nearness::Sparse => self.beside_latency.times(self.sparse_factor),
-            Nearness::Far => self.alone,
+            LatencyActivity::Dense => self.beside_latency,
+            LatencyActivity::Sparse => self.beside_latency.times(self.sparse_factor),
+            LatencyActivity::Absent => self.alone,
         }
     }
 }
@@ -115,16 +115,16 @@ pub struct Knobs {
     /// What an idle core does.
     pub polling: Polling,
     /// By which core a request leaves. `[blk-switch §3.2]`
-    pub request_steering: request_steering::Rules,
+    pub request_steering: request_steering::RequestSteeringRules,
     /// On which core a thread runs. `[blk-switch §3.3]`
-    pub application_steering: application_steering::Rules,
+    pub application_steering: application_steering::ApplicationSteeringRules,
     /// While classes contend, a target serves queues on the cores that take their packets in
     /// ([`affinity`](crate::affinity)); a part of its application steering.
     pub queue_affinity: bool,
     /// What a send may carry. `[i10 §2.3]`
     pub caravan: Caravans,
     /// Bytes of later classes that leave between two `Latency` requests, on average, from which
-    /// on these are sparse ([`nearness`](crate::nearness)):
+    /// on these are sparse ([`latency_activity`](crate::latency_activity)):
     /// [`limits::SPARSE_LATENCY_BYTES_MIN`] to [`limits::SPARSE_LATENCY_BYTES_MAX`].
     pub sparse_latency_bytes: u64,
     /// When a caravan leaves. `[i10 §2.4]`
@@ -142,7 +142,7 @@ pub struct Knobs {
     /// Of what, and over what stretch.
     pub floor_window: Window,
     /// How many threads a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
-    pub target_threads: Bounds,
+    pub target_threads: ThreadBounds,
 }
 
 impl Knobs {
@@ -155,12 +155,12 @@ impl Knobs {
             latency_threads: ThreadPriority::Nice,
             threads: Threads::PerCore,
             polling: Polling::Adaptive,
-            request_steering: request_steering::Rules {
+            request_steering: request_steering::RequestSteeringRules {
                 enabled: true,
                 threshold_bytes: limits::STEERING_THRESHOLD_BYTES,
                 preference: Preference::None,
             },
-            application_steering: application_steering::Rules {
+            application_steering: application_steering::ApplicationSteeringRules {
                 enabled: true,
                 period: limits::APPLICATION_STEERING_PERIOD,
                 latency_load_max_bytes: limits::LATENCY_LOAD_MAX_BYTES,
@@ -187,7 +187,7 @@ impl Knobs {
             quantum_bytes: limits::QUANTUM_BYTES,
             floor_permille: PerClass::of([0, limits::FLOOR_PERMILLE]),
             floor_window: Window::Time(limits::FLOOR_WINDOW),
-            target_threads: Bounds {
+            target_threads: ThreadBounds {
                 min: 0,
                 max: limits::TARGET_THREADS_MAX,
             },
@@ -263,8 +263,8 @@ impl Knobs {
 
     /// The scheduler's part.
     #[must_use]
-    pub const fn service(&self) -> scheduler::Rules {
-        scheduler::Rules {
+    pub const fn service(&self) -> class_scheduler::ClassSchedulerRules {
+        class_scheduler::ClassSchedulerRules {
             order: if self.prioritisation {
                 Order::Strict
             } else {
@@ -313,7 +313,7 @@ impl Knobs {
         if promised > u32::from(limits::FLOOR_PERMILLE_MAX) {
             return Err(KnobError::TooMuchPromised { promised });
         }
-        let Bounds { min, max } = self.target_threads;
+        let ThreadBounds { min, max } = self.target_threads;
         if min > max {
             return Err(KnobError::BoundsCross { min, max });
         }

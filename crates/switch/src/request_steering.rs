@@ -81,7 +81,7 @@ pub enum Preference {
 
 /// How to steer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rules {
+pub struct RequestSteeringRules {
     /// Nothing is steered where this is off.
     pub enabled: bool,
     /// Bytes outstanding from which a core is overloaded.
@@ -92,7 +92,7 @@ pub struct Rules {
 
 /// What became of requests of the classes that are steered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct RequestSteeringCounters {
     /// Stayed: the local core was not overloaded, or was itself the better choice.
     pub stayed: u64,
     /// Left by another core.
@@ -106,13 +106,13 @@ pub struct Counters {
 /// One core's request steering.
 #[derive(Clone, Debug)]
 pub struct RequestSteering {
-    rules: Rules,
+    rules: RequestSteeringRules,
     prng: Prng,
     /// Cores that are looked at.
     cores: usize,
     /// Candidates of the decision at hand, the preferred ones first.
     candidates: Vec<Candidate>,
-    counters: Counters,
+    counters: RequestSteeringCounters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,13 +125,13 @@ impl RequestSteering {
     /// Steering among at most `cores` cores; what lies beyond is not looked at. Cores that want
     /// different choices take different seeds.
     #[must_use]
-    pub fn new(rules: Rules, cores: usize, seed: u64) -> Self {
+    pub fn new(rules: RequestSteeringRules, cores: usize, seed: u64) -> Self {
         Self {
             rules,
             prng: Prng::from_seed(seed),
             cores,
             candidates: Vec::with_capacity(cores),
-            counters: Counters::default(),
+            counters: RequestSteeringCounters::default(),
         }
     }
 
@@ -152,19 +152,19 @@ impl RequestSteering {
     }
 
     /// Other rules, from the next request on.
-    pub fn reconfigure(&mut self, rules: Rules) {
+    pub fn reconfigure(&mut self, rules: RequestSteeringRules) {
         self.rules = rules;
     }
 
     /// How it steers.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
+    pub const fn rules(&self) -> &RequestSteeringRules {
         &self.rules
     }
 
     /// What became of the requests so far.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &RequestSteeringCounters {
         &self.counters
     }
 

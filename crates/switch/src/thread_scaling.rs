@@ -1,4 +1,4 @@
-//! Thread scaling: how many threads of its cores a target uses, and which one hands queues to
+//! ThreadLoad scaling: how many threads of its cores a target uses, and which one hands queues to
 //! which. `[ReFlex §3.1, §4.3]`
 //!
 //! The paper's control plane watches the load of all threads and their ability to keep promises,
@@ -32,7 +32,7 @@ mod tests;
 
 /// How many threads a target may use, as its operator says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bounds {
+pub struct ThreadBounds {
     /// As few as these; 0 for all of its cores where they were named to it, and one where it uses
     /// what there is.
     pub min: u32,
@@ -40,24 +40,24 @@ pub struct Bounds {
     pub max: u32,
 }
 
-impl Bounds {
+impl ThreadBounds {
     /// The bounds for a target on so many cores (at least one), which were `named` to it or not:
     /// 1 ≤ min ≤ max ≤ `cores`.
     #[must_use]
-    pub fn on(self, cores: usize, named: bool) -> Range {
+    pub fn on(self, cores: usize, named: bool) -> ThreadRange {
         let limit = |bound: u32| usize::try_from(bound).unwrap_or(usize::MAX);
         let max = limit(self.max).clamp(1, cores.max(1));
         let min = match self.min {
             0 if named => max,
             min => limit(min).clamp(1, max),
         };
-        Range { min, max }
+        ThreadRange { min, max }
     }
 }
 
 /// How many threads there may be: 1 ≤ min ≤ max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ThreadRange {
     /// Never fewer.
     pub min: usize,
     /// Never more.
@@ -66,7 +66,7 @@ pub struct Range {
 
 /// A thread, over the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct ThreadLoad {
     /// The time in which it had something to do, in thousandths.
     pub busy_permille: u32,
     /// What the smallest of its queues that asked for anything lately took of its load, in
@@ -76,7 +76,7 @@ pub struct Thread {
     pub late: bool,
 }
 
-impl Thread {
+impl ThreadLoad {
     /// Nothing to do.
     pub const IDLE: Self = Self {
         busy_permille: 0,
@@ -111,7 +111,7 @@ impl Thread {
 
 /// A part of one thread's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
+pub struct LoadShare {
     /// Whose.
     pub of: usize,
     /// How much of it, in thousandths: at most a half.
@@ -120,13 +120,13 @@ pub struct Part {
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum ScalingStep {
     /// The next thread is in use from now on, and takes over a part of another one's load.
     Grow {
         /// Which.
         thread: usize,
         /// What it takes over.
-        part: Part,
+        part: LoadShare,
     },
     /// The last thread is in use no more, and hands all that it has to another one.
     Shrink {
@@ -140,13 +140,13 @@ pub enum Step {
         /// Which.
         thread: usize,
         /// What it takes over.
-        part: Part,
+        part: LoadShare,
     },
 }
 
 /// What was done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ThreadScalingCounters {
     /// Threads taken into use.
     pub grown: u64,
     /// Threads put to sleep.
@@ -158,7 +158,7 @@ pub struct Counters {
 /// The thread scaling of one target.
 #[derive(Clone, Debug)]
 pub struct ThreadScaling {
-    range: Range,
+    range: ThreadRange,
     active: usize,
     /// When the next look is due.
     next: Time,
@@ -172,13 +172,13 @@ pub struct ThreadScaling {
     pressed: u32,
     /// Looks in a row that found a thread too many.
     calm: u32,
-    counters: Counters,
+    counters: ThreadScalingCounters,
 }
 
 impl ThreadScaling {
     /// As few threads as the range allows.
     #[must_use]
-    pub const fn new(range: Range) -> Self {
+    pub const fn new(range: ThreadRange) -> Self {
         Self {
             range,
             active: range.min,
@@ -188,7 +188,7 @@ impl ThreadScaling {
             shares_from: Time::ZERO,
             pressed: 0,
             calm: 0,
-            counters: Counters {
+            counters: ThreadScalingCounters {
                 grown: 0,
                 shrunk: 0,
                 balanced: 0,
@@ -197,14 +197,14 @@ impl ThreadScaling {
     }
 
     /// Another range from now on; [`step`](Self::step) leads there, one thread at a time.
-    pub const fn set_range(&mut self, range: Range) {
+    pub const fn set_range(&mut self, range: ThreadRange) {
         self.range = range;
         (self.pressed, self.calm) = (0, 0);
     }
 
     /// The range.
     #[must_use]
-    pub const fn range(&self) -> Range {
+    pub const fn range(&self) -> ThreadRange {
         self.range
     }
 
@@ -216,7 +216,7 @@ impl ThreadScaling {
 
     /// What was done so far.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ThreadScalingCounters {
         &self.counters
     }
 
@@ -255,8 +255,8 @@ impl ThreadScaling {
     ///
     /// Outside of the range it leads back into it at once; within it decides when a look is
     /// [due](Self::next).
-    pub fn step(&mut self, now: Time, threads: &[Thread]) -> Option<Step> {
-        let of = |thread: usize| threads.get(thread).copied().unwrap_or(Thread::IDLE);
+    pub fn step(&mut self, now: Time, threads: &[ThreadLoad]) -> Option<ScalingStep> {
+        let of = |thread: usize| threads.get(thread).copied().unwrap_or(ThreadLoad::IDLE);
         if self.active > self.range.max {
             return Some(self.shrink(now, of));
         }
@@ -284,9 +284,9 @@ impl ThreadScaling {
     }
 
     /// Takes load off a pressed thread, where that helps.
-    fn relieve(&mut self, now: Time, of: impl Fn(usize) -> Thread) -> Option<Step> {
+    fn relieve(&mut self, now: Time, of: impl Fn(usize) -> ThreadLoad) -> Option<ScalingStep> {
         let thread = least_busy(self.active, &of);
-        let part = |from: Thread| from.is_pressed().then(|| from.part_for(of(thread)))?;
+        let part = |from: ThreadLoad| from.is_pressed().then(|| from.part_for(of(thread)))?;
         if let Some(from) = busiest(self.active, &of, |from| part(from).is_some())
             && let Some(permille) = part(of(from))
         {
@@ -297,16 +297,16 @@ impl ThreadScaling {
             self.counters.balanced += 1;
             self.shares_from = now + THREAD_SHARE_DWELL;
             self.changed(now);
-            let part = Part { of: from, permille };
-            return Some(Step::Balance { thread, part });
+            let part = LoadShare { of: from, permille };
+            return Some(ScalingStep::Balance { thread, part });
         }
-        let from = busiest(self.active, &of, Thread::is_pressed)?;
+        let from = busiest(self.active, &of, ThreadLoad::is_pressed)?;
         let grows = self.active < self.range.max && load(self.active, &of) > calm(self.active);
         grows.then(|| self.grow(now, from))
     }
 
     /// Whether one thread less would do.
-    fn has_too_many(&self, of: impl Fn(usize) -> Thread) -> bool {
+    fn has_too_many(&self, of: impl Fn(usize) -> ThreadLoad) -> bool {
         let fewer = self.active - 1;
         if self.active <= self.range.min || (0..self.active).any(|thread| of(thread).late) {
             return false;
@@ -317,23 +317,23 @@ impl ThreadScaling {
         fits && load(self.active, &of) <= calm(fewer)
     }
 
-    fn grow(&mut self, now: Time, from: usize) -> Step {
+    fn grow(&mut self, now: Time, from: usize) -> ScalingStep {
         let thread = self.active;
         self.active += 1;
         self.counters.grown += 1;
         self.shrinks_from = now + THREAD_DWELL;
         self.changed(now);
         let permille = 500;
-        let part = Part { of: from, permille };
-        Step::Grow { thread, part }
+        let part = LoadShare { of: from, permille };
+        ScalingStep::Grow { thread, part }
     }
 
-    fn shrink(&mut self, now: Time, of: impl Fn(usize) -> Thread) -> Step {
+    fn shrink(&mut self, now: Time, of: impl Fn(usize) -> ThreadLoad) -> ScalingStep {
         self.active -= 1;
         self.counters.shrunk += 1;
         self.shrinks_from = now + THREAD_DWELL;
         self.changed(now);
-        Step::Shrink {
+        ScalingStep::Shrink {
             thread: self.active,
             into: least_busy(self.active, of),
         }
@@ -350,21 +350,21 @@ impl ThreadScaling {
 /// wins a draw.
 fn busiest(
     active: usize,
-    of: impl Fn(usize) -> Thread,
-    fit: impl Fn(Thread) -> bool,
+    of: impl Fn(usize) -> ThreadLoad,
+    fit: impl Fn(ThreadLoad) -> bool,
 ) -> Option<usize> {
     let fit = (0..active).rev().filter(|&thread| fit(of(thread)));
     fit.max_by_key(|&thread| of(thread).busy_permille)
 }
 
 /// The one of the first threads that has least to do. The lowest number wins a draw.
-fn least_busy(active: usize, of: impl Fn(usize) -> Thread) -> usize {
+fn least_busy(active: usize, of: impl Fn(usize) -> ThreadLoad) -> usize {
     let least = (0..active).min_by_key(|&thread| of(thread).busy_permille);
     least.unwrap_or(0)
 }
 
 /// What the first threads have to do together, in thousandths of one.
-fn load(active: usize, of: impl Fn(usize) -> Thread) -> u64 {
+fn load(active: usize, of: impl Fn(usize) -> ThreadLoad) -> u64 {
     (0..active)
         .map(|thread| u64::from(of(thread).busy_permille))
         .sum()

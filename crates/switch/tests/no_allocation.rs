@@ -9,7 +9,8 @@ mod tests {
     use switch::load::CoreLoad;
     use switch::request_steering::{EgressLoad, Preference};
     use switch::{
-        ApplicationSteering, Class, CoreSet, Doorbell, Knobs, PerClass, RequestSteering, Scheduler,
+        ApplicationSteering, Class, ClassScheduler, CoreSet, Doorbell, Knobs, PerClass,
+        RequestSteering,
     };
 
     /// One core's decisions, with a busy machine around it.
@@ -19,7 +20,7 @@ mod tests {
         doorbell: Doorbell,
         steering: RequestSteering,
         applications: ApplicationSteering,
-        scheduler: Scheduler,
+        scheduler: ClassScheduler,
         load: CoreLoad,
         egresses: Vec<Option<EgressLoad>>,
         loads: Vec<PerClass<u64>>,
@@ -49,7 +50,7 @@ mod tests {
                 doorbell: Doorbell::new(knobs.doorbell),
                 steering: RequestSteering::new(knobs.request_steering, 16, 1),
                 applications: ApplicationSteering::new(knobs.application_steering),
-                scheduler: Scheduler::new(knobs.service()),
+                scheduler: ClassScheduler::new(knobs.service()),
                 load: CoreLoad::new(),
                 egresses: (0..16).map(|core| Some(egress(core))).collect(),
                 loads: (0..16)

@@ -163,7 +163,7 @@ fn target(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
         .add_namespace(NQN, namespace)
         .expect("a new namespace");
     let mut driver = world.driver();
-    let mut service = target.poll_group(0, driver.room());
+    let mut service = target.poll_group(0, driver.op_namespace());
     let bound = driver.listen(any_port(), &SocketOptions::default());
     let (listener, address) = bound.expect("a free address");
     service.add_listener(listener);

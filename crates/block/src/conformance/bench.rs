@@ -125,8 +125,11 @@ impl<D: Driver> Bench<D> {
             driver: &mut self.driver,
         };
         for completion in self.completions.drain(..) {
-            let room = completion.key.room;
-            assert!(self.channel.owns(room), "the channel does not own {room:?}");
+            let op_namespace = completion.key.op_namespace;
+            assert!(
+                self.channel.owns(op_namespace),
+                "the channel does not own {room:?}"
+            );
             self.channel.complete(completion, &mut cx);
         }
         self.channel.tick(&mut cx);

@@ -6,13 +6,13 @@
 //! several cores share the device, it is their order that decides which of them meets one.
 
 use super::in_flight::InFlight;
+use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
-use crate::held::Held;
 use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
-use reactor::{Context, Driver, IoSlice, Room, Wake};
+use reactor::{Context, Driver, IoSlice, OpNamespace, Wake};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -312,7 +312,7 @@ impl Device for Fault {
             number,
             block_bytes: self.geometry().block_bytes,
             in_flight: InFlight::new(),
-            held: Held::new(),
+            delayed: DelayQueue::new(),
             hanging: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
             releases: self.shared.releases.load(Ordering::Acquire),
             closing: false,
@@ -348,7 +348,7 @@ struct FaultChannel {
     number: u64,
     block_bytes: u32,
     in_flight: InFlight<Note>,
-    held: Held,
+    delayed: DelayQueue,
     hanging: VecDeque<Completion>,
     /// The releases that were seen.
     releases: u64,
@@ -360,14 +360,14 @@ impl FaultChannel {
     fn collect(&mut self, now: Time) {
         while let Some(completion) = self.inner.reap() {
             if let Some(completion) = self.finish(completion, now) {
-                self.held.pass(completion);
+                self.delayed.pass(completion);
             }
         }
         let releases = self.shared.releases.load(Ordering::Acquire);
         if releases != self.releases {
             self.releases = releases;
             for completion in self.hanging.drain(..) {
-                self.held.pass(completion);
+                self.delayed.pass(completion);
             }
         }
     }
@@ -390,7 +390,7 @@ impl FaultChannel {
             }
             Some(FaultEffect::Delay(_)) if self.closing => {}
             Some(FaultEffect::Delay(delay)) => {
-                self.held.hold(completion, now + delay);
+                self.delayed.hold(completion, now + delay);
                 return None;
             }
             Some(FaultEffect::Hang) if self.closing => {
@@ -458,7 +458,7 @@ impl Drop for FaultChannel {
 
 impl Channel for FaultChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        let waiting = self.held.len() + self.hanging.len();
+        let waiting = self.delayed.len() + self.hanging.len();
         if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
@@ -516,8 +516,8 @@ impl Channel for FaultChannel {
         self.collect(cx.now);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
@@ -526,17 +526,17 @@ impl Channel for FaultChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.held.pop()
+        self.delayed.pop()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.inner.tick(cx);
         self.collect(cx.now);
-        self.held.fire(cx.now);
+        self.delayed.fire(cx.now);
     }
 
     fn deadline(&self) -> Time {
-        self.inner.deadline().min(self.held.next())
+        self.inner.deadline().min(self.delayed.next())
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -545,9 +545,9 @@ impl Channel for FaultChannel {
         self.collect(cx.now);
         for mut completion in self.hanging.drain(..) {
             completion.result = Err(BlockError::Aborted);
-            self.held.pass(completion);
+            self.delayed.pass(completion);
         }
-        self.held.fire(Time::NEVER);
+        self.delayed.fire(Time::NEVER);
     }
 
     fn closed(&self) -> bool {

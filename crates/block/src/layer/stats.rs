@@ -9,7 +9,7 @@ use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, Room};
+use reactor::{Context, Driver, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -411,8 +411,8 @@ impl Channel for StatsChannel {
         self.collect(cx.now);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

@@ -15,7 +15,7 @@ use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit
 use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
-use reactor::{Context, Driver, IoSlice, Room};
+use reactor::{Context, Driver, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -349,8 +349,8 @@ impl Channel for VerifyChannel {
         self.collect();
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

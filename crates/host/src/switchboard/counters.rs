@@ -11,24 +11,24 @@ pub struct CoreCounters {
     /// Their bytes of data.
     pub bytes: PerClass<u64>,
     /// What request steering did with them.
-    pub steering: request_steering::Counters,
+    pub steering: request_steering::RequestSteeringCounters,
     /// Average load in bytes outstanding, by class.
     pub load_bytes: PerClass<u64>,
     /// Caravans: how large they were, and why they left.
-    pub departures: PerClass<doorbell::Counters>,
+    pub departures: PerClass<doorbell::DoorbellCounters>,
     /// Times that a submitter was told of completions, which woke it if it slept.
     pub told: u64,
     /// Completions that it was told of then.
     pub told_of: u64,
-    /// Times that a `Latency` request came while these were sparse ([`switch::nearness`]).
+    /// Times that a `Latency` request came while these were sparse ([`switch::latency_activity`]).
     pub sparse_arrivals: u64,
 }
 
 impl CoreCounters {
     /// A submitter is told of what was held.
-    pub(super) fn tell(&mut self, untold: &mut Coalescer) {
+    pub(super) fn tell(&mut self, unnotified: &mut Coalescer) {
         self.told += 1;
-        self.told_of += u64::from(untold.told());
+        self.told_of += u64::from(unnotified.notified());
     }
 
     /// Adds what another thread of the same core did.

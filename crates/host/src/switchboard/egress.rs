@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::load::CoreLoad;
-use switch::{Class, Coalescer, Knobs, LatencyWatch, Nearness, PerClass, RequestSteering};
+use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, PerClass, RequestSteering};
 
 /// What a dataplane core is told by its switchboard.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ struct Known {
     /// other cores may still steer requests of its here.
     leaving: bool,
     /// What it was not told of by this thread.
-    untold: Coalescer,
+    unnotified: Coalescer,
 }
 
 /// The service of a dataplane core.
@@ -127,7 +127,7 @@ pub struct EgressService {
     more: bool,
     /// What comes of `Latency` work, and how near it was in the last turn.
     latency: LatencyWatch,
-    nearness: Nearness,
+    latency_activity: LatencyActivity,
     /// The egress whose class may wait that is first to send in the next turn.
     first: usize,
     /// The last turn took requests from the ingress.
@@ -135,7 +135,7 @@ pub struct EgressService {
     /// Submitters that are told at the end of this turn of what was answered, and those that are
     /// told later.
     answered: Vec<u32>,
-    untold: Vec<u32>,
+    unnotified: Vec<u32>,
     closing: bool,
 }
 
@@ -155,11 +155,11 @@ impl EgressService {
             show_at: Time::ZERO,
             more: false,
             latency: LatencyWatch::new(place.knobs.sparse_latency_bytes),
-            nearness: Nearness::Far,
+            latency_activity: LatencyActivity::Absent,
             first: 0,
             took: false,
             answered: Vec::with_capacity(64),
-            untold: Vec::with_capacity(64),
+            unnotified: Vec::with_capacity(64),
             closing: false,
             place,
         }
@@ -173,7 +173,7 @@ impl EgressService {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.place.knobs;
-            channel.set_departure(knobs.doorbell, knobs.caravan.limits(self.nearness));
+            channel.set_departure(knobs.doorbell, knobs.caravan.limits(self.latency_activity));
             self.egresses.push(Egress {
                 target,
                 class,
@@ -198,7 +198,7 @@ impl EgressService {
 
     fn set_departures(&mut self) {
         let knobs = &self.place.knobs;
-        let limits = knobs.caravan.limits(self.nearness);
+        let limits = knobs.caravan.limits(self.latency_activity);
         for egress in &mut self.egresses {
             egress.channel.set_departure(knobs.doorbell, limits);
         }
@@ -211,13 +211,13 @@ impl EgressService {
         if outstanding[Class::Latency] > 0 {
             self.latency.present(now);
         }
-        let nearness = if self.place.knobs.prioritisation {
-            self.latency.nearness(now)
+        let latency_activity = if self.place.knobs.prioritisation {
+            self.latency.latency_activity(now)
         } else {
-            Nearness::Far
+            LatencyActivity::Absent
         };
-        if nearness != self.nearness {
-            self.nearness = nearness;
+        if latency_activity != self.latency_activity {
+            self.latency_activity = latency_activity;
             self.set_departures();
         }
     }
@@ -230,7 +230,7 @@ impl EgressService {
             egress.channel.pump(cx);
         }
         let count = self.egresses.len();
-        let mut left = if self.nearness.is_near() {
+        let mut left = if self.latency_activity.is_active() {
             self.place.knobs.quantum_bytes
         } else {
             u64::MAX
@@ -401,36 +401,36 @@ impl EgressService {
         }
         for submitter in self.answered.drain(..) {
             if let Some(known) = &mut self.submitters[submitter as usize] {
-                self.counters.tell(&mut known.untold);
+                self.counters.tell(&mut known.unnotified);
                 known.submitter.ring();
             }
         }
         let (submitters, counters) = (&mut self.submitters, &mut self.counters);
-        self.untold.retain(|&submitter| {
+        self.unnotified.retain(|&submitter| {
             let Some(known) = &mut submitters[submitter as usize] else {
                 return false;
             };
-            if known.untold.is_due(now) {
-                counters.tell(&mut known.untold);
+            if known.unnotified.is_due(now) {
+                counters.tell(&mut known.unnotified);
                 known.submitter.ring();
             }
-            known.untold.until() != Time::NEVER
+            known.unnotified.until() != Time::NEVER
         });
     }
 
     /// A request came back; its submitter is told at the end of this turn, or later.
     fn completed(&mut self, now: Time, class: Class, submitter: u32, done: Done) {
-        let most = if self.nearness.is_near() && !self.closing {
+        let most = if self.latency_activity.is_active() && !self.closing {
             self.place.knobs.completion_hold
         } else {
             Nanos::ZERO
         };
         let known = self.finish(submitter, done);
-        let held = known.untold.until() != Time::NEVER;
+        let held = known.unnotified.until() != Time::NEVER;
         let under_way = known.submitter.under_way();
-        let tell = known.untold.completed(now, class, under_way, most);
+        let tell = known.unnotified.completed(now, class, under_way, most);
         if !tell && !held {
-            self.untold.push(submitter);
+            self.unnotified.push(submitter);
         } else if tell && self.answered.last() != Some(&submitter) {
             self.answered.push(submitter);
         }
@@ -535,11 +535,11 @@ impl Service for EgressService {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
+        let op_namespace = completion.key.op_namespace;
         let egress = self
             .egresses
             .iter_mut()
-            .find(|egress| egress.channel.owns(room));
+            .find(|egress| egress.channel.owns(op_namespace));
         if let Some(egress) = egress {
             egress.channel.complete(completion, cx);
         }
@@ -571,7 +571,7 @@ impl Service for EgressService {
                     memory: submitter.region.handle(),
                     submitter,
                     leaving: false,
-                    untold: Coalescer::default(),
+                    unnotified: Coalescer::default(),
                 });
             }
             Note::Leave(number) => {
@@ -614,11 +614,11 @@ impl Service for EgressService {
             return Time::ZERO;
         }
         let lanes = self.egresses.iter().map(|egress| egress.channel.deadline());
-        let untold = self.untold.iter().map(|&submitter| {
+        let unnotified = self.unnotified.iter().map(|&submitter| {
             let known = self.submitters[submitter as usize].as_ref();
-            known.map_or(Time::NEVER, |known| known.untold.until())
+            known.map_or(Time::NEVER, |known| known.unnotified.until())
         });
-        lanes.chain(untold).min().unwrap_or(Time::NEVER)
+        lanes.chain(unnotified).min().unwrap_or(Time::NEVER)
     }
 
     fn stays_awake(&mut self) {
@@ -628,7 +628,7 @@ impl Service for EgressService {
     fn finished(&self) -> bool {
         // Whoever was not told would wait for ever.
         let all_closed = self.egresses.iter().all(|egress| egress.channel.closed());
-        self.closing && self.untold.is_empty() && all_closed
+        self.closing && self.unnotified.is_empty() && all_closed
     }
 }
 

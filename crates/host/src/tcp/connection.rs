@@ -16,7 +16,7 @@ use crate::error::{ConnectionError, ProtocolError};
 use crate::inflight::{CommandTable, Exchange};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::{Nanos, Time};
-use reactor::{Context, IoSlice, Op, OpKey, Outcome, Room, SocketId, SocketOptions};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
 use std::io;
 use std::net::SocketAddr;
 use wire::fabrics::connect::ConnectAttributes;
@@ -98,7 +98,7 @@ const JOIN_TAG: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Qpair {
     config: QpairConfig,
-    room: Room,
+    op_namespace: OpNamespace,
     index: u32,
     /// How often the connection was opened; part of the operation keys.
     generation: u8,
@@ -124,7 +124,12 @@ pub(crate) struct Qpair {
 
 impl Qpair {
     /// A closed connection with room for `depth` commands.
-    pub(crate) fn new(config: QpairConfig, room: Room, index: u32, depth: u16) -> Self {
+    pub(crate) fn new(
+        config: QpairConfig,
+        op_namespace: OpNamespace,
+        index: u32,
+        depth: u16,
+    ) -> Self {
         Self {
             config,
             room,
@@ -628,7 +633,7 @@ mod tests {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let mut qpair = Qpair::new(qpair_config(&options, true), Room(0), 0, 4);
+        let mut qpair = Qpair::new(qpair_config(&options, true), OpNamespace(0), 0, 4);
         qpair.enter(ConnectionState::Live, Time::NEVER);
         qpair.scan_at = Time(5);
         qpair.start_until(Exchange::admin(1, Command::new(0x0c, 0), None), Time::NEVER);

@@ -7,7 +7,7 @@ use crate::request::Kind;
 use crate::stats::TenantStats;
 use crate::tenant_record::{CoreRecord, TenantRecord};
 use qos::scheduler::Refused;
-use qos::{Scheduler, TenantId, TenantKey, Tokens};
+use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl CoreTenant {
     #[inline]
     pub(super) fn push(
         &mut self,
-        scheduler: &mut Scheduler<Waiting>,
+        scheduler: &mut TokenScheduler<Waiting>,
         tenant: u32,
         share: u32,
         priced: Priced,
@@ -126,7 +126,7 @@ impl CoreTenant {
     }
 
     /// Publishes the counters. Whether they will change although nothing more comes.
-    pub(super) fn publish(&mut self, scheduler: &mut Scheduler<Waiting>) -> bool {
+    pub(super) fn publish(&mut self, scheduler: &mut TokenScheduler<Waiting>) -> bool {
         self.stats.waiting = self.waiting() as u64;
         if let Some(tally) = scheduler.take_tally(self.key) {
             let stats = &mut self.stats;

@@ -13,9 +13,9 @@ use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
+use switch::class_scheduler::{self, Order};
 use switch::limits::LOAD_RESET;
-use switch::scheduler::{self, Order};
-use switch::{Class, Knobs, PerClass, Scheduler};
+use switch::{Class, ClassScheduler, Knobs, PerClass};
 
 /// How long a silent socket stays hot.
 pub(super) const HOT_WINDOW: Nanos = Nanos::from_micros(200);
@@ -186,7 +186,7 @@ pub(super) struct Arrivals {
     /// Until when such arrivals count as near.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
-    service: Scheduler,
+    service: ClassScheduler,
     granted_bytes: u64,
     /// Bytes received so far.
     received_bytes: u64,
@@ -207,7 +207,7 @@ impl Arrivals {
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
-            service: Scheduler::new(Knobs::default().service()),
+            service: ClassScheduler::new(Knobs::default().service()),
             granted_bytes: 0,
             received_bytes: 0,
             bulk_arrived: false,
@@ -306,12 +306,12 @@ impl Arrivals {
     }
 
     /// Classes are received by these rules from now on.
-    pub(super) fn set_service(&mut self, rules: &scheduler::Rules) {
+    pub(super) fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.service.reconfigure(*rules);
     }
 
     /// What was received of each class.
-    pub(super) fn service_counters(&self) -> &scheduler::Counters {
+    pub(super) fn service_counters(&self) -> &class_scheduler::ClassSchedulerCounters {
         self.service.counters()
     }
 

@@ -25,9 +25,10 @@ use crate::limits::{
 };
 use crate::memory::{BufferClass, BufferPool};
 use crate::op::{
-    Completion, FileId, ListenerId, Op, OpKey, Outcome, Room, SocketId, SocketOptions, Stream,
+    Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions,
+    Stream,
 };
-use crate::room::{RoomLease, Rooms};
+use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
 use arrivals::{Arrivals, Next};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
@@ -95,7 +96,7 @@ pub struct UringDriver {
     receive_buffers: BufferPool,
     iovecs: Vec<libc::iovec>,
     waker: Arc<EventWaker>,
-    rooms: Rooms,
+    op_namespaces: OpNamespaces,
     now: Time,
     slept: Nanos,
     stats: DriverStats,
@@ -137,7 +138,7 @@ impl UringDriver {
             receive_buffers,
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
             waker: Arc::new(waker),
-            rooms: Rooms::default(),
+            op_namespaces: OpNamespaces::default(),
             now: clock(),
             slept: Nanos::ZERO,
             stats: DriverStats::default(),
@@ -234,14 +235,16 @@ impl Driver for UringDriver {
         &self.buffers
     }
 
-    fn room(&mut self) -> Room {
-        self.rooms.take()
+    fn op_namespace(&mut self) -> OpNamespace {
+        self.op_namespaces.take()
     }
 
-    fn lease_room(&mut self) -> RoomLease {
-        let mut rooms = std::mem::take(&mut self.rooms);
-        let lease = rooms.lease(self.stats.turns, |room| self.has_operation_of(room));
-        self.rooms = rooms;
+    fn lease_op_namespace(&mut self) -> OpNamespaceLease {
+        let mut op_namespaces = std::mem::take(&mut self.op_namespaces);
+        let lease = op_namespaces.lease(self.stats.turns, |op_namespace| {
+            self.has_operation_of(op_namespace)
+        });
+        self.op_namespaces = op_namespaces;
         lease
     }
 
@@ -337,7 +340,7 @@ impl Driver for UringDriver {
         (core != u32::MAX).then_some(CoreId(core))
     }
 
-    fn set_service(&mut self, rules: &scheduler::Rules) {
+    fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.arrivals.set_service(rules);
     }
 

@@ -57,7 +57,7 @@ pub(super) enum RingOp {
     /// Watching a socket for something to receive.
     Arrival(SlabKey),
     /// Watching a socket for room to send.
-    Room(SlabKey),
+    OpNamespace(SlabKey),
     /// Accepting connections.
     Accept(SlabKey, OpKey),
     /// Waiting until accepting may work again.
@@ -148,7 +148,7 @@ impl UringDriver {
             return;
         }
         let fd = types::Fd(socket.fd.as_raw_fd());
-        let operation = self.enter_operation(RingOp::Room(key));
+        let operation = self.enter_operation(RingOp::OpNamespace(key));
         self.push(opcode::PollAdd::new(fd, POLL_OUT).build(), operation);
         if let Some(socket) = self.sockets.get_mut(key) {
             socket.poll_out = Some(user_data(operation));
@@ -253,7 +253,7 @@ impl UringDriver {
                 self.watch_waker();
             }
             RingOp::Arrival(socket) => self.arrived(socket),
-            RingOp::Room(socket) => {
+            RingOp::OpNamespace(socket) => {
                 if let Some(entry) = self.sockets.get_mut(socket) {
                     entry.poll_out = None;
                 }

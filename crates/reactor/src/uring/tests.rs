@@ -11,7 +11,7 @@ mod promises;
 mod random;
 mod whole_blocks;
 
-const ROOM: Room = Room(7);
+const ROOM: OpNamespace = OpNamespace(7);
 
 fn small() -> UringDriver {
     let buffers = vec![

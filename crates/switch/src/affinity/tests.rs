@@ -1,5 +1,7 @@
 use super::*;
-use crate::application_steering::{ApplicationSteering, Hysteresis, Rules, Thread};
+use crate::application_steering::{
+    ApplicationSteering, ApplicationSteeringRules, Hysteresis, SteeredThread,
+};
 use crate::cpuset::CoreSet;
 use crate::limits::{APPLICATION_STEERING_PERIOD, LATENCY_LOAD_MAX_BYTES};
 use base::Time;
@@ -22,26 +24,26 @@ fn classes_contend_wherever_they_are() {
 #[test]
 fn two_queues_in_each_other_s_homes_both_go_home() {
     let (latency, throughput) = (load(4096, 0), load(0, 1 << 20));
-    assert!(goes_home(Class::Latency, 0, &throughput, &latency));
+    assert!(returns_home(Class::Latency, 0, &throughput, &latency));
     // It need not even be the first of the two: when it has come, the other one goes, too.
     let both = load(4096, 1 << 20);
-    assert!(goes_home(Class::Throughput, 0, &load(0, 0), &both));
+    assert!(returns_home(Class::Throughput, 0, &load(0, 0), &both));
 }
 
 #[test]
 fn who_gathers_stays_in_company() {
     let here = load(8192, 0);
-    assert!(!goes_home(Class::Latency, 1, &load(0, 1 << 20), &here));
+    assert!(!returns_home(Class::Latency, 1, &load(0, 1 << 20), &here));
 }
 
 #[test]
 fn who_spreads_stays_away_from_what_it_avoids() {
     let here = load(4096, 1 << 20);
-    assert!(!goes_home(Class::Throughput, 0, &load(4096, 0), &here));
-    assert!(!goes_home(Class::Throughput, 0, &load(512, 0), &here));
-    assert!(goes_home(Class::Throughput, 0, &load(511, 0), &here));
+    assert!(!returns_home(Class::Throughput, 0, &load(4096, 0), &here));
+    assert!(!returns_home(Class::Throughput, 0, &load(512, 0), &here));
+    assert!(returns_home(Class::Throughput, 0, &load(511, 0), &here));
     let nothing = load(0, 1 << 20);
-    assert!(!goes_home(Class::Throughput, 0, &load(0, 0), &nothing));
+    assert!(!returns_home(Class::Throughput, 0, &load(0, 0), &nothing));
 }
 
 proptest! {
@@ -55,16 +57,16 @@ proptest! {
     ) {
         let gathers = 8 * home.0 + here.0;
         let (home, here) = (load(home.0, home.1), load(gathers, here.1 + bytes));
-        prop_assert!(goes_home(Class::Throughput, 0, &home, &here));
+        prop_assert!(returns_home(Class::Throughput, 0, &home, &here));
         let loads = [load(home[Class::Latency], home[Class::Throughput] + bytes),
             load(here[Class::Latency], here[Class::Throughput] - bytes)];
-        let mut steering = ApplicationSteering::new(Rules {
+        let mut steering = ApplicationSteering::new(ApplicationSteeringRules {
             enabled: true,
             period: APPLICATION_STEERING_PERIOD,
             latency_load_max_bytes: LATENCY_LOAD_MAX_BYTES,
             hysteresis: if paper { Hysteresis::Paper } else { Hysteresis::Settled },
         });
-        let thread = Thread {
+        let thread = SteeredThread {
             id: 1,
             class: Class::Throughput,
             core: CoreId(0),

@@ -9,10 +9,10 @@ use super::{KnobError, Knobs, Lanes, Polling, Preset, ThreadPriority, Threads};
 use crate::application_steering::Hysteresis;
 use crate::caravan::CaravanLimits;
 use crate::class::Class;
+use crate::class_scheduler::Window;
 use crate::doorbell::Mode;
 use crate::limits;
 use crate::request_steering::Preference;
-use crate::scheduler::Window;
 use base::Nanos;
 use std::fmt;
 
@@ -26,16 +26,16 @@ pub struct Knob {
     /// What it does, for people.
     pub meaning: &'static str,
     /// What it may be.
-    pub range: Range,
+    pub range: KnobRange,
     /// The knob and value without which it does not count, where there is such a condition.
     pub with: Option<&'static str>,
-    get: fn(&Knobs) -> Option<Value>,
-    put: fn(&mut Knobs, Value) -> Option<()>,
+    get: fn(&Knobs) -> Option<KnobValue>,
+    put: fn(&mut Knobs, KnobValue) -> Option<()>,
 }
 
 /// What a knob may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum KnobRange {
     /// On or off.
     Switch,
     /// One of these words.
@@ -48,10 +48,10 @@ pub enum Range {
 
 /// Where a knob is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum KnobValue {
     /// On or off.
     Switch(bool),
-    /// A word, by its place in the knob's [`Range::Words`].
+    /// A word, by its place in the knob's [`KnobRange::Words`].
     Word(usize),
     /// A number.
     Number(u64),
@@ -61,14 +61,14 @@ pub enum Value {
 
 /// A knob with its value.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct KnobSetting {
     /// The knob.
     pub knob: &'static Knob,
     /// Where it is.
-    pub value: Value,
+    pub value: KnobValue,
 }
 
-impl Value {
+impl KnobValue {
     fn switch(self) -> Option<bool> {
         match self {
             Self::Switch(on) => Some(on),
@@ -98,7 +98,7 @@ impl Value {
     }
 }
 
-impl fmt::Display for Range {
+impl fmt::Display for KnobRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Switch => f.write_str("on or off"),
@@ -123,19 +123,19 @@ impl fmt::Display for Micros {
     }
 }
 
-impl Entry {
+impl KnobSetting {
     /// The value as text that [`Knobs::set`] takes.
     #[must_use]
     pub fn text(&self) -> String {
         match (self.value, self.knob.range) {
-            (Value::Switch(true), _) => "on".to_owned(),
-            (Value::Switch(false), _) => "off".to_owned(),
-            (Value::Word(index), Range::Words(words)) => {
+            (KnobValue::Switch(true), _) => "on".to_owned(),
+            (KnobValue::Switch(false), _) => "off".to_owned(),
+            (KnobValue::Word(index), KnobRange::Words(words)) => {
                 words.get(index).copied().unwrap_or_default().to_owned()
             }
-            (Value::Word(index), _) => index.to_string(),
-            (Value::Number(number), _) => number.to_string(),
-            (Value::Time(span), _) => Micros(span).to_string(),
+            (KnobValue::Word(index), _) => index.to_string(),
+            (KnobValue::Number(number), _) => number.to_string(),
+            (KnobValue::Time(span), _) => Micros(span).to_string(),
         }
     }
 }
@@ -165,7 +165,7 @@ impl Knob {
 
     /// Where it is in `knobs`; `None` where it does not count.
     #[must_use]
-    pub fn get(&self, knobs: &Knobs) -> Option<Value> {
+    pub fn get(&self, knobs: &Knobs) -> Option<KnobValue> {
         (self.get)(knobs)
     }
 
@@ -173,22 +173,22 @@ impl Knob {
     ///
     /// # Errors
     /// [`KnobError::NoValue`], or that it is out of range.
-    pub fn parse(&self, text: &str) -> Result<Value, KnobError> {
+    pub fn parse(&self, text: &str) -> Result<KnobValue, KnobError> {
         let number = || text.parse::<u64>().ok();
         let value = match self.range {
-            Range::Switch => match text {
-                "on" | "true" => Some(Value::Switch(true)),
-                "off" | "false" => Some(Value::Switch(false)),
+            KnobRange::Switch => match text {
+                "on" | "true" => Some(KnobValue::Switch(true)),
+                "off" | "false" => Some(KnobValue::Switch(false)),
                 _ => None,
             },
-            Range::Words(words) => words
+            KnobRange::Words(words) => words
                 .iter()
                 .position(|word| word.eq_ignore_ascii_case(text))
-                .map(Value::Word),
-            Range::Number(..) => number().map(Value::Number),
-            Range::Time(..) => number()
+                .map(KnobValue::Word),
+            KnobRange::Number(..) => number().map(KnobValue::Number),
+            KnobRange::Time(..) => number()
                 .and_then(|micros| micros.checked_mul(1_000))
-                .map(|nanos| Value::Time(Nanos(nanos))),
+                .map(|nanos| KnobValue::Time(Nanos(nanos))),
         };
         let value = value.ok_or_else(|| KnobError::NoValue {
             knob: self.key,
@@ -200,16 +200,18 @@ impl Knob {
     }
 
     /// Whether a value of this knob is within its range.
-    pub(super) fn check(&self, value: Value) -> Result<(), KnobError> {
+    pub(super) fn check(&self, value: KnobValue) -> Result<(), KnobError> {
         let (fits, text) = match (self.range, value) {
-            (Range::Number(min, max), Value::Number(number)) => {
+            (KnobRange::Number(min, max), KnobValue::Number(number)) => {
                 ((min..=max).contains(&number), number.to_string())
             }
-            (Range::Time(min, max), Value::Time(span)) => {
+            (KnobRange::Time(min, max), KnobValue::Time(span)) => {
                 ((min..=max).contains(&span), Micros(span).to_string())
             }
-            (Range::Switch, Value::Switch(_)) => return Ok(()),
-            (Range::Words(words), Value::Word(index)) => (index < words.len(), index.to_string()),
+            (KnobRange::Switch, KnobValue::Switch(_)) => return Ok(()),
+            (KnobRange::Words(words), KnobValue::Word(index)) => {
+                (index < words.len(), index.to_string())
+            }
             _ => (false, format!("{value:?}")),
         };
         if fits {
@@ -231,7 +233,7 @@ impl Knob {
     }
 
     /// Turns it.
-    fn put(&self, knobs: &mut Knobs, value: Value) -> Result<(), KnobError> {
+    fn put(&self, knobs: &mut Knobs, value: KnobValue) -> Result<(), KnobError> {
         (self.put)(knobs, value).ok_or(KnobError::NotInUse {
             knob: self.key,
             with: self.with.unwrap_or("another value"),
@@ -256,11 +258,11 @@ impl Knobs {
     /// # Errors
     /// As [`Knobs::set`] and [`Knobs::validate`], or two of them that exclude each other. Nothing
     /// has changed then.
-    pub fn turn<'a>(
+    pub fn change<'a>(
         &mut self,
         changes: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<(), KnobError> {
-        let mut wanted: Vec<(&'static Knob, Value)> = Vec::new();
+        let mut wanted: Vec<(&'static Knob, KnobValue)> = Vec::new();
         for (key, text) in changes {
             let knob = Knob::find(key)?;
             if wanted.iter().any(|(other, _)| other.key == knob.key) {
@@ -286,17 +288,17 @@ impl Knobs {
     }
 
     /// Every knob that counts, with its value, in the table's order.
-    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = KnobSetting> {
         let knobs = *self;
         Knob::ALL.iter().filter_map(move |knob| {
             let value = knob.get(&knobs)?;
-            Some(Entry { knob, value })
+            Some(KnobSetting { knob, value })
         })
     }
 
     /// The knobs in which this position differs from `base`; [`Knobs::turn`] makes this position of
     /// `base` by them.
-    pub fn differences(&self, base: &Self) -> impl Iterator<Item = Entry> {
+    pub fn differences(&self, base: &Self) -> impl Iterator<Item = KnobSetting> {
         let base = *base;
         self.entries()
             .filter(move |entry| entry.knob.get(&base) != Some(entry.value))
@@ -320,9 +322,9 @@ fn shortened(text: &str) -> String {
 const DOORBELL_DELAY: &str = "doorbell_delay_us";
 pub(super) const TARGET_THREADS_MIN: &str = "target_threads_min";
 
-const REQUESTS: Range = Range::Number(1, limits::CARAVAN_REQUESTS_MAX as u64);
-const BYTES: Range = Range::Number(1, limits::CARAVAN_BYTES_MAX);
-const IOVECS: Range = Range::Number(1, limits::CARAVAN_IOVECS_MAX as u64);
+const REQUESTS: KnobRange = KnobRange::Number(1, limits::CARAVAN_REQUESTS_MAX as u64);
+const BYTES: KnobRange = KnobRange::Number(1, limits::CARAVAN_BYTES_MAX);
+const IOVECS: KnobRange = KnobRange::Number(1, limits::CARAVAN_IOVECS_MAX as u64);
 
 /// A knob that always counts.
 macro_rules! always {
@@ -330,9 +332,9 @@ macro_rules! always {
         Knob {
             key: $key,
             meaning: $meaning,
-            range: Range::Switch,
+            range: KnobRange::Switch,
             with: None,
-            get: |knobs| Some(Value::Switch(knobs.$($field).+)),
+            get: |knobs| Some(KnobValue::Switch(knobs.$($field).+)),
             put: |knobs, value| {
                 knobs.$($field).+ = value.switch()?;
                 Some(())
@@ -345,7 +347,7 @@ macro_rules! always {
             meaning: $meaning,
             range: $range,
             with: None,
-            get: |knobs| Some(Value::Number(u64::from(knobs.$($field).+))),
+            get: |knobs| Some(KnobValue::Number(u64::from(knobs.$($field).+))),
             put: |knobs, value| {
                 knobs.$($field).+ = value.number()?;
                 Some(())
@@ -356,12 +358,12 @@ macro_rules! always {
         Knob {
             key: $key,
             meaning: $meaning,
-            range: Range::Words(&[$($word),+]),
+            range: KnobRange::Words(&[$($word),+]),
             with: None,
             get: |knobs| [$($variant),+]
                 .iter()
                 .position(|variant| *variant == knobs.$($field).+)
-                .map(Value::Word),
+                .map(KnobValue::Word),
             put: |knobs, value| {
                 knobs.$($field).+ = value.word(&[$($variant),+])?;
                 Some(())
@@ -378,7 +380,9 @@ macro_rules! fill {
             meaning: $meaning,
             range: $range,
             with: Some("doorbell=fixed or doorbell=adaptive"),
-            get: |knobs| fill(&knobs.doorbell).map(|fill| Value::Number(u64::from(fill.$field))),
+            get: |knobs| {
+                fill(&knobs.doorbell).map(|fill| KnobValue::Number(u64::from(fill.$field)))
+            },
             put: |knobs, value| {
                 fill_mut(&mut knobs.doorbell)?.$field = value.number()?;
                 Some(())
@@ -393,9 +397,9 @@ macro_rules! floor {
         Knob {
             key: $key,
             meaning: $meaning,
-            range: Range::Number(0, limits::FLOOR_PERMILLE_MAX as u64),
+            range: KnobRange::Number(0, limits::FLOOR_PERMILLE_MAX as u64),
             with: None,
-            get: |knobs| Some(Value::Number(u64::from(knobs.floor_permille[$class]))),
+            get: |knobs| Some(KnobValue::Number(u64::from(knobs.floor_permille[$class]))),
             put: |knobs, value| {
                 knobs.floor_permille[$class] = value.number()?;
                 Some(())
@@ -422,16 +426,16 @@ const KNOBS: &[Knob] = &[
         key: TARGET_THREADS_MIN,
         meaning: "threads that a target uses at least; 0 for all of the cores that it was given, \
                   and one where it was given none",
-        range: Range::Number(0, limits::TARGET_THREADS_MAX as u64),
+        range: KnobRange::Number(0, limits::TARGET_THREADS_MAX as u64),
         with: None,
-        get: |knobs| Some(Value::Number(u64::from(knobs.target_threads.min))),
+        get: |knobs| Some(KnobValue::Number(u64::from(knobs.target_threads.min))),
         put: |knobs, value| {
             knobs.target_threads.min = value.number()?;
             Some(())
         },
     },
     always!("target_threads_max", "threads that a target uses at most, if it has as many cores",
-        number Range::Number(1, limits::TARGET_THREADS_MAX as u64), target_threads.max),
+        number KnobRange::Number(1, limits::TARGET_THREADS_MAX as u64), target_threads.max),
     always!("polling", "what a core without work does: polls while that pays, for ever, or never",
         words ["adaptive" = Polling::Adaptive, "always" = Polling::Always,
             "never" = Polling::Never], polling),
@@ -442,17 +446,17 @@ const KNOBS: &[Knob] = &[
         request_steering.enabled
     ),
     always!("request_steering_threshold_bytes", "bytes outstanding that make a core overloaded",
-        number Range::Number(
+        number KnobRange::Number(
             limits::STEERING_THRESHOLD_BYTES_MIN, limits::STEERING_THRESHOLD_BYTES_MAX),
         request_steering.threshold_bytes),
     Knob {
         key: "request_steering_preference",
         meaning: "which cores are preferred: none, or those whose caravan is nearly full",
-        range: Range::Words(&["none", "nearly-full"]),
+        range: KnobRange::Words(&["none", "nearly-full"]),
         with: None,
         get: |knobs| {
             let nearly = knobs.request_steering.preference != Preference::None;
-            Some(Value::Word(usize::from(nearly)))
+            Some(KnobValue::Word(usize::from(nearly)))
         },
         put: |knobs, value| {
             let preference = &mut knobs.request_steering.preference;
@@ -475,7 +479,7 @@ const KNOBS: &[Knob] = &[
         with: Some("request_steering_preference=nearly-full"),
         get: |knobs| match knobs.request_steering.preference {
             Preference::None => None,
-            Preference::NearlyFull { requests } => Some(Value::Number(u64::from(requests))),
+            Preference::NearlyFull { requests } => Some(KnobValue::Number(u64::from(requests))),
         },
         put: |knobs, value| match &mut knobs.request_steering.preference {
             Preference::None => None,
@@ -494,12 +498,12 @@ const KNOBS: &[Knob] = &[
     Knob {
         key: "application_steering_period_us",
         meaning: "time between two looks at the threads",
-        range: Range::Time(
+        range: KnobRange::Time(
             limits::APPLICATION_STEERING_PERIOD_MIN,
             limits::APPLICATION_STEERING_PERIOD_MAX,
         ),
         with: None,
-        get: |knobs| Some(Value::Time(knobs.application_steering.period)),
+        get: |knobs| Some(KnobValue::Time(knobs.application_steering.period)),
         put: |knobs, value| {
             knobs.application_steering.period = value.time()?;
             Some(())
@@ -507,7 +511,7 @@ const KNOBS: &[Knob] = &[
     },
     always!("application_steering_latency_load_max_bytes",
         "latency load with which a core takes no more latency threads (L*)",
-        number Range::Number(1, limits::LATENCY_LOAD_MAX_BYTES_MAX),
+        number KnobRange::Number(1, limits::LATENCY_LOAD_MAX_BYTES_MAX),
         application_steering.latency_load_max_bytes),
     always!("application_steering_hysteresis", "when a latency thread moves: the paper's rule, or \
          only away from throughput work",
@@ -533,10 +537,10 @@ const KNOBS: &[Knob] = &[
         number IOVECS, caravan.beside_latency.iovecs),
     always!("caravan_sparse_factor",
         "how many times as much of each while latency work is near, and its requests sparse",
-        number Range::Number(1, limits::CARAVAN_SPARSE_FACTOR_MAX as u64), caravan.sparse_factor),
+        number KnobRange::Number(1, limits::CARAVAN_SPARSE_FACTOR_MAX as u64), caravan.sparse_factor),
     always!("sparse_latency_bytes",
         "throughput work that leaves between two latency requests from which on they are sparse",
-        number Range::Number(limits::SPARSE_LATENCY_BYTES_MIN, limits::SPARSE_LATENCY_BYTES_MAX),
+        number KnobRange::Number(limits::SPARSE_LATENCY_BYTES_MIN, limits::SPARSE_LATENCY_BYTES_MAX),
         sparse_latency_bytes),
     always!("caravan_alone_requests", "requests of a send otherwise",
         number REQUESTS, caravan.alone.requests),
@@ -547,10 +551,10 @@ const KNOBS: &[Knob] = &[
     Knob {
         key: "doorbell",
         meaning: "when a send leaves: at once, by fixed limits and delay, or as the load suggests",
-        range: Range::Words(&["immediate", "fixed", "adaptive"]),
+        range: KnobRange::Words(&["immediate", "fixed", "adaptive"]),
         with: None,
         get: |knobs| {
-            Some(Value::Word(match knobs.doorbell {
+            Some(KnobValue::Word(match knobs.doorbell {
                 Mode::Immediate => 0,
                 Mode::Fixed { .. } => 1,
                 Mode::Adaptive { .. } => 2,
@@ -580,10 +584,10 @@ const KNOBS: &[Knob] = &[
     Knob {
         key: DOORBELL_DELAY,
         meaning: "how long a fixed doorbell waits after the first request",
-        range: Range::Time(limits::DOORBELL_DELAY_MIN, limits::DOORBELL_HOLD_MAX),
+        range: KnobRange::Time(limits::DOORBELL_DELAY_MIN, limits::DOORBELL_HOLD_MAX),
         with: Some("doorbell=fixed"),
         get: |knobs| match knobs.doorbell {
-            Mode::Fixed { delay, .. } => Some(Value::Time(delay)),
+            Mode::Fixed { delay, .. } => Some(KnobValue::Time(delay)),
             _ => None,
         },
         put: |knobs, value| match &mut knobs.doorbell {
@@ -597,10 +601,10 @@ const KNOBS: &[Knob] = &[
     Knob {
         key: "doorbell_max_hold_us",
         meaning: "how long an adaptive doorbell holds a request at most",
-        range: Range::Time(Nanos::from_micros(1), limits::DOORBELL_HOLD_MAX),
+        range: KnobRange::Time(Nanos::from_micros(1), limits::DOORBELL_HOLD_MAX),
         with: Some("doorbell=adaptive"),
         get: |knobs| match knobs.doorbell {
-            Mode::Adaptive { max_hold, .. } => Some(Value::Time(max_hold)),
+            Mode::Adaptive { max_hold, .. } => Some(KnobValue::Time(max_hold)),
             _ => None,
         },
         put: |knobs, value| match &mut knobs.doorbell {
@@ -612,7 +616,7 @@ const KNOBS: &[Knob] = &[
         },
     },
     always!("quantum_bytes", "bytes of throughput work between two looks for latency work",
-        number Range::Number(limits::QUANTUM_BYTES_MIN, limits::QUANTUM_BYTES_MAX),
+        number KnobRange::Number(limits::QUANTUM_BYTES_MIN, limits::QUANTUM_BYTES_MAX),
         quantum_bytes),
     floor!(
         "floor_latency_permille",
@@ -628,9 +632,9 @@ const KNOBS: &[Knob] = &[
         key: "completion_hold_us",
         meaning: "how long an application is not told of completions of throughput work, at most, \
                   while latency work is near",
-        range: Range::Time(Nanos::ZERO, limits::COMPLETION_HOLD_MAX),
+        range: KnobRange::Time(Nanos::ZERO, limits::COMPLETION_HOLD_MAX),
         with: None,
-        get: |knobs| Some(Value::Time(knobs.completion_hold)),
+        get: |knobs| Some(KnobValue::Time(knobs.completion_hold)),
         put: |knobs, value| {
             knobs.completion_hold = value.time()?;
             Some(())
@@ -639,10 +643,10 @@ const KNOBS: &[Knob] = &[
     Knob {
         key: "floor_window_us",
         meaning: "the stretch of time over which floors hold",
-        range: Range::Time(limits::FLOOR_WINDOW_MIN, limits::FLOOR_WINDOW_MAX),
+        range: KnobRange::Time(limits::FLOOR_WINDOW_MIN, limits::FLOOR_WINDOW_MAX),
         with: None,
         get: |knobs| match knobs.floor_window {
-            Window::Time(span) => Some(Value::Time(span)),
+            Window::Time(span) => Some(KnobValue::Time(span)),
             Window::Bytes(_) => None,
         },
         put: |knobs, value| {
@@ -653,13 +657,13 @@ const KNOBS: &[Knob] = &[
     Knob {
         key: "floor_window_bytes",
         meaning: "the same in bytes served; takes the place of the stretch of time",
-        range: Range::Number(
+        range: KnobRange::Number(
             limits::FLOOR_WINDOW_BYTES_MIN,
             limits::FLOOR_WINDOW_BYTES_MAX,
         ),
         with: None,
         get: |knobs| match knobs.floor_window {
-            Window::Bytes(bytes) => Some(Value::Number(bytes)),
+            Window::Bytes(bytes) => Some(KnobValue::Number(bytes)),
             Window::Time(_) => None,
         },
         put: |knobs, value| {

@@ -564,7 +564,7 @@ fn cores(
     let mut cores = Vec::new();
     for (index, number) in (0..).zip(0..count) {
         let mut driver = world.driver();
-        let room = driver.room();
+        let op_namespace = driver.op_namespace();
         shared.stays_on(number, CoreId(index));
         let mut service = shared.poll_group(number, room);
         if number == 0 {

@@ -16,8 +16,8 @@ use crate::limits::{
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Slab, SlabKey};
 use reactor::{
-    Allocation, Context, FileId, IoSlice, Memory, Op, OpKey, Outcome, Region, RegionHandle, Room,
-    RoomLease,
+    Allocation, Context, FileId, IoSlice, Memory, Op, OpKey, OpNamespace, OpNamespaceLease,
+    Outcome, Region, RegionHandle,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +31,7 @@ const KIND_SYNC: u8 = 1;
 /// A file, on one core.
 #[derive(Debug)]
 pub(super) struct FileChannel {
-    room: RoomLease,
+    op_namespace: OpNamespaceLease,
     /// `None` once it was closed.
     file: Option<FileId>,
     geometry: Geometry,
@@ -87,7 +87,7 @@ enum Work {
 impl FileChannel {
     pub(super) fn new(
         device: &FileDevice,
-        room: RoomLease,
+        op_namespace: OpNamespaceLease,
         file: FileId,
     ) -> Result<Self, DeviceError> {
         let (direct, align) = match device.mode {
@@ -222,7 +222,7 @@ impl FileChannel {
                 }
             }
         };
-        cx.submit(OpKey::new(self.room.room(), KIND_SLOT, key), op);
+        cx.submit(OpKey::new(self.op_namespace.id(), KIND_SLOT, key), op);
     }
 
     /// An operation of the slot's request has ended.
@@ -324,7 +324,7 @@ impl FileChannel {
         let Some(file) = self.file else { return };
         if self.syncs.start() {
             cx.submit(
-                OpKey::single(self.room.room(), KIND_SYNC),
+                OpKey::single(self.op_namespace.id(), KIND_SYNC),
                 Op::Sync { file },
             );
         }
@@ -479,8 +479,8 @@ impl Channel for FileChannel {
         Submit::Queued
     }
 
-    fn owns(&self, room: Room) -> bool {
-        room == self.room.room()
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        op_namespace == self.op_namespace.id()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

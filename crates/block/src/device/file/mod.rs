@@ -208,7 +208,7 @@ impl Device for FileDevice {
                 "use fewer file devices in this process",
             )
         })?;
-        let channel = FileChannel::new(self, driver.lease_room(), file)?;
+        let channel = FileChannel::new(self, driver.lease_op_namespace(), file)?;
         Ok(Box::new(channel))
     }
 

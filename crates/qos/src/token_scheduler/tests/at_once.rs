@@ -13,11 +13,11 @@ proptest! {
         steps in prop::collection::vec((0u32..40, 0u64..100_000, any::<bool>()), 1..300),
     ) {
         let mut world = World::new(1, &[critical(rate), best_effort(1)]);
-        world.enqueue(0, 1, Operation::Write, u32::MAX);
+        world.enqueue(0, 1, PricedOperation::Write, u32::MAX);
         world.round(0);
         let start = world.now;
         for (requests, nanos, write) in steps {
-            let operation = if write { Operation::Write } else { Operation::Read };
+            let operation = if write { PricedOperation::Write } else { PricedOperation::Read };
             for _ in 0..requests {
                 if !world.pay_at_once(0, 0, operation, 1) {
                     world.enqueue(0, 0, operation, 1);
@@ -40,13 +40,13 @@ fn who_pays_at_once_gets_no_more_than_who_waits() {
     let mut at_once = 0;
     for _ in 0..20_000 {
         for _ in 0..64 {
-            if !world.pay_at_once(0, 0, Operation::Read, 1) {
-                world.fill(0, 0, Operation::Read, 4);
+            if !world.pay_at_once(0, 0, PricedOperation::Read, 1) {
+                world.fill(0, 0, PricedOperation::Read, 4);
                 break;
             }
             at_once += 1;
         }
-        world.fill(0, 1, Operation::Read, 16);
+        world.fill(0, 1, PricedOperation::Read, 16);
         world.pass(ROUND);
         world.round(0);
     }
@@ -67,10 +67,10 @@ fn who_stops_paying_at_once_keeps_nothing() {
     let mut at_once = 0;
     for _ in 0..1_000 {
         for _ in 0..4 {
-            if world.pay_at_once(0, 0, Operation::Read, 1) {
+            if world.pay_at_once(0, 0, PricedOperation::Read, 1) {
                 at_once += 1;
             } else {
-                world.enqueue(0, 0, Operation::Read, 1);
+                world.enqueue(0, 0, PricedOperation::Read, 1);
             }
         }
         world.pass(ROUND);
@@ -87,5 +87,5 @@ fn who_stops_paying_at_once_keeps_nothing() {
     }
     assert_eq!(world.threads[0].entries[0].purse, Tokens::ZERO);
     assert_eq!(world.threads[0].deadline(), Time::NEVER);
-    assert!(!world.pay_at_once(0, 0, Operation::Read, 1));
+    assert!(!world.pay_at_once(0, 0, PricedOperation::Read, 1));
 }

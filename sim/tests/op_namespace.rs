@@ -5,7 +5,7 @@
 
 use base::{Nanos, Time};
 use reactor::{
-    Completion, Context, Core, Driver, Op, OpKey, PollPolicy, Room, Service, SocketOptions,
+    Completion, Context, Core, Driver, Op, OpKey, OpNamespace, PollPolicy, Service, SocketOptions,
 };
 use sim::{Actor, NetworkFaults, Outcome, SimDriver, World};
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use target::{Limits, Target};
 /// Connects three times, and says nothing.
 #[derive(Debug)]
 struct Dialer {
-    room: Room,
+    op_namespace: OpNamespace,
     address: SocketAddr,
     asked: u32,
 }
@@ -60,7 +60,7 @@ impl Service for Dialer {
 fn dialer(world: &World, address: SocketAddr) -> Core<SimDriver, Dialer> {
     let mut driver = world.driver();
     let dialer = Dialer {
-        room: driver.room(),
+        room: driver.op_namespace(),
         address,
         asked: 0,
     };
@@ -73,7 +73,7 @@ fn connections_that_the_driver_has_no_room_for_are_refused_and_counted() {
     let shared = Target::new(Limits::default(), 1).expect("valid limits");
     let mut driver = world.driver();
     driver.limit_sockets(1);
-    let mut service = shared.poll_group(0, driver.room());
+    let mut service = shared.poll_group(0, driver.op_namespace());
     let any = SocketAddr::from(([10, 0, 0, 1], 0));
     let bound = driver.listen(any, &SocketOptions::default());
     let (listener, address) = bound.expect("a free address");

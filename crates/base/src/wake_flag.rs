@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// Whether a thread sleeps, or is about to.
 #[derive(Debug)]
-pub struct Doze {
+pub struct WakeFlag {
     dozing: AtomicBool,
 }
 
-impl Default for Doze {
+impl Default for WakeFlag {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Doze {
+impl WakeFlag {
     /// A thread that is awake.
     #[cfg(not(loom))]
     #[must_use]
@@ -81,16 +81,16 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_once() {
-        let doze = Doze::new();
-        assert!(!doze.is_needed(), "it is awake");
-        assert!(!doze.may_sleep(|| false), "there is work");
-        assert!(!doze.is_needed());
-        assert!(doze.may_sleep(|| true));
-        assert!(doze.is_needed());
-        assert!(!doze.is_needed(), "somebody wakes it already");
-        assert!(doze.may_sleep(|| true));
-        doze.awake();
-        assert!(!doze.is_needed());
+        let wake_flag = WakeFlag::new();
+        assert!(!wake_flag.is_needed(), "it is awake");
+        assert!(!wake_flag.may_sleep(|| false), "there is work");
+        assert!(!wake_flag.is_needed());
+        assert!(wake_flag.may_sleep(|| true));
+        assert!(wake_flag.is_needed());
+        assert!(!wake_flag.is_needed(), "somebody wakes it already");
+        assert!(wake_flag.may_sleep(|| true));
+        wake_flag.awake();
+        assert!(!wake_flag.is_needed());
     }
 }
 
@@ -112,22 +112,23 @@ mod loom_tests {
         // minutes.
         model.preemption_bound = Some(3);
         model.check(|| {
-            let doze = Arc::new(Doze::new());
+            let wake_flag = Arc::new(WakeFlag::new());
             let queue = Arc::new(AtomicUsize::new(0));
             let wakes = Arc::new(AtomicUsize::new(0));
             let producers: Vec<_> = (0..2)
                 .map(|_| {
-                    let (doze, queue, wakes) = (doze.clone(), queue.clone(), wakes.clone());
+                    let (wake_flag, queue, wakes) =
+                        (wake_flag.clone(), queue.clone(), wakes.clone());
                     thread::spawn(move || {
                         queue.fetch_add(1, Ordering::Release);
-                        if doze.is_needed() {
+                        if wake_flag.is_needed() {
                             wakes.fetch_add(1, Ordering::Release);
                         }
                     })
                 })
                 .collect();
             let mut found = queue.swap(0, Ordering::Acquire);
-            let slept = doze.may_sleep(|| queue.load(Ordering::Acquire) == 0);
+            let slept = wake_flag.may_sleep(|| queue.load(Ordering::Acquire) == 0);
             for producer in producers {
                 producer.join().unwrap();
             }

@@ -2,9 +2,9 @@
 //!
 //! Strict order with quanta: whatever waits of the first class goes first; of a later class at
 //! most a quantum at a time, and then the first class is looked at again. A quantum is what an
-//! arriving `Latency` request may find before it, so it is one caravan. One [`Scheduler`] per core
-//! and direction, owned by the core's loop: [`Scheduler::next`], serve what is granted,
-//! [`Scheduler::served`], again until nothing waits. Must never: serve a later class while an
+//! arriving `Latency` request may find before it, so it is one caravan. One [`ClassScheduler`] per core
+//! and direction, owned by the core's loop: [`ClassScheduler::next`], serve what is granted,
+//! [`ClassScheduler::served`], again until nothing waits. Must never: serve a later class while an
 //! earlier one waits, but for what its floor owes it; let a class with a floor go short of it by
 //! more than a quantum.
 //!
@@ -44,7 +44,7 @@ pub enum Window {
 
 /// How to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rules {
+pub struct ClassSchedulerRules {
     /// In what order.
     pub order: Order,
     /// Bytes that a class is granted at a time while another waits; at least 1.
@@ -58,7 +58,7 @@ pub struct Rules {
 
 /// What to serve now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Grant {
+pub struct ServiceGrant {
     /// Of which class.
     pub class: Class,
     /// How much of it, in bytes, at most. A request that is larger than what is left of the grant
@@ -70,7 +70,7 @@ pub struct Grant {
 
 /// What a scheduler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ClassSchedulerCounters {
     /// Grants that were served, by class.
     pub quanta: PerClass<u64>,
     /// Bytes served, by class.
@@ -83,10 +83,10 @@ pub struct Counters {
 
 /// The order of service on one core.
 #[derive(Clone, Debug)]
-pub struct Scheduler {
-    rules: Rules,
+pub struct ClassScheduler {
+    rules: ClassSchedulerRules,
     /// The grant that is being served, and since when.
-    current: Option<(Grant, Time)>,
+    current: Option<(ServiceGrant, Time)>,
     /// The class that was served last, if it had more.
     unfinished: Option<Class>,
     /// Who waits, as of the last look.
@@ -96,13 +96,13 @@ pub struct Scheduler {
     debt: PerClass<i64>,
     /// For [`Order::RoundRobin`]: the index of the class that is first asked.
     turn: usize,
-    counters: Counters,
+    counters: ClassSchedulerCounters,
 }
 
-impl Scheduler {
+impl ClassScheduler {
     /// A core that has served nothing yet.
     #[must_use]
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: ClassSchedulerRules) -> Self {
         Self {
             rules,
             current: None,
@@ -110,7 +110,7 @@ impl Scheduler {
             waits: PerClass::default(),
             debt: PerClass::default(),
             turn: 0,
-            counters: Counters::default(),
+            counters: ClassSchedulerCounters::default(),
         }
     }
 
@@ -119,7 +119,7 @@ impl Scheduler {
     /// The first class in strict order gets all that waits of it, or a quantum where another one
     /// with a floor waits; later classes get a quantum at most, and so do all in round robin.
     #[inline]
-    pub fn next(&mut self, now: Time, backlog: &PerClass<u64>) -> Option<Grant> {
+    pub fn next(&mut self, now: Time, backlog: &PerClass<u64>) -> Option<ServiceGrant> {
         for (class, &bytes) in backlog.iter() {
             self.waits[class] = bytes > 0;
             if bytes == 0 {
@@ -133,7 +133,7 @@ impl Scheduler {
             None => self.first_waiting()?,
         };
         let bytes = backlog[class].min(self.limit(class));
-        let grant = Grant {
+        let grant = ServiceGrant {
             class,
             bytes,
             by_floor: owed.is_some(),
@@ -169,20 +169,20 @@ impl Scheduler {
     }
 
     /// Other rules, from the next grant on. Debts are forgotten: they were counted by other rules.
-    pub fn reconfigure(&mut self, rules: Rules) {
+    pub fn reconfigure(&mut self, rules: ClassSchedulerRules) {
         self.rules = rules;
         self.debt = PerClass::default();
     }
 
     /// How it serves.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
+    pub const fn rules(&self) -> &ClassSchedulerRules {
         &self.rules
     }
 
     /// What it has done so far.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ClassSchedulerCounters {
         &self.counters
     }
 

@@ -3,7 +3,7 @@
 //! Ten thousand tenants that each bring their own ring would take memory for the deepest queue of
 //! each; here a queue is two numbers, and the places are those of the thread's requests.
 
-use crate::cost::Operation;
+use crate::cost::PricedOperation;
 
 /// No place.
 const NONE: u32 = u32::MAX;
@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 /// A request that waits.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
-    pub(super) operation: Operation,
+    pub(super) operation: PricedOperation,
     pub(super) units: u32,
     pub(super) item: T,
 }

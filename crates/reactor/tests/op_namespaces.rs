@@ -36,10 +36,10 @@ mod tests {
     #[test]
     fn channels_come_and_go_for_ever() {
         let mut driver = driver();
-        let own = driver.room();
+        let own = driver.op_namespace();
         for _ in 0..100_000 {
-            let lease = driver.lease_room();
-            assert_ne!(lease.room(), own);
+            let lease = driver.lease_op_namespace();
+            assert_ne!(lease.id(), own);
             drop(lease);
             turn(&mut driver);
         }
@@ -51,51 +51,61 @@ mod tests {
         let options = SocketOptions::default();
         let local = "127.0.0.1:0".parse().expect("an address");
         let (listener, address) = driver.listen(local, &options).expect("a free port");
-        let accepts = driver.lease_room();
-        let connects = driver.lease_room();
-        let receives = driver.lease_room();
-        let rooms = [accepts.room(), connects.room(), receives.room()];
-        driver.submit(OpKey::single(rooms[0], 0), Op::Accept { listener });
+        let accepts = driver.lease_op_namespace();
+        let connects = driver.lease_op_namespace();
+        let receives = driver.lease_op_namespace();
+        let op_namespaces = [accepts.id(), connects.id(), receives.id()];
+        driver.submit(OpKey::single(op_namespaces[0], 0), Op::Accept { listener });
         let timeout = Nanos::from_secs(30);
         let connect = Op::Connect {
             address,
             options,
             timeout,
         };
-        driver.submit(OpKey::single(rooms[1], 0), connect);
+        driver.submit(OpKey::single(op_namespaces[1], 0), connect);
         // A connect is with the ring: its room is taken although nobody leases it.
         drop((accepts, connects));
-        let before = driver.lease_room();
-        assert!(!rooms.contains(&before.room()));
+        let before = driver.lease_op_namespace();
+        assert!(!op_namespaces.contains(&before.id()));
         let mut kept = Vec::new();
         let connected = until(&mut driver, &mut kept, |o| {
             matches!(o, Outcome::Connected(_))
         });
-        assert_eq!(connected.key.room, rooms[1]);
+        assert_eq!(connected.key.op_namespace, op_namespaces[1]);
         let Outcome::Connected(Ok(socket)) = connected.outcome else {
             panic!("not connected");
         };
         let receive = Op::Receive { socket, into: None };
-        driver.submit(OpKey::single(rooms[2], 0), receive);
+        driver.submit(OpKey::single(op_namespaces[2], 0), receive);
         drop(receives);
         // What has no operation is handed out again; what has one never is.
         let mut leases = Vec::new();
         for _ in 0..10 {
             kept.append(&mut turn(&mut driver));
-            leases.push(driver.lease_room());
+            leases.push(driver.lease_op_namespace());
         }
-        let reused = |room| leases.iter().filter(|lease| lease.room() == room).count();
-        assert_eq!(rooms.map(reused), [0, 1, 0]);
+        let reused = |op_namespace| {
+            leases
+                .iter()
+                .filter(|lease| lease.id() == op_namespace)
+                .count()
+        };
+        assert_eq!(op_namespaces.map(reused), [0, 1, 0]);
         // The end of the operations ends that.
         driver.close_listener(listener);
-        driver.submit(OpKey::single(before.room(), 0), Op::Close { socket });
+        driver.submit(OpKey::single(before.id(), 0), Op::Close { socket });
         until(&mut driver, &mut kept, |o| matches!(o, Outcome::Closed));
         turn(&mut driver);
         for _ in 0..10 {
             kept.append(&mut turn(&mut driver));
-            leases.push(driver.lease_room());
+            leases.push(driver.lease_op_namespace());
         }
-        let reused = |room| leases.iter().filter(|lease| lease.room() == room).count();
-        assert_eq!(rooms.map(reused), [1, 1, 1]);
+        let reused = |op_namespace| {
+            leases
+                .iter()
+                .filter(|lease| lease.id() == op_namespace)
+                .count()
+        };
+        assert_eq!(op_namespaces.map(reused), [1, 1, 1]);
     }
 }

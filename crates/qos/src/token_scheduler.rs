@@ -1,12 +1,12 @@
 //! The token scheduler: which requests go to the device now. `[ReFlex §3.2.2, Algorithm 1]`
 //!
-//! One [`Scheduler`] for each thread and device, owned by the thread. It holds the software queues
+//! One [`TokenScheduler`] for each thread and device, owned by the thread. It holds the software queues
 //! of the tenants whose connections are there; what threads share of the device is its
-//! [`Pool`], and of a tenant its [`Account`]. The thread puts every request in
-//! ([`enqueue`](Scheduler::enqueue)), and once a turn lets go what may go
-//! ([`round`](Scheduler::round)), latency-critical tenants first. What a device does while it is
-//! asked need not wait for that: it is [paid at once](Scheduler::pay_at_once), from what its tenant
-//! has. Between rounds the thread may sleep until [`deadline`](Scheduler::deadline). A round looks at the tenants that have something to do, not
+//! [`TokenPool`], and of a tenant its [`Account`]. The thread puts every request in
+//! ([`enqueue`](TokenScheduler::enqueue)), and once a turn lets go what may go
+//! ([`round`](TokenScheduler::round)), latency-critical tenants first. What a device does while it is
+//! asked need not wait for that: it is [paid at once](TokenScheduler::pay_at_once), from what its tenant
+//! has. Between rounds the thread may sleep until [`deadline`](TokenScheduler::deadline). A round looks at the tenants that have something to do, not
 //! at those that are registered, and takes no lock.
 //!
 //! - Latency-critical: the tenant earns its rate, may overdraw down to NEG_LIMIT, saves up to
@@ -36,10 +36,10 @@ mod tests;
 pub use entry::Tally;
 
 use crate::account::{Account, Contract};
-use crate::cost::{Load, Operation, Prices};
+use crate::cost::{DeviceLoad, PricedOperation, Prices};
 use crate::limits::{LOAN_REQUESTS, ROUND_MIN, WEIGHT_PARTS};
-use crate::pool::Pool;
 use crate::slo::{TenantId, Weight};
+use crate::token_pool::TokenPool;
 use crate::tokens::{TokenRate, Tokens};
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
@@ -87,8 +87,8 @@ pub struct Totals {
 
 /// A thread's tenants, and their requests that wait.
 #[derive(Debug)]
-pub struct Scheduler<T> {
-    pool: Arc<Pool>,
+pub struct TokenScheduler<T> {
+    pool: Arc<TokenPool>,
     thread: u32,
     entries: Vec<Entry>,
     free: Vec<u32>,
@@ -118,7 +118,7 @@ pub struct Scheduler<T> {
 struct Current {
     edition: u32,
     model: crate::cost::CostModel,
-    load: Load,
+    load: DeviceLoad,
 }
 
 impl Current {
@@ -127,12 +127,12 @@ impl Current {
     }
 }
 
-impl<T> Scheduler<T> {
+impl<T> TokenScheduler<T> {
     /// A scheduler of one more thread, with places for so many requests that wait.
     ///
     /// # Errors
     /// When too many threads schedule for the device.
-    pub fn new(pool: Arc<Pool>, places: u32) -> Result<Self, TooManyThreads> {
+    pub fn new(pool: Arc<TokenPool>, places: u32) -> Result<Self, TooManyThreads> {
         let thread = pool.join().ok_or(TooManyThreads)?;
         let edition = pool.edition();
         let model = pool.model();
@@ -150,7 +150,7 @@ impl<T> Scheduler<T> {
             prices: Current {
                 edition,
                 model,
-                load: Load::Mixed,
+                load: DeviceLoad::Mixed,
             },
             present: false,
             deadline: Time::NEVER,
@@ -267,7 +267,7 @@ impl<T> Scheduler<T> {
     pub fn enqueue(
         &mut self,
         key: TenantKey,
-        operation: Operation,
+        operation: PricedOperation,
         units: u32,
         item: T,
     ) -> Result<(), Refused<T>> {
@@ -308,7 +308,7 @@ impl<T> Scheduler<T> {
     pub fn pay_at_once(
         &mut self,
         key: TenantKey,
-        operation: Operation,
+        operation: PricedOperation,
         units: u32,
     ) -> Option<Tokens> {
         let entry = self.entries.get_mut(key.index as usize);
@@ -379,7 +379,7 @@ impl<T> Scheduler<T> {
     /// Lets go what may go: calls `release` with each request and what it cost.
     pub fn round(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) {
         if self.latency_critical.is_empty() && self.best_effort.is_empty() {
-            self.doze();
+            self.deactivate_all();
             return;
         }
         if !self.present && self.places.used() > 0 {
@@ -423,7 +423,7 @@ impl<T> Scheduler<T> {
             self.pool.visit(self.thread);
             self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
         } else {
-            self.doze();
+            self.deactivate_all();
             if std::mem::take(&mut self.kept) {
                 // Whoever stops asking gives back what it kept.
                 self.deadline = now + self.pool.round();
@@ -433,7 +433,7 @@ impl<T> Scheduler<T> {
 
     /// Nothing waits that a round could release.
     #[inline]
-    fn doze(&mut self) {
+    fn deactivate_all(&mut self) {
         self.deadline = Time::NEVER;
         if self.present {
             self.present = false;
@@ -588,7 +588,7 @@ impl<T> Scheduler<T> {
     }
 }
 
-impl<T> Drop for Scheduler<T> {
+impl<T> Drop for TokenScheduler<T> {
     /// What the thread's tenants have goes back; other threads do not wait for it any more.
     fn drop(&mut self) {
         for entry in &mut self.entries {
@@ -622,7 +622,7 @@ fn serve_from_balance<T>(
     entry: &mut Entry,
     rate: TokenRate,
     places: &mut Places<T>,
-    pool: &Pool,
+    pool: &TokenPool,
     prices: &Prices,
     released: &mut [u64; 2],
     release: &mut impl FnMut(T, Tokens),
@@ -691,7 +691,7 @@ fn lend<T>(
     entry: &mut Entry,
     advance: Tokens,
     places: &Places<T>,
-    pool: &Pool,
+    pool: &TokenPool,
     prices: &Prices,
     short: Tokens,
 ) -> Tokens {

@@ -1,6 +1,6 @@
 //! Completions that are held back until their time: how a device or a layer takes time.
 //!
-//! Owned by a channel, which asks for [`next`](Held::next) before its core sleeps and fires what is
+//! Owned by a channel, which asks for [`next`](DelayQueue::next) before its core sleeps and fires what is
 //! due in every turn; so it takes as long in virtual time as on a machine.
 
 use crate::limits::LAYER_QUEUE_DEPTH;
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 /// Completions that wait for their time.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct DelayQueue {
     waiting: Slab<Completion>,
     /// By the number of the slot, the oldest first among equals.
     timers: TimerQueue<(u64, u32, u8)>,
@@ -18,7 +18,7 @@ pub(crate) struct Held {
     due: VecDeque<Completion>,
 }
 
-impl Held {
+impl DelayQueue {
     pub(crate) fn new() -> Self {
         Self {
             waiting: Slab::with_capacity(LAYER_QUEUE_DEPTH),

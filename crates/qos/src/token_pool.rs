@@ -19,7 +19,7 @@
 //! visited to collect what they do not need); a bucket that the hungry drain as they come (who
 //! polls more often gets more); one thread that distributes (a preempted one stops all).
 
-use crate::cost::{CostModel, Load, Operation, Price, Prices};
+use crate::cost::{CostModel, DeviceLoad, Price, PricedOperation, Prices};
 use crate::limits::{
     ADVANCE, DONATION_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, RATE_MAX, ROUND_MAX, ROUND_MIN,
     ROUND_PERMILLE, SPAN_ROUNDS, THREADS_MAX,
@@ -41,7 +41,7 @@ mod tests;
 
 /// The scheduler's constants, by default those of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct TokenPoolRules {
     /// A latency-critical tenant with this much or less (a debt) is stopped.
     pub neg_limit: Tokens,
     /// Rounds, of the longest allowed length, whose tokens it may save. How long a round is in
@@ -54,7 +54,7 @@ pub struct Rules {
     pub advance: Nanos,
 }
 
-impl Default for Rules {
+impl Default for TokenPoolRules {
     fn default() -> Self {
         Self {
             neg_limit: Tokens::whole(-NEG_LIMIT_TOKENS),
@@ -74,8 +74,8 @@ pub fn round_for(strictest: Option<Nanos>) -> Nanos {
 
 /// The tokens of one device.
 #[derive(Debug)]
-pub struct Pool {
-    rules: Rules,
+pub struct TokenPool {
+    rules: TokenPoolRules,
     settings: Settings,
     flows: Flows,
     share: ReadShare,
@@ -89,7 +89,7 @@ struct Settings {
     round: AtomicU64,
     /// Counts changes of the prices.
     edition: AtomicU32,
-    prices: [AtomicU32; 4 * Operation::COUNT],
+    prices: [AtomicU32; 4 * PricedOperation::COUNT],
     /// A bit for each thread that schedules.
     threads: AtomicU64,
 }
@@ -127,10 +127,10 @@ pub struct Closed {
     pub forgiven: Tokens,
 }
 
-impl Pool {
+impl TokenPool {
     /// A device's tokens: none yet.
     #[must_use]
-    pub fn new(rules: Rules, rate: TokenRate, round: Nanos, model: &CostModel) -> Self {
+    pub fn new(rules: TokenPoolRules, rate: TokenRate, round: Nanos, model: &CostModel) -> Self {
         let pool = Self {
             rules,
             settings: Settings {
@@ -160,7 +160,7 @@ impl Pool {
 
     /// The scheduler's constants.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
+    pub const fn rules(&self) -> &TokenPoolRules {
         &self.rules
     }
 
@@ -235,7 +235,7 @@ impl Pool {
 
     /// The kind of load, which decides on the prices.
     #[inline]
-    pub(crate) fn load(&self, now: Time) -> Load {
+    pub(crate) fn load(&self, now: Time) -> DeviceLoad {
         self.share.load(now)
     }
 

@@ -4,11 +4,11 @@ use super::*;
 use loom::sync::Arc;
 use loom::thread;
 
-fn pool() -> Arc<Pool> {
+fn pool() -> Arc<TokenPool> {
     let model = CostModel::new(Price::READ, Price::READ);
     // A token a nanosecond, so that numbers are small.
-    Arc::new(Pool::new(
-        Rules::default(),
+    Arc::new(TokenPool::new(
+        TokenPoolRules::default(),
         TokenRate(1),
         Nanos::from_micros(10),
         &model,
@@ -24,7 +24,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 
 /// A thread's round, as far as the pool sees it; returns what was generated less what was claimed,
 /// drawn and lost.
-fn round(pool: &Pool, thread: u32, now: u64) -> Tokens {
+fn round(pool: &TokenPool, thread: u32, now: u64) -> Tokens {
     pool.wake(thread);
     let generated = pool.generate(Time(now));
     let mut seen = pool.hunger(1);

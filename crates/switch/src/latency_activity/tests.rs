@@ -21,31 +21,38 @@ fn arrive(watch: &mut LatencyWatch, now: Time, count: u32, bytes: u64) -> Time {
 #[test]
 fn what_leaves_between_two_requests_says_how_near_they_are() {
     let mut watch = LatencyWatch::new(SPARSE);
-    assert_eq!(watch.nearness(Time(5)), Nearness::Far);
+    assert_eq!(watch.latency_activity(Time(5)), LatencyActivity::Absent);
     let now = arrive(&mut watch, Time(5), 100, 64 * 1024);
-    assert_eq!(watch.nearness(now), Nearness::Dense);
+    assert_eq!(watch.latency_activity(now), LatencyActivity::Dense);
     assert_eq!(watch.sparse_arrivals(), 0);
     let now = arrive(&mut watch, now, 100, 700_000);
-    assert_eq!(watch.nearness(now), Nearness::Sparse);
+    assert_eq!(watch.latency_activity(now), LatencyActivity::Sparse);
     // All but the five until the average was there.
     assert_eq!(watch.sparse_arrivals(), 95);
     let last = now + LOAD_RESET;
-    assert_eq!(watch.nearness(Time(last.0 - 1)), Nearness::Sparse);
-    assert_eq!(watch.nearness(last), Nearness::Far);
+    assert_eq!(
+        watch.latency_activity(Time(last.0 - 1)),
+        LatencyActivity::Sparse
+    );
+    assert_eq!(watch.latency_activity(last), LatencyActivity::Absent);
     let mut watch = LatencyWatch::new(SPARSE);
     let now = arrive(&mut watch, now, 300, SPARSE);
-    assert_eq!(watch.nearness(now), Nearness::Sparse, "at the bound");
+    assert_eq!(
+        watch.latency_activity(now),
+        LatencyActivity::Sparse,
+        "at the bound"
+    );
     watch.reconfigure(SPARSE + 1);
-    assert_eq!(watch.nearness(now), Nearness::Dense);
+    assert_eq!(watch.latency_activity(now), LatencyActivity::Dense);
 }
 
 #[test]
 fn without_bulk_no_request_is_sparse() {
     let mut watch = LatencyWatch::new(SPARSE);
     watch.present(Time(5));
-    assert_eq!(watch.nearness(Time(6)), Nearness::Dense);
+    assert_eq!(watch.latency_activity(Time(6)), LatencyActivity::Dense);
     let now = arrive(&mut watch, Time(6), 100, 0);
-    assert_eq!(watch.nearness(now), Nearness::Dense);
+    assert_eq!(watch.latency_activity(now), LatencyActivity::Dense);
 }
 
 #[test]
@@ -55,7 +62,11 @@ fn a_pause_is_soon_forgotten() {
         let now = arrive(&mut watch, Time(5), 40, 2 * SPARSE);
         let now = arrive(&mut watch, now, 1, pause);
         let now = arrive(&mut watch, now, 24, 64 * 1024);
-        assert_eq!(watch.nearness(now), Nearness::Dense, "{pause}");
+        assert_eq!(
+            watch.latency_activity(now),
+            LatencyActivity::Dense,
+            "{pause}"
+        );
     }
 }
 
@@ -72,18 +83,18 @@ proptest! {
             now = now + Nanos(gap);
             watch.sent(bytes);
             let lately = there.iter().any(|&at| now.since(at) < LOAD_RESET);
-            prop_assert_eq!(watch.is_near(now), lately);
-            prop_assert_eq!(watch.nearness(now).is_near(), lately);
+            prop_assert_eq!(watch.is_active(now), lately);
+            prop_assert_eq!(watch.latency_activity(now).is_active(), lately);
             if arrives { watch.arrived(now) } else { watch.present(now) }
             there.push(now);
         }
         // Whatever was before, a steady pace is known after a while.
         now = arrive(&mut watch, now, 64, between);
-        let expected = if between < SPARSE { Nearness::Dense } else { Nearness::Sparse };
+        let expected = if between < SPARSE { LatencyActivity::Dense } else { LatencyActivity::Sparse };
         // What 64 eighths leave of the largest that was before.
         prop_assume!(between.abs_diff(SPARSE) > SPARSE / 1_000);
-        prop_assert_eq!(watch.nearness(now), expected);
+        prop_assert_eq!(watch.latency_activity(now), expected);
         let later = now + Nanos(after);
-        prop_assert_eq!(watch.is_near(later), after < LOAD_RESET.0);
+        prop_assert_eq!(watch.is_active(later), after < LOAD_RESET.0);
     }
 }

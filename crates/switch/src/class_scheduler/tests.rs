@@ -7,15 +7,15 @@ use proptest::prelude::*;
 
 use Class::{Latency as L, Throughput as T};
 
-const STRICT: Rules = Rules {
+const STRICT: ClassSchedulerRules = ClassSchedulerRules {
     order: Order::Strict,
     quantum_bytes: QUANTUM_BYTES,
     floor_permille: PerClass::of([0, 0]),
     window: Window::Bytes(FLOOR_WINDOW_BYTES),
 };
 
-fn floor(permille: u16, window: Window) -> Rules {
-    Rules {
+fn floor(permille: u16, window: Window) -> ClassSchedulerRules {
+    ClassSchedulerRules {
         floor_permille: PerClass::of([0, permille]),
         window,
         ..STRICT
@@ -28,7 +28,7 @@ fn backlog(latency: u64, throughput: u64) -> PerClass<u64> {
 
 #[test]
 fn latency_is_exhausted_first_and_looked_at_after_every_quantum() {
-    let mut core = Scheduler::new(STRICT);
+    let mut core = ClassScheduler::new(STRICT);
     let mut now = Time(0);
     let mut serve = |waiting: PerClass<u64>| {
         let grant = core.next(now, &waiting)?;
@@ -51,7 +51,7 @@ fn latency_is_exhausted_first_and_looked_at_after_every_quantum() {
     );
     assert_eq!(serve(backlog(0, 1)), Some((T, 1)));
     assert_eq!(serve(backlog(4096, 0)), Some((L, 4096)), "nobody gave way");
-    let expected = Counters {
+    let expected = ClassSchedulerCounters {
         quanta: PerClass::of([3, 3]),
         bytes: PerClass::of([(1 << 20) + 8192, 2 * QUANTUM_BYTES + 1]),
         preemptions: PerClass::of([0, 1]),
@@ -62,7 +62,7 @@ fn latency_is_exhausted_first_and_looked_at_after_every_quantum() {
 
 #[test]
 fn without_a_floor_endless_latency_is_all_there_is() {
-    let mut core = Scheduler::new(STRICT);
+    let mut core = ClassScheduler::new(STRICT);
     for _ in 0..1_000 {
         assert_eq!(
             core.next(Time(0), &backlog(4096, 1 << 30))
@@ -76,7 +76,7 @@ fn without_a_floor_endless_latency_is_all_there_is() {
 #[test]
 fn a_floor_in_time_counts_what_serving_takes() {
     // A Throughput quantum takes 10 µs and a Latency grant 5: a fifth of the time is asked for.
-    let mut core = Scheduler::new(floor(200, Window::Time(FLOOR_WINDOW)));
+    let mut core = ClassScheduler::new(floor(200, Window::Time(FLOOR_WINDOW)));
     let (mut now, mut time) = (Time(0), backlog(0, 0));
     for _ in 0..100_000 {
         let grant = core.next(now, &backlog(4096, 1 << 30)).expect("both wait");
@@ -95,7 +95,7 @@ fn a_floor_in_time_counts_what_serving_takes() {
 
 #[test]
 fn who_did_not_wait_is_owed_nothing() {
-    let mut core = Scheduler::new(floor(100, Window::Bytes(FLOOR_WINDOW_BYTES)));
+    let mut core = ClassScheduler::new(floor(100, Window::Bytes(FLOOR_WINDOW_BYTES)));
     for _ in 0..10_000 {
         core.next(Time(0), &backlog(1 << 20, 0));
         core.served(Time(0), 1 << 20);
@@ -107,7 +107,7 @@ fn who_did_not_wait_is_owed_nothing() {
 
 /// Serves both classes, which always wait, until `Throughput` is served: the `Latency` bytes until
 /// then.
-fn latency_before_throughput(core: &mut Scheduler) -> u64 {
+fn latency_before_throughput(core: &mut ClassScheduler) -> u64 {
     let mut before = 0;
     while before <= FLOOR_WINDOW_BYTES {
         let grant = core
@@ -127,7 +127,7 @@ fn latency_before_throughput(core: &mut Scheduler) -> u64 {
 #[test]
 fn endless_latency_starves_nobody_with_a_floor_for_longer_than_is_said() {
     for permille in [1, 10, 50, 100, 500, 999] {
-        let mut core = Scheduler::new(floor(permille, Window::Bytes(FLOOR_WINDOW_BYTES)));
+        let mut core = ClassScheduler::new(floor(permille, Window::Bytes(FLOOR_WINDOW_BYTES)));
         let share = u64::from(permille);
         // A quantum is as much as the floor gives in so many bytes.
         let overpaid = QUANTUM_BYTES * (1_000 - share) / share;
@@ -149,7 +149,7 @@ fn endless_latency_starves_nobody_with_a_floor_for_longer_than_is_said() {
 
 #[test]
 fn who_stops_waiting_gives_up_what_it_was_owed() {
-    let mut core = Scheduler::new(floor(100, Window::Bytes(FLOOR_WINDOW_BYTES)));
+    let mut core = ClassScheduler::new(floor(100, Window::Bytes(FLOOR_WINDOW_BYTES)));
     let quanta = FLOOR_WINDOW_BYTES / QUANTUM_BYTES;
     for _ in 1..quanta {
         assert_eq!(
@@ -167,7 +167,7 @@ fn who_stops_waiting_gives_up_what_it_was_owed() {
 #[test]
 fn what_was_overpaid_is_paid_back_also_while_it_does_not_wait() {
     let window = Window::Bytes(QUANTUM_BYTES);
-    let mut core = Scheduler::new(Rules {
+    let mut core = ClassScheduler::new(ClassSchedulerRules {
         quantum_bytes: QUANTUM_BYTES,
         ..floor(100, window)
     });
@@ -181,7 +181,7 @@ fn what_was_overpaid_is_paid_back_also_while_it_does_not_wait() {
 
 #[test]
 fn round_robin_serves_a_quantum_each() {
-    let mut core = Scheduler::new(Rules {
+    let mut core = ClassScheduler::new(ClassSchedulerRules {
         order: Order::RoundRobin,
         ..STRICT
     });
@@ -201,9 +201,9 @@ fn round_robin_serves_a_quantum_each() {
 
 #[test]
 fn a_word_without_a_grant_and_a_turned_knob_do_no_harm() {
-    let mut core = Scheduler::new(STRICT);
+    let mut core = ClassScheduler::new(STRICT);
     core.served(Time(5), 1 << 40);
-    assert_eq!(*core.counters(), Counters::default());
+    assert_eq!(*core.counters(), ClassSchedulerCounters::default());
     core.next(Time(0), &backlog(1, 1));
     core.reconfigure(floor(1, Window::Time(Nanos(u64::MAX))));
     core.served(Time::NEVER, u64::MAX);
@@ -226,12 +226,12 @@ proptest! {
         window in 4096_u64..3_000_000,
         latency_tenths in 0_u64..=10,
     ) {
-        let rules = Rules {
+        let rules = ClassSchedulerRules {
             quantum_bytes: quantum,
             ..floor(permille, Window::Bytes(window))
         };
         let mut prng = Prng::from_seed(seed);
-        let mut core = Scheduler::new(rules);
+        let mut core = ClassScheduler::new(rules);
         let (mut waiting, mut come, mut gone) = (backlog(0, 0), backlog(0, 0), backlog(0, 0));
         // What was served since Throughput began to wait: in all, and of it.
         let (mut all, mut its) = (0_u64, 0_u64);
@@ -289,8 +289,8 @@ proptest! {
         quantum in 4096_u64..200_000,
         window in 65_536_u64..3_000_000,
     ) {
-        let rules = Rules { quantum_bytes: quantum, ..floor(permille, Window::Bytes(window)) };
-        let mut core = Scheduler::new(rules);
+        let rules = ClassSchedulerRules { quantum_bytes: quantum, ..floor(permille, Window::Bytes(window)) };
+        let mut core = ClassScheduler::new(rules);
         let mut gone = backlog(0, 0);
         while gone[L] + gone[T] < 400_000_000 {
             let grant = core.next(Time(0), &backlog(1 << 30, 1 << 30)).expect("both wait");

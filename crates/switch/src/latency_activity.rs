@@ -21,21 +21,21 @@ mod tests;
 
 /// How near `Latency` work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Nearness {
+pub enum LatencyActivity {
     /// There was none for [`LOAD_RESET`].
-    Far,
+    Absent,
     /// There is some, and much bulk leaves between two of its requests.
     Sparse,
     /// There is some, and its requests come close on each other.
     Dense,
 }
 
-impl Nearness {
+impl LatencyActivity {
     /// Whether there is any.
     #[inline]
     #[must_use]
-    pub const fn is_near(self) -> bool {
-        !matches!(self, Self::Far)
+    pub const fn is_active(self) -> bool {
+        !matches!(self, Self::Absent)
     }
 }
 
@@ -98,20 +98,20 @@ impl LatencyWatch {
     /// Whether there is any, or was lately.
     #[inline]
     #[must_use]
-    pub fn is_near(&self, now: Time) -> bool {
+    pub fn is_active(&self, now: Time) -> bool {
         now < self.until
     }
 
     /// How near it is.
     #[inline]
     #[must_use]
-    pub fn nearness(&self, now: Time) -> Nearness {
-        if !self.is_near(now) {
-            Nearness::Far
+    pub fn latency_activity(&self, now: Time) -> LatencyActivity {
+        if !self.is_active(now) {
+            LatencyActivity::Absent
         } else if self.is_sparse() {
-            Nearness::Sparse
+            LatencyActivity::Sparse
         } else {
-            Nearness::Dense
+            LatencyActivity::Dense
         }
     }
 

@@ -2,13 +2,13 @@
 //!
 //! Waking an idle processor costs some 50 µs. A thread that expects work soon avoids that by
 //! polling, but one that goes before all others must not poll: whoever shares its processor would
-//! starve. So it sleeps, and a keeper of the lowest priority runs meanwhile: it gives way to
+//! starve. So it sleeps, and a idle spinner of the lowest priority runs meanwhile: it gives way to
 //! anybody at once, and what arrives finds the processor awake. It stops by itself when nothing
 //! was expected for a while, so an idle processor costs nothing.
 
 use crate::placement::{PlacementError, name_thread, pin_to};
 use crate::priority::yield_to_all;
-use base::Doze;
+use base::WakeFlag;
 use base::units::CoreId;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the keeper runs after it was last told that work is expected: what a request to
+/// How long the idle spinner runs after it was last told that work is expected: what a request to
 /// another core takes, with that core's own wake-up.
 const EXPECTED_WITHIN: Duration = Duration::from_micros(200);
 
@@ -27,7 +27,7 @@ struct Shared {
     epoch: Instant,
     /// Nanoseconds since the epoch at which work was last expected.
     expected: AtomicU64,
-    doze: Doze,
+    wake_flag: WakeFlag,
     stop: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl Shared {
         Self {
             epoch: Instant::now(),
             expected: AtomicU64::new(0),
-            doze: Doze::new(),
+            wake_flag: WakeFlag::new(),
             stop: AtomicBool::new(false),
         }
     }
@@ -61,32 +61,32 @@ impl Shared {
         }
     }
 
-    /// Parks the keeper, unless something is expected or it is to stop.
+    /// Parks the idle spinner, unless something is expected or it is to stop.
     fn rest(&self, is_expecting: impl Fn() -> bool, park: impl FnOnce()) {
         let idle = || !is_expecting() && !self.stop.load(Ordering::Acquire);
-        if self.doze.may_sleep(idle) {
+        if self.wake_flag.may_sleep(idle) {
             park();
         }
-        self.doze.awake();
+        self.wake_flag.awake();
     }
 
-    /// Work was expected at `now`. Returns true if the keeper has to be woken.
+    /// Work was expected at `now`. Returns true if the idle spinner has to be woken.
     #[inline]
     fn expect(&self, now: u64) -> bool {
         self.expected.store(now, Ordering::Release);
-        self.doze.is_needed()
+        self.wake_flag.is_needed()
     }
 }
 
 /// A thread of the lowest priority that keeps one processor awake.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct IdleSpinner {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
-    /// A keeper for `core`.
+impl IdleSpinner {
+    /// A idle spinner for `core`.
     ///
     /// # Errors
     /// When the thread cannot be started, placed or lowered: without that it must not run.
@@ -101,7 +101,7 @@ impl Keeper {
         let thread = thread::Builder::new()
             .spawn(move || {
                 // Only tools would miss the name.
-                let _ = name_thread("keeper");
+                let _ = name_thread("idle_spinner");
                 let placed = pin_to(core).and_then(|()| {
                     yield_to_all().map_err(|source| PlacementError::Kernel {
                         what: "give a thread the lowest priority",
@@ -116,14 +116,14 @@ impl Keeper {
                 }
             })
             .map_err(kernel)?;
-        let mut keeper = Self {
+        let mut idle_spinner = Self {
             shared,
             thread: Some(thread),
         };
         match started.recv() {
-            Ok(Ok(())) => Ok(keeper),
+            Ok(Ok(())) => Ok(idle_spinner),
             Ok(Err(error)) => {
-                keeper.end();
+                idle_spinner.end();
                 Err(error)
             }
             Err(_) => Err(kernel(std::io::ErrorKind::Other.into())),
@@ -131,7 +131,7 @@ impl Keeper {
     }
 
     /// Work is expected soon: the processor stays awake for a while. Costs a system call only if
-    /// the keeper has gone to sleep.
+    /// the idle spinner has gone to sleep.
     #[inline]
     pub fn expect(&self) {
         if self.shared.expect(self.shared.now())
@@ -145,13 +145,13 @@ impl Keeper {
         self.shared.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A keeper has nothing to say, and does not panic.
+            // A idle spinner has nothing to say, and does not panic.
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Keeper {
+impl Drop for IdleSpinner {
     fn drop(&mut self) {
         self.end();
     }
@@ -166,19 +166,19 @@ mod tests {
     #[test]
     fn a_keeper_sleeps_wakes_when_told_and_ends() {
         let core = allowed_cores().expect("the kernel tells")[0];
-        let keeper = Keeper::start(core).expect("everybody may");
+        let idle_spinner = IdleSpinner::start(core).expect("everybody may");
         for _ in 0..3 {
-            while !keeper.shared.expect(0) {
+            while !idle_spinner.shared.expect(0) {
                 thread::yield_now();
             }
-            let thread = keeper.thread.as_ref().expect("it runs");
+            let thread = idle_spinner.thread.as_ref().expect("it runs");
             thread.thread().unpark();
         }
     }
 
     #[test]
     fn a_keeper_for_a_core_that_is_not_there_says_so() {
-        let error = Keeper::start(CoreId(1023)).expect_err("nobody has so many");
+        let error = IdleSpinner::start(CoreId(1023)).expect_err("nobody has so many");
         assert!(error.to_string().contains("1023"), "{error}");
     }
 }
@@ -190,14 +190,14 @@ mod loom_tests {
     use super::*;
     use loom::thread;
 
-    /// Whatever comes while the keeper goes to rest, it finds before it rests or is woken for.
+    /// Whatever comes while the idle spinner goes to rest, it finds before it rests or is woken for.
     /// One that parks for ever is a deadlock of the model.
     #[test]
     fn loom_a_keeper_does_not_sleep_through_what_is_expected_or_its_end() {
         for ends in [false, true] {
             loom::model(move || {
                 let shared = loom::sync::Arc::new(Shared::new());
-                let keeper = {
+                let idle_spinner = {
                     let shared = shared.clone();
                     thread::spawn(move || {
                         let is_expecting = || shared.expected.load(Ordering::Acquire) > 0;
@@ -213,9 +213,9 @@ mod loom_tests {
                     shared.expect(1)
                 };
                 if wakes {
-                    keeper.thread().unpark();
+                    idle_spinner.thread().unpark();
                 }
-                keeper.join().unwrap();
+                idle_spinner.join().unwrap();
             });
         }
     }

@@ -8,9 +8,9 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 
 /// Whether another thread had the calling one's processor since this was asked last. A switch in
-/// between may be taken for one of the time that is asked about: whoever has such neighbours may
+/// between may be taken for one of the time that is asked about: whoever has such a neighbour may
 /// have had one then, too.
-pub(crate) fn ran() -> bool {
+pub(crate) fn was_preempted() -> bool {
     thread_local! {
         static SEEN: Cell<libc::c_long> = const { Cell::new(0) };
     }
@@ -46,9 +46,9 @@ mod tests {
                 }
             });
             placement::pin_to(core).expect("one of the set");
-            ran();
+            was_preempted();
             // Two that want one processor take turns, whichever the scheduler.
-            while !ran() {
+            while !was_preempted() {
                 std::thread::yield_now();
             }
             done.store(true, Ordering::Relaxed);

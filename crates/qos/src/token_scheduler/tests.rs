@@ -6,7 +6,7 @@ use super::oracle::Oracle;
 use super::*;
 use crate::cost::{CostModel, Price};
 use crate::limits::{NEG_LIMIT_TOKENS, SPAN_ROUNDS};
-use crate::pool::Rules;
+use crate::token_pool::TokenPoolRules;
 use crate::tokens::TokenRate;
 use base::Prng;
 use proptest::prelude::*;
@@ -16,21 +16,21 @@ const ROUND: Nanos = Nanos::from_micros(25);
 const WRITE: Tokens = Tokens::whole(10);
 
 /// Algorithm 1 to the letter.
-fn paper() -> Rules {
-    Rules {
+fn paper() -> TokenPoolRules {
+    TokenPoolRules {
         advance: Nanos::ZERO,
-        ..Rules::default()
+        ..TokenPoolRules::default()
     }
 }
 
-fn pool() -> Arc<Pool> {
+fn pool() -> Arc<TokenPool> {
     pool_under(paper())
 }
 
-fn pool_under(rules: Rules) -> Arc<Pool> {
+fn pool_under(rules: TokenPoolRules) -> Arc<TokenPool> {
     // Reads are one token under any load, so that a count of requests is a count of tokens.
     let model = CostModel::new(Price::milli(10_000).unwrap(), Price::READ);
-    Arc::new(Pool::new(rules, RATE, ROUND, &model))
+    Arc::new(TokenPool::new(rules, RATE, ROUND, &model))
 }
 
 fn critical(rate: u64) -> Contract {
@@ -45,12 +45,12 @@ fn account(id: u32, contract: Contract) -> Arc<Account> {
     Arc::new(Account::new(TenantId(id), contract))
 }
 
-fn scheduler<T>(pool: &Arc<Pool>) -> Scheduler<T> {
-    Scheduler::new(pool.clone(), 4096).unwrap()
+fn scheduler<T>(pool: &Arc<TokenPool>) -> TokenScheduler<T> {
+    TokenScheduler::new(pool.clone(), 4096).unwrap()
 }
 
 /// What the registry does when a tenant is changed.
-fn set(pool: &Pool, account: &Account, contract: Contract) {
+fn set(pool: &TokenPool, account: &Account, contract: Contract) {
     account.set(contract);
     if !matches!(contract, Contract::LatencyCritical(_)) {
         pool.give(account.empty());
@@ -59,9 +59,9 @@ fn set(pool: &Pool, account: &Account, contract: Contract) {
 
 /// Several threads with tenants that bring requests, driven step by step.
 struct World {
-    pool: Arc<Pool>,
+    pool: Arc<TokenPool>,
     accounts: Vec<Arc<Account>>,
-    threads: Vec<Scheduler<usize>>,
+    threads: Vec<TokenScheduler<usize>>,
     keys: Vec<Vec<TenantKey>>,
     now: Time,
     /// Tokens spent, by tenant and thread.
@@ -75,7 +75,7 @@ impl World {
         Self::under(paper(), threads, contracts)
     }
 
-    fn under(rules: Rules, threads: usize, contracts: &[Contract]) -> Self {
+    fn under(rules: TokenPoolRules, threads: usize, contracts: &[Contract]) -> Self {
         let pool = pool_under(rules);
         let accounts: Vec<_> = (0..)
             .zip(contracts)
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    fn enqueue(&mut self, thread: usize, tenant: usize, operation: Operation, units: u32) {
+    fn enqueue(&mut self, thread: usize, tenant: usize, operation: PricedOperation, units: u32) {
         let key = self.keys[thread][tenant];
         let _ = self.threads[thread].enqueue(key, operation, units, tenant);
     }
@@ -112,7 +112,7 @@ impl World {
         &mut self,
         thread: usize,
         tenant: usize,
-        operation: Operation,
+        operation: PricedOperation,
         units: u32,
     ) -> bool {
         let key = self.keys[thread][tenant];
@@ -122,7 +122,7 @@ impl World {
     }
 
     /// Keeps so many requests waiting.
-    fn fill(&mut self, thread: usize, tenant: usize, operation: Operation, depth: u32) {
+    fn fill(&mut self, thread: usize, tenant: usize, operation: PricedOperation, depth: u32) {
         let key = self.keys[thread][tenant];
         while self.threads[thread].tally(key).unwrap().waiting < depth {
             self.enqueue(thread, tenant, operation, 1);
@@ -162,16 +162,16 @@ impl World {
         let gone = of(|totals| totals.spent) + of(|totals| totals.expired);
         let made = of(|totals| totals.generated) + of(|totals| totals.forgiven);
         assert_eq!(made, there + gone, "at {:?}", self.now);
-        let untold = self.threads.iter().map(|t| t.totals.spent - t.told);
-        let told = self.pool.spent_since(&mut 0) + untold.sum::<Tokens>();
+        let unnotified = self.threads.iter().map(|t| t.totals.spent - t.told);
+        let told = self.pool.spent_since(&mut 0) + unnotified.sum::<Tokens>();
         assert_eq!(told, of(|totals| totals.spent), "the load of the device");
     }
 }
 
 #[derive(Clone, Debug)]
 enum Event {
-    Enqueue(usize, usize, Operation, u32),
-    PayAtOnce(usize, usize, Operation, u32),
+    Enqueue(usize, usize, PricedOperation, u32),
+    PayAtOnce(usize, usize, PricedOperation, u32),
     Pass(u64),
     Round(usize),
     Set(usize, Contract),
@@ -187,8 +187,8 @@ fn contract() -> impl Strategy<Value = Contract> {
     ]
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
-    prop::sample::select(Operation::ALL.to_vec())
+fn operation() -> impl Strategy<Value = PricedOperation> {
+    prop::sample::select(PricedOperation::ALL.to_vec())
 }
 
 fn event(threads: usize, tenants: usize) -> impl Strategy<Value = Event> {
@@ -226,8 +226,8 @@ proptest! {
         let keys: Vec<_> = accounts.iter().map(|account| thread.attach(account)).collect();
         let mut now = Time(1);
         let mut next = 1;
-        oracle.enqueue(0, Operation::Write, u32::MAX, 0);
-        thread.enqueue(keys[0], Operation::Write, u32::MAX, 0).unwrap();
+        oracle.enqueue(0, PricedOperation::Write, u32::MAX, 0);
+        thread.enqueue(keys[0], PricedOperation::Write, u32::MAX, 0).unwrap();
         thread.round(now, &mut |_, _| {});
         oracle.round(now.0);
         for event in events {
@@ -278,7 +278,7 @@ proptest! {
         events in prop::collection::vec(event(3, 5), 1..400),
         advance in prop_oneof![Just(Nanos::ZERO), Just(crate::limits::ADVANCE)],
     ) {
-        let rules = Rules { advance, ..paper() };
+        let rules = TokenPoolRules { advance, ..paper() };
         let mut world = World::under(rules, 3, &contracts);
         for event in events {
             match event {
@@ -323,11 +323,11 @@ proptest! {
     ) {
         let mut world = World::new(3, &[critical(rate), best_effort(1)]);
         // A hungry tenant, so that nothing is lent.
-        world.enqueue(0, 1, Operation::Write, u32::MAX);
+        world.enqueue(0, 1, PricedOperation::Write, u32::MAX);
         world.round(0);
         let start = world.now;
         for (thread, requests, nanos, write) in steps {
-            let operation = if write { Operation::Write } else { Operation::Read };
+            let operation = if write { PricedOperation::Write } else { PricedOperation::Read };
             for _ in 0..requests {
                 world.enqueue(thread, 0, operation, 1);
             }
@@ -363,7 +363,7 @@ proptest! {
                     for tenant in 0..weights.len() {
                         if is_on(tenant, thread) {
                             let write = tenant % 2 == 0;
-                            let op = if write { Operation::Write } else { Operation::Read };
+                            let op = if write { PricedOperation::Write } else { PricedOperation::Read };
                             world.fill(thread, tenant, op, 400);
                         }
                     }
@@ -407,17 +407,17 @@ proptest! {
         let mut world = World::new(3, &contracts);
         let mut prng = Prng::from_seed(seed);
         // From the start, somebody wants what could be lent.
-        world.fill(0, greedy, Operation::Write, 100);
+        world.fill(0, greedy, PricedOperation::Write, 100);
         world.round(0);
         let start = world.now;
         for _ in 0..50_000 {
             world.pass(Nanos(prng.below(4_000)));
             for (thread, &pace) in pace.iter().enumerate() {
                 if prng.chance(1, pace) {
-                    world.fill(thread, greedy, Operation::Write, 100);
+                    world.fill(thread, greedy, PricedOperation::Write, 100);
                     for (tenant, places) in places.iter().take(greedy).enumerate() {
                         if places & 1 << thread != 0 {
-                            world.fill(thread, tenant, Operation::Write, 100);
+                            world.fill(thread, tenant, PricedOperation::Write, 100);
                         }
                     }
                     world.round(thread);
@@ -467,21 +467,21 @@ fn what_is_not_used_is_given_away() {
         world.pass(Nanos(2_000));
         while next_a <= world.now {
             next_a = next_a + a;
-            world.enqueue(0, 0, Operation::Read, 1);
+            world.enqueue(0, 0, PricedOperation::Read, 1);
         }
         while next_b <= world.now {
             next_b = next_b + b;
             count += 1;
             let write = count % 5 == 0;
             let operation = if write {
-                Operation::Write
+                PricedOperation::Write
             } else {
-                Operation::Read
+                PricedOperation::Read
             };
             world.enqueue(0, 1, operation, 1);
         }
-        world.fill(0, 2, Operation::Read, 64);
-        world.fill(0, 3, Operation::Write, 64);
+        world.fill(0, 2, PricedOperation::Read, 64);
+        world.fill(0, 3, PricedOperation::Write, 64);
         world.round(0);
     }
     let span = world.now.since(start);
@@ -509,10 +509,10 @@ fn what_is_not_used_is_given_away() {
 #[test]
 fn silence_is_neither_charged_nor_paid() {
     let mut world = World::new(1, &[critical(400_000), best_effort(100)]);
-    world.enqueue(0, 0, Operation::Read, 1);
+    world.enqueue(0, 0, PricedOperation::Read, 1);
     for _ in 0..100_000 {
         world.pass(Nanos(10_000));
-        world.fill(0, 1, Operation::Read, 64);
+        world.fill(0, 1, PricedOperation::Read, 64);
         world.round(0);
     }
     assert!(
@@ -522,7 +522,7 @@ fn silence_is_neither_charged_nor_paid() {
     );
     let before = world.spent_by(0);
     for _ in 0..4_000 {
-        world.enqueue(0, 0, Operation::Read, 1);
+        world.enqueue(0, 0, PricedOperation::Read, 1);
     }
     world.round(0);
     let burst = world.spent_by(0) - before;
@@ -537,13 +537,13 @@ fn silence_is_neither_charged_nor_paid() {
 #[test]
 fn best_effort_does_not_burst_after_a_lull() {
     let mut world = World::new(1, &[best_effort(100)]);
-    world.enqueue(0, 0, Operation::Read, 1);
+    world.enqueue(0, 0, PricedOperation::Read, 1);
     world.round(0);
     for lull in [Nanos::from_millis(1), Nanos::from_secs(3_600)] {
         world.pass(lull);
         let before = world.spent_by(0);
         for _ in 0..4_000 {
-            world.enqueue(0, 0, Operation::Read, 1);
+            world.enqueue(0, 0, PricedOperation::Read, 1);
         }
         world.round(0);
         let most = RATE.over(Nanos(ROUND.0 * (SPAN_ROUNDS + 1)));
@@ -565,7 +565,7 @@ fn what_nobody_wants_is_lent() {
         let before = world.spent_by(0);
         for _ in 0..50_000 {
             world.pass(Nanos(20_000));
-            world.fill(0, 0, Operation::Read, 64);
+            world.fill(0, 0, PricedOperation::Read, 64);
             world.round(0);
         }
         world.spent_by(0) - before
@@ -573,7 +573,7 @@ fn what_nobody_wants_is_lent() {
     let alone = pace(&mut world);
     assert!(alone >= Tokens::whole(410_000), "{alone}");
     assert!(world.accounts[0].limited_rounds() > 1_000);
-    world.enqueue(0, 1, Operation::Write, u32::MAX);
+    world.enqueue(0, 1, PricedOperation::Write, u32::MAX);
     let beside = pace(&mut world);
     assert!(
         beside <= Tokens::whole(10_000 + NEG_LIMIT_TOKENS),
@@ -595,11 +595,11 @@ fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
                 let thread = request % threads;
                 let write = prng.chance(1, 5);
                 let operation = if write {
-                    Operation::Write
+                    PricedOperation::Write
                 } else {
-                    Operation::Read
+                    PricedOperation::Read
                 };
-                world.fill(0, 1, Operation::Read, 100);
+                world.fill(0, 1, PricedOperation::Read, 100);
                 world.pass(Nanos(1_000_000_000 / 70_000));
                 world.enqueue(thread, 0, operation, 1);
                 (0..threads).for_each(|thread| world.round(thread));
@@ -613,7 +613,7 @@ fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
             world.assert_conserved();
             (most, limited)
         };
-        let (most, limited) = waits(Rules::default());
+        let (most, limited) = waits(TokenPoolRules::default());
         assert!(most <= 16, "{most} requests waited on {threads} threads");
         assert_eq!(limited, 0, "its promise is not too small");
         let (most, limited) = waits(paper());
@@ -625,15 +625,15 @@ fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
 /// What best effort advances ends, and only what is left to it makes up for that.
 #[test]
 fn who_always_asks_for_more_has_an_advance_once() {
-    let rules = Rules::default();
+    let rules = TokenPoolRules::default();
     let mut world = World::under(rules, 1, &[critical(100_000), best_effort(100)]);
     let spent = |world: &mut World, asks: bool| {
         let before = world.spent_by(0);
         for _ in 0..50_000 {
             world.pass(Nanos(20_000));
-            world.fill(0, 1, Operation::Read, 100);
+            world.fill(0, 1, PricedOperation::Read, 100);
             if asks {
-                world.fill(0, 0, Operation::Read, 64);
+                world.fill(0, 0, PricedOperation::Read, 64);
             }
             world.round(0);
         }
@@ -666,7 +666,9 @@ fn slot_zero_is_not_reused_while_somebody_means_it() {
         .collect();
     let again = thread.attach(&accounts[0]);
     assert_eq!(again, keys[0], "a second connection of the same tenant");
-    thread.enqueue(keys[0], Operation::Read, 1, 7).unwrap();
+    thread
+        .enqueue(keys[0], PricedOperation::Read, 1, 7)
+        .unwrap();
     thread.detach(keys[0], &mut |_| panic!("another connection is there"));
     let new = account(9, best_effort(1));
     let other = thread.attach(&new);
@@ -678,33 +680,33 @@ fn slot_zero_is_not_reused_while_somebody_means_it() {
     let next = thread.attach(&account(10, best_effort(1)));
     assert!(!keys.contains(&next));
     assert_eq!(
-        thread.enqueue(keys[0], Operation::Read, 1, 8),
+        thread.enqueue(keys[0], PricedOperation::Read, 1, 8),
         Err(Refused::Closed(8))
     );
     assert_eq!(thread.tally(keys[0]), None);
     thread.detach(keys[0], &mut |_| panic!("it left already"));
-    thread.enqueue(next, Operation::Read, 1, 9).unwrap();
+    thread.enqueue(next, PricedOperation::Read, 1, 9).unwrap();
 }
 
 #[test]
 fn a_full_thread_hands_requests_back() {
     let pool = pool();
-    let mut thread: Scheduler<u32> = Scheduler::new(pool.clone(), 2).unwrap();
+    let mut thread: TokenScheduler<u32> = TokenScheduler::new(pool.clone(), 2).unwrap();
     let key = thread.attach(&account(1, best_effort(1)));
     for item in 0..2 {
         thread
-            .enqueue(key, Operation::Write, u32::MAX, item)
+            .enqueue(key, PricedOperation::Write, u32::MAX, item)
             .unwrap();
     }
     assert_eq!(
-        thread.enqueue(key, Operation::Read, 1, 2),
+        thread.enqueue(key, PricedOperation::Read, 1, 2),
         Err(Refused::Full(2))
     );
     let mut left = Vec::new();
     thread.drain(key, &mut |item| left.push(item));
     assert_eq!(left, [0, 1], "in their order");
-    thread.enqueue(key, Operation::Read, 1, 3).unwrap();
-    let none: Scheduler<u32> = Scheduler::new(pool, 0).unwrap();
+    thread.enqueue(key, PricedOperation::Read, 1, 3).unwrap();
+    let none: TokenScheduler<u32> = TokenScheduler::new(pool, 0).unwrap();
     assert_eq!(none.waiting(), 0);
 }
 
@@ -716,7 +718,9 @@ fn what_is_given_up_is_taken_out_and_costs_nothing() {
     let one = account(1, best_effort(1));
     let key = thread.attach(&one);
     for item in 0..10u32 {
-        thread.enqueue(key, Operation::Write, 1, item).unwrap();
+        thread
+            .enqueue(key, PricedOperation::Write, 1, item)
+            .unwrap();
     }
     let mut taken = Vec::new();
     thread.withdraw(key, |item| item % 3 == 0, &mut |item| taken.push(item));
@@ -731,7 +735,7 @@ fn what_is_given_up_is_taken_out_and_costs_nothing() {
     assert_eq!(released, [1, 2, 4, 5, 7, 8], "in order");
     assert_eq!(thread.totals().spent, Tokens::whole(60));
     // The last one that waits: nothing is left to look at.
-    thread.enqueue(key, Operation::Write, 1, 42).unwrap();
+    thread.enqueue(key, PricedOperation::Write, 1, 42).unwrap();
     thread.withdraw(key, |_| true, &mut |item| taken.push(item));
     thread.round(now, &mut |item, _| released.push(item));
     assert_eq!((taken.len(), released.len()), (5, 6));
@@ -743,8 +747,8 @@ fn a_sleeper_wakes_for_what_waits() {
     let mut world = World::new(1, &[best_effort(1), critical(100_000)]);
     assert_eq!(world.threads[0].deadline(), Time::NEVER);
     for tenant in [0, 1] {
-        world.enqueue(0, tenant, Operation::Write, 20);
-        world.enqueue(0, tenant, Operation::Write, 1);
+        world.enqueue(0, tenant, PricedOperation::Write, 20);
+        world.enqueue(0, tenant, PricedOperation::Write, 1);
         let mut rounds = 0;
         while world.threads[0].waiting() > 0 {
             let deadline = world.threads[0].deadline();
@@ -771,7 +775,8 @@ fn threads_at_once_conserve_tokens() {
                 for turn in 0..20_000u32 {
                     now = now + Nanos(500);
                     let tenant = turn as usize % 3;
-                    let _ = thread.enqueue(keys[tenant], Operation::Write, 1 + turn % 3, tenant);
+                    let _ =
+                        thread.enqueue(keys[tenant], PricedOperation::Write, 1 + turn % 3, tenant);
                     thread.round(now, &mut |tenant, cost| spent[tenant] += cost);
                 }
             });

@@ -3,7 +3,7 @@
 
 use super::entry::Kind;
 use crate::account::Contract;
-use crate::cost::{Operation, Prices};
+use crate::cost::{PricedOperation, Prices};
 use crate::limits::{DONATION_PERMILLE, NEG_LIMIT_TOKENS, POS_LIMIT_ROUNDS, SPAN_ROUNDS};
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ const TOKEN: i128 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct Tenant {
     pub(super) contract: Contract,
-    pub(super) waiting: VecDeque<(Operation, u32, u32)>,
+    pub(super) waiting: VecDeque<(PricedOperation, u32, u32)>,
     pub(super) balance: i128,
     pub(super) purse: i128,
     treated_as: Option<Kind>,
@@ -62,7 +62,7 @@ impl Oracle {
         }
     }
 
-    pub(super) fn enqueue(&mut self, at: usize, operation: Operation, units: u32, item: u32) {
+    pub(super) fn enqueue(&mut self, at: usize, operation: PricedOperation, units: u32, item: u32) {
         let tenant = &mut self.tenants[at];
         tenant.waiting.push_back((operation, units, item));
         if tenant.treated_as.is_none() {

@@ -3,7 +3,7 @@
 use super::TenantKey;
 use super::queue::{Places, Queue};
 use crate::account::{Account, Contract};
-use crate::pool::Pool;
+use crate::token_pool::TokenPool;
 use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Entry {
     /// Latency-critical: collects what the tenant earned, for all threads, and this one's part.
     /// Returns what is drawn from the bucket.
     #[inline]
-    pub(super) fn earn(&mut self, rate: TokenRate, now: Time, pool: &Pool) -> Tokens {
+    pub(super) fn earn(&mut self, rate: TokenRate, now: Time, pool: &TokenPool) -> Tokens {
         if !self.entered {
             self.entered = true;
             self.part = Tokens::ZERO;
@@ -127,7 +127,7 @@ impl Entry {
 
     /// Latency-critical: gives away what is beyond POS_LIMIT. Returns how much, for the bucket.
     #[inline]
-    pub(super) fn settle(&mut self, rate: TokenRate, pool: &Pool) -> Tokens {
+    pub(super) fn settle(&mut self, rate: TokenRate, pool: &TokenPool) -> Tokens {
         let rules = pool.rules();
         let limit = saved(rate, rules.pos_limit_rounds, pool);
         let given = self.account.donate(limit, rules.donation_permille);
@@ -138,7 +138,7 @@ impl Entry {
     /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more than
     /// `limit`. Returns how much.
     #[cold]
-    pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &Pool) -> Tokens {
+    pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &TokenPool) -> Tokens {
         let may = self.account.advance(wanted, limit);
         let has = pool.advance(may);
         self.account.repay(may - has);
@@ -147,7 +147,7 @@ impl Entry {
 
     /// Best effort: weighs `weight` from now on; what is due for the weight before is claimed.
     #[inline]
-    pub(super) fn weigh(&mut self, weight: u64, pool: &Pool) {
+    pub(super) fn weigh(&mut self, weight: u64, pool: &TokenPool) {
         if weight == self.weight {
             return;
         }
@@ -161,7 +161,7 @@ impl Entry {
 
     /// Best effort: claims its share of what is left.
     #[inline]
-    pub(super) fn claim(&mut self, pool: &Pool) {
+    pub(super) fn claim(&mut self, pool: &TokenPool) {
         let claimed = pool.claim(self.weight, &mut self.seen);
         self.purse += claimed;
         self.tally.earned += claimed;
@@ -170,7 +170,7 @@ impl Entry {
     /// Best effort, with nothing waiting: goes on to be looked at if it pays at once, and keeps for
     /// that as much as it spent since the round before, twice. Returns whether it does.
     #[inline]
-    pub(super) fn keep(&mut self, pool: &Pool) -> bool {
+    pub(super) fn keep(&mut self, pool: &TokenPool) -> bool {
         let used = std::mem::take(&mut self.used);
         if !std::mem::take(&mut self.asked) {
             return false;
@@ -201,7 +201,7 @@ impl Entry {
 
     /// It is not looked at any more: what it has of a best-effort tenant goes back, and other
     /// threads have the rest of the tenant.
-    pub(super) fn rest(&mut self, pool: &Pool) {
+    pub(super) fn rest(&mut self, pool: &TokenPool) {
         if self.weight > 0 {
             self.claim(pool);
             pool.sate(self.weight);
@@ -224,6 +224,6 @@ impl Entry {
 
 /// What a latency-critical tenant earns in so many rounds of the longest length.
 #[inline]
-fn saved(rate: TokenRate, rounds: u64, pool: &Pool) -> Tokens {
+fn saved(rate: TokenRate, rounds: u64, pool: &TokenPool) -> Tokens {
     rate.over(Nanos(pool.round().0 * rounds))
 }

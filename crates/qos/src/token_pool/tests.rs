@@ -2,10 +2,10 @@
 
 use super::*;
 
-fn pool() -> Pool {
+fn pool() -> TokenPool {
     let model = CostModel::new(Price::milli(10_000).unwrap(), Price::milli(500).unwrap());
-    Pool::new(
-        Rules::default(),
+    TokenPool::new(
+        TokenPoolRules::default(),
         TokenRate(1_000_000),
         Nanos::from_micros(100),
         &model,
