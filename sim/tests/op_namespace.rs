@@ -29,7 +29,7 @@ impl Service for Dialer {
     fn maintain(&mut self, cx: &mut Context<'_>) {
         while self.asked < 3 {
             let key = OpKey {
-                room: self.room,
+                op_namespace: self.op_namespace,
                 kind: 0,
                 generation: 0,
                 index: self.asked,
@@ -60,7 +60,7 @@ impl Service for Dialer {
 fn dialer(world: &World, address: SocketAddr) -> Core<SimDriver, Dialer> {
     let mut driver = world.driver();
     let dialer = Dialer {
-        room: driver.op_namespace(),
+        op_namespace: driver.op_namespace(),
         address,
         asked: 0,
     };

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use switch::doorbell::{self, Reason};
 use switch::{
     ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, PerClass,
-    scheduler,
+    class_scheduler,
 };
 
 /// A core's part of the switch.

@@ -19,7 +19,7 @@ use crate::device_qos::DeviceQos;
 use crate::request::{Kind, Ticket};
 use base::{Nanos, Time};
 use qos::PricedOperation;
-use qos::scheduler::TooManyThreads;
+use qos::token_scheduler::TooManyThreads;
 use scheduler::CoreScheduler;
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ use block::{BlockError, Channel, Completion, Device, DeviceError, Operation, Req
 use hdrhistogram::Histogram;
 use pace::Pace;
 use qos::live::Observation;
-use qos::scheduler::{Refused, TooManyThreads};
+use qos::token_scheduler::{Refused, TooManyThreads};
 use qos::{Account, Percentile, TenantKey, TokenRate, TokenScheduler, Tokens, Weight};
 use reactor::uring::{Options as DriverOptions, SetupError, UringDriver};
 use reactor::{BufferClass, BufferPool, Context, Core, IoSlice, PollPolicy, Service};

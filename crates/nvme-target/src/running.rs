@@ -302,7 +302,7 @@ fn set_up(
         reason: error.to_string(),
     })?;
     let op_namespace = driver.op_namespace();
-    let mut service = target.poll_group(index, room);
+    let mut service = target.poll_group(index, op_namespace);
     let mut addresses = Vec::new();
     if index == 0 {
         for &address in &options.listen {

@@ -145,7 +145,7 @@ impl Target {
     /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
     #[must_use]
     pub fn poll_group(&self, core: usize, op_namespace: OpNamespace) -> PollGroup {
-        PollGroup::new(core, room, Arc::clone(&self.shared))
+        PollGroup::new(core, op_namespace, Arc::clone(&self.shared))
     }
 
     /// Connects the cores, in order, and gives them all that is configured; they begin to accept

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use switch::{Class, scheduler};
+use switch::{Class, class_scheduler};
 
 /// How long [`Driver::reap`] may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

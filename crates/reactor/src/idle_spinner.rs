@@ -164,7 +164,7 @@ mod tests {
     use crate::placement::allowed_cores;
 
     #[test]
-    fn a_keeper_sleeps_wakes_when_told_and_ends() {
+    fn an_idle_spinner_sleeps_wakes_when_told_and_ends() {
         let core = allowed_cores().expect("the kernel tells")[0];
         let idle_spinner = IdleSpinner::start(core).expect("everybody may");
         for _ in 0..3 {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keeper_for_a_core_that_is_not_there_says_so() {
+    fn an_idle_spinner_for_a_core_that_is_not_there_says_so() {
         let error = IdleSpinner::start(CoreId(1023)).expect_err("nobody has so many");
         assert!(error.to_string().contains("1023"), "{error}");
     }
@@ -193,7 +193,7 @@ mod loom_tests {
     /// Whatever comes while the idle spinner goes to rest, it finds before it rests or is woken for.
     /// One that parks for ever is a deadlock of the model.
     #[test]
-    fn loom_a_keeper_does_not_sleep_through_what_is_expected_or_its_end() {
+    fn loom_an_idle_spinner_does_not_sleep_through_what_is_expected_or_its_end() {
         for ends in [false, true] {
             loom::model(move || {
                 let shared = loom::sync::Arc::new(Shared::new());

@@ -34,7 +34,7 @@ impl OpKey {
     #[must_use]
     pub const fn new(op_namespace: OpNamespace, kind: u8, key: base::SlabKey) -> Self {
         Self {
-            room,
+            op_namespace,
             kind,
             generation: key.generation,
             index: key.index,
@@ -45,7 +45,7 @@ impl OpKey {
     #[must_use]
     pub const fn single(op_namespace: OpNamespace, kind: u8) -> Self {
         Self {
-            room,
+            op_namespace,
             kind,
             generation: 0,
             index: 0,

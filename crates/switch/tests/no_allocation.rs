@@ -4,7 +4,7 @@
 mod tests {
     use base::units::CoreId;
     use base::{Nanos, Prng, Time};
-    use switch::application_steering::Thread;
+    use switch::application_steering::SteeredThread;
     use switch::doorbell::{Decision, Urgency};
     use switch::load::CoreLoad;
     use switch::request_steering::{EgressLoad, Preference};
@@ -24,7 +24,7 @@ mod tests {
         load: CoreLoad,
         egresses: Vec<Option<EgressLoad>>,
         loads: Vec<PerClass<u64>>,
-        threads: Vec<Thread>,
+        threads: Vec<SteeredThread>,
     }
 
     impl Core {
@@ -36,7 +36,7 @@ mod tests {
                 latency_bytes: core % 2,
                 waiting_requests: 15,
             };
-            let thread = |id: u32| Thread {
+            let thread = |id: u32| SteeredThread {
                 id: u64::from(id),
                 class: Class::ALL[id as usize % Class::COUNT],
                 core: CoreId(id % 16),

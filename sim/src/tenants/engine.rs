@@ -8,7 +8,7 @@ use base::{Nanos, Time};
 use block::device::flash::{Access, Timing};
 use hdrhistogram::Histogram;
 use qos::cost::DeviceLoad as Prices;
-use qos::scheduler::{Refused, Totals};
+use qos::token_scheduler::{Refused, Totals};
 use qos::{PricedOperation, Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,7 +33,7 @@ pub enum RunError {
     Refused(usize, Refusal),
     /// More threads than a device can have.
     #[error(transparent)]
-    Threads(#[from] qos::scheduler::TooManyThreads),
+    Threads(#[from] qos::token_scheduler::TooManyThreads),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

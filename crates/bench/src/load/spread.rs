@@ -98,7 +98,7 @@ struct SpreadChannel {
 impl SpreadChannel {
     /// The member whose room it is.
     fn owner(&mut self, op_namespace: OpNamespace) -> Option<usize> {
-        let number = usize::from(room.0);
+        let number = usize::from(op_namespace.0);
         if let Some(&Some(owner)) = self.owners.get(number)
             && self.members[owner].channel.owns(op_namespace)
         {
@@ -161,7 +161,11 @@ impl Channel for SpreadChannel {
     }
 
     fn owns(&self, op_namespace: OpNamespace) -> bool {
-        let known = self.owners.get(usize::from(room.0)).copied().flatten();
+        let known = self
+            .owners
+            .get(usize::from(op_namespace.0))
+            .copied()
+            .flatten();
         known.is_some_and(|owner| self.members[owner].channel.owns(op_namespace))
             || self
                 .members

@@ -128,7 +128,7 @@ impl<D: Driver> Bench<D> {
             let op_namespace = completion.key.op_namespace;
             assert!(
                 self.channel.owns(op_namespace),
-                "the channel does not own {room:?}"
+                "the channel does not own {op_namespace:?}"
             );
             self.channel.complete(completion, &mut cx);
         }

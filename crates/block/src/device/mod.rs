@@ -156,7 +156,7 @@ pub trait Channel: std::fmt::Debug {
     /// Whether an operation of this room is the channel's; the core passes its completion on to
     /// [`complete`](Self::complete).
     fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
-        let _ = room;
+        let _ = op_namespace;
         false
     }
 

@@ -148,7 +148,7 @@ impl RemoteChannel {
             .collect();
         let capacity = lanes.len() * usize::from(depth);
         let mut channel = Self {
-            room,
+            op_namespace,
             class,
             waker: Some(waker),
             state: ChannelState::Waiting,

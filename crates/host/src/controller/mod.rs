@@ -128,7 +128,7 @@ impl Controller {
         );
         let waker = association.add_waker(driver.waker());
         Self {
-            room,
+            op_namespace,
             waker,
             qpair,
             state: ControllerState::Waiting,

@@ -132,7 +132,7 @@ impl Qpair {
     ) -> Self {
         Self {
             config,
-            room,
+            op_namespace,
             index,
             generation: 0,
             state: ConnectionState::Closed,
@@ -187,7 +187,7 @@ impl Qpair {
             index: self.index,
             generation: self.generation,
         };
-        OpKey::new(self.room, kind, slot)
+        OpKey::new(self.op_namespace, kind, slot)
     }
 
     /// Opens the connection; TCP may take so long.

@@ -6,7 +6,7 @@ use crate::device_qos::{DeviceQos, Registered};
 use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
 use crate::request::Ticket;
 use base::Time;
-use qos::scheduler::{Refused, TooManyThreads};
+use qos::token_scheduler::{Refused, TooManyThreads};
 use qos::{PricedOperation, TenantId, TokenScheduler};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::latency::TenantLatency;
 use crate::request::Kind;
 use crate::stats::TenantStats;
 use crate::tenant_record::{CoreRecord, TenantRecord};
-use qos::scheduler::Refused;
+use qos::token_scheduler::Refused;
 use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ impl PollGroup {
     /// An operation of a device's channel completed.
     pub(super) fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
         let op_namespace = completion.key.op_namespace;
-        let index = usize::from(room.0);
+        let index = usize::from(op_namespace.0);
         if let Some(&Some((subsystem, nsid))) = self.rooms.get(index)
             && let Some(namespace) = self.core.namespace(subsystem, nsid)
             && namespace.channel.owns(op_namespace)

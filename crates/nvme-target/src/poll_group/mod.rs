@@ -142,7 +142,7 @@ impl PollGroup {
                 .set_active(range.min, &ThreadScalingCounters::default());
         }
         Self {
-            core: CoreState::new(index, room, shared),
+            core: CoreState::new(index, op_namespace, shared),
             connections: Slab::with_capacity(connections),
             fresh: VecDeque::new(),
             listeners: Vec::new(),

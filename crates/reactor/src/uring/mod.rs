@@ -44,7 +44,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use switch::{Class, scheduler};
+use switch::{Class, class_scheduler};
 use wake::EventWaker;
 
 /// How a driver is made.

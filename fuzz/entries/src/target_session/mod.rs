@@ -566,7 +566,7 @@ fn cores(
         let mut driver = world.driver();
         let op_namespace = driver.op_namespace();
         shared.stays_on(number, CoreId(index));
-        let mut service = shared.poll_group(number, room);
+        let mut service = shared.poll_group(number, op_namespace);
         if number == 0 {
             let bound = driver.listen(address, &SocketOptions::default());
             let (listener, bound) = bound.expect("a free address");

@@ -95,7 +95,7 @@ impl FileChannel {
             IoMode::Buffered(_) => (false, 1),
         };
         Ok(Self {
-            room,
+            op_namespace,
             file: Some(file),
             geometry: crate::Device::geometry(device),
             capabilities: device.capabilities,
