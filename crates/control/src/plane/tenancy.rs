@@ -1,11 +1,11 @@
 //! Tenants of a configuration, as the target takes them.
 
-use control::model::{Access, Permission, Tenant};
+use crate::model::{Access, Permission, Tenant};
 use target::{AccessGrant, Others, Tenancy, TenantGrant, TenantOptions};
 
 /// Who hosts are. The tenant that a configuration calls `default` names nobody, and so is everybody
 /// who is no other.
-pub fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
+pub(super) fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
     let options = |tenant: &Tenant| TenantOptions {
         name: tenant.name.clone(),
         hosts: tenant.hosts.iter().cloned().collect(),

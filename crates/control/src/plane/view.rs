@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The first blocks of a device.
 #[derive(Debug)]
-pub struct View {
+pub(super) struct View {
     device: Arc<dyn Device>,
     blocks: AtomicU64,
     /// Other namespaces may use the device, too.
@@ -25,7 +25,7 @@ impl View {
     ///
     /// # Errors
     /// When the device is smaller, or `bytes` is no positive multiple of its block size.
-    pub fn new(
+    pub(super) fn new(
         device: Arc<dyn Device>,
         bytes: Option<u64>,
         shared: bool,
@@ -45,7 +45,7 @@ impl View {
 ///
 /// # Errors
 /// When `bytes` is no positive multiple of the block size.
-pub fn whole_blocks(device: &dyn Device, bytes: Option<u64>) -> Result<u64, DeviceError> {
+pub(super) fn whole_blocks(device: &dyn Device, bytes: Option<u64>) -> Result<u64, DeviceError> {
     let geometry = device.geometry();
     let Some(bytes) = bytes else {
         return Ok(geometry.blocks);

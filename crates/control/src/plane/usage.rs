@@ -1,6 +1,6 @@
 //! What the target's limits do, as the control plane tells it.
 
-use control::plane::{LimitedSnapshot, UsageSnapshot};
+use crate::snapshot::{LimitedSnapshot, UsageSnapshot};
 use target::{CoreStats, Snapshot};
 
 /// A limit, and the counter of those that it held back.
@@ -41,7 +41,7 @@ const LIMITED: [Row; 20] = [
 ];
 
 /// How often each limit held somebody back, on all cores together.
-pub(crate) fn limited(snapshot: &Snapshot) -> Vec<LimitedSnapshot> {
+pub(super) fn limited(snapshot: &Snapshot) -> Vec<LimitedSnapshot> {
     let mut total = CoreStats::default();
     for core in &snapshot.cores {
         total.add(core);
@@ -54,7 +54,7 @@ pub(crate) fn limited(snapshot: &Snapshot) -> Vec<LimitedSnapshot> {
 }
 
 /// How much is in use of what is limited; `cores` are the numbers of the target's cores.
-pub(crate) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
+pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
     let limits = &snapshot.limits;
     let one = |limit: &str, core, used: u64, max: usize| UsageSnapshot {
         limit: limit.to_owned(),

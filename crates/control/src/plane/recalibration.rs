@@ -3,15 +3,15 @@
 //! A calibration runs on a thread of its own, which observes the device ([`target::probe`]) and puts
 //! what it saw into force. What is asked for and told comes through the control plane.
 
-use crate::provenance;
-use base::Nanos;
-use block::Device;
-use control::device_model::{Live, PriceList, Provenance};
-use control::plane::{
+use crate::calibration::{
     CalibrationRequest, CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad,
     UnkeptPromise,
 };
-use control::{ApplyError, ApplyErrorKind, DeviceModel};
+use crate::device_model::{DeviceModel, Live, PriceList, Provenance};
+use crate::error::{ApplyError, ApplyErrorKind};
+use crate::provenance;
+use base::Nanos;
+use block::Device;
 use qos::live::{LiveError, Observation, Refit};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,17 +20,17 @@ use target::probe::{ProbeError, ProbeOptions, ProbeWatch, observe};
 
 /// What a device is calibrated with.
 #[derive(Clone, Debug)]
-pub struct Subject {
-    pub name: String,
-    pub device: Arc<dyn Device>,
-    pub qos: Arc<DeviceQos>,
+pub(super) struct Subject {
+    pub(super) name: String,
+    pub(super) device: Arc<dyn Device>,
+    pub(super) qos: Arc<DeviceQos>,
     /// The model that its file says, whose prices and provenance go on.
-    pub model: Arc<DeviceModel>,
+    pub(super) model: Arc<DeviceModel>,
 }
 
 /// The last calibration of each device.
 #[derive(Debug, Default)]
-pub struct Recalibrations(Mutex<BTreeMap<String, Arc<Run>>>);
+pub(super) struct Recalibrations(Mutex<BTreeMap<String, Arc<Run>>>);
 
 /// A calibration.
 #[derive(Debug)]
@@ -78,7 +78,11 @@ impl Recalibrations {
     ///
     /// # Errors
     /// When one of the device runs already, or there is no thread for it.
-    pub fn start(&self, subject: Subject, request: CalibrationRequest) -> Result<(), ApplyError> {
+    pub(super) fn start(
+        &self,
+        subject: Subject,
+        request: CalibrationRequest,
+    ) -> Result<(), ApplyError> {
         let mut runs = self.runs();
         let name = subject.name.clone();
         if runs.get(&name).is_some_and(|run| run.is_running()) {
@@ -114,7 +118,7 @@ impl Recalibrations {
     ///
     /// # Errors
     /// When there was none.
-    pub fn show(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
+    pub(super) fn show(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
         Ok(self.run(device)?.snapshot(device))
     }
 
@@ -122,13 +126,13 @@ impl Recalibrations {
     ///
     /// # Errors
     /// When there was none.
-    pub fn cancel(&self, device: &str) -> Result<(), ApplyError> {
+    pub(super) fn cancel(&self, device: &str) -> Result<(), ApplyError> {
         self.run(device)?.watch.stop();
         Ok(())
     }
 
     /// The device goes.
-    pub fn forget(&self, device: &str) {
+    pub(super) fn forget(&self, device: &str) {
         if let Some(run) = self.runs().remove(device) {
             run.watch.stop();
         }

@@ -1,14 +1,14 @@
 //! From what a configuration or a flag says to a device.
 
+use crate::model::{
+    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
+    FaultOperation, FaultRule as FaultRuleModel,
+};
 use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
 use block::{BlockError, Device, DeviceError};
-use control::model::{
-    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
-    FaultOperation, FaultRule as FaultRuleModel,
-};
 use std::sync::Arc;
 
 /// Opens a device with its layers: faults lie below the delay, and verification above both, so
