@@ -5,11 +5,11 @@ use crate::source::{Finding, Source};
 /// Words that are not used here, and the ones that are used instead. A word is compared with the
 /// words of comments and with the parts of identifiers, whatever their case.
 pub const FORBIDDEN: &[(&str, &str)] = &[
-    ("idle_spinner", "idle spinner"),
-    ("wake_flag", "wake flag"),
+    ("keeper", "idle spinner"),
+    ("doze", "wake flag"),
     ("dozing", "asleep"),
-    ("latency_activity", "latency activity"),
-    ("unnotified", "unnotified"),
+    ("nearness", "latency activity"),
+    ("untold", "unnotified"),
     ("luggage", "the connection's state in transit"),
     ("steersman", "application steering"),
     ("aftermath", "fencing"),
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_forbidden_word_is_found_in_prose_and_in_identifiers() {
-        let text = "/// The idle spinner.\nstruct IdleKeeper;\nlet with_idle_spinner = 1;\nfn sit_down() {}\n";
+        let text = "/// The keeper.\nstruct IdleKeeper;\nlet with_keeper = 1;\nfn sit_down() {}\n";
         let found = check(&[Source::new("crates/x/src/a.rs", text)], FORBIDDEN);
         let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
         assert_eq!(lines, [1, 2, 3, 4]);

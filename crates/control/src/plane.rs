@@ -23,7 +23,7 @@ use crate::snapshot::{
     TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
 };
 use block::Device;
-use qos::{Declaration, Rules};
+use qos::{Declaration, TokenPoolRules};
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -476,7 +476,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
             let read = DeviceModel::load(path)
                 .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
-            let qos = DeviceQos::new(name, Rules::default(), costs, curve);
+            let qos = DeviceQos::new(name, TokenPoolRules::default(), costs, curve);
             Some((qos, Arc::new(read)))
         }
     };

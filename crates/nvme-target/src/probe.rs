@@ -3,7 +3,7 @@
 //!
 //! A [`Probe`] is a thread of its own with its own way into the device, beside the cores that serve
 //! it. It reads 4 KiB at random places and takes their time in the device; together with the load of
-//! everybody, which the device's [pool](qos::Pool) knows, that is what a newer curve is made of
+//! everybody, which the device's [pool](qos::TokenPool) knows, that is what a newer curve is made of
 //! ([`DeviceQos::refit`]). Its reads arrive independently of each other, in steps up to a
 //! share of the device's token rate and down again, and each pays the token scheduler as a
 //! best-effort tenant's would: so promises come first, and it has no more of what is left than one
