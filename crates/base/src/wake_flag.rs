@@ -1,18 +1,18 @@
-//! Who has to be woken: the agreement between a thread that goes to sleep and those that bring it
+//! The wake flag: the agreement between a thread that goes to sleep and the threads that bring it
 //! work.
 //!
-//! A waker costs a system call, so it is used only for a thread that sleeps or is about to. The
-//! sleeper says so *before* it looks at its queues for the last time; whoever brings work puts it
-//! into a queue *before* it asks whether the sleeper said so. Of the two, one always sees the
-//! other: no work is left lying while its thread sleeps. Owned by whoever owns the queues; any
-//! number of threads may bring work. Must never be used the other way around.
+//! A wake-up costs a system call, so it is issued only for a thread that sleeps or is about to. The
+//! sleeper sets the flag *before* it looks at its queues for the last time; a producer puts work
+//! into a queue *before* it reads the flag. Of the two, one always sees the other: no work is left
+//! lying while its thread sleeps. The owner of the queues owns the flag; any number of threads may
+//! bring work. Must never be used the other way around.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Whether a thread sleeps, or is about to.
+/// A flag that is set while its thread sleeps, or is about to.
 #[derive(Debug)]
 pub struct WakeFlag {
     dozing: AtomicBool,

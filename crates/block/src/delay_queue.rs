@@ -50,7 +50,7 @@ impl DelayQueue {
         self.due.push_back(completion);
     }
 
-    /// Makes everything due whose time has come.
+    /// Moves every completion that has reached its time to the due ones.
     pub(crate) fn fire(&mut self, now: Time) {
         while let Some((_, index, generation)) = self.timers.pop_due(now) {
             self.due

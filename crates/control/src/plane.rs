@@ -474,7 +474,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         None => None,
         Some(path) => {
             let read = DeviceModel::load(path)
-                .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
+                .map_err(|error| refused(&error, "correct the model, or omit the key"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
             let qos = DeviceQos::new(name, TokenPoolRules::default(), costs, curve);
             Some((qos, Arc::new(read)))

@@ -1,4 +1,4 @@
-//! What a request costs. `[ReFlex §3.2.1]`
+//! The cost of a request. `[ReFlex §3.2.1]`
 //!
 //! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Every command has a price, also those without
 //! data: none escapes. C differs between a mixed load and one that only reads, as in the paper;
@@ -8,7 +8,7 @@
 use crate::limits::{DEALLOCATE_UNITS, PRICE_MILLI_MAX, UNIT_BYTES, UNITS_MAX};
 use crate::tokens::Tokens;
 
-/// What a request does, as far as its cost goes.
+/// The operation of a request, as far as its cost goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum PricedOperation {
@@ -39,10 +39,10 @@ impl PricedOperation {
         Self::Compare,
         Self::Verify,
     ];
-    /// How many there are.
+    /// Number of operations.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Whether the device only reads for it.
+    /// Returns true if the device only reads for it.
     #[must_use]
     pub const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Compare | Self::Verify)
@@ -90,7 +90,7 @@ pub struct PriceError {
     milli: u32,
 }
 
-/// What the load of a device is made of.
+/// The kind of load on a device, which decides its prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DeviceLoad {
     /// Anything.
@@ -129,7 +129,7 @@ impl Prices {
         self
     }
 
-    /// What a request of so many units costs: never nothing.
+    /// Returns the cost of a request of so many units: never zero.
     #[inline]
     #[must_use]
     pub fn cost(&self, operation: PricedOperation, units: u32) -> Tokens {
@@ -139,7 +139,7 @@ impl Prices {
     }
 }
 
-/// What requests cost on a device.
+/// The cost of requests on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
     /// Under a mixed load.

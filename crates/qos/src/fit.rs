@@ -7,7 +7,7 @@
 //! envelope of all of them, so that no load of those measured is later than it says.
 //!
 //! Fractions are used here and nowhere else in this crate: nothing of it is on a request's path.
-//! Must never: name a price that the measurements do not say and nobody gave.
+//! Must never: name a price that neither the measurements nor the caller gave.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -48,7 +48,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Whether the device kept up with what was asked for.
+    /// Returns true if the device kept up with what was asked for.
     #[must_use]
     pub const fn sustained(&self) -> bool {
         self.achieved as u128 * 1000 >= self.offered as u128 * FIT_SUSTAINED_PERMILLE as u128
@@ -109,7 +109,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Prices that somebody knows; the others are fitted.
+/// Prices that the caller knows; the others are fitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Of a written unit.
@@ -118,7 +118,7 @@ pub struct Known {
     pub read_only_read: Option<Price>,
 }
 
-/// What the measurements say.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
     /// The price of a written unit.
@@ -129,37 +129,37 @@ pub struct Fit {
     pub read_only_read: Price,
     /// The latency of 4 KiB reads at each rate of tokens, of whatever load is the latest.
     pub curve: Curve,
-    /// How far the token rates of mixed loads lie apart at equal latency, in thousandths: half of
-    /// the range, of its middle, at the worst latency. Without mixed loads nothing is known of it.
+    /// Spread of the token rates of mixed loads at equal latency, in thousandths: half of the
+    /// range, of its middle, at the worst latency. `None` without mixed loads.
     pub spread_permille: Option<u32>,
     /// The same with the load that only reads.
     pub read_only_spread_permille: Option<u32>,
-    /// What requests of other sizes cost.
+    /// Costs of requests of other sizes.
     pub sizes: Vec<SizeFit>,
     /// The latencies at which curves were compared.
     pub latencies: Vec<Nanos>,
 }
 
-/// What requests of a size cost.
+/// The cost of requests of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeFit {
     /// Which load.
     pub kind: Kind,
-    /// What the model says, in units of 4 KiB.
+    /// Units by the model, of 4 KiB each.
     pub units: u32,
-    /// What was measured against the same read share of 4 KiB, in thousandths of a unit.
+    /// Units by the measurement against the same read share of 4 KiB, in thousandths.
     pub measured_milli: u32,
 }
 
 impl Fit {
-    /// What requests cost.
+    /// Returns the cost model of the fit.
     #[must_use]
     pub fn costs(&self) -> CostModel {
         CostModel::new(self.write, self.read_only_read)
     }
 }
 
-/// Why measurements are no model.
+/// The reason for which measurements are no model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// No load of 4 KiB requests.
@@ -171,7 +171,7 @@ pub enum FitError {
          {FIT_SHARES_MIN} are needed; allow writes, or say the price"
     )]
     WriteUnknown(usize),
-    /// A load whose reads stayed early.
+    /// The reads of a load stayed early.
     #[error(
         "{kind}: reads never came late: their p95 went from {first} to {last}, and latencies up to \
          {needed} are compared; raise the load further"
@@ -194,7 +194,7 @@ pub enum FitError {
          with nothing else running), or a device that no one price of a write describes"
     )]
     Noise {
-        /// How far apart, in thousandths.
+        /// The spread, in thousandths.
         spread: u32,
         /// The price, in thousandths of a token.
         write_milli: u32,
@@ -204,7 +204,7 @@ pub enum FitError {
     Curve {
         /// The load.
         kind: Kind,
-        /// Why.
+        /// The reason.
         error: CurveError,
     },
     /// A price beyond all limits.
@@ -487,7 +487,7 @@ fn read_only_spread(loads: &[Load], write: f64, alone: &[f64], price: f64) -> u3
     (apart.fold(0.0, f64::max) * 1e3).round() as u32
 }
 
-/// What requests of other sizes than 4 KiB cost, against the same read share of 4 KiB.
+/// Returns the costs of requests of other sizes than 4 KiB, against the same read share of 4 KiB.
 fn sizes(lines: &[Line], latencies: &[Nanos]) -> Vec<SizeFit> {
     let fits = lines.iter().filter_map(|line| {
         let Kind {

@@ -6,14 +6,15 @@
 //!
 //! - [`tokens`]: the currency. [`cost`]: what a request costs; [`share`]: whether the load only
 //!   reads.
-//! - [`slo`]: what a tenant asks for. [`curve`]: what the device can do. [`admission`]: whether the
-//!   one fits the other; [`tenants`]: the registry that puts it into force. [`overrun`]: who asks
-//!   for more than its promise says.
+//! - [`slo`]: the request of a tenant. [`curve`]: the capacity of the device. [`admission`]:
+//!   matches the one with the other; [`tenants`]: the registry that puts it into force.
+//!   [`overrun`]: tenants that ask for more than their SLOs say.
 //! - [`fit`]: from what was measured to costs and curve. [`live`]: from what was seen of a device
 //!   that serves to a newer curve.
 //! - [`token_pool`] and [`account`]: what threads share of a device and of a tenant.
 //!   [`token_scheduler`]: what each thread does with it, once a turn.
-//! - [`access`]: who a connection is, and which blocks it may touch. [`limits`]: how far all goes.
+//! - [`access`]: the tenant of a connection, and the blocks that it may touch. [`limits`]: how far
+//!   all goes.
 //!
 //! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock, does
 //! no I/O, logs nothing, spawns nothing; the request path allocates nothing. A [`TokenScheduler`] is

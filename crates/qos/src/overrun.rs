@@ -1,4 +1,5 @@
-//! Who keeps asking for more than its promise says, and is to be told so. `[ReFlex §4.3]`
+//! Overrun: a tenant that keeps asking for more than its SLO says, for the operator to know.
+//! `[ReFlex §4.3]`
 //!
 //! A burst is what NEG_LIMIT is for, and no news. A latency-critical tenant that is stopped there
 //! window after window has an SLO that says too little: its operator should renegotiate. One
@@ -7,7 +8,7 @@
 
 use crate::limits::{OVERRUN_WINDOWS, OVERRUN_WINDOWS_LIMITED};
 
-/// What changed.
+/// A change of a tenant's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The tenant keeps asking for more than it was promised.
@@ -16,7 +17,7 @@ pub enum Notice {
     Ended,
 }
 
-/// What is known of one tenant.
+/// The state of one tenant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrun {
     /// The counter at the last look.
@@ -27,7 +28,7 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// A tenant whose counter stands at `limited_rounds`.
+    /// Makes the state of a tenant with its counter at `limited_rounds`.
     #[must_use]
     pub const fn new(limited_rounds: u64) -> Self {
         Self {
@@ -54,7 +55,7 @@ impl Overrun {
         None
     }
 
-    /// Whether the tenant overruns its promise, as far as was told.
+    /// Returns true while the tenant overruns its SLO, as far as was reported.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.told

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Thousandths.
 const ALL_READS: u64 = 1000;
 
-/// What a device's load is made of.
+/// The read share of a device's load.
 #[derive(Debug)]
 pub struct ReadShare {
-    /// When something that is no read was last released, in nanoseconds.
+    /// Time at which an operation that is no read was last released, in nanoseconds.
     changed_at: AtomicU64,
-    /// When the window ends in which units are counted.
+    /// End of the window in which units are counted, in nanoseconds.
     window_end: AtomicU64,
     reads: AtomicU64,
     others: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a tenant is promised, or that it is promised nothing. `[ReFlex §3.2]`
+//! The SLO of a tenant, or its weight where it is best effort. `[ReFlex §3.2]`
 //!
 //! A [`Slo`] states a latency of reads at a percentile, for a rate of requests of one size with a
 //! share of reads. Declared by an operator, checked here, judged by [`admission`](crate::admission).
@@ -38,7 +38,7 @@ pub enum Percentile {
 impl Percentile {
     /// Every one, the laxest first.
     pub const ALL: [Self; 4] = [Self::P50, Self::P95, Self::P99, Self::P999];
-    /// How many there are.
+    /// Number of percentiles.
     pub const COUNT: usize = Self::ALL.len();
 
     /// In thousandths.
@@ -124,7 +124,7 @@ impl Slo {
     }
 }
 
-/// Why an SLO means nothing.
+/// The reason for which an SLO is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SloError {
     /// The latency.
@@ -147,7 +147,7 @@ pub enum SloError {
     Weight(u32),
 }
 
-/// How much of what is left a best-effort tenant gets, in proportion to the others: 1 to
+/// The share of a best-effort tenant in what is left, in proportion to the others: 1 to
 /// [`WEIGHT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u32);
@@ -177,7 +177,7 @@ impl Weight {
     }
 }
 
-/// What a tenant asks for.
+/// The declaration of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declaration {
     /// A promise, which has to be admitted.

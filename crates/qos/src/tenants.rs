@@ -41,13 +41,13 @@ impl Tenants {
         }
     }
 
-    /// What the threads share of the device.
+    /// Returns the pool that the threads share.
     #[must_use]
     pub const fn pool(&self) -> &Arc<TokenPool> {
         &self.pool
     }
 
-    /// What was promised.
+    /// Returns the admission control, with what was promised.
     #[must_use]
     pub const fn admission(&self) -> &Admission {
         &self.admission
@@ -91,11 +91,11 @@ impl Tenants {
         true
     }
 
-    /// Registers these tenants and no others: all of it, or nothing where one is refused, whose name
-    /// is then told with the reason.
+    /// Registers these tenants and no others: all of it, or nothing where one is refused; the error
+    /// then has its name and the reason.
     ///
     /// # Errors
-    /// Who is too much, and why.
+    /// The tenant that is too much, and the reason.
     pub fn replace(
         &mut self,
         tenants: &BTreeMap<TenantId, Declaration>,

@@ -1,22 +1,22 @@
-//! What all threads share of one device: the rate at which tokens are generated, and the global
-//! bucket. `[ReFlex §3.2.2]`
+//! The token pool, which all threads share of one device: the rate at which tokens are generated,
+//! and the global bucket. `[ReFlex §3.2.2]`
 //!
-//! Tokens are generated once, by whichever thread looks first, and fall into the bucket. From
-//! there latency-critical tenants draw what they reserved, and put back what they do not need;
-//! what remains belongs to best-effort tenants with requests waiting, the *hungry* ones. A round
-//! of all threads ends with a *close*: the bucket's content becomes a quota for each unit of the
-//! hungry ones' weight. The quota only ever counts up; who is hungry claims its weight's worth of
-//! the difference since it claimed last, whenever its thread comes round. So nobody gains by
-//! coming more often, threads write nothing for each other, and no decision waits for a thread
-//! that sleeps or was preempted.
+//! Tokens are generated once, by whichever thread looks first, and fall into the bucket. From there
+//! latency-critical tenants draw what they reserved, and put back what they do not need; what
+//! remains belongs to *backlogged* best-effort tenants: those with requests waiting. A round of all
+//! threads ends with a *close*: the bucket's content becomes a quota for each unit of their weight.
+//! The quota only ever counts up; a backlogged tenant claims its weight's worth of the difference
+//! since it claimed last, whenever its thread comes round. So no tenant gains by coming more often,
+//! threads write nothing for each other, and no decision waits for a thread that sleeps or was
+//! preempted.
 //!
 //! All of it is atomics, none of it a lock. A look at two of them is not one look, so a quota may
 //! be computed from a weight that changes meanwhile; but tokens move only by being taken out of
 //! one place and put into another, so whatever the interleaving, none is made or lost, and a
 //! claim is paid from what is there. Must never: hand out what was not generated.
 //!
-//! Rejected: rates for each best-effort tenant, as in the paper (idle ones would have to be
-//! visited to collect what they do not need); a bucket that the hungry drain as they come (who
+//! Rejected: rates for each best-effort tenant, as in the paper (idle ones would have to be visited
+//! to collect what they do not need); a bucket that backlogged tenants drain as they come (one that
 //! polls more often gets more); one thread that distributes (a preempted one stops all).
 
 use crate::cost::{CostModel, DeviceLoad, Price, PricedOperation, Prices};
@@ -44,10 +44,10 @@ mod tests;
 pub struct TokenPoolRules {
     /// A latency-critical tenant with this much or less (a debt) is stopped.
     pub neg_limit: Tokens,
-    /// Rounds, of the longest allowed length, whose tokens it may save. How long a round is in
-    /// fact depends on what else the core does, and that is no business of a tenant's.
+    /// Rounds, of the longest allowed length, for which it may save tokens. The length of a round
+    /// in fact depends on what else the core does, and that is no business of a tenant's.
     pub pos_limit_rounds: u64,
-    /// What it gives away beyond that, in thousandths of what it has.
+    /// Part of its tokens beyond that which it gives away, in thousandths.
     pub donation_permille: i64,
     /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns in
     /// so long: at most 10 s. Zero for the paper's rule, which stops it.
@@ -65,7 +65,8 @@ impl Default for TokenPoolRules {
     }
 }
 
-/// How long a round may last, for a strictest latency: a twentieth of it, within limits.
+/// Returns the longest duration of a round, for a strictest latency: a twentieth of it, within
+/// limits.
 #[must_use]
 pub fn round_for(strictest: Option<Nanos>) -> Nanos {
     let round = strictest.map_or(ROUND_MAX, |slo| Nanos(slo.0 / 1000 * ROUND_PERMILLE));
@@ -81,7 +82,7 @@ pub struct TokenPool {
     share: ReadShare,
 }
 
-/// What threads read and hardly anybody writes.
+/// State that threads read, and that hardly ever changes.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Settings {
@@ -94,7 +95,7 @@ struct Settings {
     threads: AtomicU64,
 }
 
-/// What threads write.
+/// State that threads write.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Flows {
@@ -102,26 +103,26 @@ struct Flows {
     generated_to: AtomicU64,
     /// The global bucket; negative for what latency-critical tenants drew ahead.
     bucket: AtomicI64,
-    /// What the quota promises and nobody has claimed.
+    /// Tokens that the quota promises and no tenant has claimed.
     promised: AtomicI64,
     /// Tokens for each unit of weight since ever, in billionths (wraps).
     quota: AtomicU64,
-    /// The weight of those that are hungry.
-    hungry: AtomicU64,
+    /// The weight of those that are backlogged.
+    backlogged: AtomicU64,
     /// Threads with requests waiting.
     present: AtomicU64,
-    /// Of those, who had a round since the last close.
+    /// Those of them that had a round since the last close.
     visited: AtomicU64,
-    /// When that was.
+    /// Time of the last close.
     closed_at: AtomicU64,
     /// Spent on requests since ever, in billionths (wraps).
     spent: AtomicU64,
 }
 
-/// What became of tokens at a close.
+/// The tokens at a close.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
-    /// Nobody wanted them in time.
+    /// Tokens that no tenant wanted in time.
     pub expired: Tokens,
     /// Drawn ahead of generation, and given up for: promises were made beyond the rate.
     pub forgiven: Tokens,
@@ -145,7 +146,7 @@ impl TokenPool {
                 bucket: AtomicI64::new(0),
                 promised: AtomicI64::new(0),
                 quota: AtomicU64::new(0),
-                hungry: AtomicU64::new(0),
+                backlogged: AtomicU64::new(0),
                 present: AtomicU64::new(0),
                 visited: AtomicU64::new(0),
                 closed_at: AtomicU64::new(0),
@@ -164,7 +165,7 @@ impl TokenPool {
         &self.rules
     }
 
-    /// What the load of the device is made of.
+    /// Returns the read share of the device's load.
     #[must_use]
     pub const fn share(&self) -> &ReadShare {
         &self.share
@@ -261,8 +262,8 @@ impl TokenPool {
     }
 
     /// Gives the number back.
-    pub(crate) fn part(&self, thread: u32) {
-        self.rest(thread);
+    pub(crate) fn leave(&self, thread: u32) {
+        self.deactivate(thread);
         self.settings
             .threads
             .fetch_and(!(1 << thread), Ordering::AcqRel);
@@ -270,13 +271,13 @@ impl TokenPool {
 
     /// The thread has requests waiting from now on: closes wait for it (for a while). It has no
     /// claims yet, so it counts as having had a round.
-    pub(crate) fn wake(&self, thread: u32) {
+    pub(crate) fn activate(&self, thread: u32) {
         self.flows.visited.fetch_or(1 << thread, Ordering::AcqRel);
         self.flows.present.fetch_or(1 << thread, Ordering::AcqRel);
     }
 
     /// The thread has none any more.
-    pub(crate) fn rest(&self, thread: u32) {
+    pub(crate) fn deactivate(&self, thread: u32) {
         self.flows
             .present
             .fetch_and(!(1 << thread), Ordering::AcqRel);
@@ -290,7 +291,7 @@ impl TokenPool {
         }
     }
 
-    /// Generates what is due, for at most [`SPAN_ROUNDS`] rounds: what nobody asked for is gone.
+    /// Generates what is due, for at most [`SPAN_ROUNDS`] rounds: what no thread asked for is gone.
     #[inline]
     pub(crate) fn generate(&self, now: Time) -> Tokens {
         let flows = &self.flows;
@@ -322,31 +323,32 @@ impl TokenPool {
         }
     }
 
-    /// Lends up to `most` from the bucket, where nobody is hungry.
+    /// Lends up to `most` from the bucket, where no tenant is backlogged.
     pub(crate) fn borrow(&self, most: Tokens) -> Tokens {
-        if self.flows.hungry.load(Ordering::Relaxed) > 0 {
+        if self.flows.backlogged.load(Ordering::Relaxed) > 0 {
             return Tokens::ZERO;
         }
         take(&self.flows.bucket, most)
     }
 
-    /// Advances up to `most` from the bucket, before the hungry.
+    /// Advances up to `most` from the bucket, before the backlogged.
     pub(crate) fn advance(&self, most: Tokens) -> Tokens {
         take(&self.flows.bucket, most)
     }
 
-    /// One more hungry one; returns from where its claims count.
-    pub(crate) fn hunger(&self, weight: u64) -> u64 {
-        self.flows.hungry.fetch_add(weight, Ordering::AcqRel);
+    /// Adds a backlogged tenant; returns the quota from which its claims count.
+    pub(crate) fn enter_backlog(&self, weight: u64) -> u64 {
+        self.flows.backlogged.fetch_add(weight, Ordering::AcqRel);
         self.flows.quota.load(Ordering::Acquire)
     }
 
-    /// One that was hungry is no more.
-    pub(crate) fn sate(&self, weight: u64) {
-        self.flows.hungry.fetch_sub(weight, Ordering::AcqRel);
+    /// Removes a tenant that was backlogged.
+    pub(crate) fn leave_backlog(&self, weight: u64) {
+        self.flows.backlogged.fetch_sub(weight, Ordering::AcqRel);
     }
 
-    /// What a weight may claim since `seen`, which moves on. Paid from what is promised.
+    /// Claims a weight's worth of the quota since `seen`, which moves on. Paid from what is
+    /// promised.
     #[inline]
     pub(crate) fn claim(&self, weight: u64, seen: &mut u64) -> Tokens {
         let quota = self.flows.quota.load(Ordering::Acquire);
@@ -375,7 +377,7 @@ impl TokenPool {
                 .is_ok()
             {
                 flows.closed_at.store(now.0, Ordering::Relaxed);
-                // Everybody has claimed: what is promised still, nobody can claim any more.
+                // All have claimed: what is promised still cannot be claimed any more.
                 let stale = take(&flows.promised, Tokens(i64::MAX));
                 return self.close(stale);
             }
@@ -394,7 +396,7 @@ impl TokenPool {
         Closed::default()
     }
 
-    /// Turns the bucket into a quota for the hungry. Without them it is emptied but for what a
+    /// Turns the bucket into a quota for the backlogged. Without them it is emptied but for what a
     /// round generates, so that the next request need not wait and none bursts after a lull.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
@@ -407,20 +409,23 @@ impl TokenPool {
             self.give(debt);
             return closed;
         }
-        let hungry = i64::try_from(flows.hungry.load(Ordering::Acquire)).unwrap_or(i64::MAX);
-        if hungry == 0 {
+        let backlogged =
+            i64::try_from(flows.backlogged.load(Ordering::Acquire)).unwrap_or(i64::MAX);
+        if backlogged == 0 {
             let kept = amount.min(burst);
             closed.expired = amount - kept;
             self.give(kept);
             return closed;
         }
-        let quota = amount.0 / hungry;
+        let quota = amount.0 / backlogged;
         // First what pays for the promise, then the promise.
-        flows.promised.fetch_add(quota * hungry, Ordering::AcqRel);
+        flows
+            .promised
+            .fetch_add(quota * backlogged, Ordering::AcqRel);
         flows
             .quota
             .fetch_add(quota.unsigned_abs(), Ordering::AcqRel);
-        self.give(Tokens(amount.0 % hungry));
+        self.give(Tokens(amount.0 % backlogged));
         closed
     }
 
@@ -432,8 +437,9 @@ impl TokenPool {
             .fetch_add(amount.0.unsigned_abs(), Ordering::Relaxed);
     }
 
-    /// What all threads together spent on requests since `seen` was last given here, which moves
-    /// on: the load of the device. Right as long as that is less than nine thousand million tokens.
+    /// Returns what all threads together spent on requests since `seen` was last given here, which
+    /// moves on: the load of the device. Right as long as that is less than nine thousand million
+    /// tokens.
     pub fn spent_since(&self, seen: &mut u64) -> Tokens {
         let spent = self.flows.spent.load(Ordering::Relaxed);
         let more = spent.wrapping_sub(*seen);
@@ -441,7 +447,7 @@ impl TokenPool {
         Tokens(i64::try_from(more).unwrap_or(i64::MAX))
     }
 
-    /// What is in the bucket and what is promised: everything that no tenant has.
+    /// Returns the tokens in the bucket and those that are promised: everything that no tenant has.
     #[must_use]
     pub fn unclaimed(&self) -> Tokens {
         let flows = &self.flows;

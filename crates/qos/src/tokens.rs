@@ -99,14 +99,14 @@ impl fmt::Display for Tokens {
 pub struct TokenRate(pub u64);
 
 impl TokenRate {
-    /// What the rate earns in a span of time (saturating).
+    /// Returns what the rate earns in a span of time (saturating).
     #[inline]
     #[must_use]
     pub fn over(self, span: Nanos) -> Tokens {
         Tokens(i64::try_from(self.0.saturating_mul(span.0)).unwrap_or(i64::MAX))
     }
 
-    /// How long it takes to earn `amount`, rounded up; no time for a debt, and for ever at no rate.
+    /// Returns the time to earn `amount`, rounded up; no time for a debt, and for ever at no rate.
     #[must_use]
     pub fn time_for(self, amount: Tokens) -> Nanos {
         let amount = amount.or_zero().0.unsigned_abs();

@@ -1,17 +1,17 @@
-//! When to poll and when to sleep.
+//! The idle policy: to poll or to sleep.
 //!
-//! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a
-//! little, and gives way between two looks: where it shares its processor with the very thread it
-//! waits for, that thread runs at once. Polling is wrong where nothing comes, and where whoever
-//! else wants the processor keeps it: a sleeper is let in before them when its work arrives, one
-//! that gave way is not. Nobody tells a core which of these it is in. It learns: a poll that was
-//! soon rewarded makes the next one more likely, a poll in vain less, one that others interrupted
-//! for long much less, and now and then one is tried again. Pure: it is told the time.
+//! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a little,
+//! and yields between two looks: where it shares its processor with the very thread it waits for,
+//! that thread runs at once. Polling is wrong where nothing comes, and where another thread keeps
+//! the processor: a sleeper is let in before it when its work arrives, a thread that yielded is
+//! not. No interface tells a core which of these it is in. It learns: a poll that was soon rewarded
+//! makes the next one more likely, a poll in vain less, one that others interrupted for long much
+//! less, and now and then one is tried again. Pure: it is told the time.
 
 use crate::driver::Wait;
 use base::{Nanos, Time};
 
-/// Whether a core polls while it has nothing to do.
+/// The behaviour of a core that has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollPolicy {
     /// Never sleep: lowest latency, a whole processor.
@@ -23,8 +23,8 @@ pub enum PollPolicy {
     Auto,
 }
 
-/// Who gave way for longer than this lent the processor to somebody: two switches take that long,
-/// and a call that finds nobody a fraction of it.
+/// A yield that took longer than this lent the processor to another thread: two switches take that
+/// long, and a call that finds no other thread a fraction of it.
 const LENT: Nanos = Nanos::from_micros(3);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
@@ -33,26 +33,26 @@ const CONFIDENCE_MAX: u32 = 16;
 /// A poll that is rewarded within this time spared a wake-up that would have cost more.
 const SOON: Nanos = Nanos::from_micros(60);
 
-/// What one soon rewarded poll is worth in polls in vain.
+/// The worth of one soon rewarded poll, in polls in vain.
 const REWARD: u32 = 2;
 
 /// The same of one that was rewarded later.
 const LATE_REWARD: u32 = 1;
 
-/// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
-/// its work came. A turn of another core's thread is shorter, a time slice longer. A hypervisor
-/// that takes the processor away is not meant: it does so with sleepers as well.
+/// A thread that has the processor for longer than this keeps it: a sleeper would have had it back
+/// when its work came. A turn of another core's thread is shorter, a time slice longer. A
+/// hypervisor that takes the processor away is not meant: it does so with sleepers as well.
 const KEPT: Nanos = Nanos::from_micros(500);
 
 /// A core with work gives way as often as this: two that share a processor would take turns of a
 /// time slice otherwise.
 const GIVE_WAY_EVERY: Nanos = Nanos::from_micros(50);
 
-/// How long a core with work does not give way after somebody kept the processor: it is entitled
-/// to its share.
+/// Time for which a core with work does not yield after another thread kept the processor: it is
+/// entitled to its share.
 const STAY_FOR: Nanos = Nanos::from_millis(50);
 
-/// What a poll that was interrupted for so long is worth in polls in vain.
+/// The cost of a poll that was interrupted for so long, in polls in vain.
 const KEPT_COST: u32 = 4;
 
 /// A sleep that is shorter than this may have been two wake-ups and little else.
@@ -71,7 +71,7 @@ pub struct IdlePolicy {
     short_sleeps: u32,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
-    /// When a core with work gives way next.
+    /// Time at which a core with work yields next.
     give_way_at: Time,
 }
 
@@ -83,7 +83,7 @@ struct Stretch {
     since_look: SinceLook,
 }
 
-/// Who had the processor since the last look that found nothing.
+/// The use of the processor since the last look that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SinceLook {
     /// Not known: there was no such look yet, or a hypervisor took the processor away.
@@ -96,7 +96,7 @@ enum SinceLook {
 }
 
 impl IdlePolicy {
-    /// How long a poll may last. Waking an idle core takes 50 µs, and where virtual machines are
+    /// Longest duration of a poll. Waking an idle core takes 50 µs, and where virtual machines are
     /// nested 150 µs and more. What comes within such a time is cheaper waited for, and a shorter
     /// poll would never be rewarded where the response has to wake its sender first: two sleeping
     /// ends would stay asleep.
@@ -119,7 +119,7 @@ impl IdlePolicy {
         self.policy = policy;
     }
 
-    /// How the next turn shall wait, given the service's deadline.
+    /// Decides how the next turn waits, given the service's deadline.
     pub fn decide(&mut self, now: Time, deadline: Time) -> Wait {
         if deadline <= now {
             // What is due ends the idleness; what follows from it is waited for anew.
@@ -180,7 +180,7 @@ impl IdlePolicy {
         self.give_way_at = now + if kept { STAY_FOR } else { GIVE_WAY_EVERY };
     }
 
-    /// What the turn brought that [`decide`](Self::decide) was asked about.
+    /// Learns from the turn that [`decide`](Self::decide) was asked about.
     pub fn observe(&mut self, now: Time, wait: Wait, busy: bool) {
         if !busy {
             return;
@@ -328,7 +328,7 @@ mod tests {
         };
         // 50 us of work, then as much for the others.
         assert_eq!(ways(50 * US, 100_000 * US), 1_000);
-        // 50 ms of work, then 3 ms for whoever keeps the processor.
+        // 50 ms of work, then 3 ms for the thread that keeps the processor.
         assert!(ways(3_000 * US, 1_000_000 * US) <= 18);
     }
 
@@ -397,7 +397,7 @@ mod tests {
         assert!(polled <= CONFIDENCE_MAX, "{polled}");
     }
 
-    /// Polls `count` times; each time somebody else has the processor for `kept` before the reward
+    /// Polls `count` times; each time another thread has the processor for `kept` before the reward
     /// is there. Returns how many stretches were polled.
     fn beside(policy: &mut IdlePolicy, kept: u64, count: u64) -> u64 {
         let mut polled = 0;
@@ -519,8 +519,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: nobody sleeps beyond a deadline or when it has passed, a stretch of
-        /// idleness is polled for a bounded time, and after that the policy sleeps until work.
+        /// In every case: no sleep lasts beyond a deadline or begins when it has passed, a stretch
+        /// of idleness is polled for a bounded time, and after that the policy sleeps until work.
         #[test]
         fn sleeps_end_at_the_deadline_and_polls_end(
             policy in policies(),

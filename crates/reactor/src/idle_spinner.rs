@@ -1,10 +1,10 @@
 //! Keeps a processor awake for a thread that must not poll itself.
 //!
 //! Waking an idle processor costs some 50 µs. A thread that expects work soon avoids that by
-//! polling, but one that goes before all others must not poll: whoever shares its processor would
-//! starve. So it sleeps, and a idle spinner of the lowest priority runs meanwhile: it gives way to
-//! anybody at once, and what arrives finds the processor awake. It stops by itself when nothing
-//! was expected for a while, so an idle processor costs nothing.
+//! polling, but one that goes before all others must not poll: the other threads of its processor
+//! would starve. So it sleeps, and an idle spinner of the lowest priority runs meanwhile: it yields
+//! to every other thread at once, and what arrives finds the processor awake. It stops by itself
+//! when nothing was expected for a while, so an idle processor costs nothing.
 
 use crate::placement::{PlacementError, name_thread, pin_to};
 use crate::priority::yield_to_all;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the idle spinner runs after it was last told that work is expected: what a request to
-/// another core takes, with that core's own wake-up.
+/// Time for which the idle spinner runs after work was last expected: what a request to another
+/// core takes, with that core's own wake-up.
 const EXPECTED_WITHIN: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl IdleSpinner {
                     })
                 });
                 let run = placed.is_ok();
-                // The one who starts us waits for it.
+                // The thread that starts this one waits for it.
                 let _ = ready.send(placed);
                 if run {
                     inner.run();

@@ -19,9 +19,9 @@ pub struct OpNamespace(pub u16);
 /// Names an operation; comes back with its completion. The driver only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpKey {
-    /// Whose operation it is.
+    /// The owner of the operation.
     pub op_namespace: OpNamespace,
-    /// What kind, as its owner numbers them.
+    /// The kind of the operation, as its owner numbers them.
     pub kind: u8,
     /// Generation of the slot that `index` names.
     pub generation: u8,
@@ -95,7 +95,7 @@ impl Stream {
     }
 }
 
-/// How a socket is set up. The defaults are what the data path wants.
+/// Options of a socket. The defaults are what the data path wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
     /// Kernel send and receive buffer in bytes; the kernel caps it at its own limits. A whole
@@ -104,9 +104,9 @@ pub struct SocketOptions {
     /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
     /// short paths; a name that the kernel does not have is ignored.
     pub congestion_control: Option<&'static str>,
-    /// After how long a connection ends whose peer acknowledges nothing of what was sent, or has no
-    /// room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a quarter
-    /// of an hour.
+    /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
+    /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a
+    /// quarter of an hour.
     pub user_timeout: Nanos,
     /// After how long without traffic the kernel asks the peer whether it is there
     /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds; zero never
@@ -125,7 +125,7 @@ impl Default for SocketOptions {
     }
 }
 
-/// How [`Op::Allocate`] changes a range of a file.
+/// The change that [`Op::Allocate`] makes to a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// The range reads as zeroes and stays allocated.
@@ -145,14 +145,14 @@ pub enum Op {
     /// on by itself as soon as it can, and connections wait in the kernel until then. A peer that
     /// is gone before it was accepted is passed over.
     Accept {
-        /// Where from.
+        /// The listener.
         listener: ListenerId,
     },
     /// Connects a new socket. Fails with `ResourceBusy` where the core has no room for another one.
     Connect {
         /// The peer.
         address: SocketAddr,
-        /// How the socket is set up.
+        /// Options of the socket.
         options: SocketOptions,
         /// After this long without an answer the operation fails with `TimedOut`.
         timeout: Nanos,
@@ -162,15 +162,15 @@ pub enum Op {
     Receive {
         /// From which connection.
         socket: SocketId,
-        /// Where the first bytes go; what follows them, and everything where this is `None`,
-        /// goes into a receive buffer of the driver's.
+        /// Memory for the first bytes; what follows them, and everything where this is `None`, goes
+        /// into a receive buffer of the driver's.
         into: Option<IoSlice>,
     },
     /// Sends all of the list. One at a time per socket.
     Send {
         /// To which connection.
         socket: SocketId,
-        /// What.
+        /// The bytes.
         list: Box<SendList>,
     },
     /// Ends the connection: pending operations complete with an error, and so do those that are
@@ -198,18 +198,18 @@ pub enum Op {
     Read {
         /// Which file.
         file: FileId,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// Where to.
+        /// Destination.
         slice: IoSlice,
     },
     /// Writes the whole slice to a file.
     Write {
         /// Which file.
         file: FileId,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// What.
+        /// Source.
         slice: IoSlice,
         /// Complete only once the data is on stable storage (`RWF_DSYNC`).
         durable: bool,
@@ -223,25 +223,25 @@ pub enum Op {
     Allocate {
         /// Which file.
         file: FileId,
-        /// What to do.
+        /// The change.
         allocation: Allocation,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length, in bytes.
         len: u64,
     },
 }
 
-/// What became of an operation.
+/// The end of an operation.
 #[derive(Debug)]
 pub struct Completion {
     /// The operation's key.
     pub key: OpKey,
-    /// How it ended.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// How an operation ended.
+/// The result of an operation, by its kind.
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection came in, or accepting met an error; more may follow under the same key until
@@ -255,12 +255,12 @@ pub enum Outcome {
     Sent {
         /// The list, for reuse.
         list: Box<SendList>,
-        /// Whether all of it was sent.
+        /// `Ok` if all of it was sent.
         result: io::Result<()>,
     },
     /// The connection is gone, and so are all its operations.
     Closed,
-    /// The connection is nobody's, and none of its operations is left.
+    /// The connection has no owner and no outstanding operation.
     Released(Stream),
     /// A file operation ended.
     File {
@@ -271,14 +271,14 @@ pub enum Outcome {
     },
 }
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Debug)]
 pub struct Received {
     /// The slice that the operation named, handed back.
     pub into: Option<IoSlice>,
-    /// How many bytes went to the front of `into`.
+    /// Bytes that went to the front of `into`.
     pub filled: usize,
-    /// What came after them: a receive buffer and how many bytes of it are valid. A core has only
+    /// The bytes after them: a receive buffer and how many bytes of it are valid. A core has only
     /// [`RECEIVE_BUFFERS`](crate::limits::RECEIVE_BUFFERS) of them and receives nothing while all
     /// are taken: drop it before the turn ends.
     pub rest: Option<(Buffer, usize)>,

@@ -1,24 +1,25 @@
 //! OpNamespaces that are given back: their numbers are few, and devices come and go for ever.
 //!
-//! What is this: the table from which a driver hands op_namespaces out. It owns one token for each op_namespace;
-//! whoever has the op_namespace holds another one, so that a op_namespace is given back by dropping whatever owns
-//! it, in whichever way that happens. What must never happen: that a completion of a former owner
-//! reaches a new one. Hence a op_namespace waits until no operation of it is left in the driver, and until
-//! all completions that had left the driver when it was found to be free were handed out.
+//! The table from which a driver hands operation namespaces out. It owns one token for each
+//! namespace; the namespace's owner holds another one in its lease, so that dropping the lease
+//! gives the namespace back, in whichever way that happens. Must never: let a completion of a
+//! former owner reach a new one. Hence a namespace waits until no operation of it is left in the
+//! driver, and until all completions that had left the driver when it was found to be free were
+//! handed out.
 
 use crate::op::OpNamespace;
 use std::sync::Arc;
 
-/// A op_namespace, until this is dropped.
+/// An operation namespace, until this is dropped.
 #[derive(Debug)]
 pub struct OpNamespaceLease {
     op_namespace: OpNamespace,
-    /// Tells the table that the op_namespace is taken. `None`: the op_namespace is never used again.
+    /// Tells the table that the namespace is taken. `None`: the namespace is never used again.
     _token: Option<Arc<()>>,
 }
 
 impl OpNamespaceLease {
-    /// A op_namespace that nobody else ever gets, from a driver that has no use for it afterwards.
+    /// Makes a lease that never ends, for a driver that reuses no namespace.
     #[must_use]
     pub fn for_ever(op_namespace: OpNamespace) -> Self {
         Self {
@@ -27,37 +28,37 @@ impl OpNamespaceLease {
         }
     }
 
-    /// The op_namespace.
+    /// The namespace.
     #[must_use]
     pub fn id(&self) -> OpNamespace {
         self.op_namespace
     }
 }
 
-/// A op_namespace that was handed out.
+/// An operation namespace that was handed out.
 #[derive(Debug)]
 struct Entry {
-    /// `None` for a op_namespace without a lease.
+    /// `None` for a namespace without a lease.
     token: Option<Arc<()>>,
     /// The turn of the driver's in which it was first seen to be free.
     free_since: Option<u64>,
 }
 
-/// All op_namespaces of a driver, by number.
+/// All operation namespaces of a driver, by number.
 #[derive(Debug, Default)]
 pub(crate) struct OpNamespaces {
     entries: Vec<Entry>,
 }
 
 impl OpNamespaces {
-    /// A op_namespace for ever.
+    /// A namespace for ever.
     ///
     /// # Panics
-    /// When 2^16 op_namespaces are taken at the same time.
+    /// When 2^16 namespaces are taken at the same time.
     pub(crate) fn take(&mut self) -> OpNamespace {
         let number = u16::try_from(self.entries.len());
         let op_namespace =
-            OpNamespace(number.expect("a core has fewer than 2^16 op_namespaces at a time"));
+            OpNamespace(number.expect("a core has fewer than 2^16 namespaces at a time"));
         self.entries.push(Entry {
             token: None,
             free_since: None,
@@ -65,11 +66,11 @@ impl OpNamespaces {
         op_namespace
     }
 
-    /// A op_namespace until the lease is dropped. `turn` is the number of the driver's turn, and
-    /// `in_flight` says whether the driver still has an operation of a op_namespace.
+    /// A namespace until the lease is dropped. `turn` is the number of the driver's turn, and
+    /// `in_flight` says whether the driver still has an operation of a namespace.
     ///
     /// # Panics
-    /// When 2^16 op_namespaces are taken at the same time.
+    /// When 2^16 namespaces are taken at the same time.
     pub(crate) fn lease(
         &mut self,
         turn: u64,

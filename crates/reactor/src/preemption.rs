@@ -1,15 +1,15 @@
-//! Whether another thread had this one's processor.
+//! Preemption: another thread had this one's processor.
 //!
-//! A thread that gave way and was away for long may have let another thread run, or a hypervisor
-//! may have run somebody else's machine. Only the kernel's count of switches tells which.
+//! A thread that yielded and was away for long may have let another thread run, or a hypervisor may
+//! have run another machine. Only the kernel's count of switches tells which.
 #![allow(unsafe_code)] // `getrusage` for a single thread.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 
-/// Whether another thread had the calling one's processor since this was asked last. A switch in
-/// between may be taken for one of the time that is asked about: whoever has such a neighbour may
-/// have had one then, too.
+/// Returns true if another thread had the calling one's processor since the last call. A switch
+/// between two times of interest counts for the later one: a thread with such a neighbour may have
+/// been preempted then, too.
 pub(crate) fn was_preempted() -> bool {
     thread_local! {
         static SEEN: Cell<libc::c_long> = const { Cell::new(0) };
@@ -18,7 +18,7 @@ pub(crate) fn was_preempted() -> bool {
     SEEN.replace(switches) != switches
 }
 
-/// How often the calling thread lost its processor to another although it wanted to run.
+/// Returns how often the calling thread lost its processor to another although it wanted to run.
 fn switches() -> libc::c_long {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel writes one `rusage` there, and cannot refuse: the pointer is good and

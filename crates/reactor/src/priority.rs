@@ -1,8 +1,8 @@
-//! What a thread may take from others, and what it leaves to them.
+//! Priorities of threads.
 //!
 //! A thread that carries `Latency` work must run as soon as that arrives, whatever else wants its
-//! processor. How far that can be had depends on the privileges of the process: real time, a
-//! better nice value, or nothing. Nothing here decides who deserves it.
+//! processor. How far that can be had depends on the privileges of the process: real time, a better
+//! nice value, or nothing. The callers decide which threads get it.
 #![allow(unsafe_code)] // `sched_setscheduler`, `setpriority` and `ioprio_get` for a single thread.
 
 use base::{Nanos, Time};
@@ -22,7 +22,7 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    /// What reports call it.
+    /// Returns the privilege's name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,10 +33,10 @@ impl Privilege {
     }
 }
 
-/// What came of asking that a thread goes before others.
+/// The result of raising a thread's priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PriorityStatus {
-    /// Nobody asked.
+    /// The priority was not to be raised.
     #[default]
     Ordinary,
     /// It does.
@@ -55,7 +55,8 @@ impl PriorityStatus {
         }
     }
 
-    /// Why it goes before nobody although it was asked for, and what to do about it.
+    /// Returns the reason for which the priority was not raised although it should be, and the
+    /// remedy.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         let Self::Refused(number) = self else {
@@ -104,7 +105,7 @@ pub fn raise_nice() -> PriorityStatus {
     )
 }
 
-/// Lets the calling thread run only while nobody else wants its processor. Needs no privilege.
+/// Lets the calling thread run only while no other thread wants its processor. Needs no privilege.
 ///
 /// # Errors
 /// The kernel's, such as under a seccomp profile.
@@ -112,12 +113,12 @@ pub fn yield_to_all() -> io::Result<()> {
     schedule(libc::SCHED_IDLE, 0)
 }
 
-/// How long an I/O priority is taken for granted: a change counts within this time, and nobody
-/// asks for every request.
+/// Time for which an I/O priority is remembered: a change counts within this time, and the kernel
+/// is not asked for every request.
 const IO_CLASS_AGE: Nanos = Nanos::from_millis(10);
 
-/// What the calling thread's I/O priority means for its requests: real-time is `Latency`, and
-/// everything else `Throughput`. `[blk-switch §3, ionice]`
+/// Returns the class that the calling thread's I/O priority gives to its requests: real-time is
+/// `Latency`, and everything else `Throughput`. `[blk-switch §3, ionice]`
 ///
 /// Remembered for the thread; the kernel is asked again when `now`, which must not run backwards,
 /// is 10 ms beyond the last time.
@@ -142,7 +143,7 @@ const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 fn ask_io_class() -> Class {
     // SAFETY: plain numbers; no memory is handed over.
     let value = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
-    // Where the kernel does not tell (a seccomp profile), nobody has said anything.
+    // Where the kernel does not tell (a seccomp profile), the default class applies.
     u16::try_from(value).map_or(Class::DEFAULT, Class::from_io_priority)
 }
 

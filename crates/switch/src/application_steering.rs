@@ -1,12 +1,13 @@
 //! Application steering: on which core a thread runs. `[blk-switch §3.3, Algorithm 2]`
 //!
 //! For the load that stays, which steering request by request would only chase. Every period one
-//! class has its turn, `Latency` first: its threads gather on cores whose `Latency` load is small
-//! but not nothing; `Throughput` threads leave for cores with less `Latency` load. One
-//! [`ApplicationSteering`] per process and side, owned by whoever may set affinities: for the
-//! application threads that opted in on the host, and for the threads that serve connections on
-//! the target. It only says who moves; the caller moves them and knows how to undo it. Must never:
-//! move a thread that its user pinned, or move one to a core outside of its set.
+//! class has its turn, `Latency` first: its threads gather on cores with a `Latency` load that is
+//! small but not zero; `Throughput` threads leave for cores with less `Latency` load. One
+//! [`ApplicationSteering`] per process and side, owned by the component that may set affinities:
+//! for the application threads that opted in on the host, and for the threads that serve
+//! connections on the target. It only decides the moves; the caller makes them and knows how to
+//! undo them. Must never: move a thread that its user pinned, or move one to a core outside of its
+//! set.
 //!
 //! # Stale numbers
 //!
@@ -29,11 +30,11 @@ mod tests;
 pub struct SteeredThread {
     /// The caller's name for it.
     pub id: u64,
-    /// What most of its requests are.
+    /// Class of most of its requests.
     pub class: Class,
-    /// Where it runs now.
+    /// Core on which it runs now.
     pub core: CoreId,
-    /// Where it may run.
+    /// Cores on which it may run.
     pub allowed: CoreSet,
     /// Its user chose its core: it never moves.
     pub pinned_by_user: bool,
@@ -47,27 +48,27 @@ pub struct SteeredThread {
 pub struct Move {
     /// The thread.
     pub id: u64,
-    /// Where it ran.
+    /// Core on which it ran.
     pub from: CoreId,
-    /// Where it is to run.
+    /// Core on which it is to run.
     pub to: CoreId,
 }
 
-/// When a gathering thread finds another core good enough to go there. (A spreading one goes where
-/// `L_c` *and* `T_c` are less than at home, in either case.)
+/// The condition under which a gathering thread finds another core good enough to go there. (A
+/// spreading one goes where `L_c` *and* `T_c` are less than at home, in either case.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hysteresis {
     /// The paper's: when `L_c + T_c` is less there. It takes its load along, so two cores with
     /// nearly the same load can throw it back and forth for ever.
     Paper,
     /// The paper's, and `T_c` must be less there as well: a thread moves to get away from
-    /// `Throughput` work, not to even out what gathers. (The authors' code moves none whose core
-    /// has no such work, for the same end.) From a core with L* or more it also moves where
+    /// `Throughput` work, not to even out what gathers. (The authors' code moves no thread from a
+    /// core without such work, for the same end.) From a core with L* or more it also moves where
     /// `L_c + T_c` stays less with its own load on top.
     Settled,
 }
 
-/// How to steer.
+/// Parameters of application steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ApplicationSteeringRules {
     /// Nothing moves where this is off.
@@ -76,11 +77,11 @@ pub struct ApplicationSteeringRules {
     pub period: Nanos,
     /// L*: with this much `Latency` load in bytes a core takes no more threads that gather.
     pub latency_load_max_bytes: u64,
-    /// What a move must be good for.
+    /// Improvement that a move must bring.
     pub hysteresis: Hysteresis,
 }
 
-/// What application steering has done so far.
+/// Counters of application steering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationSteeringCounters {
     /// Steps, of all classes.
@@ -136,10 +137,10 @@ impl View {
 pub struct ApplicationSteering {
     rules: ApplicationSteeringRules,
     next: Time,
-    /// Index of the class whose turn is next.
+    /// Index of the class that has its turn next.
     turn: usize,
-    /// Where the class's next step begins among the threads: after the last one that moved, where
-    /// a step was cut short.
+    /// Start of the class's next step among the threads: after the last one that moved, where a
+    /// step was cut short.
     begin: PerClass<usize>,
     view: Vec<View>,
     moves: Vec<Move>,
@@ -161,7 +162,7 @@ impl ApplicationSteering {
         }
     }
 
-    /// When the next step is due; [`Time::NEVER`] while it is off.
+    /// Returns the time at which the next step is due; [`Time::NEVER`] while it is off.
     #[must_use]
     pub const fn next(&self) -> Time {
         if self.rules.enabled {
@@ -202,13 +203,13 @@ impl ApplicationSteering {
         self.next = Time::ZERO;
     }
 
-    /// How it steers.
+    /// Returns its parameters.
     #[must_use]
     pub const fn rules(&self) -> &ApplicationSteeringRules {
         &self.rules
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     #[must_use]
     pub const fn counters(&self) -> &ApplicationSteeringCounters {
         &self.counters

@@ -27,13 +27,15 @@ mod tests;
 /// In what order the classes are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// What comes first in [`Class::ALL`] goes first.
+    /// Classes in the order of [`Class::ALL`]: a later one is served while the earlier ones have no
+    /// work.
     Strict,
     /// A quantum each in turn: no priority, for comparison.
     RoundRobin,
 }
 
-/// What a floor's share is a share of, and how much of it may be served before the floor holds.
+/// The quantity that a floor is a share of, and how much of it may be served before the floor
+/// holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// Of the bytes served.
@@ -42,33 +44,32 @@ pub enum Window {
     Time(Nanos),
 }
 
-/// How to serve.
+/// Parameters of a class scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClassSchedulerRules {
     /// In what order.
     pub order: Order,
     /// Bytes that a class is granted at a time while another waits; at least 1.
     pub quantum_bytes: u64,
-    /// What each class is promised while it waits, in thousandths; 0 for nothing. The sum stays
-    /// below 1,000.
+    /// Floor of each class while it waits, in thousandths; 0 for none. The sum stays below 1,000.
     pub floor_permille: PerClass<u16>,
     /// Of what, and over what stretch.
     pub window: Window,
 }
 
-/// What to serve now.
+/// The class to serve now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceGrant {
     /// Of which class.
     pub class: Class,
-    /// How much of it, in bytes, at most. A request that is larger than what is left of the grant
-    /// is served whole if it is the first one.
+    /// Bytes to serve at most. A request that is larger than what is left of the grant is served
+    /// whole if it is the first one.
     pub bytes: u64,
     /// Out of turn, because its floor owes it.
     pub by_floor: bool,
 }
 
-/// What a scheduler has done so far.
+/// Counters of a class scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassSchedulerCounters {
     /// Grants that were served, by class.
@@ -89,10 +90,10 @@ pub struct ClassScheduler {
     current: Option<(ServiceGrant, Time)>,
     /// The class that was served last, if it had more.
     unfinished: Option<Class>,
-    /// Who waits, as of the last look.
+    /// Classes with waiting work, as of the last look.
     waits: PerClass<bool>,
-    /// What each class is owed by its floor: thousandths of a byte or of a nanosecond. Negative
-    /// where a quantum paid too much.
+    /// Debt to each class by its floor: thousandths of a byte or of a nanosecond. Negative where a
+    /// quantum paid too much.
     debt: PerClass<i64>,
     /// For [`Order::RoundRobin`]: the index of the class that is first asked.
     turn: usize,
@@ -114,7 +115,8 @@ impl ClassScheduler {
         }
     }
 
-    /// What to serve now, given the bytes that wait in each class; nothing if nothing waits.
+    /// Returns the class to serve now, given the bytes that wait in each class; `None` if nothing
+    /// waits.
     ///
     /// The first class in strict order gets all that waits of it, or a quantum where another one
     /// with a floor waits; later classes get a quantum at most, and so do all in round robin.
@@ -174,13 +176,13 @@ impl ClassScheduler {
         self.debt = PerClass::default();
     }
 
-    /// How it serves.
+    /// Returns its parameters.
     #[must_use]
     pub const fn rules(&self) -> &ClassSchedulerRules {
         &self.rules
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     #[must_use]
     pub const fn counters(&self) -> &ClassSchedulerCounters {
         &self.counters
@@ -213,8 +215,8 @@ impl ClassScheduler {
             .find(|&class| self.waits[class])
     }
 
-    /// How much a class may be granted. The first class in strict order is served to exhaustion,
-    /// but asked again every quantum while a floor waits for its share.
+    /// Returns the bytes that a class may be granted. The first class in strict order is served to
+    /// exhaustion, but asked again every quantum while a floor waits for its share.
     #[inline]
     fn limit(&self, class: Class) -> u64 {
         let others_bound_it = Class::ALL.into_iter().any(|other| {
@@ -231,7 +233,7 @@ impl ClassScheduler {
         }
     }
 
-    /// Works out what everybody is owed after `class` was served so much.
+    /// Updates the debts to all classes after `class` was served so much.
     #[inline]
     fn account(&mut self, class: Class, units: u64, by_floor: bool) {
         let units = i64::try_from(units).unwrap_or(i64::MAX);

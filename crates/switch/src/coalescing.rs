@@ -25,7 +25,7 @@ const REST: u64 = 3;
 #[derive(Clone, Copy, Debug)]
 pub struct Coalescer {
     held: u32,
-    /// When the oldest has been held for long enough; [`Time::NEVER`] where none is.
+    /// Time at which the oldest has been held for long enough; [`Time::NEVER`] where none is.
     until: Time,
 }
 
@@ -56,14 +56,15 @@ impl Coalescer {
             || self.is_due(now)
     }
 
-    /// Whether the oldest has been held for as long as it may.
+    /// Returns true if the oldest has been held for as long as it may.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Time) -> bool {
         now >= self.until
     }
 
-    /// When that is so; [`Time::NEVER`] where nothing is held.
+    /// Returns the time at which the oldest has been held for as long as it may; [`Time::NEVER`]
+    /// where nothing is held.
     #[inline]
     #[must_use]
     pub const fn until(&self) -> Time {

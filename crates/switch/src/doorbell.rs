@@ -2,13 +2,13 @@
 //!
 //! One rule for host and target, requests and answers. A [`Doorbell`] belongs to one egress; it
 //! knows how much waits there and since when, and answers every event with a [`Decision`]. The
-//! caller keeps the requests themselves, sets the timer, does the sending, and says what left.
-//! Must never: hold a request that may not wait, or whose lane has nothing else under way, or
-//! longer than its bound; forget what it holds when a knob turns.
+//! caller keeps the requests themselves, sets the timer, does the sending, and says what left. Must
+//! never: hold a request that may not wait, or one on a lane with nothing else under way, or longer
+//! than its bound; forget what it holds when a knob changes.
 //!
 //! `Ring` means *send before this turn of the loop ends*: what arrives until then goes along. An
-//! egress that gets [`Reason::Urgent`] sends at once, and one whose caravan is full need not wait
-//! for the end of the turn either.
+//! egress that gets [`Reason::Urgent`] sends at once, and one with a full caravan need not wait for
+//! the end of the turn either.
 //!
 //! # The adaptive rule
 //!
@@ -39,7 +39,7 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// When a doorbell rings.
+/// The mode of a doorbell: the conditions under which it rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// For every request: no batching at all.
@@ -47,7 +47,7 @@ pub enum Mode {
     /// i10's rule: when a limit is reached, or `delay` after the first request, whatever else
     /// happens. `[i10 §2.4]`
     Fixed {
-        /// What rings early.
+        /// The amount that rings early.
         fill: CaravanLimits,
         /// From the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at least
         /// 25 µs.
@@ -55,7 +55,7 @@ pub enum Mode {
     },
     /// Holds only where the wait is likely to fill the caravan (see the module).
     Adaptive {
-        /// What is worth waiting for, and rings when it is there.
+        /// The amount that is worth waiting for, and rings when it is there.
         fill: CaravanLimits,
         /// The longest that a request is held.
         max_hold: Nanos,
@@ -85,7 +85,7 @@ impl Mode {
         }
     }
 
-    /// What rings early; one request where nothing is ever held.
+    /// Returns the amount that rings early; one request where nothing is ever held.
     const fn fill(self) -> CaravanLimits {
         match self {
             Self::Immediate => CaravanLimits {
@@ -105,7 +105,7 @@ const FILL: CaravanLimits = CaravanLimits {
     iovecs: CARAVAN_IOVECS,
 };
 
-/// Whether a request may be held.
+/// The urgency of a request: it may be held, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Urgency {
     /// It may wait for others.
@@ -128,7 +128,7 @@ impl Urgency {
     }
 }
 
-/// Why a caravan left.
+/// The reason for which a caravan left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
@@ -155,7 +155,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = 10;
 
     /// All of them, in the order of [`DoorbellCounters::rings`].
@@ -197,14 +197,15 @@ impl Reason {
     }
 }
 
-/// What the egress is to do.
+/// The decision of a doorbell, for its egress to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Send what waits, before this turn of the loop ends, and say so ([`Doorbell::rang`]).
     Ring(Reason),
     /// Keep what waits, and ask again ([`Doorbell::on_timer`]) at this time at the latest.
     Hold {
-        /// When the oldest request has waited long enough; [`Time::NEVER`] where nothing waits.
+        /// Time at which the oldest request has waited long enough; [`Time::NEVER`] where nothing
+        /// waits.
         until: Time,
     },
 }
@@ -214,12 +215,12 @@ impl Decision {
     pub const NOTHING: Self = Self::Hold { until: Time::NEVER };
 }
 
-/// What a doorbell has done so far.
+/// Counters of a doorbell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DoorbellCounters {
     /// Caravans that left, by [`Reason::index`].
     pub rings: [u64; Reason::COUNT],
-    /// How many requests they carried.
+    /// Sizes of its caravans, in requests.
     pub sizes: SizeHistogram,
     /// Requests that left.
     pub requests: u64,
@@ -243,7 +244,7 @@ impl DoorbellCounters {
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     waiting: Caravan,
-    /// When the oldest of them has waited long enough; of no meaning where nothing waits.
+    /// Time at which the oldest of them has waited long enough; of no meaning where nothing waits.
     until: Time,
     /// The caller was told to send what waits, and has not said yet that it did.
     due: Option<Reason>,
@@ -368,14 +369,14 @@ impl Doorbell {
         self.decide(None)
     }
 
-    /// What waits.
+    /// Returns the size of what waits.
     #[inline]
     #[must_use]
     pub const fn waiting(&self) -> Caravan {
         self.waiting
     }
 
-    /// Why the caller is to send what waits, if it is.
+    /// Returns the reason for which the caller is to send what waits, if it is.
     #[inline]
     #[must_use]
     pub const fn due(&self) -> Option<Reason> {
@@ -388,13 +389,13 @@ impl Doorbell {
         self.mode
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     #[must_use]
     pub const fn counters(&self) -> &DoorbellCounters {
         &self.counters
     }
 
-    /// Why a patient request that has just joined rings, if it does.
+    /// Returns the reason for which a patient request that has just joined rings, if it does.
     #[inline]
     fn judge(&mut self, now: Time, bytes: u32, in_flight: u32) -> Option<Reason> {
         let adaptive = match self.mode {
@@ -439,7 +440,7 @@ impl Doorbell {
     }
 }
 
-/// How fast patient requests arrive, and how large they are.
+/// The pace of patient requests: their rate of arrival and their size.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     last: Time,
@@ -471,9 +472,9 @@ impl Pace {
         self.gap_ns = Ewma::of(doubled.min(ARRIVAL_GAP_MAX.0));
     }
 
-    /// Whether what is under way is enough, and comes fast enough, to fill the caravan within
-    /// `window`: by requests or by bytes. In products instead of quotients: this is asked for
-    /// every request.
+    /// Returns true if what is under way is enough, and comes fast enough, to fill the caravan
+    /// within `window`: by requests or by bytes. In products instead of quotients: this is asked
+    /// for every request.
     #[inline]
     fn fills(
         &self,

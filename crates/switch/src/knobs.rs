@@ -29,7 +29,7 @@ pub use error::KnobError;
 pub use preset::{Ablation, Preset};
 pub use table::{Knob, KnobRange, KnobSetting, KnobValue};
 
-/// How many lanes a core has to one target.
+/// The lanes of a core to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lanes {
     /// One for each class, each with its own egress. `[blk-switch §3.1]`
@@ -38,7 +38,7 @@ pub enum Lanes {
     Shared,
 }
 
-/// What a core does while it has nothing to do.
+/// The behaviour of a core that has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polling {
     /// Polls while work is likely, then sleeps.
@@ -69,7 +69,7 @@ pub enum ThreadPriority {
     Best,
 }
 
-/// What a send may carry.
+/// Limits of caravans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caravans {
     /// Several requests may share a send; otherwise each has its own.
@@ -84,7 +84,7 @@ pub struct Caravans {
 }
 
 impl Caravans {
-    /// What one send may carry now.
+    /// Returns the limits of a caravan beside this `Latency` activity.
     #[must_use]
     pub fn limits(&self, latency: LatencyActivity) -> CaravanLimits {
         if !self.enabled {
@@ -112,7 +112,7 @@ pub struct Knobs {
     pub latency_threads: ThreadPriority,
     /// The threads of a host core's dataplane, for switchboards started from then on.
     pub threads: Threads,
-    /// What an idle core does.
+    /// The behaviour of an idle core.
     pub polling: Polling,
     /// By which core a request leaves. `[blk-switch §3.2]`
     pub request_steering: request_steering::RequestSteeringRules,
@@ -121,27 +121,27 @@ pub struct Knobs {
     /// While classes contend, a target serves queues on the cores that take their packets in
     /// ([`affinity`](crate::affinity)); a part of its application steering.
     pub queue_affinity: bool,
-    /// What a send may carry. `[i10 §2.3]`
+    /// Limits of caravans. `[i10 §2.3]`
     pub caravan: Caravans,
     /// Bytes of later classes that leave between two `Latency` requests, on average, from which
     /// on these are sparse ([`latency_activity`](crate::latency_activity)):
     /// [`limits::SPARSE_LATENCY_BYTES_MIN`] to [`limits::SPARSE_LATENCY_BYTES_MAX`].
     pub sparse_latency_bytes: u64,
-    /// When a caravan leaves. `[i10 §2.4]`
+    /// Mode of the doorbell. `[i10 §2.4]`
     pub doorbell: Mode,
-    /// How long an application is not told of a completion that may wait, at most, where `Latency`
-    /// work is near ([`coalescing`](crate::coalescing)): 0 to [`limits::COMPLETION_HOLD_MAX`], 0
-    /// for not at all.
+    /// Longest time for which the notification of a completion that may wait is held, where
+    /// `Latency` work is active ([`coalescing`](crate::coalescing)): 0 to
+    /// [`limits::COMPLETION_HOLD_MAX`], 0 for not at all.
     pub completion_hold: Nanos,
     /// Bytes of a later class between two looks at the earlier ones:
     /// [`limits::QUANTUM_BYTES_MIN`] to [`limits::QUANTUM_BYTES_MAX`].
     pub quantum_bytes: u64,
-    /// What each class is promised while it waits, in thousandths: 0 to
-    /// [`limits::FLOOR_PERMILLE_MAX`], and no more than that in all.
+    /// Floor of each class while it waits, in thousandths: 0 to [`limits::FLOOR_PERMILLE_MAX`], and
+    /// no more than that in all.
     pub floor_permille: PerClass<u16>,
     /// Of what, and over what stretch.
     pub floor_window: Window,
-    /// How many threads a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
+    /// Threads that a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
     pub target_threads: ThreadBounds,
 }
 
@@ -194,9 +194,9 @@ impl Knobs {
         }
     }
 
-    /// What the blk-switch paper compares with: one egress and lane per core for both classes, no
-    /// priority, no steering, i10's caravans of 16 requests or 64 KiB and its fixed doorbell of
-    /// 50 µs. `[blk-switch §5.1]`
+    /// The system that the blk-switch paper compares with: one egress and lane per core for both
+    /// classes, no priority, no steering, i10's caravans of 16 requests or 64 KiB and its fixed
+    /// doorbell of 50 µs. `[blk-switch §5.1]`
     #[must_use]
     pub const fn linux() -> Self {
         let mut knobs = Self::switchyard();
@@ -276,7 +276,7 @@ impl Knobs {
         }
     }
 
-    /// How a target's doorbells hold answers.
+    /// Returns the mode of a target's doorbells, which hold answers.
     ///
     /// i10's timer is the host's alone: its target makes a caravan of what is done whenever its
     /// worker runs. `[i10 §2.2, §2.4]`
@@ -288,14 +288,14 @@ impl Knobs {
         }
     }
 
-    /// Whether dataplane threads ask for a better priority. Those that serve all classes poll, so
-    /// they go no further than nice −20: in real time, nobody else would run.
+    /// Returns true if dataplane threads ask for a better priority. Those that serve all classes
+    /// poll, so they go no further than nice −20: in real time, no other thread would run.
     #[must_use]
     pub const fn raises_dataplane(&self) -> bool {
         self.prioritisation && !matches!(self.latency_threads, ThreadPriority::Default)
     }
 
-    /// Whether every knob is where it may be.
+    /// Checks that every knob is within its range.
     ///
     /// # Errors
     /// The first knob that is not, with what is valid.

@@ -1,4 +1,4 @@
-//! How near `Latency` work is to a core, which decides how much one send may carry meanwhile.
+//! The activity of `Latency` work on a core, which decides how much one send may carry meanwhile.
 //!
 //! A send of bulk is what an arriving `Latency` request may find before it, so sends are small
 //! beside such work. What that costs bulk is paid with every send, what it spares `Latency` work
@@ -19,7 +19,7 @@ use base::Time;
 #[cfg(test)]
 mod tests;
 
-/// How near `Latency` work is.
+/// The activity of `Latency` work on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LatencyActivity {
     /// There was none for [`LOAD_RESET`].
@@ -31,7 +31,7 @@ pub enum LatencyActivity {
 }
 
 impl LatencyActivity {
-    /// Whether there is any.
+    /// Returns true if there is any.
     #[inline]
     #[must_use]
     pub const fn is_active(self) -> bool {
@@ -39,7 +39,7 @@ impl LatencyActivity {
     }
 }
 
-/// What a core knows of the `Latency` work that comes to it.
+/// The record of the `Latency` work that comes to a core.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyWatch {
     /// Until when it counts as near.
@@ -95,14 +95,14 @@ impl LatencyWatch {
         self.left = self.left.saturating_add(bytes);
     }
 
-    /// Whether there is any, or was lately.
+    /// Returns true if there is any, or was lately.
     #[inline]
     #[must_use]
     pub fn is_active(&self, now: Time) -> bool {
         now < self.until
     }
 
-    /// How near it is.
+    /// Returns the activity at `now`.
     #[inline]
     #[must_use]
     pub fn latency_activity(&self, now: Time) -> LatencyActivity {
@@ -120,7 +120,7 @@ impl LatencyWatch {
         self.between.value() >= self.sparse_bytes
     }
 
-    /// How often a request came while they were sparse, so far.
+    /// Returns the number of requests that came while they were sparse, so far.
     #[must_use]
     pub const fn sparse_arrivals(&self) -> u64 {
         self.sparse

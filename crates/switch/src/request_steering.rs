@@ -19,10 +19,10 @@ use base::Prng;
 #[cfg(test)]
 mod tests;
 
-/// What steering asks about the egresses to one target, core by core: `0..cores()`. Numbers may be
-/// stale; they are asked for once a decision.
+/// The loads of the egresses to one target, core by core: `0..cores()`. Numbers may be stale; they
+/// are asked for once a decision.
 pub trait Loads {
-    /// How many cores there are.
+    /// Returns the number of cores.
     fn cores(&self) -> usize;
 
     /// Bytes outstanding in the core's `Throughput` egress to this target; `None` where it has no
@@ -37,7 +37,7 @@ pub trait Loads {
     fn waiting_requests(&self, core: usize) -> u32;
 }
 
-/// What is known of one core's egress to a target.
+/// The load of one core's egress to a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressLoad {
     /// Bytes outstanding in the `Throughput` egress.
@@ -71,15 +71,16 @@ impl Loads for [Option<EgressLoad>] {
 pub enum Preference {
     /// All of them: the paper's algorithm.
     None,
-    /// Those without `Latency` load whose caravan has at least so many requests, if there are any:
-    /// one more there disturbs nobody and leaves almost at once. (What the authors' code adds.)
+    /// Those without `Latency` load and with a caravan of at least so many requests, if there are
+    /// any: one more there disturbs no request and leaves almost at once. (An addition in the
+    /// authors' code.)
     NearlyFull {
         /// Requests that make a caravan nearly full.
         requests: u32,
     },
 }
 
-/// How to steer.
+/// Parameters of request steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestSteeringRules {
     /// Nothing is steered where this is off.
@@ -90,7 +91,7 @@ pub struct RequestSteeringRules {
     pub preference: Preference,
 }
 
-/// What became of requests of the classes that are steered.
+/// Counters of requests of the classes that are steered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestSteeringCounters {
     /// Stayed: the local core was not overloaded, or was itself the better choice.
@@ -135,8 +136,8 @@ impl RequestSteering {
         }
     }
 
-    /// The core by whose egress a request of `class`, submitted on core `local`, leaves: a core
-    /// that has an egress, or `local` in any case that is not clear.
+    /// Returns the core through which a request of `class`, submitted on core `local`, leaves: a
+    /// core that has an egress, or `local` in any case that is not clear.
     #[inline]
     pub fn steer<L: Loads + ?Sized>(&mut self, class: Class, local: usize, loads: &L) -> usize {
         if !(self.rules.enabled && class.properties().steered) {
@@ -156,13 +157,13 @@ impl RequestSteering {
         self.rules = rules;
     }
 
-    /// How it steers.
+    /// Returns its parameters.
     #[must_use]
     pub const fn rules(&self) -> &RequestSteeringRules {
         &self.rules
     }
 
-    /// What became of the requests so far.
+    /// Returns its counters.
     #[must_use]
     pub const fn counters(&self) -> &RequestSteeringCounters {
         &self.counters

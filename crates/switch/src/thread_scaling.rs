@@ -30,7 +30,7 @@ use base::Time;
 #[cfg(test)]
 mod tests;
 
-/// How many threads a target may use, as its operator says it.
+/// The numbers of threads that a target may use, as its operator says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadBounds {
     /// As few as these; 0 for all of its cores where they were named to it, and one where it uses
@@ -55,7 +55,7 @@ impl ThreadBounds {
     }
 }
 
-/// How many threads there may be: 1 ≤ min ≤ max.
+/// The numbers of threads that a target may use: 1 ≤ min ≤ max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadRange {
     /// Never fewer.
@@ -69,8 +69,8 @@ pub struct ThreadRange {
 pub struct ThreadLoad {
     /// The time in which it had something to do, in thousandths.
     pub busy_permille: u32,
-    /// What the smallest of its queues that asked for anything lately took of its load, in
-    /// thousandths: all of them where there is one such queue, or none.
+    /// Share of its load that the smallest of its recently active queues took, in thousandths: all
+    /// of it where there is one such queue, or none.
     pub smallest_permille: u32,
     /// It answered more reads later than promised than the promises allow.
     pub late: bool,
@@ -84,8 +84,8 @@ impl ThreadLoad {
         late: false,
     };
 
-    /// Whether it has more to do than is good for who waits for it, and could share it: a queue is
-    /// never divided.
+    /// Returns true if it has more to do than is good for the requests that wait for it, and could
+    /// share it: a queue is never divided.
     #[must_use]
     pub const fn is_pressed(self) -> bool {
         let busy = self.busy_permille;
@@ -112,39 +112,39 @@ impl ThreadLoad {
 /// A part of one thread's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoadShare {
-    /// Whose.
+    /// The thread that has the load.
     pub of: usize,
-    /// How much of it, in thousandths: at most a half.
+    /// The share, in thousandths: at most a half.
     pub permille: u32,
 }
 
-/// What is to be done.
+/// A step of thread scaling, for the target to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScalingStep {
     /// The next thread is in use from now on, and takes over a part of another one's load.
     Grow {
         /// Which.
         thread: usize,
-        /// What it takes over.
+        /// Share of a load that it takes over.
         part: LoadShare,
     },
     /// The last thread is in use no more, and hands all that it has to another one.
     Shrink {
         /// Which.
         thread: usize,
-        /// To whom.
+        /// The thread that takes it over.
         into: usize,
     },
     /// A thread takes over a part of another one's load.
     Balance {
         /// Which.
         thread: usize,
-        /// What it takes over.
+        /// Share of a load that it takes over.
         part: LoadShare,
     },
 }
 
-/// What was done so far.
+/// Counters of thread scaling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadScalingCounters {
     /// Threads taken into use.
@@ -160,7 +160,7 @@ pub struct ThreadScalingCounters {
 pub struct ThreadScaling {
     range: ThreadRange,
     active: usize,
-    /// When the next look is due.
+    /// Time of the next look.
     next: Time,
     /// Until when what was done last shows in no numbers yet.
     settled_at: Time,
@@ -208,26 +208,26 @@ impl ThreadScaling {
         self.range
     }
 
-    /// How many threads are in use: the first so many.
+    /// Returns the number of threads in use: the first so many.
     #[must_use]
     pub const fn active(&self) -> usize {
         self.active
     }
 
-    /// What was done so far.
+    /// Returns its counters.
     #[must_use]
     pub const fn counters(&self) -> &ThreadScalingCounters {
         &self.counters
     }
 
-    /// Whether the number of threads depends on the load.
+    /// Returns true if the number of threads depends on the load.
     #[must_use]
     pub const fn is_elastic(&self) -> bool {
         self.range.min < self.range.max
     }
 
-    /// When the next look is due while anything is done at all; [`Time::NEVER`] where the number
-    /// is fixed.
+    /// Returns the time of the next look while anything is done at all; [`Time::NEVER`] where the
+    /// number is fixed.
     #[must_use]
     pub const fn next(&self) -> Time {
         if self.active < self.range.min || self.active > self.range.max {
@@ -239,8 +239,8 @@ impl ThreadScaling {
         }
     }
 
-    /// Until when somebody has to look although nothing happens: a target that fell silent must
-    /// still be told to shrink. [`Time::NEVER`] where there is nothing to give up.
+    /// Returns the time until which the target must look although nothing happens: one that fell
+    /// silent must still shrink. [`Time::NEVER`] where there is nothing to give up.
     #[must_use]
     pub const fn deadline(&self) -> Time {
         if self.active == self.range.min {
@@ -250,7 +250,7 @@ impl ThreadScaling {
         }
     }
 
-    /// What is to be done now, if anything; asked again until there is nothing. `threads` are by
+    /// Returns the step to take now, if any; asked again until there is none. `threads` are by
     /// number; what is beyond its end has nothing to do.
     ///
     /// Outside of the range it leads back into it at once; within it decides when a look is
@@ -305,14 +305,14 @@ impl ThreadScaling {
         grows.then(|| self.grow(now, from))
     }
 
-    /// Whether one thread less would do.
+    /// Returns true if one thread less would do.
     fn has_too_many(&self, of: impl Fn(usize) -> ThreadLoad) -> bool {
         let fewer = self.active - 1;
         if self.active <= self.range.min || (0..self.active).any(|thread| of(thread).late) {
             return false;
         }
         let into = of(least_busy(fewer, &of)).busy_permille;
-        // Where it comes to alone, it makes nobody busier.
+        // On an idle thread, the load is in no other load's way.
         let fits = into == 0 || into + of(fewer).busy_permille < THREAD_PRESSED_PERMILLE;
         fits && load(self.active, &of) <= calm(fewer)
     }
@@ -339,7 +339,7 @@ impl ThreadScaling {
         }
     }
 
-    /// What comes next has to be seen anew.
+    /// Starts the observation anew after a step.
     fn changed(&mut self, now: Time) {
         (self.pressed, self.calm) = (0, 0);
         self.settled_at = now + THREAD_SETTLE;
@@ -363,14 +363,14 @@ fn least_busy(active: usize, of: impl Fn(usize) -> ThreadLoad) -> usize {
     least.unwrap_or(0)
 }
 
-/// What the first threads have to do together, in thousandths of one.
+/// Returns the load of the first threads together, in thousandths of one.
 fn load(active: usize, of: impl Fn(usize) -> ThreadLoad) -> u64 {
     (0..active)
         .map(|thread| u64::from(of(thread).busy_permille))
         .sum()
 }
 
-/// What so many threads do with ease together, in thousandths of one.
+/// Returns the load that so many threads carry with ease together, in thousandths of one.
 fn calm(threads: usize) -> u64 {
     u64::from(THREAD_CALM_PERMILLE).saturating_mul(threads as u64)
 }

@@ -28,7 +28,7 @@ pub(crate) fn seldom(u: &mut Unstructured<'_>, one_in: u8) -> bool {
     byte(u) % one_in == one_in - 1
 }
 
-/// How often a PDU is sent, and when.
+/// The number of times that a PDU is sent, and the places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Once,

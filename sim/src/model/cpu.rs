@@ -148,7 +148,7 @@ pub(super) struct Core {
     poll_until: u64,
     /// While idle it does not sleep deeply until then.
     awake_until: u64,
-    /// While idle a idle spinner spins until then.
+    /// While idle an idle spinner spins until then.
     kept_until: u64,
     softirq_until: u64,
     /// Costs of effects, paid with the next step.

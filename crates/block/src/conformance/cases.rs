@@ -1,4 +1,4 @@
-//! What the contract says, sentence by sentence.
+//! One case for each sentence of the device contract.
 
 use super::{Bench, Suite};
 use crate::device::Submit;
@@ -43,7 +43,7 @@ fn pattern<D: Driver>(bench: &Bench<D>, seed: u64, blocks: u32) -> Vec<u8> {
     bytes
 }
 
-/// What reads back after `bytes` were written.
+/// Returns the bytes that read back after `bytes` were written.
 fn kept(suite: Suite, bytes: &[u8]) -> Vec<u8> {
     if suite.keeps {
         bytes.to_vec()

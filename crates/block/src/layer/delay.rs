@@ -12,7 +12,7 @@ use base::{Nanos, Time};
 use reactor::{Context, Driver, OpNamespace};
 use std::sync::Arc;
 
-/// How long requests are held back. Nothing, unless said otherwise.
+/// Durations for which requests are held back. Zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayOptions {
     /// For each request that reads (Read, Compare, Verify).
@@ -29,7 +29,7 @@ pub struct DelayOptions {
 }
 
 impl DelayOptions {
-    /// How long a request is held back.
+    /// Returns the time for which a request is held back.
     fn of(&self, request: &Request, block_bytes: u32) -> Nanos {
         let kib = (u64::from(request.blocks) * u64::from(block_bytes)).div_ceil(1024);
         let sum = |fixed: Nanos, per_kib: Nanos| fixed + Nanos(per_kib.0.saturating_mul(kib));
@@ -179,7 +179,7 @@ impl Channel for DelayChannel {
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
-        // What was done is done; nobody waits for the effect of slowness any more.
+        // The effects are in place; no request waits for its delay any more.
         self.closing = true;
         self.inner.close(cx);
         self.collect(cx.now);

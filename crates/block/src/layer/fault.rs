@@ -54,7 +54,7 @@ impl FaultOperation {
     }
 }
 
-/// What happens to a request that is struck.
+/// The effect on a request that is struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
     /// It fails, and never reaches the device.
@@ -68,7 +68,7 @@ pub enum FaultEffect {
     /// [`BlockError::WriteFailure`]. A request that changes nothing just fails, with
     /// [`BlockError::ReadFailure`].
     Torn {
-        /// How many; a shorter range is changed but for its last block.
+        /// Number of blocks; a shorter range is changed but for its last block.
         blocks: u32,
     },
     /// One bit of the data that is read differs, and success is reported. Nothing happens to
@@ -91,7 +91,7 @@ pub struct FaultRule {
     pub one_in: u64,
     /// Strikes at most so often; `None`: without end.
     pub times: Option<u64>,
-    /// What happens to a request that is struck.
+    /// The effect on a request that is struck.
     pub effect: FaultEffect,
 }
 
@@ -128,7 +128,7 @@ impl FaultRule {
     }
 }
 
-/// What goes wrong, and when.
+/// The rules of a fault layer, and its seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultOptions {
     /// The seed of every random choice.
@@ -144,17 +144,17 @@ struct Rule {
     struck: AtomicU64,
 }
 
-/// What the channels of all cores share.
+/// State that the channels of all cores share.
 #[derive(Debug)]
 struct Shared {
     seed: u64,
     rules: Vec<Rule>,
-    /// How often hanging completions were released.
+    /// Count of releases of hanging completions.
     releases: AtomicU64,
     wakers: Mutex<Wakers>,
 }
 
-/// What wakes the cores that have a channel.
+/// Wakers of the cores that have a channel.
 #[derive(Debug, Default)]
 struct Wakers {
     /// The number of the next channel.
@@ -167,7 +167,7 @@ struct Wakers {
 struct Strike {
     /// The rule's number.
     rule: usize,
-    /// How many requests had matched it before.
+    /// Requests that had matched the rule before this one.
     number: u64,
     effect: FaultEffect,
 }
@@ -279,7 +279,7 @@ impl Fault {
         }
     }
 
-    /// How often each rule struck.
+    /// Returns the number of requests that each rule struck.
     #[must_use]
     pub fn strikes(&self) -> Vec<u64> {
         let rules = self.shared.rules.iter();
@@ -328,7 +328,7 @@ impl Device for Fault {
     }
 }
 
-/// What is remembered of a request that is under way.
+/// The layer's record of a request that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     effect: Option<FaultEffect>,

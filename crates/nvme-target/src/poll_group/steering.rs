@@ -191,7 +191,8 @@ impl PollGroup {
                 || load(connection) == 0
                 || now.since(connection.opened) < AFFINITY_DWELL;
             let company = all - gathered[to];
-            if !stays && affinity::returns_home(class, company, &recent[to], &recent[here]) {
+            if !stays && affinity::moves_to_arrival_core(class, company, &recent[to], &recent[here])
+            {
                 let why = Why::Steered;
                 connection.leave_for(Moving { to, why });
                 leaving.push((key, now + MOVE_PATIENCE));

@@ -25,14 +25,14 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 /// A thread's round, as far as the pool sees it; returns what was generated less what was claimed,
 /// drawn and lost.
 fn round(pool: &TokenPool, thread: u32, now: u64) -> Tokens {
-    pool.wake(thread);
+    pool.activate(thread);
     let generated = pool.generate(Time(now));
-    let mut seen = pool.hunger(1);
+    let mut seen = pool.enter_backlog(1);
     let closed = pool.close_if_due(Time(now));
     let claimed = pool.claim(1, &mut seen);
     pool.visit(thread);
-    pool.sate(1);
-    pool.rest(thread);
+    pool.leave_backlog(1);
+    pool.deactivate(thread);
     generated + closed.forgiven - closed.expired - claimed
 }
 
@@ -50,7 +50,7 @@ fn no_token_is_made_or_lost() {
         let there = other.join().unwrap();
         assert_eq!(here + there, pool.unclaimed());
         assert!(pool.unclaimed() >= Tokens::ZERO);
-        assert_eq!(pool.flows.hungry.load(Ordering::Relaxed), 0);
+        assert_eq!(pool.flows.backlogged.load(Ordering::Relaxed), 0);
     });
 }
 
@@ -64,7 +64,7 @@ fn a_token_is_taken_once() {
             let pool = pool.clone();
             thread::spawn(move || pool.borrow(Tokens(7)))
         };
-        let mut seen = pool.hunger(1);
+        let mut seen = pool.enter_backlog(1);
         pool.close_if_due(Time(1));
         let claimed = pool.claim(1, &mut seen);
         let lent = other.join().unwrap();

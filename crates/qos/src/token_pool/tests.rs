@@ -40,7 +40,7 @@ fn thread_numbers_are_given_once_and_again() {
         assert_eq!(pool.join(), Some(expected));
     }
     assert_eq!(pool.join(), None);
-    pool.part(17);
+    pool.leave(17);
     assert_eq!(pool.join(), Some(17));
     assert_eq!(pool.join(), None);
 }
@@ -58,9 +58,9 @@ fn a_long_sleep_earns_no_burst() {
 }
 
 #[test]
-fn hungry_ones_share_by_weight_and_claim_once() {
+fn backlogged_tenants_share_by_weight_and_claim_once() {
     let pool = pool();
-    let (mut one, mut two) = (pool.hunger(100), pool.hunger(200));
+    let (mut one, mut two) = (pool.enter_backlog(100), pool.enter_backlog(200));
     pool.give(Tokens(1_000));
     pool.close_if_due(Time(1));
     assert_eq!(pool.claim(100, &mut one), Tokens(300));
@@ -74,10 +74,10 @@ fn hungry_ones_share_by_weight_and_claim_once() {
     assert_eq!(
         pool.borrow(Tokens(1)),
         Tokens::ZERO,
-        "it belongs to the hungry"
+        "it belongs to the backlogged"
     );
-    pool.sate(100);
-    pool.sate(200);
+    pool.leave_backlog(100);
+    pool.leave_backlog(200);
     assert_eq!(pool.borrow(Tokens(1_000)), Tokens(100));
 }
 
@@ -86,9 +86,9 @@ fn hungry_ones_share_by_weight_and_claim_once() {
 fn a_slow_thread_keeps_its_share() {
     let pool = pool();
     let (fast, slow) = (pool.join().unwrap(), pool.join().unwrap());
-    pool.wake(fast);
-    pool.wake(slow);
-    let (mut fast_seen, mut slow_seen) = (pool.hunger(100), pool.hunger(100));
+    pool.activate(fast);
+    pool.activate(slow);
+    let (mut fast_seen, mut slow_seen) = (pool.enter_backlog(100), pool.enter_backlog(100));
     let mut claimed = Tokens::ZERO;
     for turn in 1..=1_000 {
         pool.give(Tokens::whole(1));
@@ -105,10 +105,10 @@ fn a_slow_thread_keeps_its_share() {
 #[test]
 fn orphaned_promises_are_given_again() {
     let pool = pool();
-    let (mut stays, _leaves) = (pool.hunger(100), pool.hunger(100));
+    let (mut stays, _leaves) = (pool.enter_backlog(100), pool.enter_backlog(100));
     pool.give(Tokens::whole(2));
     pool.close_if_due(Time(1));
-    pool.sate(100);
+    pool.leave_backlog(100);
     assert_eq!(pool.claim(100, &mut stays), Tokens::whole(1));
     pool.close_if_due(Time(2));
     assert_eq!(pool.claim(100, &mut stays), Tokens::whole(1));
@@ -119,7 +119,7 @@ fn orphaned_promises_are_given_again() {
 #[test]
 fn a_debt_ends_somewhere() {
     let pool = pool();
-    let mut seen = pool.hunger(100);
+    let mut seen = pool.enter_backlog(100);
     pool.give(Tokens::whole(-1_000));
     let closed = pool.close_if_due(Time(1));
     assert_eq!(closed.forgiven, Tokens::whole(900));

@@ -8,19 +8,19 @@ use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
 use std::sync::Arc;
 
-/// What a thread did for a tenant.
+/// The tally of a tenant on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Requests released.
     pub released: u64,
-    /// What they cost.
+    /// Cost of the requests.
     pub spent: Tokens,
     /// Tokens of its own: generated for it, or its share of what was left.
     pub earned: Tokens,
     /// Tokens that it did not need and gave back.
     pub given: Tokens,
-    /// Tokens lent to a latency-critical tenant while nobody else wanted them, or advanced by best
-    /// effort.
+    /// Tokens lent to a latency-critical tenant while no other tenant wanted them, or advanced by
+    /// best effort.
     pub taken: Tokens,
     /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting, and
     /// had nothing in advance any more.
@@ -53,20 +53,20 @@ impl Kind {
 pub(super) struct Entry {
     pub(super) account: Arc<Account>,
     pub(super) generation: u32,
-    /// Connections; nobody has the key without one.
+    /// Number of connections; without one, the key is unknown outside.
     pub(super) attached: u32,
     pub(super) queue: Queue,
     /// On which list it is looked at.
     pub(super) listed: Option<Kind>,
-    /// Where on that list.
+    /// Position on that list.
     pub(super) position: u32,
     /// Best effort: what it has claimed and not spent.
-    pub(super) purse: Tokens,
-    /// Somebody wanted to pay at once since the last round.
+    pub(super) balance: Tokens,
+    /// True if a request was to be paid at once since the last round.
     pub(super) asked: bool,
-    /// What it spent since the last round began, if it is best effort.
+    /// Tokens that it spent since the last round began, if it is best effort.
     pub(super) used: Tokens,
-    /// Best effort: what it weighs among the hungry; 0 while it is not.
+    /// Best effort: what it weighs among the backlogged; 0 while it is not.
     pub(super) weight: u64,
     /// Best effort: up to where it has claimed.
     seen: u64,
@@ -88,7 +88,7 @@ impl Entry {
             queue: Queue::EMPTY,
             listed: None,
             position: 0,
-            purse: Tokens::ZERO,
+            balance: Tokens::ZERO,
             asked: false,
             used: Tokens::ZERO,
             weight: 0,
@@ -113,7 +113,7 @@ impl Entry {
             self.entered = true;
             self.part = Tokens::ZERO;
             self.part_at = now;
-            self.account.enter(now);
+            self.account.enter_thread(now);
         }
         let most = saved(rate, pool.rules().pos_limit_rounds + 1, pool);
         let earned = self.account.earn(rate, now, most);
@@ -147,23 +147,23 @@ impl Entry {
 
     /// Best effort: weighs `weight` from now on; what is due for the weight before is claimed.
     #[inline]
-    pub(super) fn weigh(&mut self, weight: u64, pool: &TokenPool) {
+    pub(super) fn set_weight(&mut self, weight: u64, pool: &TokenPool) {
         if weight == self.weight {
             return;
         }
         if self.weight > 0 {
             self.claim(pool);
-            pool.sate(self.weight);
+            pool.leave_backlog(self.weight);
         }
         self.weight = weight;
-        self.seen = pool.hunger(weight);
+        self.seen = pool.enter_backlog(weight);
     }
 
     /// Best effort: claims its share of what is left.
     #[inline]
     pub(super) fn claim(&mut self, pool: &TokenPool) {
         let claimed = pool.claim(self.weight, &mut self.seen);
-        self.purse += claimed;
+        self.balance += claimed;
         self.tally.earned += claimed;
     }
 
@@ -175,10 +175,10 @@ impl Entry {
         if !std::mem::take(&mut self.asked) {
             return false;
         }
-        let beyond = (self.purse - used - used).or_zero();
+        let beyond = (self.balance - used - used).or_zero();
         pool.give(beyond);
         self.tally.given += beyond;
-        self.purse -= beyond;
+        self.balance -= beyond;
         true
     }
 
@@ -201,19 +201,19 @@ impl Entry {
 
     /// It is not looked at any more: what it has of a best-effort tenant goes back, and other
     /// threads have the rest of the tenant.
-    pub(super) fn rest(&mut self, pool: &TokenPool) {
+    pub(super) fn deactivate(&mut self, pool: &TokenPool) {
         if self.weight > 0 {
             self.claim(pool);
-            pool.sate(self.weight);
+            pool.leave_backlog(self.weight);
             self.weight = 0;
-            self.account.leave();
+            self.account.leave_thread();
         }
-        pool.give(self.purse);
-        self.tally.given += self.purse;
-        self.purse = Tokens::ZERO;
+        pool.give(self.balance);
+        self.tally.given += self.balance;
+        self.balance = Tokens::ZERO;
         if self.entered {
             self.entered = false;
-            self.account.leave();
+            self.account.leave_thread();
             if !matches!(self.account.contract(), Contract::LatencyCritical(_)) {
                 // What was earned while the contract changed.
                 pool.give(self.account.empty());
@@ -222,7 +222,7 @@ impl Entry {
     }
 }
 
-/// What a latency-critical tenant earns in so many rounds of the longest length.
+/// Returns what a latency-critical tenant earns in so many rounds of the longest length.
 #[inline]
 fn saved(rate: TokenRate, rounds: u64, pool: &TokenPool) -> Tokens {
     rate.over(Nanos(pool.round().0 * rounds))

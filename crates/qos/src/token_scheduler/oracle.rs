@@ -14,10 +14,10 @@ pub(super) struct Tenant {
     pub(super) contract: Contract,
     pub(super) waiting: VecDeque<(PricedOperation, u32, u32)>,
     pub(super) balance: i128,
-    pub(super) purse: i128,
+    pub(super) balance: i128,
     treated_as: Option<Kind>,
-    /// What it weighs while it waits for its share.
-    hungry: i128,
+    /// Its weight while it waits for its share.
+    backlogged: i128,
     earned_to: Option<i128>,
 }
 
@@ -38,9 +38,9 @@ impl Oracle {
             contract,
             waiting: VecDeque::new(),
             balance: 0,
-            purse: 0,
+            balance: 0,
             treated_as: None,
-            hungry: 0,
+            backlogged: 0,
             earned_to: None,
         };
         Self {
@@ -134,8 +134,8 @@ impl Oracle {
         let mut weights = 0;
         for tenant in &mut self.tenants {
             // One that is of another class by now counts until the round is over.
-            tenant.hungry = tenant.weight().unwrap_or(tenant.hungry);
-            weights += tenant.hungry;
+            tenant.backlogged = tenant.weight().unwrap_or(tenant.backlogged);
+            weights += tenant.backlogged;
         }
         let burst = self.rate * self.round;
         let mut quota = 0;
@@ -148,16 +148,16 @@ impl Oracle {
             self.bucket %= weights;
         }
         for tenant in &mut self.tenants {
-            tenant.purse += quota * tenant.hungry;
+            tenant.balance += quota * tenant.backlogged;
             if tenant.weight().is_none() {
                 continue;
             }
             while let Some(&(operation, units, item)) = tenant.waiting.front() {
                 let cost = i128::from(self.prices.cost(operation, units).0);
-                if cost > tenant.purse {
+                if cost > tenant.balance {
                     break;
                 }
-                tenant.purse -= cost;
+                tenant.balance -= cost;
                 tenant.waiting.pop_front();
                 released.push(item);
             }
@@ -179,13 +179,14 @@ impl Tenant {
         }
     }
 
-    /// The end of a round: who does not wait keeps nothing, and a change of class is taken note of.
+    /// The end of a round: a tenant that does not wait keeps nothing, and a change of class is
+    /// taken note of.
     fn rest(&mut self, bucket: &mut i128) {
         if self.treated_as == Kind::of(self.contract) && self.treated_as.is_some() {
             return;
         }
-        *bucket += std::mem::take(&mut self.purse);
-        self.hungry = 0;
+        *bucket += std::mem::take(&mut self.balance);
+        self.backlogged = 0;
         self.earned_to = None;
         self.treated_as = None;
         if !self.waiting.is_empty() {

@@ -155,10 +155,10 @@ impl World {
                 .sum::<Tokens>()
                 + get(&self.past)
         };
-        let purses = self.threads.iter().flat_map(|thread| &thread.entries);
-        let purses: Tokens = purses.map(|entry| entry.purse).sum();
+        let balances = self.threads.iter().flat_map(|thread| &thread.entries);
+        let balances: Tokens = balances.map(|entry| entry.balance).sum();
         let balances: Tokens = self.accounts.iter().map(|account| account.balance()).sum();
-        let there = purses + balances + self.pool.unclaimed();
+        let there = balances + balances + self.pool.unclaimed();
         let gone = of(|totals| totals.spent) + of(|totals| totals.expired);
         let made = of(|totals| totals.generated) + of(|totals| totals.forgiven);
         assert_eq!(made, there + gone, "at {:?}", self.now);
@@ -310,7 +310,7 @@ proptest! {
         for account in &world.accounts {
             prop_assert_eq!(account.threads(), 1, "nobody is there (and one is the least)");
         }
-        prop_assert_eq!(world.pool.hunger(0), world.pool.hunger(0));
+        prop_assert_eq!(world.pool.enter_backlog(0), world.pool.enter_backlog(0));
         prop_assert_eq!(world.pool.borrow(Tokens::ZERO), Tokens::ZERO);
     }
 
@@ -322,7 +322,7 @@ proptest! {
         steps in prop::collection::vec((0usize..3, 0u32..20, 0u64..100_000, any::<bool>()), 1..300),
     ) {
         let mut world = World::new(3, &[critical(rate), best_effort(1)]);
-        // A hungry tenant, so that nothing is lent.
+        // A backlogged tenant, so that nothing is lent.
         world.enqueue(0, 1, PricedOperation::Write, u32::MAX);
         world.round(0);
         let start = world.now;

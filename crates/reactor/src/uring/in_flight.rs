@@ -5,16 +5,16 @@ use super::operations::RingOp;
 use crate::op::OpNamespace;
 
 impl UringDriver {
-    /// Whether an operation of `op_namespace` has not been reaped yet. Looks at everything there is: this
-    /// is for when rooms change hands.
+    /// Returns true if an operation of `op_namespace` has not been reaped yet. Looks at everything
+    /// there is: this is for when namespaces change hands.
     pub(super) fn has_operation_of(&self, op_namespace: OpNamespace) -> bool {
         let in_ring = self.operations.iter().any(|(_, entry)| match &entry.kind {
             RingOp::Accept(_, key)
             | RingOp::AcceptPause(_, key)
             | RingOp::Connect(key, _)
             | RingOp::File(key, _) => key.op_namespace == op_namespace,
-            // Ours, or a socket's, whose operations are looked at below.
-            RingOp::Wake | RingOp::Arrival(_) | RingOp::OpNamespace(_) => false,
+            // The driver's own, or a socket's: its operations are looked at below.
+            RingOp::Wake | RingOp::Arrival(_) | RingOp::SendSpace(_) => false,
         });
         let on_sockets = self.sockets.iter().any(|(_, socket)| {
             let keys = [

@@ -47,7 +47,7 @@ use std::sync::Arc;
 use switch::{Class, class_scheduler};
 use wake::EventWaker;
 
-/// How a driver is made.
+/// Options of a driver.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The core's payload buffers, smallest first.
@@ -103,15 +103,15 @@ pub struct UringDriver {
 }
 
 impl UringDriver {
-    /// Sets a driver up on the calling thread, which must be the one that uses it, and whose timers
-    /// are exact from now on.
+    /// Sets a driver up on the calling thread, which must be the one that uses it, and makes the
+    /// timers of this thread exact.
     ///
     /// # Errors
     /// [`SetupError`], which says what to do.
     pub fn new(options: &Options) -> Result<Self, SetupError> {
         let other = |what| move |source| SetupError::Other { what, source };
-        // A deadline that is told late is latency that nobody asked for: by default the kernel adds
-        // 50 µs. Where it cannot be had, timers work all the same.
+        // A deadline that fires late adds latency: by default the kernel adds 50 µs. Where this
+        // cannot be had, timers work all the same.
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         let entries = table_entries(options.sockets, options.file_operations);
         let buffers = BufferPool::new(&options.buffers).map_err(other("map buffers"))?;
@@ -149,7 +149,7 @@ impl UringDriver {
         Ok(driver)
     }
 
-    /// What the kernel offers.
+    /// Returns the kernel's features.
     #[must_use]
     pub fn features(&self) -> Features {
         self.ring.features
@@ -199,7 +199,7 @@ impl UringDriver {
         }
     }
 
-    /// Whether anything is in flight that must not outlive the driver.
+    /// Returns true if anything is in flight that must not outlive the driver.
     fn is_waited_for(&self) -> bool {
         let waited = |kind: &RingOp| {
             matches!(
@@ -399,7 +399,8 @@ impl Drop for UringDriver {
         }
         while self.is_waited_for() {
             if self.ring.sleep(Nanos::from_secs(1)).is_err() {
-                // Nobody knows when the kernel is done with that memory: it stays for ever.
+                // The time at which the kernel is done with that memory is unknown: it stays for
+                // ever.
                 std::mem::forget(std::mem::replace(
                     &mut self.operations,
                     Slab::with_capacity(0),

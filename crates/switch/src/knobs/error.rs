@@ -1,4 +1,4 @@
-//! What is wrong with knobs, and what would be right.
+//! Errors of knobs, each with its remedy.
 
 use super::table::TARGET_THREADS_MIN;
 use super::{Knob, Preset};
@@ -12,9 +12,9 @@ pub enum KnobError {
     OutOfRange {
         /// Which knob.
         knob: &'static str,
-        /// Where it is, in the knob's unit.
+        /// The value, in the knob's unit.
         value: String,
-        /// What is valid, in the knob's unit.
+        /// The valid values, in the knob's unit.
         expected: String,
     },
     /// A fixed doorbell that is shorter than its timer is worth.
@@ -52,14 +52,14 @@ pub enum KnobError {
         knob: &'static str,
         /// The value, at most its first 32 characters.
         word: String,
-        /// What is valid, in the knob's unit.
+        /// The valid values, in the knob's unit.
         expected: String,
     },
     /// A knob of a mechanism that another knob has turned off or replaced.
     NotInUse {
         /// Which knob.
         knob: &'static str,
-        /// What it needs.
+        /// The knob that it needs.
         with: &'static str,
     },
     /// Two of the knobs that were turned exclude each other.
@@ -84,7 +84,7 @@ impl KnobError {
         }
     }
 
-    /// What is wrong.
+    /// Returns the problem.
     #[must_use]
     pub fn problem(&self) -> String {
         match self {
@@ -107,7 +107,7 @@ impl KnobError {
         }
     }
 
-    /// What would be right.
+    /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -130,7 +130,7 @@ impl KnobError {
                 let keys: Vec<_> = Knob::ALL.iter().map(|knob| knob.key).collect();
                 format!("the knobs are {}", keys.join(", "))
             }
-            Self::NotInUse { .. } => "say that, too, or leave this away".to_owned(),
+            Self::NotInUse { .. } => "say that, too, or omit this".to_owned(),
             Self::TurnedTwice { .. } => "keep one of them".to_owned(),
         }
     }

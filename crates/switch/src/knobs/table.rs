@@ -21,11 +21,11 @@ mod tests;
 
 /// A knob: its name, what it may be, and where it is found.
 pub struct Knob {
-    /// What it is called, with its unit last.
+    /// Name, with its unit last.
     pub key: &'static str,
-    /// What it does, for people.
+    /// Meaning, as `--help` and the documents show it.
     pub meaning: &'static str,
-    /// What it may be.
+    /// Valid values.
     pub range: KnobRange,
     /// The knob and value without which it does not count, where there is such a condition.
     pub with: Option<&'static str>,
@@ -33,7 +33,7 @@ pub struct Knob {
     put: fn(&mut Knobs, KnobValue) -> Option<()>,
 }
 
-/// What a knob may be.
+/// The valid values of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobRange {
     /// On or off.
@@ -46,7 +46,7 @@ pub enum KnobRange {
     Time(Nanos, Nanos),
 }
 
-/// Where a knob is.
+/// The value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobValue {
     /// On or off.
@@ -64,7 +64,7 @@ pub enum KnobValue {
 pub struct KnobSetting {
     /// The knob.
     pub knob: &'static Knob,
-    /// Where it is.
+    /// Its value.
     pub value: KnobValue,
 }
 
@@ -163,13 +163,13 @@ impl Knob {
             })
     }
 
-    /// Where it is in `knobs`; `None` where it does not count.
+    /// Returns its value in `knobs`; `None` where it does not count.
     #[must_use]
     pub fn get(&self, knobs: &Knobs) -> Option<KnobValue> {
         (self.get)(knobs)
     }
 
-    /// What a text means for it.
+    /// Parses a text as a value of the knob.
     ///
     /// # Errors
     /// [`KnobError::NoValue`], or that it is out of range.
@@ -199,7 +199,7 @@ impl Knob {
         Ok(value)
     }
 
-    /// Whether a value of this knob is within its range.
+    /// Checks that a value of this knob is within its range.
     pub(super) fn check(&self, value: KnobValue) -> Result<(), KnobError> {
         let (fits, text) = match (self.range, value) {
             (KnobRange::Number(min, max), KnobValue::Number(number)) => {
@@ -391,7 +391,7 @@ macro_rules! fill {
     };
 }
 
-/// What a class is promised.
+/// The floor of a class.
 macro_rules! floor {
     ($key:literal, $meaning:literal, $class:expr) => {
         Knob {
@@ -673,7 +673,7 @@ const KNOBS: &[Knob] = &[
     },
 ];
 
-/// What rings a doorbell early.
+/// Returns the amount that rings a doorbell early.
 fn fill(mode: &Mode) -> Option<CaravanLimits> {
     match mode {
         Mode::Immediate => None,

@@ -17,7 +17,7 @@ pub enum FabricsCommand {
 }
 
 impl FabricsCommand {
-    /// Reads a command whose opcode is that of Fabrics commands.
+    /// Reads a command with the opcode of Fabrics commands.
     ///
     /// # Errors
     ///

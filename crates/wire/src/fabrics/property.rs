@@ -234,8 +234,8 @@ impl core::fmt::Display for Version {
 pub struct Configuration(pub u32);
 
 impl Configuration {
-    /// What a host writes to start a controller: EN, 64-byte commands, 16-byte completions, the
-    /// NVM command set, 4 KiB pages.
+    /// The value with which a host starts a controller: EN, 64-byte commands, 16-byte completions,
+    /// the NVM command set, 4 KiB pages.
     pub const ENABLE: Self = Self(1 | (6 << 16) | (4 << 20));
 
     /// EN.

@@ -176,7 +176,7 @@ impl ChangedNamespaces {
         list
     }
 
-    /// Whether more changed than the list can say.
+    /// Returns true if more namespaces changed than the list can hold.
     pub const fn is_overflow(&self) -> bool {
         self.nsids[0] == crate::limits::NSID_BROADCAST
     }
@@ -224,17 +224,17 @@ layout! {
     pub struct TenantEvent: 192 {
         /// The event's number among all of the target, from 1; 0 for no entry.
         number: u64 = 0,
-        /// What happened: [`BEGAN`](Self::BEGAN) or [`ENDED`](Self::ENDED).
+        /// The event: [`BEGAN`](Self::BEGAN) or [`ENDED`](Self::ENDED).
         kind: u32 = 8,
         /// Over how long it was looked at, in milliseconds.
         window_ms: u32 = 12,
-        /// When, in milliseconds since 1970 by the target's clock.
+        /// Time of the event, in milliseconds since 1970 by the target's clock.
         unix_ms: u64 = 16,
         /// Commands of the tenant that waited for tokens at the end.
         waiting: u64 = 24,
-        /// What it is promised, in thousandths of a token a second.
+        /// Rate that the tenant is promised, in thousandths of a token a second.
         promised_milli: u64 = 32,
-        /// What it asked for in the window, in thousandths of a token a second.
+        /// Rate that the tenant asked for in the window, in thousandths of a token a second.
         asked_milli: u64 = 40,
         /// The tenant's name, UTF-8, cut at 72 bytes, zero-padded.
         tenant: [u8; 72] = 48,
@@ -258,7 +258,7 @@ const _: () = assert!(64 + TENANT_EVENT_ENTRIES * TenantEvent::SIZE == TenantEve
 layout! {
     /// Tenant Events (LID C0h), ours: what happened to the tenants that the host is, newest first.
     pub struct TenantEvents: 4096 {
-        /// How many of `entries` there are.
+        /// Number of valid `entries`.
         count: u32 = 0,
         /// The entries.
         entries: [TenantEvent; 21] = 64,

@@ -5,7 +5,7 @@ use crate::limits::{NQN_BYTES_MAX, NQN_FIELD_BYTES};
 /// The name of every discovery subsystem. `[NVMe Base 2.0 §4.5]`
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// What a name that carries a UUID begins with.
+/// Prefix of a name that carries a UUID.
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// A qualified name: 1 to 223 bytes of text, kept in place so that it can be copied and compared
@@ -16,7 +16,7 @@ pub struct Nqn {
     length: u8,
 }
 
-/// Why a text is no qualified name.
+/// The reason for which a text is no qualified name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
     /// Nothing there.
@@ -67,7 +67,7 @@ impl Nqn {
         Self::lenient(text)
     }
 
-    /// A name whose form is not checked: 1 to 223 bytes of text without control characters.
+    /// Makes a name of unchecked form: 1 to 223 bytes of text without control characters.
     ///
     /// # Errors
     ///
@@ -93,12 +93,12 @@ impl Nqn {
         Self::new(DISCOVERY_NQN).expect("the well-known name is a name")
     }
 
-    /// Whether this is the well-known name of discovery subsystems.
+    /// Returns true for the well-known name of discovery subsystems.
     pub fn is_discovery(&self) -> bool {
         self.as_str() == DISCOVERY_NQN
     }
 
-    /// Whether the name has one of the two forms that the specification allows.
+    /// Returns true if the name has one of the two forms that the specification allows.
     pub fn is_well_formed(&self) -> bool {
         is_well_formed(self.as_str())
     }

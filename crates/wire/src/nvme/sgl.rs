@@ -93,7 +93,7 @@ impl SglDescriptor {
     }
 }
 
-/// Where a command's data is. `[NVMe-TCP 1.0 §3.4]`
+/// The place of a command's data. `[NVMe-TCP 1.0 §3.4]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataPointer {
     /// In the command's own capsule.

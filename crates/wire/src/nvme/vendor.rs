@@ -1,19 +1,19 @@
-//! What two Switchyards may say to each other that the standard has no word for.
+//! Vendor specific extensions between a host and a target of Switchyard.
 //!
-//! A controller announces its extensions in the vendor's area of Identify Controller; nobody uses
-//! one that was not announced, and everything works without.
+//! A controller announces its extensions in the vendor's area of Identify Controller; a host uses
+//! only what was announced, and everything works without.
 
 use crate::bytes::{low16, put_u64, u64_at};
 use crate::nvme::command::Command;
 use crate::nvme::opcode::{AdminOpcode, IoOpcode};
 
-/// What the vendor's area begins with when the controller is a Switchyard.
+/// First bytes of the vendor's area of a Switchyard controller.
 const MAGIC: [u8; 8] = *b"SWITCHYD";
 
-/// Where the extensions' bits are in the vendor's area.
+/// Offset of the extensions' bits in the vendor's area.
 const BITS: usize = MAGIC.len();
 
-/// Where the life of the caches is.
+/// Offset of the life of the caches.
 const CACHE_LIFE: usize = 16;
 
 /// The extensions that a controller announces.
@@ -35,7 +35,7 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// What a controller of this version announces.
+    /// The extensions that a controller of this version announces.
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,

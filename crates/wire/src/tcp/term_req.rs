@@ -55,7 +55,7 @@ impl TermReq {
     /// HLEN.
     pub const SIZE: usize = SHORT_HEADER_BYTES;
 
-    /// Reads a termination request whose common header has been checked.
+    /// Reads a termination request with a checked common header.
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {
             status: FatalErrorStatus(u16_at(bytes, 8)),

@@ -1,4 +1,5 @@
-//! What the namespaces of a session may hold: a read returns nothing that was not written.
+//! The content that the namespaces of a session may have: a read returns nothing that was not
+//! written.
 
 use super::command::{BLOCK_BYTES, NAMESPACE_BYTES};
 use wire::nvme::{Command, LbaCommand};
@@ -6,7 +7,7 @@ use wire::nvme::{Command, LbaCommand};
 /// The bytes that a block may consist of, as a set.
 type Bytes = [u64; 4];
 
-/// Pattern of a neighbour whose data nobody else may see.
+/// Pattern of a neighbour's data, which no other host may see.
 pub(super) type Secret = [u8; 8];
 
 /// Everything that was sent as data of each block.

@@ -37,14 +37,14 @@ pub(super) struct FileChannel {
     geometry: Geometry,
     capabilities: Capabilities,
     direct: bool,
-    /// What offsets, lengths and memory must be multiples of.
+    /// Alignment of offsets, lengths and memory, in bytes.
     align: usize,
     shared: Arc<Shared>,
     slots: Slab<Slot>,
     finished: VecDeque<Completion>,
     syncs: SyncQueue,
     scratch: RegionHandle,
-    /// Where free scratch ranges start.
+    /// Starts of the free scratch ranges, in bytes.
     scratch_free: Vec<usize>,
     zeroes: RegionHandle,
     can_zero: bool,
@@ -58,18 +58,18 @@ pub(super) struct FileChannel {
 struct Slot {
     tag: u64,
     operation: Operation,
-    /// Where the range starts in the file, its length, and how much of it is done, in bytes.
+    /// Start of the range in the file, its length, and how much of it is done, in bytes.
     offset: u64,
     len: u64,
     done: u64,
     work: Work,
     /// The request's data, unless the driver has it.
     data: Option<IoSlice>,
-    /// Where the data started in its memory, for handing it back whole.
+    /// Start of the data in its memory, for handing the slice back whole.
     data_offset: usize,
 }
 
-/// How a request is carried out.
+/// The way in which a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     /// On its own memory.
@@ -115,7 +115,7 @@ impl FileChannel {
         })
     }
 
-    /// What is wrong with a request, if anything is.
+    /// Returns the error of a request that is wrong, or `None`.
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.gone {
             return Some(BlockError::Gone);
@@ -137,7 +137,8 @@ impl FileChannel {
         self.shared.flush_failed.load(Ordering::Acquire)
     }
 
-    /// How the request will be carried out; `None` when there is no scratch memory for it now.
+    /// Chooses the way in which the request will be carried out; `None` when there is no scratch
+    /// memory for it now.
     fn choose_work(&mut self, request: &Request) -> Option<Work> {
         let aligned = request
             .data
@@ -387,7 +388,7 @@ impl FileChannel {
     }
 }
 
-/// Whether the operation completes only once its effect is on stable storage.
+/// Returns true if the operation completes only once its effect is on stable storage.
 const fn is_durable(operation: Operation) -> bool {
     matches!(
         operation,

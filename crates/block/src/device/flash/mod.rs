@@ -47,13 +47,13 @@ impl Flash {
         })
     }
 
-    /// When its requests end: to make it slower while it runs.
+    /// Returns the timing model, to make the device slower while it runs.
     #[must_use]
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// What it is made of.
+    /// Returns the profile that the device emulates.
     #[must_use]
     pub const fn profile(&self) -> Profile {
         self.profile
@@ -164,7 +164,7 @@ impl Channel for FlashChannel {
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
-        // What was done is done; nobody waits for its time any more.
+        // The effects are in place; no request waits for its time any more.
         self.closing = true;
         self.ram.close(cx);
         self.delayed.fire(Time::NEVER);
