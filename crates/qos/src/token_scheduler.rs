@@ -230,7 +230,7 @@ impl<T> TokenScheduler<T> {
         while let Some(waiting) = self.places.pop(&mut entry.queue) {
             left(waiting.item);
         }
-        self.put_to_rest(key.index);
+        self.deactivate(key.index);
     }
 
     /// Takes out the requests of a tenant that wait and are `wanted`, in order: they were given up,
@@ -256,7 +256,7 @@ impl<T> TokenScheduler<T> {
             }
         }
         if entry.queue.is_empty() {
-            self.put_to_rest(key.index);
+            self.deactivate(key.index);
         }
     }
 
@@ -402,7 +402,7 @@ impl<T> TokenScheduler<T> {
         self.turn = self.turn.wrapping_add(1);
         let mut wait = self.serve_latency_critical(now, release);
         for at in 0..self.best_effort.len() {
-            self.sit_down(self.best_effort[at]);
+            self.attach_to_pool(self.best_effort[at]);
         }
         let closed = self.pool.close_if_due(now);
         self.totals.expired += closed.expired;
@@ -420,7 +420,7 @@ impl<T> TokenScheduler<T> {
             self.told = self.totals.spent;
         }
         while let Some(index) = self.resting.pop() {
-            self.put_to_rest(index);
+            self.deactivate(index);
         }
         if self.places.used() > 0 {
             self.pool.visit(self.thread);
@@ -529,7 +529,7 @@ impl<T> TokenScheduler<T> {
 
     /// Makes a best-effort tenant backlogged, or what its weight is now.
     #[inline]
-    fn sit_down(&mut self, index: u32) {
+    fn attach_to_pool(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         if let Contract::BestEffort(weight) = entry.account.contract() {
             if entry.weight == 0 {
@@ -547,7 +547,7 @@ impl<T> TokenScheduler<T> {
     }
 
     /// Stops looking at an entry. What it has of a best-effort tenant goes back.
-    fn put_to_rest(&mut self, index: u32) {
+    fn deactivate(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         let Some(kind) = entry.listed.take() else {
             return;

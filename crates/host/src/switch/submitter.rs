@@ -1,9 +1,9 @@
 //! A submitter: one application thread's way into the switchboard, as a device's channel.
 
 use super::Switchboard;
-use super::ingress::{Entry, Ingress, Submitter};
+use super::application_steering::Registration;
+use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
-use super::steersman::Membership;
 use crate::namespace::RemoteNamespace;
 use base::Time;
 use block::{
@@ -121,7 +121,7 @@ pub struct SwitchedChannel {
     number: u32,
     submitter: Arc<Submitter>,
     memory: RegionHandle,
-    /// Place of the core in the switchboard that this thread's requests go into.
+    /// DataplaneConfig of the core in the switchboard that this thread's requests go into.
     core: usize,
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
@@ -135,7 +135,7 @@ pub struct SwitchedChannel {
     /// Something was put into the ingress since the last kick.
     put: bool,
     /// This thread may be moved.
-    membership: Option<Membership>,
+    registration: Option<Registration>,
     /// Bytes of data outstanding.
     outstanding_bytes: u64,
     closing: bool,
@@ -165,9 +165,9 @@ impl SwitchedChannel {
             lendable: (0..depth).map(|_| region.handle()).collect(),
             next_lent: 0,
             put: false,
-            membership: device
+            registration: device
                 .steered
-                .then(|| device.board.inner.steersman.join(device.class))
+                .then(|| device.board.inner.steering.join(device.class))
                 .flatten(),
             outstanding_bytes: 0,
             closing: false,
@@ -189,9 +189,9 @@ impl SwitchedChannel {
             .iter()
             .position(|&core| core == here)
             .unwrap_or(here.0 as usize % cores.len());
-        if let Some(membership) = &self.membership {
-            membership.standing.note_core(here);
-            membership.standing.note_bytes(self.outstanding_bytes);
+        if let Some(registration) = &self.registration {
+            registration.standing.note_core(here);
+            registration.standing.note_bytes(self.outstanding_bytes);
         }
     }
 
@@ -303,7 +303,7 @@ impl Channel for SwitchedChannel {
             };
             (bounce, range) = (place, Some((offset, length)));
         }
-        let entry = Entry {
+        let entry = IngressRequest {
             submitter: self.number,
             slot,
             target: self.device.target,

@@ -5,7 +5,7 @@
 //! thread that sleeps is woken when its submitter has put in all it has ([`Ingress::ring`]), not
 //! for each request.
 
-use super::account::Account;
+use super::request_count::Account;
 use base::WakeFlag;
 use base::units::Lba;
 use block::{BlockError, Operation};
@@ -16,7 +16,7 @@ use switch::{Class, PerClass};
 
 /// A request on its way from an ingress to an egress.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct IngressRequest {
     /// Whose it is: the submitter's number.
     pub(super) submitter: u32,
     /// The submitter's name for it.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
+pub(super) struct IngressCompletion {
     pub(super) slot: u32,
     pub(super) result: Result<(), BlockError>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Done {
 /// The ingress queues that one dataplane thread serves.
 #[derive(Debug)]
 pub(super) struct Ingress {
-    queues: PerClass<ArrayQueue<Entry>>,
+    queues: PerClass<ArrayQueue<IngressRequest>>,
     wake_flag: WakeFlag,
     waker: OnceLock<Arc<dyn Wake>>,
 }
@@ -67,7 +67,7 @@ impl Ingress {
 
     /// Takes a request; hands it back when the queue is full.
     #[inline]
-    pub(super) fn put(&self, entry: Entry) -> Result<(), Entry> {
+    pub(super) fn put(&self, entry: IngressRequest) -> Result<(), IngressRequest> {
         self.queues[entry.class].push(entry)
     }
 
@@ -83,7 +83,7 @@ impl Ingress {
 
     /// The oldest request of a class.
     #[inline]
-    pub(super) fn take(&self, class: Class) -> Option<Entry> {
+    pub(super) fn take(&self, class: Class) -> Option<IngressRequest> {
         self.queues[class].pop()
     }
 
@@ -107,7 +107,7 @@ impl Ingress {
 #[derive(Debug)]
 pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
-    done: ArrayQueue<Done>,
+    done: ArrayQueue<IngressCompletion>,
     account: Account,
     wake_flag: WakeFlag,
     waker: Arc<dyn Wake>,
@@ -134,7 +134,7 @@ impl Submitter {
 
     /// A request is over.
     #[inline]
-    pub(super) fn finish(&self, done: Done) {
+    pub(super) fn finish(&self, done: IngressCompletion) {
         let put = self.done.push(done);
         debug_assert!(put.is_ok(), "at most a depth of requests");
         self.account.answered();
@@ -166,7 +166,7 @@ impl Submitter {
     }
 
     #[inline]
-    pub(super) fn take(&self) -> Option<Done> {
+    pub(super) fn take(&self) -> Option<IngressCompletion> {
         self.done.pop()
     }
 

@@ -2,7 +2,8 @@
 //! the next one fills.
 
 use super::connection::Qpair;
-use crate::inflight::{CommandTable, Direction, SlotState, Work};
+use crate::command::exchange::{Direction, Work};
+use crate::command::table::{CommandTable, SlotState};
 use crate::limits::{SEND_HEADER_BYTES, SEND_SEGMENTS};
 use base::mutation::{self, Mutation};
 use reactor::{IoSlice, SendList};
@@ -138,11 +139,11 @@ impl Qpair {
             .exchange
             .as_mut()
             .expect("queued commands are occupied");
-        if let Some(departure) = &mut self.departure {
-            if !departure.takes(exchange) {
+        if let Some(doorbell) = &mut self.doorbell {
+            if !doorbell.takes(exchange) {
                 return false;
             }
-            departure.loaded(exchange);
+            doorbell.loaded(exchange);
         }
         let mut command = match &exchange.work {
             Work::Admin(command) => **command,
@@ -240,8 +241,8 @@ impl Qpair {
         let cid = self.table.cid(index);
         loop {
             let fits = self.tx.fits();
-            let departure = self.departure.as_ref();
-            let room = departure.map_or(u32::MAX, |departure| departure.room_for_data());
+            let doorbell = self.doorbell.as_ref();
+            let room = doorbell.map_or(u32::MAX, |doorbell| doorbell.room_for_data());
             let mut max = self.max_h2c_data.min(room);
             if mutation::active(Mutation::MaxH2cDataIgnored) {
                 max = room;
@@ -284,8 +285,8 @@ impl Qpair {
             let bytes = pdu.encode(&self.format, &mut out);
             self.tx.filling.push_header(&out[..bytes]);
             self.push_data(data);
-            if let Some(departure) = &mut self.departure {
-                departure.carries(length);
+            if let Some(doorbell) = &mut self.doorbell {
+                doorbell.carries(length);
             }
         }
     }

@@ -9,11 +9,12 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
-use super::departure::Departure;
+use super::doorbell::LaneDoorbell;
 use super::receive::Reception;
 use super::transmit::Transmission;
+use crate::command::exchange::Exchange;
+use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
-use crate::inflight::{CommandTable, Exchange};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::{Nanos, Time};
 use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
@@ -114,7 +115,7 @@ pub(crate) struct Qpair {
     pub(super) tx: Transmission,
     pub(super) rx: Reception,
     /// When commands leave, where that is not at once.
-    pub(super) departure: Option<Box<Departure>>,
+    pub(super) doorbell: Option<Box<LaneDoorbell>>,
     /// When the current step of set-up or end has taken too long.
     step_deadline: Time,
     /// When the table is looked over for time-outs.
@@ -146,7 +147,7 @@ impl Qpair {
             table: CommandTable::new(depth),
             tx: Transmission::new(depth),
             rx: Reception::default(),
-            departure: None,
+            doorbell: None,
             step_deadline: Time::NEVER,
             scan_at: Time::NEVER,
             error: None,
@@ -280,8 +281,8 @@ impl Qpair {
     #[inline]
     pub(crate) fn start(&mut self, exchange: Exchange, now: Time) {
         let deadline = now + self.config.command_timeout;
-        if let Some(departure) = &mut self.departure {
-            departure.joins(&exchange, now, self.table.len() + 1);
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.joins(&exchange, now, self.table.len() + 1);
         }
         self.start_until(exchange, deadline);
     }
@@ -297,15 +298,15 @@ impl Qpair {
     }
 
     /// Sends what was gathered. Returns how many bytes of data left, where commands leave by a
-    /// [`Departure`].
+    /// [`LaneDoorbell`].
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         let Some(socket) = self.socket else { return 0 };
         if self.tx.has_nothing_to_send() {
             return 0;
         }
         if self.state == ConnectionState::Live
-            && let Some(departure) = &mut self.departure
-            && !departure.rings(cx.now, self.table.len())
+            && let Some(doorbell) = &mut self.doorbell
+            && !doorbell.rings(cx.now, self.table.len())
         {
             return 0;
         }
@@ -314,27 +315,27 @@ impl Qpair {
         };
         let bytes = list.bytes();
         cx.submit(self.key(SEND), Op::Send { socket, list });
-        self.departure
+        self.doorbell
             .as_mut()
-            .map_or(0, |departure| departure.left(bytes))
+            .map_or(0, |doorbell| doorbell.left(bytes))
     }
 
     /// What an event made ready leaves at once; but where commands leave by a rule it does when
     /// the owner pumps at the end of its turn, because other lanes may come first.
     pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
-        if self.state != ConnectionState::Live || self.departure.is_none() {
+        if self.state != ConnectionState::Live || self.doorbell.is_none() {
             self.pump(cx);
         }
     }
 
     /// Commands leave by this rule from now on.
-    pub(crate) fn set_departure(&mut self, departure: Departure) {
-        self.departure = Some(Box::new(departure));
+    pub(crate) fn set_doorbell(&mut self, doorbell: LaneDoorbell) {
+        self.doorbell = Some(Box::new(doorbell));
     }
 
     /// The rule by which commands leave, where there is one.
-    pub(crate) fn departure(&mut self) -> Option<&mut Departure> {
-        self.departure.as_deref_mut()
+    pub(crate) fn doorbell(&mut self) -> Option<&mut LaneDoorbell> {
+        self.doorbell.as_deref_mut()
     }
 
     /// An operation of this connection has completed.
@@ -512,8 +513,8 @@ impl Qpair {
         self.enter(ConnectionState::Closed, Time::NEVER);
         self.scan_at = Time::NEVER;
         self.tx.reset();
-        if let Some(departure) = &mut self.departure {
-            departure.clear();
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.clear();
         }
         self.table.lose_all();
         // A Connect that was lost is nobody's business but ours. It was alone on the connection.
@@ -570,8 +571,8 @@ impl Qpair {
             return self.step_deadline;
         }
         // While a send is under way its end is what everything else waits for.
-        let departure = self.departure.as_ref().filter(|_| self.tx.may_send());
-        let held = departure.map_or(Time::NEVER, |departure| departure.deadline());
+        let doorbell = self.doorbell.as_ref().filter(|_| self.tx.may_send());
+        let held = doorbell.map_or(Time::NEVER, |doorbell| doorbell.deadline());
         // Events are waited for without end, so that nobody need look how long.
         let scan_at = if self.table.is_timed() {
             self.scan_at

@@ -72,13 +72,13 @@ impl fmt::Display for TenantEvent {
 
 /// The events that were heard of.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct TenantEventLog {
     /// The number of the newest one.
     last: u64,
     waiting: VecDeque<TenantEvent>,
 }
 
-impl Heard {
+impl TenantEventLog {
     /// Takes what is new in a log page; the oldest that nobody took gives way.
     pub(crate) fn note(&mut self, page: &TenantEvents) {
         let newest = page.iter().map(|entry| entry.number).max().unwrap_or(0);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn each_event_is_heard_once_in_order_whatever_the_page_says() {
-        let mut heard = Heard::default();
+        let mut heard = TenantEventLog::default();
         let (began, ended) = (entry(3, Entry::BEGAN), entry(4, Entry::ENDED));
         heard.note(&TenantEvents::of([began]));
         heard.note(&TenantEvents::of([ended, began]));

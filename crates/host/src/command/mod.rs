@@ -3,7 +3,11 @@
 //! What the command table keeps of a request: enough to make its current command, again if need
 //! be, and to move on to the next one where a request takes several.
 
-use crate::association::Parameters;
+pub(crate) mod exchange;
+pub(crate) mod table;
+
+use crate::association::parameters::Parameters;
+use crate::recovery::span::Span;
 use base::units::Lba;
 use block::{Geometry, Operation};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
@@ -88,6 +92,17 @@ impl BlockRequest {
         self.lba = Lba(self.lba.0 - u64::from(self.blocks_done));
         self.blocks += std::mem::take(&mut self.blocks_done) + self.blocks_left;
         self.begin(geometry, parameters);
+    }
+
+    /// Returns the blocks that this command and those that follow it for the same request touch. The
+    /// end stays the same from command to command of a split request.
+    pub(crate) fn span(&self) -> Span {
+        let Lba(start) = self.lba;
+        Span {
+            nsid: self.nsid,
+            start,
+            end: start + u64::from(self.blocks) + u64::from(self.blocks_left),
+        }
     }
 
     /// The list of one range that Dataset Management carries as data.

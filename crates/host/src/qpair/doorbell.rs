@@ -4,7 +4,7 @@
 //! The rules are the switch's ([`Doorbell`], [`CaravanLimits`]); this is what a connection keeps to
 //! follow them. A connection without it sends what it has whenever it can.
 
-use crate::inflight::Exchange;
+use crate::command::exchange::Exchange;
 use crate::limits::H2C_DATA_STEP;
 use base::Time;
 use block::Operation;
@@ -14,7 +14,7 @@ use wire::tcp::CapsuleCmd;
 
 /// The doorbell and the caravan of a lane.
 #[derive(Debug)]
-pub(crate) struct Departure {
+pub(crate) struct LaneDoorbell {
     doorbell: Doorbell,
     limits: CaravanLimits,
     class: Class,
@@ -28,7 +28,7 @@ pub(crate) struct Departure {
     until: Time,
 }
 
-impl Departure {
+impl LaneDoorbell {
     /// For a lane of this class.
     pub(crate) fn new(mode: Mode, limits: CaravanLimits, class: Class) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl Departure {
 fn load(exchange: &Exchange) -> (u32, u32) {
     let header = u32::try_from(CapsuleCmd::SIZE).expect("72");
     match exchange.direction {
-        crate::inflight::Direction::Out => {
+        crate::command::exchange::Direction::Out => {
             let data = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
             (header + data, 2)
         }
@@ -187,7 +187,7 @@ fn urgency(exchange: &Exchange, class: Class) -> Urgency {
 mod tests {
     use super::*;
     use crate::command::BlockRequest;
-    use crate::inflight::{Direction, Work};
+    use crate::command::exchange::{Direction, Work};
     use base::Nanos;
     use base::units::Lba;
 
@@ -205,9 +205,9 @@ mod tests {
         Exchange::new(1, work, Direction::None, None)
     }
 
-    fn fixed() -> Departure {
+    fn fixed() -> LaneDoorbell {
         let knobs = switch::Knobs::linux();
-        Departure::new(
+        LaneDoorbell::new(
             knobs.doorbell,
             knobs.caravan.limits(switch::LatencyActivity::Absent),
             Class::Throughput,

@@ -3,12 +3,12 @@
 //! A fence stands between an association that was lost and those after it, until the target says
 //! that no command of it can change anything any more, or, where it cannot say so, until it must
 //! have ended the lost controller by itself. [`Fences`] is the list of a
-//! [`Controller`](crate::Controller); what channels need to know of it is an [`Aftermath`], which
+//! [`Controller`](crate::Controller); what channels need to know of it is an [`FenceSnapshot`], which
 //! the [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
 //! docs/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
 //! written anew after it was reported, while its fence stands.
 
-use crate::recovery::Span;
+use super::span::Span;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 
@@ -111,18 +111,18 @@ impl Fences {
 
 /// What a lost write has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum ReplayPermission {
     /// It may be sent again.
-    Open,
+    Allowed,
     /// It waits for its fence.
-    Waits,
+    Fenced,
     /// It has waited for as long as a loss may last: it is reported, and its blocks are closed.
     Overdue,
 }
 
 /// What channels heed of the fences that stand.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Aftermath {
+pub(crate) struct FenceSnapshot {
     /// Associations whose fences stand, and whether these are overdue.
     standing: Vec<(u64, bool)>,
     /// The association that was lost last, as far as the controller has said.
@@ -131,7 +131,7 @@ pub(crate) struct Aftermath {
     closed: Vec<(u64, Span)>,
 }
 
-impl Aftermath {
+impl FenceSnapshot {
     /// Takes over what stands now. Blocks behind fences that fell are open again.
     pub(crate) fn update(&mut self, fences: &Fences) {
         self.lost = fences.lost;
@@ -145,12 +145,12 @@ impl Aftermath {
     }
 
     /// What a write that was lost with this association has to do.
-    pub(crate) fn passage(&self, generation: u64) -> Passage {
+    pub(crate) fn replay_permission(&self, generation: u64) -> ReplayPermission {
         match self.standing.iter().find(|(other, _)| *other == generation) {
-            _ if mutation::active(Mutation::FenceIgnored) => Passage::Open,
-            None => Passage::Open,
-            Some((_, false)) => Passage::Waits,
-            Some((_, true)) => Passage::Overdue,
+            _ if mutation::active(Mutation::FenceIgnored) => ReplayPermission::Allowed,
+            None => ReplayPermission::Allowed,
+            Some((_, false)) => ReplayPermission::Fenced,
+            Some((_, true)) => ReplayPermission::Overdue,
         }
     }
 
@@ -158,7 +158,7 @@ impl Aftermath {
     /// is known to be over. `is_lost`: that association is not live any more.
     pub(crate) fn close(&mut self, generation: u64, span: Span, is_lost: bool) {
         let unknown = generation > self.lost && is_lost;
-        if unknown || self.passage(generation) != Passage::Open {
+        if unknown || self.replay_permission(generation) != ReplayPermission::Allowed {
             self.closed.push((generation, span));
         }
     }
@@ -194,19 +194,34 @@ mod tests {
 
     #[test]
     fn each_loss_has_a_fence_of_its_own() {
-        let (mut fences, mut aftermath) = (Fences::default(), Aftermath::default());
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
         fences.raise(1, 7, at(0));
         fences.raise(2, 8, at(3));
-        aftermath.update(&fences);
-        assert_eq!(aftermath.passage(1), Passage::Waits);
-        assert_eq!(aftermath.passage(2), Passage::Waits);
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Fenced
+        );
+        assert_eq!(
+            fence_snapshot.replay_permission(2),
+            ReplayPermission::Fenced
+        );
         fences.lower(2);
-        aftermath.update(&fences);
-        assert_eq!(aftermath.passage(1), Passage::Waits);
-        assert_eq!(aftermath.passage(2), Passage::Open);
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Fenced
+        );
+        assert_eq!(
+            fence_snapshot.replay_permission(2),
+            ReplayPermission::Allowed
+        );
         fences.lower_controller(7);
-        aftermath.update(&fences);
-        assert_eq!(aftermath.passage(1), Passage::Open);
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Allowed
+        );
     }
 
     #[test]
@@ -228,45 +243,51 @@ mod tests {
 
     #[test]
     fn a_fence_is_overdue_once_and_closes_blocks_until_it_falls() {
-        let (mut fences, mut aftermath) = (Fences::default(), Aftermath::default());
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
         fences.raise(1, 7, at(0));
         fences.raise(2, 8, at(3));
         assert_eq!(fences.next_overdue(LIMIT), at(10));
         assert!(!fences.mark_overdue(at(9), LIMIT));
         assert!(fences.mark_overdue(at(10), LIMIT) && !fences.mark_overdue(at(10), LIMIT));
         assert_eq!(fences.next_overdue(LIMIT), at(13));
-        aftermath.update(&fences);
-        assert_eq!(aftermath.passage(1), Passage::Overdue);
-        assert_eq!(aftermath.passage(2), Passage::Waits);
-        aftermath.close(1, span(4, 8), true);
-        assert!(aftermath.closes(span(7, 9)) && !aftermath.closes(span(8, 9)));
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Overdue
+        );
+        assert_eq!(
+            fence_snapshot.replay_permission(2),
+            ReplayPermission::Fenced
+        );
+        fence_snapshot.close(1, span(4, 8), true);
+        assert!(fence_snapshot.closes(span(7, 9)) && !fence_snapshot.closes(span(8, 9)));
         let elsewhere = Span {
             nsid: 2,
             ..span(4, 8)
         };
-        assert!(!aftermath.closes(elsewhere));
+        assert!(!fence_snapshot.closes(elsewhere));
         fences.lower(2);
-        aftermath.update(&fences);
-        assert!(aftermath.closes(span(4, 8)), "the other fence fell");
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.closes(span(4, 8)), "the other fence fell");
         fences.lower(1);
-        aftermath.update(&fences);
-        assert!(aftermath.is_open());
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.is_open());
     }
 
     #[test]
     fn blocks_are_closed_before_the_controller_knows_of_the_loss_and_never_without_one() {
-        let (mut fences, mut aftermath) = (Fences::default(), Aftermath::default());
-        aftermath.close(1, span(0, 1), false);
-        assert!(aftermath.is_open(), "that association is live");
-        aftermath.close(1, span(0, 1), true);
-        assert!(aftermath.closes(span(0, 1)));
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
+        fence_snapshot.close(1, span(0, 1), false);
+        assert!(fence_snapshot.is_open(), "that association is live");
+        fence_snapshot.close(1, span(0, 1), true);
+        assert!(fence_snapshot.closes(span(0, 1)));
         fences.raise(1, 7, at(0));
-        aftermath.update(&fences);
-        assert!(aftermath.closes(span(0, 1)), "now it has a fence");
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.closes(span(0, 1)), "now it has a fence");
         fences.lower(1);
-        aftermath.update(&fences);
-        assert!(aftermath.is_open());
-        aftermath.close(1, span(0, 1), true);
-        assert!(aftermath.is_open(), "it is known to be over");
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.is_open());
+        fence_snapshot.close(1, span(0, 1), true);
+        assert!(fence_snapshot.is_open(), "it is known to be over");
     }
 }

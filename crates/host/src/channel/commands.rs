@@ -1,8 +1,8 @@
 //! Block requests on their way into the command table.
 
-use crate::association::Parameters;
+use crate::association::parameters::Parameters;
 use crate::command::BlockRequest;
-use crate::inflight::{Direction, Exchange, Work};
+use crate::command::exchange::{Direction, Exchange, Work};
 use block::{BlockError, Geometry, Operation, Request};
 use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;

@@ -1,10 +1,12 @@
 //! Whoever cannot tell all cores of something tells none.
 
-use super::egress::Note;
+use super::egress::Update;
 use super::*;
-use crate::association::{Association, Epoch, Parameters, Phase};
+use crate::association::Association;
+use crate::association::parameters::Parameters;
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::options::{ConnectOptions, HostIdentity, parse_nqn};
+use crate::recovery::epoch::{Epoch, Phase};
 use block::Geometry;
 use reactor::limits::MAILBOX_CAPACITY;
 use reactor::{Mailbox, Region, Wake};
@@ -43,14 +45,14 @@ fn fill_the_second(board: &Switchboard, mailboxes: &mut [Mailbox<Message>]) {
 
 fn told(mailbox: &mut Mailbox<Message>) -> Vec<String> {
     let notes = std::iter::from_fn(|| mailbox.pop()).map(|Message(note)| match note {
-        Note::Target(target, _) => format!("target {target}"),
-        Note::Namespace {
+        Update::Target(target, _) => format!("target {target}"),
+        Update::Namespace {
             target, namespace, ..
         } => format!("namespace {target}.{namespace}"),
-        Note::Join(number, _) => format!("join {number}"),
-        Note::Leave(number) => format!("leave {number}"),
-        Note::Knobs(_) => "knobs".to_owned(),
-        Note::Close => "close".to_owned(),
+        Update::Join(number, _) => format!("join {number}"),
+        Update::Leave(number) => format!("leave {number}"),
+        Update::Knobs(_) => "knobs".to_owned(),
+        Update::Close => "close".to_owned(),
     });
     notes.filter(|note| note != "knobs").collect()
 }

@@ -3,10 +3,11 @@
 //! A number stands for each, and means the same on every core. So either all cores are told of
 //! something or none is, and only what all were told is entered here.
 
-use super::egress::{Message, Note};
+use super::egress::{Message, Update};
 use super::ingress::Submitter;
-use super::{Dataplane, Inner, limits};
-use crate::association::{Association, NamespaceState};
+use super::{DataplaneThread, Inner, limits};
+use crate::association::Association;
+use crate::association::namespace_state::NamespaceState;
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -40,7 +41,7 @@ impl Inner {
     }
 
     /// Tells every core, or none; waits while a thread's mailbox is full.
-    pub(super) fn tell(&self, note: impl Fn() -> Note) -> Result<(), HostError> {
+    pub(super) fn tell(&self, note: impl Fn() -> Update) -> Result<(), HostError> {
         // One at a time, so that the room that there is stays there.
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         self.tell_left(&mut left)?;
@@ -57,13 +58,13 @@ impl Inner {
 
     fn tell_left(&self, left: &mut Vec<u32>) -> Result<(), HostError> {
         while let Some(&number) = left.last() {
-            self.tell_all(|| Note::Leave(number))?;
+            self.tell_all(|| Update::Leave(number))?;
             left.pop();
         }
         Ok(())
     }
 
-    fn tell_all(&self, note: impl Fn() -> Note) -> Result<(), HostError> {
+    fn tell_all(&self, note: impl Fn() -> Update) -> Result<(), HostError> {
         if self.health.is_broken() {
             return Err(HostError::Closed);
         }
@@ -82,7 +83,7 @@ impl Inner {
     pub(super) fn tell_end(&self) {
         for core in &self.threads {
             // One that has ended keeps nobody from being told.
-            let _ = core.tell(Message(Note::Close));
+            let _ = core.tell(Message(Update::Close));
         }
     }
 
@@ -106,7 +107,7 @@ impl Inner {
                      (one for each core and class); use fewer cores, or raise the target's limit",
                 ));
             }
-            self.tell(|| Note::Target(number, Arc::clone(association)))?;
+            self.tell(|| Update::Target(number, Arc::clone(association)))?;
             registry.targets.push(Target {
                 association: Arc::clone(association),
                 namespaces: Vec::new(),
@@ -127,7 +128,7 @@ impl Inner {
                 ));
             }
             let capabilities = block::Device::capabilities(remote);
-            self.tell(|| Note::Namespace {
+            self.tell(|| Update::Namespace {
                 target: number,
                 namespace,
                 state: Arc::clone(state),
@@ -153,7 +154,7 @@ impl Inner {
             ));
         }
         let number = u32::try_from(index).expect("at most 4,096");
-        self.tell(|| Note::Join(number, Arc::clone(submitter)))?;
+        self.tell(|| Update::Join(number, Arc::clone(submitter)))?;
         if free.is_none() {
             registry.submitters.push(None);
         }
@@ -162,7 +163,7 @@ impl Inner {
     }
 }
 
-impl Dataplane {
+impl DataplaneThread {
     /// Sends a message; waits for room while the thread lives.
     fn tell(&self, message: Message) -> Result<(), HostError> {
         let mut next = message;

@@ -7,71 +7,28 @@
 //! Whoever notices the loss first moves the epoch on and wakes everybody. Nothing in here is
 //! touched by a request.
 
-pub(crate) use crate::epoch::Epoch;
-pub use crate::epoch::Phase;
-use crate::epoch::SharedEpoch;
+pub(crate) mod namespace_state;
+pub(crate) mod parameters;
+mod queue_ids;
+pub(crate) mod tenant_event;
+
 use crate::error::ConnectionError;
-use crate::fence::{Aftermath, Fences};
-use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, VolumeId};
-use crate::limits::IO_QUEUES_MAX;
+use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
 use crate::options::{ConnectOptions, ReplayPolicy};
-use crate::recovery::Span;
-use crate::tenant_event::{Heard, TenantEvent};
-use crate::unflushed::Unflushed;
-use base::mutation::{self, Mutation};
-use block::Geometry;
+pub use crate::recovery::epoch::Phase;
+use crate::recovery::epoch::{Epoch, SharedEpoch};
+use crate::recovery::fences::{FenceSnapshot, Fences};
+use crate::recovery::span::Span;
+use namespace_state::NamespaceState;
+use parameters::Parameters;
+use queue_ids::QueueIds;
 use reactor::Wake;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tenant_event::{TenantEvent, TenantEventLog};
 use wire::nvme::log_page::TenantEvents;
-
-/// What I/O queues need to know of the association that is live.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Parameters {
-    pub(crate) cntlid: u16,
-    /// Commands on one I/O queue.
-    pub(crate) depth: u16,
-    /// I/O queues granted.
-    pub(crate) io_queues: u16,
-    pub(crate) in_capsule_bytes: u32,
-    pub(crate) max_transfer_bytes: u32,
-    pub(crate) lengths: CommandLengths,
-    pub(crate) features: Features,
-    /// The controller ends others on demand: it says when none of their commands can take effect
-    /// any more.
-    pub(crate) fenced: bool,
-    /// The controller heeds the class that a queue's Connect command names, and knows that we
-    /// mean it.
-    pub(crate) queue_classes: bool,
-    /// The controller knows barriers.
-    pub(crate) barrier: bool,
-    /// Which life of its write caches it is; 0 where it does not say.
-    pub(crate) cache_life: u64,
-}
-
-/// The longest ranges, in bytes or blocks, of commands that carry no such data that MDTS would
-/// bound them. `[NVMe NVM 1.0 §4.1.5.2]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CommandLengths {
-    /// Bytes of a Write Zeroes.
-    pub(crate) write_zeroes_bytes: u64,
-    /// Bytes of a Verify.
-    pub(crate) verify_bytes: u64,
-    /// Blocks of the one range of our Dataset Management.
-    pub(crate) deallocate_blocks: u32,
-}
-
-/// Optional commands.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Features {
-    pub(crate) compare: bool,
-    pub(crate) dataset_management: bool,
-    pub(crate) write_zeroes: bool,
-    pub(crate) verify: bool,
-    pub(crate) volatile_cache: bool,
-}
 
 /// A command that a channel wants aborted.
 #[derive(Clone, Copy, Debug)]
@@ -79,35 +36,6 @@ pub(crate) struct AbortRequest {
     pub(crate) generation: u64,
     pub(crate) queue_id: u16,
     pub(crate) cid: u16,
-}
-
-/// A namespace as everybody sees it now.
-#[derive(Debug)]
-pub(crate) struct NamespaceState {
-    pub(crate) nsid: u32,
-    pub(crate) block_bytes: u32,
-    volume: VolumeId,
-    /// 0 when it went away, or when its NSID came to name another volume.
-    blocks: AtomicU64,
-    read_only: AtomicBool,
-    pub(crate) unflushed: Unflushed,
-}
-
-impl NamespaceState {
-    pub(crate) fn geometry(&self) -> Geometry {
-        Geometry {
-            block_bytes: self.block_bytes,
-            blocks: self.blocks.load(Ordering::Relaxed),
-        }
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.blocks.load(Ordering::Relaxed) == 0
-    }
-
-    pub(crate) fn read_only(&self) -> bool {
-        self.read_only.load(Ordering::Relaxed)
-    }
 }
 
 /// What is known about the other end; behind one lock, for administration.
@@ -120,10 +48,10 @@ struct Knowledge {
     unusable: BTreeMap<u32, &'static str>,
     discovery: Vec<DiscoveryEntry>,
     error: Option<ConnectionError>,
-    aftermath: Aftermath,
+    fence_snapshot: FenceSnapshot,
     aborts: Vec<AbortRequest>,
-    queues: Vec<bool>,
-    tenants: Heard,
+    queue_ids: QueueIds,
+    tenants: TenantEventLog,
     wakers: Vec<(u64, Arc<dyn Wake>)>,
     next_waker: u64,
 }
@@ -134,7 +62,7 @@ pub struct Association {
     options: ConnectOptions,
     epoch: SharedEpoch,
     /// Counts the changes of what may still come of lost associations.
-    aftermaths: AtomicU64,
+    fence_version: AtomicU64,
     /// The last association whose controller may have lost its write cache since; 0 for none.
     caches_lost: AtomicU64,
     /// There are aborts to send.
@@ -150,7 +78,7 @@ impl Association {
         Arc::new(Self {
             options,
             epoch: SharedEpoch::new(),
-            aftermaths: AtomicU64::new(0),
+            fence_version: AtomicU64::new(0),
             caches_lost: AtomicU64::new(0),
             aborts: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -262,35 +190,35 @@ impl Association {
     /// The fences that stand have changed: channels look at them before anything else is sent.
     pub(crate) fn set_fences(&self, fences: &Fences) {
         let mut knowledge = self.lock();
-        knowledge.aftermath.update(fences);
-        self.aftermaths.fetch_add(1, Ordering::SeqCst);
+        knowledge.fence_snapshot.update(fences);
+        self.fence_version.fetch_add(1, Ordering::SeqCst);
         drop(knowledge);
         self.announce();
     }
 
     /// A write that was lost with the association of this generation is about to be reported.
     /// Whoever learns that, and then writes its blocks anew on any channel, finds them closed.
-    pub(crate) fn close_blocks(&self, generation: u64, span: Span) {
+    pub(crate) fn fence_blocks(&self, generation: u64, span: Span) {
         let live = Epoch {
             generation,
             phase: Phase::Live,
         };
         let mut knowledge = self.lock();
         let is_lost = self.epoch() != live;
-        knowledge.aftermath.close(generation, span, is_lost);
-        self.aftermaths.fetch_add(1, Ordering::SeqCst);
+        knowledge.fence_snapshot.close(generation, span, is_lost);
+        self.fence_version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often the aftermath has changed: one load of a line that hardly ever does.
+    /// How often the fence_snapshot has changed: one load of a line that hardly ever does.
     #[inline]
-    pub(crate) fn aftermaths(&self) -> u64 {
-        self.aftermaths.load(Ordering::SeqCst)
+    pub(crate) fn fence_version(&self) -> u64 {
+        self.fence_version.load(Ordering::SeqCst)
     }
 
     /// What may still come of lost associations, and how often that has changed.
-    pub(crate) fn aftermath(&self) -> (u64, Aftermath) {
+    pub(crate) fn fence_snapshot(&self) -> (u64, FenceSnapshot) {
         let knowledge = self.lock();
-        (self.aftermaths(), knowledge.aftermath.clone())
+        (self.fence_version(), knowledge.fence_snapshot.clone())
     }
 
     fn announce(&self) {
@@ -361,31 +289,20 @@ impl Association {
         self.epoch.open()
     }
 
-    /// Takes a free queue identifier among those granted.
+    /// Takes a free identifier of an I/O queue among the first `granted`.
     pub(crate) fn take_queue(&self, granted: u16) -> Option<u16> {
-        let mut knowledge = self.lock();
-        let granted = usize::from(granted.min(IO_QUEUES_MAX));
-        let free = (0..granted).find(|&i| !knowledge.queues.get(i).copied().unwrap_or(false))?;
-        if knowledge.queues.len() <= free {
-            knowledge.queues.resize(free + 1, false);
-        }
-        knowledge.queues[free] = true;
-        u16::try_from(free + 1).ok()
+        self.lock().queue_ids.take(granted)
     }
 
-    /// Queue identifiers granted and not taken.
+    /// Returns the number of I/O queues that are granted and not in use.
     pub(crate) fn free_queues(&self) -> usize {
         let knowledge = self.lock();
-        let granted = usize::from(knowledge.parameters.io_queues);
-        let taken = knowledge.queues.iter().take(granted);
-        granted - taken.filter(|&&taken| taken).count()
+        knowledge.queue_ids.free(knowledge.parameters.io_queues)
     }
 
+    /// Gives an identifier back.
     pub(crate) fn release_queue(&self, queue_id: u16) {
-        let index = usize::from(queue_id) - 1;
-        if let Some(taken) = self.lock().queues.get_mut(index) {
-            *taken = false;
-        }
+        self.lock().queue_ids.release(queue_id);
     }
 
     pub(crate) fn request_abort(&self, request: AbortRequest) {
@@ -442,35 +359,19 @@ impl Association {
         let found: BTreeMap<_, _> = found.into_iter().map(|info| (info.nsid, info)).collect();
         let mut replaced = None;
         for (nsid, state) in &knowledge.states {
-            let info = found.get(nsid).filter(|info| {
-                let same = info.volume(&serial).is_same(&state.volume)
-                    || mutation::active(Mutation::OtherVolumeAccepted);
-                if !same {
-                    replaced = Some(ConnectionError::OtherVolume { nsid: *nsid });
-                }
-                same && info.geometry.block_bytes == state.block_bytes
-            });
-            let blocks = info.map_or(0, |info| info.geometry.blocks);
-            state.blocks.store(blocks, Ordering::Relaxed);
-            if let Some(info) = info {
-                state.read_only.store(info.read_only, Ordering::Relaxed);
+            let info = found.get(nsid);
+            if info.is_some_and(|info| !state.is_volume(info, &serial)) {
+                replaced = Some(ConnectionError::OtherVolume { nsid: *nsid });
             }
+            state.update(info, &serial);
         }
         knowledge.error = replaced.or_else(|| knowledge.error.take());
-        // A namespace that went away, and one whose block size or volume changed, is another one
-        // from now on: whoever had the old one keeps a state that says "gone".
+        // A namespace that went away, or whose block size or volume changed, is another namespace
+        // from now on: holders of the old state find it gone.
         knowledge.states.retain(|_, state| !state.is_gone());
         for (nsid, info) in &found {
-            knowledge.states.entry(*nsid).or_insert_with(|| {
-                Arc::new(NamespaceState {
-                    nsid: *nsid,
-                    block_bytes: info.geometry.block_bytes,
-                    volume: info.volume(&serial),
-                    blocks: AtomicU64::new(info.geometry.blocks),
-                    read_only: AtomicBool::new(info.read_only),
-                    unflushed: Unflushed::new(),
-                })
-            });
+            let new = || Arc::new(NamespaceState::new(info, &serial));
+            knowledge.states.entry(*nsid).or_insert_with(new);
         }
         knowledge.namespaces = found;
         knowledge.unusable = unusable;
@@ -485,6 +386,7 @@ impl Association {
 mod tests {
     use super::*;
     use crate::options::{HostIdentity, parse_nqn};
+    use block::Geometry;
 
     fn association() -> Arc<Association> {
         let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
@@ -525,16 +427,6 @@ mod tests {
             association.last_error(),
             Some(ConnectionError::Unusable("first"))
         );
-    }
-
-    #[test]
-    fn queues_are_numbered_from_one_and_given_out_once() {
-        let association = association();
-        assert_eq!(association.take_queue(2), Some(1));
-        assert_eq!(association.take_queue(2), Some(2));
-        assert_eq!(association.take_queue(2), None);
-        association.release_queue(1);
-        assert_eq!(association.take_queue(2), Some(1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use switch::{Coalescer, PerClass, doorbell, request_steering};
 
-/// What one dataplane thread has done since its start. Shown every 10 ms at most.
+/// What one dataplane thread has done since its start. PublishedCounters every 10 ms at most.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
     /// Requests taken from the ingress, by class.
@@ -15,20 +15,20 @@ pub struct CoreCounters {
     /// Average load in bytes outstanding, by class.
     pub load_bytes: PerClass<u64>,
     /// Caravans: how large they were, and why they left.
-    pub departures: PerClass<doorbell::DoorbellCounters>,
+    pub caravans: PerClass<doorbell::DoorbellCounters>,
     /// Times that a submitter was told of completions, which woke it if it slept.
-    pub told: u64,
+    pub notifications: u64,
     /// Completions that it was told of then.
-    pub told_of: u64,
+    pub notified_completions: u64,
     /// Times that a `Latency` request came while these were sparse ([`switch::latency_activity`]).
     pub sparse_arrivals: u64,
 }
 
 impl CoreCounters {
     /// A submitter is told of what was held.
-    pub(super) fn tell(&mut self, unnotified: &mut Coalescer) {
-        self.told += 1;
-        self.told_of += u64::from(unnotified.notified());
+    pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
+        self.notifications += 1;
+        self.notified_completions += u64::from(held_completions.told());
     }
 
     /// Adds what another thread of the same core did.
@@ -37,10 +37,10 @@ impl CoreCounters {
             self.requests[class] += requests;
             self.bytes[class] += other.bytes[class];
             self.load_bytes[class] += other.load_bytes[class];
-            self.departures[class].merge(&other.departures[class]);
+            self.caravans[class].merge(&other.caravans[class]);
         }
-        self.told += other.told;
-        self.told_of += other.told_of;
+        self.notifications += other.notifications;
+        self.notified_completions += other.notified_completions;
         self.sparse_arrivals += other.sparse_arrivals;
         self.steering.stayed += other.steering.stayed;
         self.steering.steered += other.steering.steered;
@@ -51,11 +51,11 @@ impl CoreCounters {
 
 /// The counters as their thread showed them last.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct PublishedCounters {
     counters: Mutex<CoreCounters>,
 }
 
-impl Shown {
+impl PublishedCounters {
     pub(super) fn show(&self, counters: CoreCounters) {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
     }

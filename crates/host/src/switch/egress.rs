@@ -5,11 +5,12 @@
 //! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
 //! and the load board only. Must never: block, lose a request, or answer one twice.
 
-use super::counters::{CoreCounters, Shown};
-use super::ingress::{Done, Entry, Ingress, Submitter};
+use super::counters::{CoreCounters, PublishedCounters};
+use super::ingress::{Ingress, IngressCompletion, IngressRequest, Submitter};
 use super::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
-use super::loads::LoadBoard;
-use crate::association::{Association, NamespaceState};
+use super::request_steering::LoadTable;
+use crate::association::Association;
+use crate::association::namespace_state::NamespaceState;
 use crate::channel::RemoteChannel;
 use base::units::CoreId;
 use base::{Nanos, Time};
@@ -23,10 +24,10 @@ use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, PerClass, R
 
 /// What a dataplane core is told by its switchboard.
 #[derive(Debug)]
-pub struct Message(pub(super) Note);
+pub struct Message(pub(super) Update);
 
 #[derive(Debug)]
-pub(super) enum Note {
+pub(super) enum Update {
     /// There is a controller with this number.
     Target(u16, Arc<Association>),
     /// A controller has a namespace with this number.
@@ -48,7 +49,7 @@ pub(super) enum Note {
 
 /// A place for a dataplane core on a switchboard: what it is born with.
 #[derive(Debug)]
-pub struct Place {
+pub struct DataplaneConfig {
     pub(super) id: CoreId,
     /// The core's number on the switchboard.
     pub(super) core: usize,
@@ -56,12 +57,12 @@ pub struct Place {
     pub(super) classes: Vec<Class>,
     /// The ingress queues of every core: those of this one, and where steered requests go.
     pub(super) ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
-    pub(super) loads: Arc<LoadBoard>,
-    pub(super) shown: Arc<Shown>,
+    pub(super) loads: Arc<LoadTable>,
+    pub(super) shown: Arc<PublishedCounters>,
     pub(super) knobs: Knobs,
 }
 
-impl Place {
+impl DataplaneConfig {
     /// The core that it is on.
     #[must_use]
     pub const fn id(&self) -> CoreId {
@@ -75,7 +76,7 @@ impl Place {
     }
 
     /// What its switchboard knows of it: the core's number, the classes, the counters.
-    pub(super) fn known_by(&self) -> (usize, Vec<Class>, Arc<Shown>) {
+    pub(super) fn known_by(&self) -> (usize, Vec<Class>, Arc<PublishedCounters>) {
         (self.core, self.classes.clone(), Arc::clone(&self.shown))
     }
 
@@ -95,30 +96,30 @@ struct Egress {
     class: Class,
     channel: RemoteChannel,
     /// Requests that found no room, in order; as many as submitters may have outstanding at most.
-    backlog: VecDeque<Entry>,
+    backlog: VecDeque<IngressRequest>,
 }
 
 /// A submitter as this thread knows it.
 #[derive(Debug)]
-struct Known {
+struct SubmitterState {
     submitter: Arc<Submitter>,
     memory: RegionHandle,
     /// It asks for nothing more; it is forgotten when all that it asked for is answered, because
     /// other cores may still steer requests of its here.
     leaving: bool,
     /// What it was not told of by this thread.
-    unnotified: Coalescer,
+    held_completions: Coalescer,
 }
 
 /// The service of a dataplane core.
 #[derive(Debug)]
 pub struct EgressService {
-    place: Place,
+    place: DataplaneConfig,
     ingress: Arc<Ingress>,
     egresses: Vec<Egress>,
-    submitters: Vec<Option<Known>>,
+    submitters: Vec<Option<SubmitterState>>,
     /// Taken from the ingress before the message that tells of its submitter: it is next.
-    early: Option<Entry>,
+    early: Option<IngressRequest>,
     steering: RequestSteering,
     load: CoreLoad,
     counters: CoreCounters,
@@ -135,12 +136,12 @@ pub struct EgressService {
     /// Submitters that are told at the end of this turn of what was answered, and those that are
     /// told later.
     answered: Vec<u32>,
-    unnotified: Vec<u32>,
+    held_completions: Vec<u32>,
     closing: bool,
 }
 
 impl EgressService {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: DataplaneConfig) -> Self {
         let first = *place.classes.first().expect("a thread serves a class");
         let cores = place.ingresses.len();
         let seed = place.core as u64;
@@ -159,7 +160,7 @@ impl EgressService {
             first: 0,
             took: false,
             answered: Vec::with_capacity(64),
-            unnotified: Vec::with_capacity(64),
+            held_completions: Vec::with_capacity(64),
             closing: false,
             place,
         }
@@ -173,7 +174,7 @@ impl EgressService {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.place.knobs;
-            channel.set_departure(knobs.doorbell, knobs.caravan.limits(self.latency_activity));
+            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency_activity));
             self.egresses.push(Egress {
                 target,
                 class,
@@ -185,7 +186,7 @@ impl EgressService {
         self.egresses.sort_by_key(|egress| egress.class.index());
     }
 
-    fn turn_knobs(&mut self, knobs: Knobs) {
+    fn reconfigure(&mut self, knobs: Knobs) {
         self.place.knobs = Knobs {
             // What lanes there are was decided when they were made.
             lanes: self.place.knobs.lanes,
@@ -193,14 +194,14 @@ impl EgressService {
         };
         self.steering.reconfigure(knobs.request_steering);
         self.latency.reconfigure(knobs.sparse_latency_bytes);
-        self.set_departures();
+        self.set_doorbells();
     }
 
-    fn set_departures(&mut self) {
+    fn set_doorbells(&mut self) {
         let knobs = &self.place.knobs;
         let limits = knobs.caravan.limits(self.latency_activity);
         for egress in &mut self.egresses {
-            egress.channel.set_departure(knobs.doorbell, limits);
+            egress.channel.set_doorbell(knobs.doorbell, limits);
         }
     }
 
@@ -218,7 +219,7 @@ impl EgressService {
         };
         if latency_activity != self.latency_activity {
             self.latency_activity = latency_activity;
-            self.set_departures();
+            self.set_doorbells();
         }
     }
 
@@ -251,7 +252,7 @@ impl EgressService {
         }
         for egress in &mut self.egresses {
             if egress.class.properties().steered {
-                let waiting = egress.channel.waiting_to_leave();
+                let waiting = egress.channel.waiting_for_doorbell();
                 let target = usize::from(egress.target);
                 let core = self.place.core;
                 self.place.loads.note_waiting(core, target, waiting);
@@ -289,13 +290,13 @@ impl EgressService {
 
     /// Sends a request on its way; false when its submitter is not known yet, so that it has to
     /// wait for the mailbox.
-    fn route(&mut self, entry: Entry, cx: &mut Context<'_>) -> bool {
+    fn route(&mut self, entry: IngressRequest, cx: &mut Context<'_>) -> bool {
         let core = self.place.core;
         if !entry.steered {
             let loads = self.place.loads.to(usize::from(entry.target));
             let chosen = self.steering.steer(entry.class, core, &loads);
             if chosen != core {
-                let steered = Entry {
+                let steered = IngressRequest {
                     steered: true,
                     ..entry
                 };
@@ -350,7 +351,7 @@ impl EgressService {
     }
 
     /// A request was answered on the spot.
-    fn over(&mut self, entry: Entry, result: Result<(), BlockError>) {
+    fn over(&mut self, entry: IngressRequest, result: Result<(), BlockError>) {
         let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
         let (core, target) = (self.place.core, usize::from(entry.target));
         self.place
@@ -392,7 +393,7 @@ impl EgressService {
                     now,
                     class,
                     submitter,
-                    Done {
+                    IngressCompletion {
                         slot,
                         result: done.result,
                     },
@@ -401,42 +402,44 @@ impl EgressService {
         }
         for submitter in self.answered.drain(..) {
             if let Some(known) = &mut self.submitters[submitter as usize] {
-                self.counters.tell(&mut known.unnotified);
+                self.counters.notify(&mut known.held_completions);
                 known.submitter.ring();
             }
         }
         let (submitters, counters) = (&mut self.submitters, &mut self.counters);
-        self.unnotified.retain(|&submitter| {
+        self.held_completions.retain(|&submitter| {
             let Some(known) = &mut submitters[submitter as usize] else {
                 return false;
             };
-            if known.unnotified.is_due(now) {
-                counters.tell(&mut known.unnotified);
+            if known.held_completions.is_due(now) {
+                counters.notify(&mut known.held_completions);
                 known.submitter.ring();
             }
-            known.unnotified.until() != Time::NEVER
+            known.held_completions.until() != Time::NEVER
         });
     }
 
     /// A request came back; its submitter is told at the end of this turn, or later.
-    fn completed(&mut self, now: Time, class: Class, submitter: u32, done: Done) {
+    fn completed(&mut self, now: Time, class: Class, submitter: u32, done: IngressCompletion) {
         let most = if self.latency_activity.is_active() && !self.closing {
             self.place.knobs.completion_hold
         } else {
             Nanos::ZERO
         };
         let known = self.finish(submitter, done);
-        let held = known.unnotified.until() != Time::NEVER;
+        let held = known.held_completions.until() != Time::NEVER;
         let under_way = known.submitter.under_way();
-        let tell = known.unnotified.completed(now, class, under_way, most);
+        let tell = known
+            .held_completions
+            .completed(now, class, under_way, most);
         if !tell && !held {
-            self.unnotified.push(submitter);
+            self.held_completions.push(submitter);
         } else if tell && self.answered.last() != Some(&submitter) {
             self.answered.push(submitter);
         }
     }
 
-    fn finish(&mut self, submitter: u32, done: Done) -> &mut Known {
+    fn finish(&mut self, submitter: u32, done: IngressCompletion) -> &mut SubmitterState {
         let known = self.submitters[submitter as usize]
             .as_mut()
             .expect("a submitter stays known while it has requests outstanding");
@@ -446,7 +449,7 @@ impl EgressService {
 
     /// A request is answered on the spot; its submitter is told at once.
     fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
-        self.finish(submitter, Done { slot, result });
+        self.finish(submitter, IngressCompletion { slot, result });
         if self.answered.last() != Some(&submitter) {
             self.answered.push(submitter);
         }
@@ -478,7 +481,7 @@ impl EgressService {
             let class = egress.class;
             egress
                 .channel
-                .add_departures(&mut counters.departures[class]);
+                .add_doorbell_counters(&mut counters.caravans[class]);
         }
         self.place.shown.show(counters);
     }
@@ -493,7 +496,12 @@ enum Outcome {
 
 impl Egress {
     #[inline]
-    fn submit(&mut self, entry: Entry, memory: &RegionHandle, cx: &mut Context<'_>) -> Outcome {
+    fn submit(
+        &mut self,
+        entry: IngressRequest,
+        memory: &RegionHandle,
+        cx: &mut Context<'_>,
+    ) -> Outcome {
         let data = entry.data.map(|(offset, length)| {
             let memory = Memory::Region(memory.clone());
             IoSlice::new(memory, offset as usize, length as usize)
@@ -547,8 +555,8 @@ impl Service for EgressService {
 
     fn message(&mut self, Message(note): Message, cx: &mut Context<'_>) {
         match note {
-            Note::Target(target, association) => self.add_target(target, &association, cx),
-            Note::Namespace {
+            Update::Target(target, association) => self.add_target(target, &association, cx),
+            Update::Namespace {
                 target,
                 namespace,
                 state,
@@ -562,26 +570,26 @@ impl Service for EgressService {
                     debug_assert_eq!(number, usize::from(namespace), "told in order");
                 }
             }
-            Note::Join(number, submitter) => {
+            Update::Join(number, submitter) => {
                 let index = number as usize;
                 if self.submitters.len() <= index {
                     self.submitters.resize_with(index + 1, || None);
                 }
-                self.submitters[index] = Some(Known {
+                self.submitters[index] = Some(SubmitterState {
                     memory: submitter.region.handle(),
                     submitter,
                     leaving: false,
-                    unnotified: Coalescer::default(),
+                    held_completions: Coalescer::default(),
                 });
             }
-            Note::Leave(number) => {
+            Update::Leave(number) => {
                 if let Some(known) = &mut self.submitters[number as usize] {
                     known.leaving = true;
                 }
                 self.forget_leavers();
             }
-            Note::Knobs(knobs) => self.turn_knobs(*knobs),
-            Note::Close => {
+            Update::Knobs(knobs) => self.reconfigure(*knobs),
+            Update::Close => {
                 self.closing = true;
                 for egress in &mut self.egresses {
                     egress.channel.close(cx);
@@ -614,11 +622,11 @@ impl Service for EgressService {
             return Time::ZERO;
         }
         let lanes = self.egresses.iter().map(|egress| egress.channel.deadline());
-        let unnotified = self.unnotified.iter().map(|&submitter| {
+        let held_completions = self.held_completions.iter().map(|&submitter| {
             let known = self.submitters[submitter as usize].as_ref();
-            known.map_or(Time::NEVER, |known| known.unnotified.until())
+            known.map_or(Time::NEVER, |known| known.held_completions.until())
         });
-        lanes.chain(unnotified).min().unwrap_or(Time::NEVER)
+        lanes.chain(held_completions).min().unwrap_or(Time::NEVER)
     }
 
     fn stays_awake(&mut self) {
@@ -628,7 +636,7 @@ impl Service for EgressService {
     fn finished(&self) -> bool {
         // Whoever was not told would wait for ever.
         let all_closed = self.egresses.iter().all(|egress| egress.channel.closed());
-        self.closing && self.unnotified.is_empty() && all_closed
+        self.closing && self.held_completions.is_empty() && all_closed
     }
 }
 
@@ -654,12 +662,12 @@ mod tests {
         let ingress = Arc::new(Ingress::new(4));
         let wakes = Arc::new(Wakes::default());
         ingress.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
-        let mut service = EgressService::new(Place {
+        let mut service = EgressService::new(DataplaneConfig {
             id: CoreId(0),
             core: 0,
             classes: Class::ALL.to_vec(),
             ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
-            loads: Arc::new(LoadBoard::new(1)),
+            loads: Arc::new(LoadTable::new(1)),
             shown: Arc::default(),
             knobs: Knobs::switchyard(),
         });

@@ -7,7 +7,7 @@
 //! that may run on a single core was pinned by its user and stays. Owned by the switchboard; sleeps
 //! while nobody has opted in.
 
-use super::loads::LoadBoard;
+use super::request_steering::LoadTable;
 use base::units::CoreId;
 use base::{Nanos, Time};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
@@ -75,7 +75,7 @@ struct Shared {
     changed: Condvar,
     over: AtomicBool,
     cores: Vec<CoreId>,
-    loads: Arc<LoadBoard>,
+    loads: Arc<LoadTable>,
 }
 
 impl Shared {
@@ -87,24 +87,24 @@ impl Shared {
 
 /// The thread that steers.
 #[derive(Debug)]
-pub(super) struct Steersman {
+pub(super) struct SteeringThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A thread's membership; ends when dropped.
+/// A thread's registration; ends when dropped.
 #[derive(Debug)]
-pub(super) struct Membership {
+pub(super) struct Registration {
     shared: Arc<Shared>,
     number: u64,
     pub(super) standing: Arc<Standing>,
 }
 
-impl Steersman {
+impl SteeringThread {
     /// Starts it; with a single core there is nothing to steer, and no thread.
     pub(super) fn start(
         cores: &[CoreId],
-        loads: Arc<LoadBoard>,
+        loads: Arc<LoadTable>,
         rules: ApplicationSteeringRules,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
@@ -131,7 +131,7 @@ impl Steersman {
     }
 
     /// The calling thread may be moved from now on.
-    pub(super) fn join(&self, class: Class) -> Option<Membership> {
+    pub(super) fn join(&self, class: Class) -> Option<Registration> {
         let before = sched_getaffinity(None).ok()?;
         let mut allowed = CoreSet::EMPTY;
         for &core in &self.shared.cores {
@@ -159,7 +159,7 @@ impl Steersman {
         members.list.push((number, member));
         drop(members);
         self.shared.changed.notify_one();
-        Some(Membership {
+        Some(Registration {
             shared: Arc::clone(&self.shared),
             number,
             standing,
@@ -178,7 +178,7 @@ impl Steersman {
     }
 }
 
-impl Drop for Steersman {
+impl Drop for SteeringThread {
     fn drop(&mut self) {
         let members = self.shared.members();
         self.shared.over.store(true, Ordering::Relaxed);
@@ -190,7 +190,7 @@ impl Drop for Steersman {
     }
 }
 
-impl Drop for Membership {
+impl Drop for Registration {
     fn drop(&mut self) {
         let mut members = self.shared.members();
         let place = members.list.iter().position(|(n, _)| *n == self.number);
@@ -294,14 +294,14 @@ mod tests {
             eprintln!("skipped: this test needs two cores");
             return;
         }
-        let loads = Arc::new(LoadBoard::new(cores.len()));
+        let loads = Arc::new(LoadTable::new(cores.len()));
         loads.note(0, 0, Class::Latency, 4_096, true);
         loads.note(0, 0, Class::Throughput, 1 << 20, true);
-        let steersman = Steersman::start(&cores, loads, rules()).unwrap();
-        let membership = steersman.join(Class::Throughput).unwrap();
-        membership.standing.note_bytes(1 << 20);
-        membership.standing.note_core(cores[0]);
-        while steersman.moved()[Class::Throughput] == 0 {
+        let steering = SteeringThread::start(&cores, loads, rules()).unwrap();
+        let registration = steering.join(Class::Throughput).unwrap();
+        registration.standing.note_bytes(1 << 20);
+        registration.standing.note_core(cores[0]);
+        while steering.moved()[Class::Throughput] == 0 {
             std::thread::yield_now();
         }
         let now = sched_getaffinity(None).unwrap();
@@ -312,17 +312,17 @@ mod tests {
             enabled: false,
             ..rules()
         };
-        steersman.reconfigure(off);
+        steering.reconfigure(off);
         while sched_getaffinity(None).unwrap() != before {
             std::thread::yield_now();
         }
-        let moved = steersman.moved()[Class::Throughput];
-        steersman.reconfigure(rules());
-        membership.standing.note_core(cores[0]);
-        while steersman.moved()[Class::Throughput] == moved {
+        let moved = steering.moved()[Class::Throughput];
+        steering.reconfigure(rules());
+        registration.standing.note_core(cores[0]);
+        while steering.moved()[Class::Throughput] == moved {
             std::thread::yield_now();
         }
-        drop(membership);
+        drop(registration);
         assert_eq!(sched_getaffinity(None).unwrap(), before);
     }
 }

@@ -1,9 +1,9 @@
 //! What passing through the switchboard costs, without the lanes: for benchmarks.
 
-use super::egress::{EgressService, Message, Note, Place};
-use super::ingress::{Entry, Ingress, Submitter};
+use super::egress::{DataplaneConfig, EgressService, Message, Update};
+use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::INGRESS_ENTRIES;
-use super::loads::LoadBoard;
+use super::request_steering::LoadTable;
 use crate::error::HostError;
 use base::Nanos;
 use base::units::{KIB, Lba};
@@ -27,12 +27,12 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     let region = Region::new(4 * KIB).map_err(|error| HostError::Option(error.to_string()))?;
     let depth = depth.clamp(1, 128);
     let submitter = Arc::new(Submitter::new(depth as usize, region, driver.waker()));
-    let mut service = EgressService::new(Place {
+    let mut service = EgressService::new(DataplaneConfig {
         id: driver.core(),
         core: 0,
         classes: Class::ALL.to_vec(),
         ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
-        loads: Arc::new(LoadBoard::new(1)),
+        loads: Arc::new(LoadTable::new(1)),
         shown: Arc::default(),
         knobs: Knobs::switchyard(),
     });
@@ -40,9 +40,9 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
         now: driver.now(),
         driver: &mut driver,
     };
-    let join = Note::Join(0, Arc::clone(&submitter));
+    let join = Update::Join(0, Arc::clone(&submitter));
     service.message(Message(join), &mut cx);
-    let entry = |slot| Entry {
+    let entry = |slot| IngressRequest {
         submitter: 0,
         slot,
         target: 0,

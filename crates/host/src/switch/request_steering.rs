@@ -4,7 +4,7 @@
 //! towards anything else: a steering decision is as good as its numbers are fresh, and right with
 //! any of them.
 
-use crate::switchboard::limits::TARGETS_MAX;
+use crate::switch::limits::TARGETS_MAX;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use switch::request_steering::Loads;
 use switch::{Class, PerClass};
@@ -23,11 +23,11 @@ struct CoreNumbers {
 
 /// The numbers of all cores of a switchboard.
 #[derive(Debug)]
-pub(super) struct LoadBoard {
+pub(super) struct LoadTable {
     cores: Vec<CoreNumbers>,
 }
 
-impl LoadBoard {
+impl LoadTable {
     pub(super) fn new(cores: usize) -> Self {
         let core = |_| CoreNumbers {
             throughput: [const { AtomicU64::new(0) }; TARGETS_MAX],
@@ -81,7 +81,7 @@ impl LoadBoard {
 /// The egresses to one target.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TargetLoads<'a> {
-    board: &'a LoadBoard,
+    board: &'a LoadTable,
     target: usize,
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn each_target_and_class_has_its_own_number() {
-        let board = LoadBoard::new(2);
+        let board = LoadTable::new(2);
         board.note(0, 3, Class::Throughput, 65_536, true);
         board.note(0, 3, Class::Latency, 4_096, true);
         board.note(1, 4, Class::Throughput, 10, true);

@@ -1,8 +1,9 @@
 //! The receiving half of a connection: what the controller sends, checked before it is believed.
 
 use super::connection::{ConnectionState, Qpair, header_bytes};
+use crate::command::exchange::Direction;
+use crate::command::table::Transfer;
 use crate::error::ProtocolError;
-use crate::inflight::{Direction, Transfer};
 use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, PREFETCH_PDUS};
 use base::Time;
 use base::mutation::{self, Mutation};

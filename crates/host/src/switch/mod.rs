@@ -12,40 +12,40 @@
 //! them between two looks (docs/decisions/0010-switchboard.md). A thread for each class instead, of
 //! which the kernel lets that of `Latency` go first, can be had by a knob.
 
-mod account;
-mod channel;
+mod application_steering;
 mod cost;
 mod counters;
 mod egress;
 mod health;
 mod ingress;
 pub mod limits;
-mod loads;
 mod registry;
-mod steersman;
+mod request_count;
+mod request_steering;
+mod submitter;
 #[cfg(test)]
 mod tests;
 
-pub use channel::{SwitchedChannel, SwitchedNamespace};
 pub use cost::cost_of_passing;
 pub use counters::CoreCounters;
-pub use egress::{EgressService, Message, Place};
+pub use egress::{DataplaneConfig, EgressService, Message};
+pub use submitter::{SwitchedChannel, SwitchedNamespace};
 
 use crate::error::HostError;
 use crate::namespace::RemoteNamespace;
+use application_steering::SteeringThread;
 use base::units::{CoreId, KIB};
-use counters::Shown;
-use egress::Note;
+use counters::PublishedCounters;
+use egress::Update;
 use health::Health;
 use ingress::Ingress;
-use loads::LoadBoard;
 use reactor::priority::{self, PriorityStatus, Privilege};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
 use registry::Registry;
+use request_steering::LoadTable;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use steersman::Steersman;
 use switch::knobs::{Lanes, Polling, Threads};
 use switch::{Class, Knobs, PerClass};
 
@@ -70,12 +70,12 @@ pub struct Switchboard {
 struct Inner {
     cores: Vec<CoreId>,
     ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
-    loads: Arc<LoadBoard>,
+    loads: Arc<LoadTable>,
     health: Arc<Health>,
-    threads: Vec<Dataplane>,
+    threads: Vec<DataplaneThread>,
     /// Lanes, which are I/O queues, to each controller.
     lanes_per_target: usize,
-    steersman: Steersman,
+    steering: SteeringThread,
     registry: Mutex<Registry>,
     /// Submitters that left, of which the cores were not told; nobody else is told anything
     /// meanwhile.
@@ -84,12 +84,12 @@ struct Inner {
 
 /// A dataplane core; of its thread, unless somebody else runs it.
 #[derive(Debug)]
-struct Dataplane {
+struct DataplaneThread {
     core: usize,
     classes: Vec<Class>,
     priority: PriorityStatus,
     sender: MailboxSender<Message>,
-    shown: Arc<Shown>,
+    shown: Arc<PublishedCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -105,12 +105,12 @@ impl Switchboard {
             .map_err(|error| HostError::Option(error.to_string()))?;
         let apart = wants_threads_apart(&options.knobs) && may_raise();
         let health = Arc::new(Health::default());
-        let run = |place| Dataplane::start(place, Arc::clone(&health));
+        let run = |place| DataplaneThread::start(place, Arc::clone(&health));
         Self::assemble(options, apart, &options.cores, Arc::clone(&health), run)
     }
 
-    /// A switchboard without threads: `run` is given each [`Place`] and returns the mailbox of the
-    /// core that runs its [service](Place::service) from then on, as a simulator does. `apart`
+    /// A switchboard without threads: `run` is given each [`DataplaneConfig`] and returns the mailbox of the
+    /// core that runs its [service](DataplaneConfig::service) from then on, as a simulator does. `apart`
     /// says whether each class has a core of its own, as where priorities may be raised. Nobody
     /// moves the threads that opt in to application steering.
     ///
@@ -123,12 +123,12 @@ impl Switchboard {
     pub fn run_by(
         options: &SwitchboardOptions,
         apart: bool,
-        mut run: impl FnMut(Place) -> Result<MailboxSender<Message>, HostError>,
+        mut run: impl FnMut(DataplaneConfig) -> Result<MailboxSender<Message>, HostError>,
     ) -> Result<Self, HostError> {
         options.check()?;
-        let run = |place: Place| {
+        let run = |place: DataplaneConfig| {
             let (core, classes, shown) = place.known_by();
-            Ok(Dataplane {
+            Ok(DataplaneThread {
                 core,
                 classes,
                 priority: PriorityStatus::Ordinary,
@@ -140,37 +140,39 @@ impl Switchboard {
         Self::assemble(options, apart, &[], Arc::default(), run)
     }
 
-    /// Puts a switchboard together; `steered` are the cores among which its steersman moves
+    /// Puts a switchboard together; `steered` are the cores among which its steering moves
     /// threads.
     fn assemble(
         options: &SwitchboardOptions,
         apart: bool,
         steered: &[CoreId],
         health: Arc<Health>,
-        mut run: impl FnMut(Place) -> Result<Dataplane, HostError>,
+        mut run: impl FnMut(DataplaneConfig) -> Result<DataplaneThread, HostError>,
     ) -> Result<Self, HostError> {
         let knobs = options.knobs;
-        let teams = teams(apart);
+        let thread_groups = thread_groups(apart);
         let ingresses = options.cores.iter().map(|_| {
-            let queues: Vec<_> = teams
+            let queues: Vec<_> = thread_groups
                 .iter()
                 .map(|_| Arc::new(Ingress::new(limits::INGRESS_ENTRIES)))
                 .collect();
             PerClass::from_fn(|class| {
-                let team = teams.iter().position(|team| team.contains(&class));
-                Arc::clone(&queues[team.expect("every class is served")])
+                let group = thread_groups
+                    .iter()
+                    .position(|group| group.contains(&class));
+                Arc::clone(&queues[group.expect("every class is served")])
             })
         });
         let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
-        let loads = Arc::new(LoadBoard::new(options.cores.len()));
+        let loads = Arc::new(LoadTable::new(options.cores.len()));
         let rules = knobs.application_steering;
-        let steersman = Steersman::start(steered, Arc::clone(&loads), rules);
-        let steersman = steersman.map_err(|source| HostError::Io {
+        let steering = SteeringThread::start(steered, Arc::clone(&loads), rules);
+        let steering = steering.map_err(|source| HostError::Io {
             what: "cannot start a thread",
             source,
         })?;
         let mut inner = Inner {
-            steersman,
+            steering,
             cores: options.cores.clone(),
             ingresses,
             loads,
@@ -181,11 +183,11 @@ impl Switchboard {
             left: Mutex::default(),
         };
         for (core, &id) in options.cores.iter().enumerate() {
-            for team in &teams {
-                let place = Place {
+            for group in &thread_groups {
+                let place = DataplaneConfig {
                     id,
                     core,
-                    classes: team.clone(),
+                    classes: group.clone(),
                     ingresses: Arc::clone(&inner.ingresses),
                     loads: Arc::clone(&inner.loads),
                     shown: Arc::default(),
@@ -222,14 +224,14 @@ impl Switchboard {
         knobs
             .validate()
             .map_err(|error| HostError::Option(error.to_string()))?;
-        self.inner.steersman.reconfigure(knobs.application_steering);
-        self.inner.tell(|| Note::Knobs(Box::new(*knobs)))
+        self.inner.steering.reconfigure(knobs.application_steering);
+        self.inner.tell(|| Update::Knobs(Box::new(*knobs)))
     }
 
     /// Threads that application steering has moved, by class.
     #[must_use]
     pub fn moved_threads(&self) -> PerClass<u64> {
-        self.inner.steersman.moved()
+        self.inner.steering.moved()
     }
 
     /// The cores, in the order of [`counters`](Self::counters).
@@ -301,7 +303,7 @@ fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
 }
 
 /// Which classes share a thread.
-fn teams(apart: bool) -> Vec<Vec<Class>> {
+fn thread_groups(apart: bool) -> Vec<Vec<Class>> {
     if apart {
         Class::ALL.iter().map(|&class| vec![class]).collect()
     } else {
@@ -318,9 +320,9 @@ fn may_raise() -> bool {
 
 type Started = Result<(MailboxSender<Message>, PriorityStatus), HostError>;
 
-impl Dataplane {
+impl DataplaneThread {
     /// Starts its thread. The driver must be made on the thread that uses it.
-    fn start(place: Place, health: Arc<Health>) -> Result<Self, HostError> {
+    fn start(place: DataplaneConfig, health: Arc<Health>) -> Result<Self, HostError> {
         let id = place.id;
         let (core, classes, shown) = place.known_by();
         let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
@@ -345,7 +347,7 @@ impl Dataplane {
 }
 
 /// A dataplane thread from start to end.
-fn run(place: Place, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
+fn run(place: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
     let id = place.id;
     let knobs = place.knobs;
     let serves_all = place.classes.len() == Class::COUNT;
