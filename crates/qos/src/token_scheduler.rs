@@ -402,7 +402,7 @@ impl<T> TokenScheduler<T> {
         self.turn = self.turn.wrapping_add(1);
         let mut wait = self.serve_latency_critical(now, release);
         for at in 0..self.best_effort.len() {
-            self.attach_to_pool(self.best_effort[at]);
+            self.enter_backlog(self.best_effort[at]);
         }
         let closed = self.pool.close_if_due(now);
         self.totals.expired += closed.expired;
@@ -529,7 +529,7 @@ impl<T> TokenScheduler<T> {
 
     /// Makes a best-effort tenant backlogged, or what its weight is now.
     #[inline]
-    fn attach_to_pool(&mut self, index: u32) {
+    fn enter_backlog(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         if let Contract::BestEffort(weight) = entry.account.contract() {
             if entry.weight == 0 {
