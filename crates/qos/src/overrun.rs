@@ -24,7 +24,7 @@ pub struct Overrun {
     limited_rounds: u64,
     /// The last windows, the newest in the lowest bit: whether the tenant was stopped.
     windows: u32,
-    told: bool,
+    reported: bool,
 }
 
 impl Overrun {
@@ -34,7 +34,7 @@ impl Overrun {
         Self {
             limited_rounds,
             windows: 0,
-            told: false,
+            reported: false,
         }
     }
 
@@ -44,12 +44,12 @@ impl Overrun {
         self.limited_rounds = limited_rounds;
         let all = (1 << OVERRUN_WINDOWS) - 1;
         self.windows = (self.windows << 1 | u32::from(stopped)) & all;
-        if !self.told && self.windows.count_ones() >= OVERRUN_WINDOWS_LIMITED {
-            self.told = true;
+        if !self.reported && self.windows.count_ones() >= OVERRUN_WINDOWS_LIMITED {
+            self.reported = true;
             return Some(Notice::Began);
         }
-        if self.told && self.windows == 0 {
-            self.told = false;
+        if self.reported && self.windows == 0 {
+            self.reported = false;
             return Some(Notice::Ended);
         }
         None
@@ -58,7 +58,7 @@ impl Overrun {
     /// Returns true while the tenant overruns its SLO, as far as was reported.
     #[must_use]
     pub const fn is_on(&self) -> bool {
-        self.told
+        self.reported
     }
 }
 

@@ -107,7 +107,7 @@ pub struct TokenScheduler<T> {
     deadline: Time,
     totals: Totals,
     /// Part of it that the pool knows.
-    told: Tokens,
+    reported: Tokens,
     /// Units released since the round before: reads, and everything else.
     released: [u64; 2],
     /// True while a tenant has tokens and no request waits for them.
@@ -156,7 +156,7 @@ impl<T> TokenScheduler<T> {
             present: false,
             deadline: Time::NEVER,
             totals: Totals::default(),
-            told: Tokens::ZERO,
+            reported: Tokens::ZERO,
             released: [0; 2],
             kept: false,
         })
@@ -317,8 +317,8 @@ impl<T> TokenScheduler<T> {
         entry.asked = true;
         let cost = self.prices.prices().cost(operation, units);
         match (entry.listed?, entry.account.contract()) {
-            (Kind::BestEffort, Contract::BestEffort(_)) if entry.balance >= cost => {
-                entry.balance -= cost;
+            (Kind::BestEffort, Contract::BestEffort(_)) if entry.claimed >= cost => {
+                entry.claimed -= cost;
                 entry.used += cost;
             }
             (Kind::LatencyCritical, Contract::LatencyCritical(_))
@@ -416,8 +416,8 @@ impl<T> TokenScheduler<T> {
         let [reads, others] = std::mem::take(&mut self.released);
         if reads + others > 0 {
             self.pool.share().add(now, reads, others);
-            self.pool.spend(self.totals.spent - self.told);
-            self.told = self.totals.spent;
+            self.pool.spend(self.totals.spent - self.reported);
+            self.reported = self.totals.spent;
         }
         while let Some(index) = self.resting.pop() {
             self.deactivate(index);
@@ -504,12 +504,12 @@ impl<T> TokenScheduler<T> {
             let mut missing = Tokens::ZERO;
             while let Some(first) = places.first(&entry.queue) {
                 let cost = prices.cost(first.operation, first.units);
-                if cost > entry.balance {
-                    missing = cost - entry.balance;
+                if cost > entry.claimed {
+                    missing = cost - entry.claimed;
                     break;
                 }
                 if !mutation::active(Mutation::TokensNotTaken) {
-                    entry.balance -= cost;
+                    entry.claimed -= cost;
                 }
                 entry.used += cost;
                 self.totals.spent += cost;
@@ -599,7 +599,7 @@ impl<T> Drop for TokenScheduler<T> {
                 entry.deactivate(&self.pool);
             }
         }
-        self.pool.spend(self.totals.spent - self.told);
+        self.pool.spend(self.totals.spent - self.reported);
         self.pool.leave(self.thread);
     }
 }

@@ -61,7 +61,7 @@ pub(super) struct Entry {
     /// Position on that list.
     pub(super) position: u32,
     /// Best effort: what it has claimed and not spent.
-    pub(super) balance: Tokens,
+    pub(super) claimed: Tokens,
     /// True if a request was to be paid at once since the last round.
     pub(super) asked: bool,
     /// Tokens that it spent since the last round began, if it is best effort.
@@ -88,7 +88,7 @@ impl Entry {
             queue: Queue::EMPTY,
             listed: None,
             position: 0,
-            balance: Tokens::ZERO,
+            claimed: Tokens::ZERO,
             asked: false,
             used: Tokens::ZERO,
             weight: 0,
@@ -163,7 +163,7 @@ impl Entry {
     #[inline]
     pub(super) fn claim(&mut self, pool: &TokenPool) {
         let claimed = pool.claim(self.weight, &mut self.seen);
-        self.balance += claimed;
+        self.claimed += claimed;
         self.tally.earned += claimed;
     }
 
@@ -175,10 +175,10 @@ impl Entry {
         if !std::mem::take(&mut self.asked) {
             return false;
         }
-        let beyond = (self.balance - used - used).or_zero();
+        let beyond = (self.claimed - used - used).or_zero();
         pool.give(beyond);
         self.tally.given += beyond;
-        self.balance -= beyond;
+        self.claimed -= beyond;
         true
     }
 
@@ -208,9 +208,9 @@ impl Entry {
             self.weight = 0;
             self.account.leave_thread();
         }
-        pool.give(self.balance);
-        self.tally.given += self.balance;
-        self.balance = Tokens::ZERO;
+        pool.give(self.claimed);
+        self.tally.given += self.claimed;
+        self.claimed = Tokens::ZERO;
         if self.entered {
             self.entered = false;
             self.account.leave_thread();

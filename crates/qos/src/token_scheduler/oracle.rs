@@ -14,7 +14,7 @@ pub(super) struct Tenant {
     pub(super) contract: Contract,
     pub(super) waiting: VecDeque<(PricedOperation, u32, u32)>,
     pub(super) balance: i128,
-    pub(super) balance: i128,
+    pub(super) claimed: i128,
     treated_as: Option<Kind>,
     /// Its weight while it waits for its share.
     backlogged: i128,
@@ -38,7 +38,7 @@ impl Oracle {
             contract,
             waiting: VecDeque::new(),
             balance: 0,
-            balance: 0,
+            claimed: 0,
             treated_as: None,
             backlogged: 0,
             earned_to: None,
@@ -148,16 +148,16 @@ impl Oracle {
             self.bucket %= weights;
         }
         for tenant in &mut self.tenants {
-            tenant.balance += quota * tenant.backlogged;
+            tenant.claimed += quota * tenant.backlogged;
             if tenant.weight().is_none() {
                 continue;
             }
             while let Some(&(operation, units, item)) = tenant.waiting.front() {
                 let cost = i128::from(self.prices.cost(operation, units).0);
-                if cost > tenant.balance {
+                if cost > tenant.claimed {
                     break;
                 }
-                tenant.balance -= cost;
+                tenant.claimed -= cost;
                 tenant.waiting.pop_front();
                 released.push(item);
             }
@@ -185,7 +185,7 @@ impl Tenant {
         if self.treated_as == Kind::of(self.contract) && self.treated_as.is_some() {
             return;
         }
-        *bucket += std::mem::take(&mut self.balance);
+        *bucket += std::mem::take(&mut self.claimed);
         self.backlogged = 0;
         self.earned_to = None;
         self.treated_as = None;

@@ -155,16 +155,16 @@ impl World {
                 .sum::<Tokens>()
                 + get(&self.past)
         };
-        let balances = self.threads.iter().flat_map(|thread| &thread.entries);
-        let balances: Tokens = balances.map(|entry| entry.balance).sum();
+        let claimed = self.threads.iter().flat_map(|thread| &thread.entries);
+        let claimed: Tokens = claimed.map(|entry| entry.claimed).sum();
         let balances: Tokens = self.accounts.iter().map(|account| account.balance()).sum();
-        let there = balances + balances + self.pool.unclaimed();
+        let there = claimed + balances + self.pool.unclaimed();
         let gone = of(|totals| totals.spent) + of(|totals| totals.expired);
         let made = of(|totals| totals.generated) + of(|totals| totals.forgiven);
         assert_eq!(made, there + gone, "at {:?}", self.now);
-        let unnotified = self.threads.iter().map(|t| t.totals.spent - t.told);
-        let told = self.pool.spent_since(&mut 0) + unnotified.sum::<Tokens>();
-        assert_eq!(told, of(|totals| totals.spent), "the load of the device");
+        let unreported = self.threads.iter().map(|t| t.totals.spent - t.reported);
+        let reported = self.pool.spent_since(&mut 0) + unreported.sum::<Tokens>();
+        assert_eq!(reported, of(|totals| totals.spent), "the load of the device");
     }
 }
 
@@ -557,7 +557,7 @@ fn best_effort_does_not_burst_after_a_lull() {
 }
 
 /// Where nobody else wants them, a latency-critical tenant may have more tokens than its own, and
-/// it is still told that its promise is too small.
+/// it is still reported that its promise is too small.
 #[test]
 fn what_nobody_wants_is_lent() {
     let mut world = World::new(1, &[critical(10_000), best_effort(100)]);
@@ -643,7 +643,7 @@ fn who_always_asks_for_more_has_an_advance_once() {
     let near = |is: i64, expected: i64| is.abs_diff(expected) <= 100;
     let first = spent(&mut world, true);
     assert!(near(first, 100_000 + advance), "{first}");
-    assert!(world.accounts[0].limited_rounds() > 1_000, "it is told");
+    assert!(world.accounts[0].limited_rounds() > 1_000, "it is reported");
     let second = spent(&mut world, true);
     assert!(near(second, 100_000), "{second}");
     // After a second of silence, it has an advance again.

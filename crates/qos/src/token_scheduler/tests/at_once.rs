@@ -75,8 +75,8 @@ fn who_stops_paying_at_once_keeps_nothing() {
         }
         world.pass(ROUND);
         world.round(0);
-        let balance = world.threads[0].entries[0].balance;
-        assert!(balance <= Tokens::whole(8), "{balance}");
+        let claimed = world.threads[0].entries[0].claimed;
+        assert!(claimed <= Tokens::whole(8), "{claimed}");
     }
     assert!(at_once > 3_000, "{at_once}");
     // It is looked at once more although nothing waits, and then not any more.
@@ -85,7 +85,7 @@ fn who_stops_paying_at_once_keeps_nothing() {
         world.pass(ROUND);
         world.round(0);
     }
-    assert_eq!(world.threads[0].entries[0].balance, Tokens::ZERO);
+    assert_eq!(world.threads[0].entries[0].claimed, Tokens::ZERO);
     assert_eq!(world.threads[0].deadline(), Time::NEVER);
     assert!(!world.pay_at_once(0, 0, PricedOperation::Read, 1));
 }
