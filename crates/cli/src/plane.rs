@@ -384,7 +384,7 @@ impl Plane {
             moved_out: stats.moved_out,
         };
         let cores = self.cores.iter().zip(&snapshot.switch);
-        let cores = cores.zip(&snapshot.standings).enumerate();
+        let cores = cores.zip(&snapshot.priorities).enumerate();
         cores
             .map(|(thread, ((&core, stats), standing))| SwitchSnapshot {
                 core,
@@ -467,7 +467,7 @@ fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyE
         None => None,
         Some(path) => {
             let read = DeviceModel::load(path)
-                .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
+                .map_err(|error| refused(&error, "correct the model, or omit the key"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
             let qos = DeviceQos::new(name, Rules::default(), costs, curve);
             Some((qos, Arc::new(read)))
