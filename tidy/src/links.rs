@@ -4,7 +4,7 @@ use crate::orphans::normal;
 use crate::source::{Finding, Source};
 use std::path::Path;
 
-/// Reports relative links of Markdown files whose target is not below `root`.
+/// Reports relative links of Markdown files to targets that are not below `root`.
 #[must_use]
 pub fn check(files: &[Source], root: &Path) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -85,8 +85,8 @@ fn comments(files: &[Source]) -> impl Iterator<Item = (&Source, usize, &str)> {
 mod tests {
     use super::*;
 
-    const BAD: &str = "//! Whose turn it is.\n//! What follows is fine.\n\n\
-        /// Returns the owner; nobody else asks.\nfn f() {\n    // Who knows.\n}\n";
+    const BAD: &str = "//! Whose turn it is.\n//! What follows is fine.\n\n/// Returns the owner; \
+                       nobody else asks.\nfn f() {\n    // Who knows.\n}\n";
 
     #[test]
     fn people_are_found_in_every_comment() {

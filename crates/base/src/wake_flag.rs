@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 /// A flag that is set while its thread sleeps, or is about to.
 #[derive(Debug)]
 pub struct WakeFlag {
-    dozing: AtomicBool,
+    asleep: AtomicBool,
 }
 
 impl Default for WakeFlag {
@@ -30,7 +30,7 @@ impl WakeFlag {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            dozing: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
         }
     }
 
@@ -39,28 +39,28 @@ impl WakeFlag {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            dozing: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
         }
     }
 
     /// The thread wants to sleep. It may if `idle`, which looks at its queues, finds nothing.
     #[inline]
     pub fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
-        self.dozing.store(true, Ordering::Relaxed);
+        self.asleep.store(true, Ordering::Relaxed);
         // Orders the store before the look, as `is_needed` orders the push before its look.
         fence(Ordering::SeqCst);
         if idle() {
             return true;
         }
-        self.dozing.store(false, Ordering::Relaxed);
+        self.asleep.store(false, Ordering::Relaxed);
         false
     }
 
     /// The thread is awake, and looks at its queues from now on.
     #[inline]
     pub fn awake(&self) {
-        if self.dozing.load(Ordering::Relaxed) {
-            self.dozing.store(false, Ordering::Relaxed);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.asleep.store(false, Ordering::Relaxed);
         }
     }
 
@@ -70,7 +70,7 @@ impl WakeFlag {
     #[must_use]
     pub fn is_needed(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.dozing.load(Ordering::Relaxed) && self.dozing.swap(false, Ordering::AcqRel)
+        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
     }
 }
 

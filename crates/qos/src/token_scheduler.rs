@@ -592,7 +592,7 @@ impl<T> TokenScheduler<T> {
 }
 
 impl<T> Drop for TokenScheduler<T> {
-    /// What the thread's tenants have goes back; other threads do not wait for it any more.
+    /// Gives back what the thread's tenants have; other threads do not wait for it any more.
     fn drop(&mut self) {
         for entry in &mut self.entries {
             if entry.listed.take().is_some() {
