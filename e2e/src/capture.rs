@@ -75,7 +75,7 @@ impl Capture {
         self.dissect(|sender| sender == port)
     }
 
-    /// Of the packets from ports that count.
+    /// Dissects the packets from ports that count.
     fn dissect(mut self, counts: impl Fn(&str) -> bool) -> Result<Dissection> {
         std::thread::sleep(CAPTURE_LINGER);
         self.process.signal(Signal::INT)?;
@@ -233,7 +233,7 @@ pub struct Dissection {
     pub header_digests: DigestCount,
     /// Data digests.
     pub data_digests: DigestCount,
-    /// Everything it complains about, each with its frame's number.
+    /// All complaints, each with its frame's number.
     pub complaints: Vec<String>,
 }
 

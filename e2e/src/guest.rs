@@ -227,7 +227,7 @@ pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<Re
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 
-/// Which commands a target is expected to know.
+/// The commands that a target is expected to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandSets {
     /// All of ours.

@@ -20,7 +20,7 @@ use std::process::Command;
 /// The readiness of this machine for a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// Everything needed is there.
+    /// This machine has everything that is needed.
     Ready,
     /// Something is missing and was named on standard output; the test ends without a verdict.
     Skip,

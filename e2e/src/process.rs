@@ -326,7 +326,7 @@ impl Serve {
         Ok(table.lines().filter(is_ours).count())
     }
 
-    /// Has it read its configuration file again.
+    /// Lets the target read its configuration file again.
     ///
     /// # Errors
     /// When it has ended.

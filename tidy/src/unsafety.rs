@@ -25,7 +25,10 @@ pub const ROOMS: &[(&str, &str)] = &[
         "crates/reactor/src/priority.rs",
         "scheduling calls for one thread",
     ),
-    ("crates/reactor/src/uring/listener.rs", "the descriptor of an accepted connection"),
+    (
+        "crates/reactor/src/uring/listener.rs",
+        "the descriptor of an accepted connection",
+    ),
     (
         "crates/reactor/src/uring/ring.rs",
         "the submission queue of io_uring",

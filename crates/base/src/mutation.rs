@@ -39,7 +39,7 @@ mutations! {
     FenceIgnored = "fence-ignored",
     /// A fence that falls takes those of other lost associations with it.
     FenceFellsOthers = "fence-fells-others",
-    /// At a target that cannot end controllers the host takes them for over at once.
+    /// The host takes fences for over at once at a target that cannot end controllers.
     FenceNotTimed = "fence-not-timed",
     /// The target says that a lost controller is over while its device still has writes of it.
     EndControllerEarly = "end-controller-early",

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(crate) struct DelayQueue {
     waiting: Slab<Completion>,
-    /// By the number of the slot, the oldest first among equals.
+    /// Keys with the number of the slot, the oldest first among equals.
     timers: TimerQueue<(u64, u32, u8)>,
     order: u64,
     due: VecDeque<Completion>,

@@ -91,7 +91,7 @@ pub enum BlockError {
     /// The tenant may not do this to one of the blocks.
     #[error("access denied: the target does not permit this for one of the blocks")]
     Denied,
-    /// There is no space left behind a thinly provisioned device.
+    /// The space behind a thinly provisioned device is used up.
     #[error("no space left behind the device")]
     NoSpace,
     /// Data could not be read from the medium.

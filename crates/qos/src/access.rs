@@ -51,7 +51,7 @@ pub enum AccessError {
 /// subsystem, and that more than a namespace.
 type Pattern = (Option<String>, Option<String>, Option<u32>);
 
-/// Which tenant a connection is.
+/// The map from a connection to its tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Assignments {
     rules: BTreeMap<Pattern, TenantId>,
@@ -145,7 +145,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Everything.
+    /// Permits everything.
     #[must_use]
     pub fn all() -> Self {
         let all = vec![(0, u64::MAX)];

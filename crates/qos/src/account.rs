@@ -20,11 +20,11 @@ pub enum Contract {
     LatencyCritical(TokenRate),
     /// A share of what is left.
     BestEffort(Weight),
-    /// Nothing any more: it was removed.
+    /// A removed tenant, which may do nothing more.
     Closed,
 }
 
-/// In the two upper bits of a word; the rate or weight is below.
+/// Position of the kind, in the two upper bits of a word; the rate or weight is below.
 const KIND_SHIFT: u32 = 62;
 const LATENCY_CRITICAL: u64 = 1;
 const BEST_EFFORT: u64 = 2;
@@ -62,7 +62,7 @@ pub struct Account {
     contract: AtomicU64,
     /// Tokens of a latency-critical tenant; negative for a debt.
     balance: AtomicI64,
-    /// Up to when it has earned, in nanoseconds.
+    /// Time up to which it has earned, in nanoseconds.
     earned_to: AtomicU64,
     /// Tokens that best effort has advanced it, and it has not left to best effort since.
     advanced: AtomicI64,
@@ -205,7 +205,7 @@ impl Account {
         }
     }
 
-    /// It has left as much to best effort.
+    /// Notes that it has left as much to best effort.
     #[inline]
     pub(crate) fn repay(&self, amount: Tokens) {
         let mut before = self.advanced();

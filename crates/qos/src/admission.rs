@@ -24,7 +24,7 @@ pub(crate) mod tests;
 pub struct Plan {
     /// The rate at which tokens are generated.
     pub rate: TokenRate,
-    /// Of which latency-critical tenants have reserved so much.
+    /// Rate that latency-critical tenants have reserved of it.
     pub reserved: TokenRate,
     /// The longest time between two rounds of the scheduler.
     pub round: Nanos,
@@ -49,7 +49,7 @@ impl Plan {
 /// The SLO that would be admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// So many requests a second of the same kind, at the latency asked for.
+    /// Rate that would be admitted at the latency asked for, in requests of the same kind a second.
     pub iops: Option<u64>,
     /// The requests asked for, at this latency.
     pub latency: Option<Nanos>,
@@ -85,13 +85,13 @@ pub enum Refusal {
         /// The SLO that would be admitted.
         offer: Offer,
     },
-    /// There are not enough tokens.
+    /// The device has not enough tokens.
     #[error(
         "{needed} are needed, and of the {rate} at which the device keeps {percentile} within \
          {latency}, {reserved} are reserved by others; {offer}"
     )]
     NotEnough {
-        /// For the tenant.
+        /// Rate that the tenant needs.
         needed: TokenRate,
         /// Rate that the device may be given with the tenant admitted.
         rate: TokenRate,
@@ -104,7 +104,7 @@ pub enum Refusal {
         /// The SLO that would be admitted.
         offer: Offer,
     },
-    /// There are too many tenants.
+    /// The device has as many tenants as it can have.
     #[error("{TENANTS_MAX} tenants are registered, and there cannot be more; remove one")]
     TooMany,
 }
@@ -128,7 +128,7 @@ impl Admission {
         }
     }
 
-    /// Those admitted.
+    /// Returns the tenants that are admitted.
     #[must_use]
     pub const fn tenants(&self) -> &BTreeMap<TenantId, Declaration> {
         &self.tenants

@@ -96,16 +96,16 @@ pub enum DeviceLoad {
     /// Anything.
     #[default]
     Mixed,
-    /// Nothing but reads, for a while now.
+    /// Reads alone, for a while now.
     ReadOnly,
 }
 
 /// The prices under one kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
-    /// For each unit.
+    /// Price of each unit.
     pub(crate) unit: [Price; PricedOperation::COUNT],
-    /// For the whole request at least.
+    /// Least price of a whole request.
     pub(crate) least: [Price; PricedOperation::COUNT],
 }
 
@@ -121,7 +121,7 @@ impl Prices {
         Self { unit, least }
     }
 
-    /// Another price for one operation, for each of its units and for the least.
+    /// Sets another price for one operation, for each of its units and for the least.
     #[must_use]
     pub fn with(mut self, operation: PricedOperation, price: Price) -> Self {
         self.unit[operation as usize] = price;
@@ -142,9 +142,9 @@ impl Prices {
 /// The cost of requests on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// Under a mixed load.
+    /// Prices under a mixed load.
     pub mixed: Prices,
-    /// While the load only reads. What is no read ends that state, and is priced as mixed.
+    /// Prices while the load only reads. What is no read ends that state, and is priced as mixed.
     pub read_only: Prices,
 }
 

@@ -50,7 +50,7 @@ pub struct Unattainable {
     pub percentile: Percentile,
     /// The latency at the lowest load.
     pub best: Nanos,
-    /// That load.
+    /// The load.
     pub rate: TokenRate,
 }
 

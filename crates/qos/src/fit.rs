@@ -1,4 +1,4 @@
-//! From measured loads to a device's model: calibration without the measuring. `[ReFlex §3.2.1]`
+//! Fitting a device's model to measured loads: calibration without the measuring. `[ReFlex §3.2.1]`
 //!
 //! Loads of several read shares were raised until reads came late. The weight of a write is the one
 //! that makes their curves, p95 against tokens a second, coincide: at each of several latencies the
@@ -65,7 +65,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Of requests of one unit.
+    /// The kind of requests of one unit.
     #[must_use]
     pub const fn unit(read_permille: u16) -> Self {
         Self {
@@ -112,9 +112,9 @@ impl fmt::Display for Kind {
 /// Prices that the caller knows; the others are fitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Of a written unit.
+    /// Price of a written unit.
     pub write: Option<Price>,
-    /// Of a read unit while the load only reads.
+    /// Price of a read unit while the load only reads.
     pub read_only_read: Option<Price>,
 }
 
@@ -143,7 +143,7 @@ pub struct Fit {
 /// The cost of requests of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeFit {
-    /// Which load.
+    /// The kind of load.
     pub kind: Kind,
     /// Units by the model, of 4 KiB each.
     pub units: u32,
@@ -165,7 +165,7 @@ pub enum FitError {
     /// No load of 4 KiB requests.
     #[error("no load of 4 KiB requests was measured")]
     Nothing,
-    /// Nothing was measured that a write's price follows from.
+    /// No measurement has a price of a write.
     #[error(
         "the price of a write is unknown: loads with writes were measured at {0} read shares, and \
          {FIT_SHARES_MIN} are needed; allow writes, or say the price"
@@ -302,7 +302,7 @@ struct Line {
 }
 
 impl Line {
-    /// Those of all kinds, each in the order of its loads.
+    /// Makes the lines of all kinds, each in the order of its loads.
     fn all(measured: &[Measurement]) -> Result<Vec<Self>, FitError> {
         let mut kinds: BTreeMap<Kind, Vec<Measurement>> = BTreeMap::new();
         for &measurement in measured {
@@ -520,7 +520,8 @@ fn sizes(lines: &[Line], latencies: &[Nanos]) -> Vec<SizeFit> {
     fits.collect()
 }
 
-/// At each rate, the latency of the load that is the latest; as far as all of them were raised.
+/// Makes the curve with the latency, at each rate, of the load that is the latest; as far as all of
+/// them were raised.
 fn envelope(curves: &[Curve]) -> Result<Curve, CurveError> {
     let end = curves
         .iter()

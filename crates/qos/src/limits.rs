@@ -65,7 +65,7 @@ pub const OVERRUN_WINDOW: Nanos = Nanos::from_millis(100);
 /// Windows that are remembered: a second, which is long for a burst.
 pub const OVERRUN_WINDOWS: u32 = 10;
 
-/// In so many of them a tenant is stopped before it is told that its SLO says too little.
+/// Number of windows in which a tenant is stopped before it counts as overrun.
 pub const OVERRUN_WINDOWS_LIMITED: u32 = 8;
 
 // Tenants.
@@ -108,10 +108,11 @@ pub const FIT_LATENCY_FROM: u64 = 4;
 /// The highest must be so many times the lowest at least, or no load came near the device's limit.
 pub const FIT_KNEE: u64 = 2;
 
-/// And is so many times the lowest at most: beyond, every latency is at the same load.
+/// Span of latencies that are compared, as a multiple of the lowest: beyond, every latency is at
+/// the same load.
 pub const FIT_LATENCY_SPAN: u64 = 4;
 
-/// Beyond so many thousandths, token rates at equal latency contradict each other.
+/// Spread, in thousandths, beyond which token rates at equal latency contradict each other.
 pub const FIT_SPREAD_PERMILLE_MAX: u32 = 200;
 
 /// Reads of an observation at least: one of them is beyond its p99.9.
@@ -120,8 +121,8 @@ pub const LIVE_READS_MIN: u64 = 1_000;
 /// Observations that make a newer curve at least: two are a line, and always rise or fall.
 pub const LIVE_POINTS_MIN: usize = 3;
 
-/// With at most so many thousandths of reads, a load is a mix: the mildest one that calibration
-/// measures, as of the paper's Fig. 1.
+/// Largest read share of a mix, in thousandths: the mildest one that calibration measures, as of
+/// the paper's Fig. 1.
 pub const LIVE_MIXED_PERMILLE_MAX: u16 = 990;
 
 /// A device keeps up when it completes so many thousandths of what is asked for.

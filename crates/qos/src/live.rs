@@ -1,4 +1,4 @@
-//! From what was seen of a device while it served to its newer curve. `[ReFlex §4.3]`
+//! Refitting a device's curve to what was seen while it served. `[ReFlex §4.3]`
 //!
 //! A target that serves cannot raise loads until reads come late: it takes the loads that there
 //! are, adds a few reads of its own, and looks how late those are at each rate of tokens. That says
@@ -178,7 +178,7 @@ fn at(curve: &Curve, rate: TokenRate) -> Option<[Nanos; Percentile::COUNT]> {
     Some(latency)
 }
 
-/// One more point; at a rate that is there already, the later latencies count.
+/// Adds a point; at a rate that is there already, the later latencies count.
 fn push(points: &mut Vec<Point>, rate: TokenRate, latency: [Nanos; Percentile::COUNT]) {
     match points.last_mut() {
         Some(last) if last.rate >= rate => last.latency = each(last.latency, latency, Ord::max),

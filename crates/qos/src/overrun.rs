@@ -13,7 +13,7 @@ use crate::limits::{OVERRUN_WINDOWS, OVERRUN_WINDOWS_LIMITED};
 pub enum Notice {
     /// The tenant keeps asking for more than it was promised.
     Began,
-    /// It has not done so for a while.
+    /// The tenant has not done so for a while.
     Ended,
 }
 

@@ -21,7 +21,7 @@ impl fmt::Display for TenantId {
     }
 }
 
-/// Of how many requests the latency holds.
+/// The share of requests for which a latency holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Percentile {
@@ -41,7 +41,7 @@ impl Percentile {
     /// Number of percentiles.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// In thousandths.
+    /// Returns the percentile in thousandths.
     #[must_use]
     pub const fn permille(self) -> u32 {
         match self {
@@ -67,7 +67,7 @@ impl fmt::Display for Percentile {
 /// A service-level objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slo {
-    /// Of how many reads the latency holds.
+    /// The share of reads for which the latency holds.
     pub percentile: Percentile,
     /// The latency of a read.
     pub latency: Nanos,
@@ -170,7 +170,7 @@ impl Weight {
         Ok(Self(weight))
     }
 
-    /// As a number.
+    /// Returns the weight as a number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0

@@ -99,7 +99,7 @@ struct Settings {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Flows {
-    /// Up to when tokens were generated, in nanoseconds.
+    /// Time up to which tokens were generated, in nanoseconds.
     generated_to: AtomicU64,
     /// The global bucket; negative for what latency-critical tenants drew ahead.
     bucket: AtomicI64,
@@ -111,7 +111,7 @@ struct Flows {
     backlogged: AtomicU64,
     /// Threads with requests waiting.
     present: AtomicU64,
-    /// Those of them that had a round since the last close.
+    /// Threads of `present` that had a round since the last close.
     visited: AtomicU64,
     /// Time of the last close.
     closed_at: AtomicU64,
@@ -185,7 +185,7 @@ impl TokenPool {
         Nanos(self.settings.round.load(Ordering::Relaxed))
     }
 
-    /// Another rate and round, from the next round on.
+    /// Sets another rate and round, from the next round on.
     pub fn set_rate(&self, rate: TokenRate, round: Nanos) {
         let round = round.clamp(ROUND_MIN, ROUND_MAX);
         self.settings

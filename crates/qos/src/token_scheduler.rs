@@ -162,7 +162,7 @@ impl<T> TokenScheduler<T> {
         })
     }
 
-    /// One more connection of a tenant on this thread. Control path: allocates.
+    /// Attaches one more connection of a tenant to this thread. Control path: allocates.
     pub fn attach(&mut self, account: &Arc<Account>) -> TenantKey {
         if let Some(&index) = self.by_id.get(&account.id()) {
             let entry = &mut self.entries[index as usize];
@@ -434,7 +434,7 @@ impl<T> TokenScheduler<T> {
         }
     }
 
-    /// Nothing waits that a round could release.
+    /// Takes the thread out of the pool's rounds, as no request waits that one could release.
     #[inline]
     fn deactivate_all(&mut self) {
         self.deadline = Time::NEVER;

@@ -17,7 +17,7 @@ const NANO: i64 = 1_000_000_000;
 pub struct Tokens(pub i64);
 
 impl Tokens {
-    /// Nothing.
+    /// No tokens.
     pub const ZERO: Self = Self(0);
 
     /// Whole tokens (saturating).
@@ -38,7 +38,7 @@ impl Tokens {
         self.0.div_euclid(NANO)
     }
 
-    /// This, or nothing where it is a debt.
+    /// Returns this, or nothing where it is a debt.
     #[must_use]
     pub const fn or_zero(self) -> Self {
         if self.0 < 0 { Self::ZERO } else { self }
@@ -85,7 +85,7 @@ impl Sum for Tokens {
 }
 
 impl fmt::Display for Tokens {
-    /// In tokens, to the thousandth (rounded towards zero).
+    /// Writes tokens, to the thousandth (rounded towards zero).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
         let sign = if self.0 < 0 { "-" } else { "" };

@@ -107,7 +107,7 @@ pub trait Driver {
         None
     }
 
-    /// In which order what arrives is taken. A driver without a kernel may ignore it.
+    /// Sets the order in which what arrives is taken. A driver without a kernel may ignore it.
     fn set_service(&mut self, _rules: &class_scheduler::ClassSchedulerRules) {}
 
     /// Takes over an open file.

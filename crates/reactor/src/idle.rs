@@ -86,12 +86,12 @@ struct Stretch {
 /// The use of the processor since the last look that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SinceLook {
-    /// Not known: there was no such look yet, or a hypervisor took the processor away.
+    /// Unknown: there was no such look yet, or a hypervisor took the processor away.
     Unknown,
-    /// This core: what comes now would have had to wake a sleeper.
+    /// Used by this core: what comes now would have had to wake a sleeper.
     Mine,
-    /// Another thread: what comes now may be its doing, and it would have woken a sleeper for no
-    /// more than the switch that giving way took.
+    /// Lent to another thread: what comes now may be its doing, and it would have woken a sleeper
+    /// for no more than the switch that yielding took.
     Lent,
 }
 
@@ -114,7 +114,7 @@ impl IdlePolicy {
         }
     }
 
-    /// Another policy from now on; what was learned is kept.
+    /// Sets another policy from now on; what was learned is kept.
     pub fn set_policy(&mut self, policy: PollPolicy) {
         self.policy = policy;
     }

@@ -48,7 +48,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Another sending end.
+    /// Makes another sending end.
     #[must_use]
     pub fn sender(&self) -> MailboxSender<M> {
         MailboxSender {

@@ -11,8 +11,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// Which part of a core an operation belongs to: a service, or one of its devices' channels.
-/// Drivers hand rooms out ([`Driver::room`](crate::Driver::room)).
+/// The part of a core that an operation belongs to: a service, or one of its devices' channels.
+/// Drivers hand operation namespaces out ([`Driver::op_namespace`](crate::Driver::op_namespace)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpNamespace(pub u16);
 
@@ -85,7 +85,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// This end's address, where the kernel knows it.
+    /// Returns this end's address, where the kernel knows it.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
@@ -160,7 +160,7 @@ pub enum Op {
     /// Receives what has arrived, as soon as anything has. One at a time per socket. Fails with
     /// `InvalidInput` where `into` is a shared buffer.
     Receive {
-        /// From which connection.
+        /// The connection.
         socket: SocketId,
         /// Memory for the first bytes; what follows them, and everything where this is `None`, goes
         /// into a receive buffer of the driver's.
@@ -168,7 +168,7 @@ pub enum Op {
     },
     /// Sends all of the list. One at a time per socket.
     Send {
-        /// To which connection.
+        /// The connection.
         socket: SocketId,
         /// The bytes.
         list: Box<SendList>,
@@ -176,13 +176,13 @@ pub enum Op {
     /// Ends the connection: pending operations complete with an error, and so do those that are
     /// submitted later; this one completes last. Once per socket.
     Close {
-        /// Which connection.
+        /// The connection.
         socket: SocketId,
     },
-    /// As [`Close`](Self::Close), and what the peer was not sent yet it never gets: the kernel drops
-    /// it and resets the connection.
+    /// Ends the connection as [`Close`](Self::Close) does, and what the peer was not sent yet it
+    /// never gets: the kernel drops it and resets the connection.
     Reset {
-        /// Which connection.
+        /// The connection.
         socket: SocketId,
     },
     /// Hands the connection out, for another core to [adopt](crate::Driver::adopt). A receive that
@@ -190,13 +190,13 @@ pub enum Op {
     /// received goes along. Nothing may be being sent. Once per socket, like
     /// [`Close`](Self::Close).
     Release {
-        /// Which connection.
+        /// The connection.
         socket: SocketId,
     },
     /// Reads from a file into the whole slice. Fails with `InvalidInput` where that is a shared
     /// buffer.
     Read {
-        /// Which file.
+        /// The file.
         file: FileId,
         /// Offset in the file, in bytes.
         offset: u64,
@@ -205,7 +205,7 @@ pub enum Op {
     },
     /// Writes the whole slice to a file.
     Write {
-        /// Which file.
+        /// The file.
         file: FileId,
         /// Offset in the file, in bytes.
         offset: u64,
@@ -216,12 +216,12 @@ pub enum Op {
     },
     /// Puts everything written before on stable storage (`fdatasync`).
     Sync {
-        /// Which file.
+        /// The file.
         file: FileId,
     },
     /// Zeroes or gives back a range of a file (`fallocate`).
     Allocate {
-        /// Which file.
+        /// The file.
         file: FileId,
         /// The change.
         allocation: Allocation,

@@ -133,7 +133,7 @@ fn ranges(cores: &[CoreId]) -> String {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, because it stays where it was put.
+    /// Runs `work` on a thread of its own, because a thread stays where it was put.
     fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().expect("it does not panic")
     }

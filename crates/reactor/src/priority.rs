@@ -10,14 +10,14 @@ use std::cell::Cell;
 use std::{fmt, io};
 use switch::Class;
 
-/// By what a thread goes before others; the best first.
+/// The means by which a thread goes before others; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
     /// `SCHED_FIFO`: before every ordinary thread. The kernel keeps 5 % for those.
     RealTime,
     /// Nice −20: before ordinary threads, but not at once.
     Nice,
-    /// By nothing: the process may not raise priorities.
+    /// No means: the process may not raise priorities.
     Unprivileged,
 }
 
@@ -39,14 +39,14 @@ pub enum PriorityStatus {
     /// The priority was not to be raised.
     #[default]
     Ordinary,
-    /// It does.
+    /// The priority was raised.
     Raised(Privilege),
     /// The kernel refused, with this error number.
     Refused(i32),
 }
 
 impl PriorityStatus {
-    /// By what the thread goes before others.
+    /// Returns the means by which the thread goes before others.
     #[must_use]
     pub const fn privilege(self) -> Privilege {
         match self {

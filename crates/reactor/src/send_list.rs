@@ -175,7 +175,8 @@ impl SendList {
         }
     }
 
-    /// Everything from byte `from` on, as one piece: for drivers without a kernel, and for tests.
+    /// Returns everything from byte `from` on, as one piece: for drivers without a kernel, and for
+    /// tests.
     #[must_use]
     pub fn to_bytes(&self, from: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.bytes);

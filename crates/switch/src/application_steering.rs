@@ -71,7 +71,7 @@ pub enum Hysteresis {
 /// Parameters of application steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ApplicationSteeringRules {
-    /// Nothing moves where this is off.
+    /// False to move no thread.
     pub enabled: bool,
     /// Time between two steps.
     pub period: Nanos,

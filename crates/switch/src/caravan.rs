@@ -22,7 +22,7 @@ pub struct CaravanLimits {
 }
 
 impl CaravanLimits {
-    /// So many times as much of each, up to what a caravan may carry at all.
+    /// Returns these limits times `factor`, up to what a caravan may carry at all.
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl CaravanLimits {
     }
 }
 
-/// Which limit a caravan has reached.
+/// The limit that a caravan has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Full {
     /// The number of requests.
@@ -62,7 +62,7 @@ pub struct Caravan {
 }
 
 impl Caravan {
-    /// Nothing.
+    /// A caravan without a request.
     pub const EMPTY: Self = Self {
         requests: 0,
         bytes: 0,
@@ -76,7 +76,7 @@ impl Caravan {
         self.requests == 0
     }
 
-    /// One more request (saturating).
+    /// Adds a request (saturating).
     #[inline]
     pub const fn add(&mut self, bytes: u32, iovecs: u32) {
         self.requests = self.requests.saturating_add(1);

@@ -172,7 +172,7 @@ impl FromStr for Class {
 pub struct PerClass<T>([T; Class::COUNT]);
 
 impl<T> PerClass<T> {
-    /// These, in the order of [`Class::ALL`].
+    /// Makes a value per class from these, in the order of [`Class::ALL`].
     #[must_use]
     pub const fn of(values: [T; Class::COUNT]) -> Self {
         Self(values)

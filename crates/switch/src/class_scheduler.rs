@@ -24,7 +24,7 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// In what order the classes are served.
+/// The order in which the classes are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// Classes in the order of [`Class::ALL`]: a later one is served while the earlier ones have no
@@ -38,29 +38,29 @@ pub enum Order {
 /// holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// Of the bytes served.
+    /// A share of the bytes served.
     Bytes(u64),
-    /// Of the time that serving took.
+    /// A share of the time that serving took.
     Time(Nanos),
 }
 
 /// Parameters of a class scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClassSchedulerRules {
-    /// In what order.
+    /// The order of service.
     pub order: Order,
     /// Bytes that a class is granted at a time while another waits; at least 1.
     pub quantum_bytes: u64,
     /// Floor of each class while it waits, in thousandths; 0 for none. The sum stays below 1,000.
     pub floor_permille: PerClass<u16>,
-    /// Of what, and over what stretch.
+    /// The quantity and the stretch of a floor.
     pub window: Window,
 }
 
 /// The class to serve now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceGrant {
-    /// Of which class.
+    /// The class.
     pub class: Class,
     /// Bytes to serve at most. A request that is larger than what is left of the grant is served
     /// whole if it is the first one.
@@ -95,7 +95,7 @@ pub struct ClassScheduler {
     /// Debt to each class by its floor: thousandths of a byte or of a nanosecond. Negative where a
     /// quantum paid too much.
     debt: PerClass<i64>,
-    /// For [`Order::RoundRobin`]: the index of the class that is first asked.
+    /// Index of the class that is first asked, for [`Order::RoundRobin`].
     turn: usize,
     counters: ClassSchedulerCounters,
 }

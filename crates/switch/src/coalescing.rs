@@ -18,7 +18,7 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// So many times what is held is left under way when a quarter of all is done.
+/// The number of times that what is held is left under way when a quarter of all is done.
 const REST: u64 = 3;
 
 /// The completions that one application has not been told of.

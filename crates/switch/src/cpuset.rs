@@ -20,7 +20,7 @@ pub struct CoreSet {
 /// A text that is no set of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreSetError {
-    /// Not a number, not a range.
+    /// The text is neither a number nor a range.
     #[error("{part:?} is neither a core nor a range: write cores as `0-3,8`")]
     NotACore {
         /// The text that was found, at most its first 32 characters.

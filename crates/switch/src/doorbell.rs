@@ -42,15 +42,15 @@ mod tests;
 /// The mode of a doorbell: the conditions under which it rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// For every request: no batching at all.
+    /// Rings for every request: no batching at all.
     Immediate,
     /// i10's rule: when a limit is reached, or `delay` after the first request, whatever else
     /// happens. `[i10 §2.4]`
     Fixed {
         /// The amount that rings early.
         fill: CaravanLimits,
-        /// From the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at least
-        /// 25 µs.
+        /// Delay from the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at
+        /// least 25 µs.
         delay: Nanos,
     },
     /// Holds only where the wait is likely to fill the caravan (see the module).
@@ -108,15 +108,15 @@ const FILL: CaravanLimits = CaravanLimits {
 /// The urgency of a request: it may be held, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Urgency {
-    /// It may wait for others.
+    /// The request may wait for others.
     Patient,
-    /// It may not: a class that does not wait, Flush, FUA, R2T and all other control. What waits
-    /// goes along. `[i10 §3, no-delay path]`
+    /// The request may not wait: a class that does not, Flush, FUA, R2T and all other control. What
+    /// waits goes along. `[i10 §3, no-delay path]`
     Urgent,
 }
 
 impl Urgency {
-    /// That of an ordinary read or write of this class.
+    /// Returns the urgency of an ordinary read or write of this class.
     #[inline]
     #[must_use]
     pub const fn of(class: Class) -> Self {
@@ -132,21 +132,21 @@ impl Urgency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// It has as many requests as are worth waiting for.
+    /// The caravan has as many requests as are worth waiting for.
     RequestsFull = 0,
-    /// It has as many bytes as are worth waiting for.
+    /// The caravan has as many bytes as are worth waiting for.
     BytesFull = 1,
-    /// It has as many segments as are worth waiting for.
+    /// The caravan has as many segments as are worth waiting for.
     IovecsFull = 2,
     /// The oldest request has waited for as long as it may.
     Timer = 3,
     /// A request came that may not wait.
     Urgent = 4,
-    /// Nothing else was under way on the lane.
+    /// The lane had nothing else under way.
     Idle = 5,
-    /// It was not likely to fill within the bound.
+    /// The caravan was not likely to fill within the bound.
     Sparse = 6,
-    /// Nothing is held in this mode.
+    /// The mode holds nothing.
     Disabled = 7,
     /// The mode changed while something was held.
     Knob = 8,
@@ -211,7 +211,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Nothing waits.
+    /// The decision where nothing waits.
     pub const NOTHING: Self = Self::Hold { until: Time::NEVER };
 }
 
@@ -318,14 +318,14 @@ impl Doorbell {
         self.on_timer(now)
     }
 
-    /// Everything that waited has left in one caravan.
+    /// Notes that everything that waited has left in one caravan.
     #[inline]
     pub fn rang(&mut self) {
         self.took(self.waiting);
     }
 
-    /// So much of what waited has left in one caravan. The rest of what was rung for is still to
-    /// be sent: the next decision says so again.
+    /// Notes that so much of what waited has left in one caravan. The rest of what was rung for is
+    /// still to be sent: the next decision says so again.
     #[inline]
     pub fn took(&mut self, caravan: Caravan) {
         self.took_as(caravan, caravan.bytes);
@@ -355,8 +355,8 @@ impl Doorbell {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Another mode, from now on. What is held is rung for, so that it waits by no rule that no
-    /// longer holds.
+    /// Sets another mode, from now on. What is held is rung for, so that it waits by no rule that
+    /// no longer holds.
     pub fn reconfigure(&mut self, mode: Mode) -> Decision {
         if mode != self.mode {
             self.mode = mode;
@@ -449,7 +449,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Nothing is expected of a lane that has shown nothing yet.
+    /// Makes the pace of a lane that has shown nothing yet: nothing is expected of it.
     fn new() -> Self {
         Self {
             last: Time::ZERO,

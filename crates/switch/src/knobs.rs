@@ -1,4 +1,4 @@
-//! Everything that can be turned, as one value: what is on, and how far it goes.
+//! The knobs: everything that can change while the switch runs, as one value.
 //!
 //! A [`Knobs`] is made from a [`Preset`] and changed from there, in code by its fields and as text by
 //! the table of all knobs ([`Knob`]); it says with [`Knobs::validate`] what is wrong with it. Owned by the control plane, which hands a copy to
@@ -49,7 +49,7 @@ pub enum Polling {
     Never,
 }
 
-/// Which threads a core's dataplane has.
+/// The threads of a core's dataplane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Threads {
     /// One, which serves the classes in order, and polls while that pays.
@@ -74,12 +74,12 @@ pub enum ThreadPriority {
 pub struct Caravans {
     /// Several requests may share a send; otherwise each has its own.
     pub enabled: bool,
-    /// At most so much while `Latency` work is near (on the core, or in the lanes to the target).
+    /// Limits while `Latency` work is active (on the core, or in the lanes to the target).
     pub beside_latency: CaravanLimits,
-    /// So many times as much of that while its requests are sparse: 1 to
+    /// Factor on those limits while its requests are sparse: 1 to
     /// [`limits::CARAVAN_SPARSE_FACTOR_MAX`].
     pub sparse_factor: u32,
-    /// At most so much otherwise.
+    /// Limits otherwise.
     pub alone: CaravanLimits,
 }
 
@@ -114,11 +114,11 @@ pub struct Knobs {
     pub threads: Threads,
     /// The behaviour of an idle core.
     pub polling: Polling,
-    /// By which core a request leaves. `[blk-switch §3.2]`
+    /// Parameters of request steering: the core through which a request leaves. `[blk-switch §3.2]`
     pub request_steering: request_steering::RequestSteeringRules,
-    /// On which core a thread runs. `[blk-switch §3.3]`
+    /// Parameters of application steering: the core on which a thread runs. `[blk-switch §3.3]`
     pub application_steering: application_steering::ApplicationSteeringRules,
-    /// While classes contend, a target serves queues on the cores that take their packets in
+    /// True if a target serves queues on their arrival cores while classes contend
     /// ([`affinity`](crate::affinity)); a part of its application steering.
     pub queue_affinity: bool,
     /// Limits of caravans. `[i10 §2.3]`
@@ -139,14 +139,14 @@ pub struct Knobs {
     /// Floor of each class while it waits, in thousandths: 0 to [`limits::FLOOR_PERMILLE_MAX`], and
     /// no more than that in all.
     pub floor_permille: PerClass<u16>,
-    /// Of what, and over what stretch.
+    /// The quantity and the stretch of a floor.
     pub floor_window: Window,
     /// Threads that a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
     pub target_threads: ThreadBounds,
 }
 
 impl Knobs {
-    /// Everything on: the default.
+    /// The default: everything on.
     #[must_use]
     pub const fn switchyard() -> Self {
         Self {

@@ -22,11 +22,11 @@ mod tests;
 /// The activity of `Latency` work on a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LatencyActivity {
-    /// There was none for [`LOAD_RESET`].
+    /// No request for [`LOAD_RESET`].
     Absent,
-    /// There is some, and much bulk leaves between two of its requests.
+    /// Some requests, and much bulk leaves between two of them.
     Sparse,
-    /// There is some, and its requests come close on each other.
+    /// Requests that come close on each other.
     Dense,
 }
 
@@ -42,13 +42,13 @@ impl LatencyActivity {
 /// The record of the `Latency` work that comes to a core.
 #[derive(Clone, Copy, Debug)]
 pub struct LatencyWatch {
-    /// Until when it counts as near.
+    /// Time until which it counts as active.
     until: Time,
     /// Bulk that left since a request of it came last, in bytes.
     left: u64,
     /// The average of that.
     between: Ewma,
-    /// From which average on its requests are sparse.
+    /// Average from which on its requests are sparse, in bytes.
     sparse_bytes: u64,
     /// Arrivals after which its requests were sparse.
     sparse: u64,
@@ -68,12 +68,12 @@ impl LatencyWatch {
         }
     }
 
-    /// Another bound from now on.
+    /// Sets another bound from now on.
     pub const fn reconfigure(&mut self, sparse_bytes: u64) {
         self.sparse_bytes = sparse_bytes;
     }
 
-    /// There is such work at this moment, whether or not anything of it has just come.
+    /// Notes that such work is there at this moment, even if none of it has just come.
     #[inline]
     pub fn present(&mut self, now: Time) {
         self.until = now + LOAD_RESET;
@@ -89,7 +89,7 @@ impl LatencyWatch {
         self.present(now);
     }
 
-    /// So many bytes of bulk leave.
+    /// Notes that so many bytes of bulk leave.
     #[inline]
     pub const fn sent(&mut self, bytes: u64) {
         self.left = self.left.saturating_add(bytes);

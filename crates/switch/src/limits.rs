@@ -151,7 +151,8 @@ pub const THREAD_SCALING_PERIOD: Nanos = Nanos::from_millis(10);
 /// it grows out of proportion.
 pub const THREAD_PRESSED_PERMILLE: u32 = 800;
 
-/// So is one that keeps no promises and is this busy; below it, it is not the thread that is slow.
+/// Load from which on a thread that keeps no promises is pressed, too; below it, it is not the
+/// thread that is slow.
 pub const THREAD_LATE_PERMILLE: u32 = 500;
 
 /// Load that a thread carries with ease: half of its time leaves room for bursts.

@@ -31,7 +31,7 @@ impl Ewma {
         }
     }
 
-    /// One more sample.
+    /// Adds a sample.
     #[inline]
     pub fn add(&mut self, sample: u64) {
         self.scaled = self.scaled - self.value() + sample.min(Self::MAX);

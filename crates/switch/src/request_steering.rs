@@ -66,7 +66,7 @@ impl Loads for [Option<EgressLoad>] {
     }
 }
 
-/// Which of the candidates the two are picked from.
+/// The candidates from which the two are picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preference {
     /// All of them: the paper's algorithm.
@@ -83,11 +83,11 @@ pub enum Preference {
 /// Parameters of request steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestSteeringRules {
-    /// Nothing is steered where this is off.
+    /// False to steer no request.
     pub enabled: bool,
     /// Bytes outstanding from which a core is overloaded.
     pub threshold_bytes: u64,
-    /// Which candidates to prefer.
+    /// The preference among candidates.
     pub preference: Preference,
 }
 
@@ -98,7 +98,7 @@ pub struct RequestSteeringCounters {
     pub stayed: u64,
     /// Left by another core.
     pub steered: u64,
-    /// Of those, by a core that was preferred.
+    /// Steered requests that left by a core that was preferred.
     pub preferred: u64,
     /// Stayed though the local core was overloaded: so was every other.
     pub nowhere: u64,
@@ -217,8 +217,8 @@ impl RequestSteering {
     }
 }
 
-/// Of two different candidates picked at random the less loaded one; the only one, if there is only
-/// one.
+/// Picks two different candidates at random and returns the less loaded one; the only one, if there
+/// is only one.
 fn better_of_two(prng: &mut Prng, candidates: &[Candidate]) -> Option<usize> {
     let count = candidates.len();
     if count < 2 {

@@ -33,10 +33,10 @@ mod tests;
 /// The numbers of threads that a target may use, as its operator says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThreadBounds {
-    /// As few as these; 0 for all of its cores where they were named to it, and one where it uses
-    /// what there is.
+    /// The smallest number; 0 for all of its cores where they were named to it, and one where it
+    /// uses what there is.
     pub min: u32,
-    /// As many as these, if there are as many cores.
+    /// The largest number, if there are as many cores.
     pub max: u32,
 }
 
@@ -72,12 +72,12 @@ pub struct ThreadLoad {
     /// Share of its load that the smallest of its recently active queues took, in thousandths: all
     /// of it where there is one such queue, or none.
     pub smallest_permille: u32,
-    /// It answered more reads later than promised than the promises allow.
+    /// True if it answered more reads later than promised than the promises allow.
     pub late: bool,
 }
 
 impl ThreadLoad {
-    /// Nothing to do.
+    /// A thread without work.
     pub const IDLE: Self = Self {
         busy_permille: 0,
         smallest_permille: 1000,
@@ -123,21 +123,21 @@ pub struct LoadShare {
 pub enum ScalingStep {
     /// The next thread is in use from now on, and takes over a part of another one's load.
     Grow {
-        /// Which.
+        /// The thread.
         thread: usize,
         /// Share of a load that it takes over.
         part: LoadShare,
     },
     /// The last thread is in use no more, and hands all that it has to another one.
     Shrink {
-        /// Which.
+        /// The thread.
         thread: usize,
         /// The thread that takes it over.
         into: usize,
     },
     /// A thread takes over a part of another one's load.
     Balance {
-        /// Which.
+        /// The thread.
         thread: usize,
         /// Share of a load that it takes over.
         part: LoadShare,
@@ -162,11 +162,11 @@ pub struct ThreadScaling {
     active: usize,
     /// Time of the next look.
     next: Time,
-    /// Until when what was done last shows in no numbers yet.
+    /// Time until which what was done last shows in no numbers yet.
     settled_at: Time,
-    /// From when on a thread may be given up.
+    /// Time from which on a thread may be given up.
     shrinks_from: Time,
-    /// From when on threads in use may share again.
+    /// Time from which on threads in use may share again.
     shares_from: Time,
     /// Looks in a row that found a thread pressed.
     pressed: u32,
@@ -176,7 +176,7 @@ pub struct ThreadScaling {
 }
 
 impl ThreadScaling {
-    /// As few threads as the range allows.
+    /// Makes the thread scaling of a target with as few threads as the range allows.
     #[must_use]
     pub const fn new(range: ThreadRange) -> Self {
         Self {
@@ -196,7 +196,7 @@ impl ThreadScaling {
         }
     }
 
-    /// Another range from now on; [`step`](Self::step) leads there, one thread at a time.
+    /// Sets another range from now on; [`step`](Self::step) leads there, one thread at a time.
     pub const fn set_range(&mut self, range: ThreadRange) {
         self.range = range;
         (self.pressed, self.calm) = (0, 0);

@@ -8,12 +8,12 @@ pub(crate) fn byte(u: &mut Unstructured<'_>) -> u8 {
     u.arbitrary().unwrap_or_default()
 }
 
-/// Another one.
+/// Takes a number of the fuzzer's; 0 once its bytes are used up.
 pub(crate) fn word(u: &mut Unstructured<'_>) -> u16 {
     u.arbitrary().unwrap_or_default()
 }
 
-/// Another one.
+/// Takes a number of the fuzzer's; 0 once its bytes are used up.
 pub(crate) fn dword(u: &mut Unstructured<'_>) -> u32 {
     u.arbitrary().unwrap_or_default()
 }

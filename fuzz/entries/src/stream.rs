@@ -38,7 +38,7 @@ pub(crate) struct Pdus {
 }
 
 impl Pdus {
-    /// Those that this end receives.
+    /// Makes the stream that this end receives.
     pub(crate) fn to(role: Role) -> Self {
         Self {
             framer: Framer::new(role, LIMITS),

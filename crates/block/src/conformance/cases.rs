@@ -369,7 +369,7 @@ fn drain<D: Driver>(bench: &mut Bench<D>, tags: &mut BTreeSet<u64>) {
     }
 }
 
-/// As many requests as it takes to hear that there is no room, or a few thousand.
+/// Submits as many requests as it takes to hear that there is no room, or a few thousand.
 pub(super) fn many<D: Driver>(bench: &mut Bench<D>) {
     let mut random = Prng::from_seed(9);
     for _ in 0..2 {

@@ -40,9 +40,9 @@ impl Geometry {
 /// Capabilities of a device beyond reading and writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It has a volatile write cache: data is stable only after Flush or with FUA.
+    /// Has a volatile write cache: data is stable only after Flush or with FUA.
     pub volatile_cache: bool,
-    /// It may not be written.
+    /// Refuses writes.
     pub read_only: bool,
     /// The device gives deallocated space back to the file system.
     pub thin: bool,
@@ -130,11 +130,11 @@ fn byte_range(geometry: Geometry, first: u64, blocks: u64) -> Result<(u64, u64),
 /// The answer to a submitted request.
 #[derive(Debug)]
 pub enum Submit {
-    /// It is done already.
+    /// The request is done already.
     Done(Completion),
     /// Its completion will be [reaped](Channel::reap).
     Queued,
-    /// There is no room for it now; submit it again after the next completion.
+    /// The channel has no room for the request now; submit it again after the next completion.
     Busy(Request),
 }
 

@@ -15,16 +15,16 @@ use std::sync::Arc;
 /// Durations for which requests are held back. Zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayOptions {
-    /// For each request that reads (Read, Compare, Verify).
+    /// Delay of each request that reads (Read, Compare, Verify).
     pub read: Nanos,
-    /// And for each KiB that it names, rounded up.
+    /// Further delay for each KiB that it names, rounded up.
     pub read_per_kib: Nanos,
-    /// For each request that changes something (Write, Write Zeroes, Deallocate).
+    /// Delay of each request that changes something (Write, Write Zeroes, Deallocate).
     pub write: Nanos,
-    /// And for each KiB that it names, rounded up. Write Zeroes and Deallocate move no data and
-    /// pay the fixed part alone.
+    /// Further delay for each KiB that it names, rounded up. Write Zeroes and Deallocate move no
+    /// data and pay the fixed part alone.
     pub write_per_kib: Nanos,
-    /// For each Flush.
+    /// Delay of each Flush.
     pub flush: Nanos,
 }
 

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which operations a rule looks at.
+/// The operations that a rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FaultOperation {
     /// All.
@@ -57,12 +57,12 @@ impl FaultOperation {
 /// The effect on a request that is struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// It fails, and never reaches the device.
+    /// The request fails, and never reaches the device.
     Error(BlockError),
-    /// It is done, but its completion is held back for so long.
+    /// The request is done, but its completion is held back for so long.
     Delay(Nanos),
-    /// It is done, but its completion is held back until [`Fault::release`], or until the channel
-    /// closes, when it ends as aborted.
+    /// The request is done, but its completion is held back until [`Fault::release`], or until the
+    /// channel closes, when it ends as aborted.
     Hang,
     /// Only the first blocks of the range are changed, and the request fails with
     /// [`BlockError::WriteFailure`]. A request that changes nothing just fails, with
@@ -76,7 +76,7 @@ pub enum FaultEffect {
     Corrupt,
 }
 
-/// Which requests are struck, and how.
+/// A rule: the requests that are struck, and the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// The operations that match.
@@ -85,7 +85,7 @@ pub struct FaultRule {
     pub first: Lba,
     /// The length of that range in blocks; `None`: to the device's end.
     pub blocks: Option<u64>,
-    /// So many matching requests pass before the rule begins.
+    /// Number of matching requests that pass before the rule begins.
     pub skip: u64,
     /// Strikes one in so many matching requests, at random; 1 strikes each. At least 1.
     pub one_in: u64,
@@ -332,7 +332,7 @@ impl Device for Fault {
 #[derive(Clone, Copy, Debug)]
 struct Note {
     effect: Option<FaultEffect>,
-    /// Which bit is flipped, if one is.
+    /// Random choice of the bit that is flipped, if one is.
     random: u64,
     operation: Operation,
     /// Length of the request's data before it was torn.

@@ -191,7 +191,7 @@ impl fmt::Debug for OperationStats {
 /// Counters of all channels up to now.
 #[derive(Clone, Debug)]
 pub struct StatsSnapshot {
-    /// By kind, in the order of [`OPERATION_NAMES`].
+    /// Counters by kind, in the order of [`OPERATION_NAMES`].
     pub operations: [OperationStats; OPERATION_NAMES.len()],
     /// Requests that were taken.
     pub submitted: u64,
@@ -229,7 +229,7 @@ impl StatsSnapshot {
         self.submitted.saturating_sub(completed)
     }
 
-    /// Everything together.
+    /// Returns the sum over all kinds.
     #[must_use]
     pub fn total(&self) -> OperationStats {
         let mut total = OperationStats::new();

@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many neighbouring blocks share a counter of changes.
+/// Number of neighbouring blocks that share a counter of changes.
 const STRIPE_BLOCKS: usize = 8;
 
 /// The states of a block's cell. Any other value is the block's checksum.
@@ -224,7 +224,7 @@ enum Note {
     Write { range: Range<usize> },
     /// The blocks are zero afterwards.
     Zero { range: Range<usize> },
-    /// It is none of our business.
+    /// A request without an effect on content.
     Other,
 }
 

@@ -56,7 +56,7 @@ impl Plain {
         match (entry.value, entry.text()) {
             (KnobValue::Switch(on), _) => Self::Switch(on),
             (KnobValue::Word(_), text) => Self::Text(text),
-            (KnobValue::Number(_) | Value::Time(_), text) => {
+            (KnobValue::Number(_) | KnobValue::Time(_), text) => {
                 text.parse().map_or(Self::Text(text), Self::Number)
             }
         }

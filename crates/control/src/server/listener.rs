@@ -209,7 +209,7 @@ impl axum::serve::Listener for ApiListener {
     type Addr = ();
 
     async fn accept(&mut self) -> (Connection, ()) {
-        let room = Arc::clone(&self.op_namespace);
+        let room = Arc::clone(&self.room);
         let room = room.acquire_owned().await.expect("nobody closes it");
         loop {
             let accepted: io::Result<Box<dyn Stream>> = match &self.socket {

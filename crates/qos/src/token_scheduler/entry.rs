@@ -56,7 +56,7 @@ pub(super) struct Entry {
     /// Number of connections; without one, the key is unknown outside.
     pub(super) attached: u32,
     pub(super) queue: Queue,
-    /// On which list it is looked at.
+    /// The list on which it is looked at.
     pub(super) listed: Option<Kind>,
     /// Position on that list.
     pub(super) position: u32,
@@ -199,7 +199,7 @@ impl Entry {
         }
     }
 
-    /// It is not looked at any more: what it has of a best-effort tenant goes back, and other
+    /// Takes the entry out of the rounds: what it has of a best-effort tenant goes back, and other
     /// threads have the rest of the tenant.
     pub(super) fn deactivate(&mut self, pool: &TokenPool) {
         if self.weight > 0 {

@@ -164,7 +164,11 @@ impl World {
         assert_eq!(made, there + gone, "at {:?}", self.now);
         let unreported = self.threads.iter().map(|t| t.totals.spent - t.reported);
         let reported = self.pool.spent_since(&mut 0) + unreported.sum::<Tokens>();
-        assert_eq!(reported, of(|totals| totals.spent), "the load of the device");
+        assert_eq!(
+            reported,
+            of(|totals| totals.spent),
+            "the load of the device"
+        );
     }
 }
 

@@ -121,7 +121,7 @@ impl IoSlice {
         if alone { Ok(slice) } else { Err(slice) }
     }
 
-    /// Another slice: `len` bytes from `at` on, where the memory is shared; `None` where this
+    /// Makes another slice: `len` bytes from `at` on, where the memory is shared; `None` where this
     /// slice is its buffer's only owner.
     ///
     /// # Panics

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// From this size on a region is taken to be larger than the caches: what is written to it is not
+/// Size from which on a region is taken to be larger than the caches: what is written to it is not
 /// soon read again, and would only push out what is (the receive buffers first of all).
 const STREAMED_REGION_BYTES: usize = 64 << 20;
 

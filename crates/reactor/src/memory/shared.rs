@@ -32,7 +32,7 @@ impl SharedBuffer {
         self.buffer()
     }
 
-    /// Another owner.
+    /// Makes another owner.
     pub(super) fn share(&self) -> Self {
         let owners = self.buffer().owners();
         owners.set(owners.get().checked_add(1).expect("fewer owners than 2^32"));

@@ -1,5 +1,5 @@
-//! Which sockets are received from and in which order, and whether the core may sleep: decisions,
-//! without system calls (docs/decisions/0002-hot-sockets.md).
+//! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
+//! calls (docs/decisions/0002-hot-sockets.md).
 //!
 //! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came lately,
 //! and the line of those on which something arrived and that a turn had no receive buffer for. It
@@ -40,7 +40,7 @@ const UNSEEN_TURNS_MAX: u32 = 8;
 /// The receive that is outstanding on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Nothing.
+    /// No receive is outstanding.
     Nothing,
     /// Whatever comes.
     Anything,
@@ -52,7 +52,7 @@ pub(super) enum Wanted {
 #[derive(Debug)]
 pub(super) struct Interest {
     pub(super) wanted: Wanted,
-    /// Of what class it is that arrives.
+    /// Class of what arrives.
     pub(super) class: Class,
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
@@ -101,11 +101,11 @@ impl Interest {
 pub(super) enum Got {
     /// No receive buffer is free.
     NoBuffer,
-    /// Nothing has arrived.
+    /// No data has arrived.
     Nothing,
     /// The connection is over, and so is the receive.
     End,
-    /// So many bytes, and whether that was all: the receive is over.
+    /// The bytes received, and true if that was all: the receive is over.
     Bytes(usize, bool),
 }
 
@@ -180,11 +180,11 @@ pub(super) struct Arrivals {
     urgent_start: usize,
     hot_start: usize,
     line: Line,
-    /// Until when more sockets count as busy than can be hot.
+    /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Number of sockets with arrivals that go before those of others.
     pub(super) urgent_sockets: usize,
-    /// Until when such arrivals count as near.
+    /// Time until which such arrivals count as active.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
     service: ClassScheduler,
@@ -198,7 +198,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Those of a core with so many sockets at most.
+    /// Makes the decisions of a core with so many sockets at most.
     pub(super) fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),

@@ -1,4 +1,4 @@
-//! Which rooms the driver still has operations of.
+//! Outstanding operations of an operation namespace.
 
 use super::UringDriver;
 use super::operations::RingOp;

@@ -23,7 +23,8 @@ const DURABLE: i32 = libc::RWF_DSYNC;
 /// Bytes that the kernel moves at once at most (`MAX_RW_COUNT`): more is a short count.
 const TRANSFER_MAX: u32 = 0x7FFF_F000;
 
-/// Beyond this an offset would mean something else to the kernel (the file's own position).
+/// Largest offset; beyond it an offset would mean something else to the kernel (the file's own
+/// position).
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// Error of a connect when its core has no place for another connection.
@@ -41,7 +42,7 @@ pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usi
         + 1
 }
 
-/// Nothing may be read into memory that others read meanwhile.
+/// Returns the error for reading into memory that others read meanwhile.
 pub(super) fn shared_memory() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,

@@ -49,7 +49,7 @@ pub enum SetupError {
 pub enum TaskRun {
     /// Only when we ask for it (Linux 6.1): no interruption between two turns.
     Deferred,
-    /// At the next system call of ours (Linux 5.19).
+    /// Completion work runs at the next system call of ours (Linux 5.19).
     Cooperative,
 }
 

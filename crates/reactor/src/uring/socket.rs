@@ -52,7 +52,7 @@ pub(super) struct Socket {
     pub(super) poll_out: Option<u64>,
     pub(super) interest: Interest,
     pub(super) closing: Option<OpKey>,
-    /// It is handed out when it has closed.
+    /// True for a connection that is handed out when it has closed.
     pub(super) released: bool,
 }
 
@@ -74,9 +74,9 @@ impl Socket {
 /// The result of a non-blocking system call.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// So many bytes were moved.
+    /// The number of bytes that were moved.
     Moved(usize),
-    /// Nothing can be moved now.
+    /// The call would block.
     WouldBlock,
     /// The connection is broken.
     Failed(io::Error),

@@ -10,7 +10,7 @@ use std::fmt;
 pub enum KnobError {
     /// A value out of its range.
     OutOfRange {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
         /// The value, in the knob's unit.
         value: String,
@@ -19,7 +19,7 @@ pub enum KnobError {
     },
     /// A fixed doorbell that is shorter than its timer is worth.
     DelayTooShort {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
         /// The delay in microseconds.
         value: String,
@@ -48,7 +48,7 @@ pub enum KnobError {
     },
     /// A value that the knob has not.
     NoValue {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
         /// The value, at most its first 32 characters.
         word: String,
@@ -57,7 +57,7 @@ pub enum KnobError {
     },
     /// A knob of a mechanism that another knob has turned off or replaced.
     NotInUse {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
         /// The knob that it needs.
         with: &'static str,

@@ -36,7 +36,7 @@ pub struct Knob {
 /// The valid values of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobRange {
-    /// On or off.
+    /// A switch: on or off.
     Switch,
     /// One of these words.
     Words(&'static [&'static str]),
@@ -49,7 +49,7 @@ pub enum KnobRange {
 /// The value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobValue {
-    /// On or off.
+    /// A switch: on or off.
     Switch(bool),
     /// A word, by its place in the knob's [`KnobRange::Words`].
     Word(usize),

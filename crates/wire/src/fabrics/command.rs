@@ -1,4 +1,4 @@
-//! Which Fabrics command it is. `[NVMe Base 2.0 §6]`
+//! Fabrics commands, by their type. `[NVMe Base 2.0 §6]`
 
 use crate::fabrics::{Connect, Disconnect, PropertyGet, PropertySet};
 use crate::nvme::{Command, FabricsType, Status};

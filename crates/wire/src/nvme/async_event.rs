@@ -88,7 +88,7 @@ impl AsyncEvent {
         log_page: LogPageId::TENANT_EVENTS,
     };
 
-    /// From the dword.
+    /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             kind: (dword & 0b111) as u8,
@@ -97,7 +97,7 @@ impl AsyncEvent {
         }
     }
 
-    /// To the dword.
+    /// Returns the dword.
     pub const fn to_dword(self) -> u32 {
         (self.kind & 0b111) as u32
             | ((self.information as u32) << 8)

@@ -212,7 +212,7 @@ impl NumberOfQueues {
         u32::from(self.submission.min(self.completion)) + 1
     }
 
-    /// From the dword.
+    /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             submission: low16(dword),
@@ -220,7 +220,7 @@ impl NumberOfQueues {
         }
     }
 
-    /// To the dword.
+    /// Returns the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.submission, self.completion)
     }

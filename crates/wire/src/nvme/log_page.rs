@@ -48,7 +48,8 @@ code_names! {
 layout! {
     /// Supported Log Pages (LID 00h): what each identifier can do. `[NVMe Base 2.0 §5.16.1.1]`
     pub struct SupportedLogPages: 1024 {
-        /// By LID: bit 0 supported, bit 1 an offset may be an index, bits 31:16 depend on the page.
+        /// Support by LID: bit 0 supported, bit 1 an offset may be an index, bits 31:16 depend on
+        /// the page.
         pages: [u32; 256] = 0,
     }
 }
@@ -246,7 +247,7 @@ layout! {
 impl TenantEvent {
     /// The tenant keeps asking for more than it was promised.
     pub const BEGAN: u32 = 1;
-    /// It keeps to its promise again.
+    /// The tenant keeps to its SLO again.
     pub const ENDED: u32 = 2;
 }
 

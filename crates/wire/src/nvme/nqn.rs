@@ -19,16 +19,16 @@ pub struct Nqn {
 /// The reason for which a text is no qualified name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("the name is empty; a name looks like nqn.2026-11.io.example:disk1")]
     Empty,
     /// Too long, or without its final zero.
     #[error("the name is longer than {NQN_BYTES_MAX} bytes")]
     TooLong,
-    /// Not UTF-8, or with control characters in it.
+    /// The name is not UTF-8, or has control characters in it.
     #[error("the name is not plain UTF-8 text")]
     NotText,
-    /// Not in either of the two forms.
+    /// The name has neither of the two forms.
     #[error(
         "the name is neither of the form nqn.2026-11.io.example:disk1 (year, month, reversed \
          domain) nor nqn.2014-08.org.nvmexpress:uuid: with a UUID"

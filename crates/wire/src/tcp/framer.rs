@@ -22,7 +22,7 @@ use crate::tcp::{
     C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp, R2t, TermReq, digest,
 };
 
-/// Which end of the connection receives; it decides what PDUs are legal.
+/// The end of the connection that receives; it decides what PDUs are legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Receives what a host sends.
@@ -85,13 +85,13 @@ pub enum Event<'a> {
 enum State {
     /// A header; the carry buffer has its beginning.
     Header,
-    /// This much padding, then the payload.
+    /// Padding of this length, then the payload.
     Padding { left: u32 },
-    /// This much payload.
+    /// Payload of this length.
     Data { left: u32 },
     /// The data digest; the carry buffer has its beginning.
     DataDigest,
-    /// Nothing: the stream broke the rules, and the carry buffer has the header that did.
+    /// The stream broke the rules, and the carry buffer has the header that did; nothing follows.
     Failed(FramingError),
 }
 
@@ -132,7 +132,7 @@ impl Framer {
         }
     }
 
-    /// Which end this is.
+    /// Returns the end that this is.
     pub const fn role(&self) -> Role {
         self.role
     }

@@ -10,10 +10,10 @@ type Bytes = [u64; 4];
 /// Pattern of a neighbour's data, which no other host may see.
 pub(super) type Secret = [u8; 8];
 
-/// Everything that was sent as data of each block.
+/// All data that was sent for each block.
 #[derive(Debug)]
 pub(super) struct Content {
-    /// By namespace identifier less one, then block.
+    /// Data by namespace identifier less one, then block.
     namespaces: Vec<Vec<Bytes>>,
     secret: Secret,
 }
@@ -71,7 +71,7 @@ impl Content {
         }
     }
 
-    /// Nothing in here is the neighbour's.
+    /// Asserts that none of the data is the neighbour's.
     pub(super) fn assert_no_secret(&self, data: &[u8]) {
         let secret = data.chunks_exact(8).any(|chunk| chunk == self.secret);
         assert!(!secret, "another host's data");

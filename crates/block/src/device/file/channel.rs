@@ -72,15 +72,15 @@ struct Slot {
 /// The way in which a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
-    /// On its own memory.
+    /// Carried out on the request's own memory.
     Whole,
     /// Through the scratch range that starts here.
     Scratch(usize),
-    /// By the file system.
+    /// Carried out by the file system.
     Allocate(Allocation),
-    /// By writing zeroes.
+    /// Carried out by writing zeroes.
     Zeroes,
-    /// Everything is written; what remains is to make it stable.
+    /// Written already; what remains is to make it stable.
     Sync,
 }
 

@@ -6,9 +6,9 @@ use std::io;
 /// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// It read.
+    /// A read.
     Read,
-    /// It changed something.
+    /// A change.
     Write,
 }
 
@@ -37,10 +37,10 @@ pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError
 /// A reason for which the kernel did not zero a range; writing zeroes always can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsupported {
-    /// This file has no such operation.
+    /// The file has no such operation.
     Ever,
-    /// Not this range, or not now: a block device wants its own blocks, and does not give up
-    /// pages of its cache that are dirty.
+    /// The range, or the moment, does not allow it: a block device wants its own blocks, and does
+    /// not give up pages of its cache that are dirty.
     ThisTime,
 }
 

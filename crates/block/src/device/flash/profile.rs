@@ -179,7 +179,7 @@ pub enum ProfileError {
         family: Profile,
         /// Its dies.
         dies: u32,
-        /// By what they were to be divided.
+        /// The divisor.
         divisor: String,
     },
 }

@@ -47,11 +47,11 @@ pub enum Access {
         /// Number of pages.
         pages: u64,
     },
-    /// Nothing but a command: what the buffer holds is safe.
+    /// A flush costs the command alone: what the buffer holds is safe.
     Flush,
 }
 
-/// Until when each part of a device is busy, in nanoseconds.
+/// Time until which each part of a device is busy, in nanoseconds.
 #[derive(Debug)]
 pub struct Timing {
     parts: Parts,
@@ -64,7 +64,7 @@ pub struct Timing {
     work: AtomicU64,
     /// Time of the last program operation.
     programmed_at: AtomicU64,
-    /// Everything takes so many hundredths of its time.
+    /// Pace of the device: time of an operation in hundredths of the profile's.
     pace_percent: AtomicU64,
 }
 
@@ -85,9 +85,9 @@ impl Timing {
         }
     }
 
-    /// From now on, dies and channels take so many hundredths of the time that they take when new:
-    /// 100 is a device as it was made, 200 one that is half as fast. What is under way ends as it
-    /// was to.
+    /// Sets the pace of dies and channels, in hundredths of the time that they take when new: 100
+    /// is a device as it was made, 200 one that is half as fast. What is under way ends as it was
+    /// to.
     pub fn slow_down(&self, percent: u32) {
         self.pace_percent
             .store(percent.max(1).into(), Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Timing {
         end
     }
 
-    /// So many pages to or from a die, over its channel.
+    /// Moves so many pages to or from a die, over its channel.
     fn on_die(&self, now: Time, die: usize, pages: u64, each: Nanos) -> Time {
         let (transfer, each) = (self.paced(self.parts.transfer), self.paced(each));
         let channel = &self.channels[place(die as u64, self.channels.len() as u64)];
