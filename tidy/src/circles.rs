@@ -179,7 +179,7 @@ fn expand(text: &str) -> Vec<String> {
     let found = found.iter().map(|member| member.trim());
     let found = found.filter(|member| !member.is_empty());
     found
-        .flat_map(|member| expand(member))
+        .flat_map(expand)
         .map(|member| format!("{head}{member}"))
         .collect()
 }

@@ -1,4 +1,5 @@
 //! Every rule of `tidy`, over the whole workspace.
+#![allow(clippy::tests_outside_test_module)] // The whole file is one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -69,6 +69,7 @@ impl<T> Slab<T> {
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);
+        debug_assert!(self.free.len() <= self.slots.len(), "a slot is freed once");
         Some(value)
     }
 

@@ -18,7 +18,7 @@ pub enum PollPolicy {
     Always,
     /// Always sleep at once: least CPU, every request pays for a wake-up.
     Never,
-    /// Poll while that pays, giving way to others, then sleep.
+    /// Poll while that pays, yielding to others, then sleep.
     #[default]
     Auto,
 }
@@ -44,9 +44,9 @@ const LATE_REWARD: u32 = 1;
 /// hypervisor that takes the processor away is not meant: it does so with sleepers as well.
 const KEPT: Nanos = Nanos::from_micros(500);
 
-/// A core with work gives way as often as this: two that share a processor would take turns of a
+/// A core with work yields as often as this: two that share a processor would take turns of a
 /// time slice otherwise.
-const GIVE_WAY_EVERY: Nanos = Nanos::from_micros(50);
+const YIELD_EVERY: Nanos = Nanos::from_micros(50);
 
 /// Time for which a core with work does not yield after another thread kept the processor: it is
 /// entitled to its share.
@@ -72,7 +72,7 @@ pub struct IdlePolicy {
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
     /// Time at which a core with work yields next.
-    give_way_at: Time,
+    yield_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,7 +110,7 @@ impl IdlePolicy {
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
             stretch: None,
-            give_way_at: Time::ZERO,
+            yield_at: Time::ZERO,
         }
     }
 
@@ -155,13 +155,13 @@ impl IdlePolicy {
     pub fn should_yield(&self, now: Time, busy: bool) -> bool {
         self.policy == PollPolicy::Auto
             && if busy {
-                now >= self.give_way_at
+                now >= self.yield_at
             } else {
                 self.stretch.is_some_and(|stretch| stretch.polls)
             }
     }
 
-    /// The core gave way from `since` to `now`, as [`should_yield`](Self::should_yield) proposed.
+    /// The core yielded from `since` to `now`, as [`should_yield`](Self::should_yield) proposed.
     /// `others` tells whether another thread had the processor meanwhile; it is asked only where
     /// that was long.
     pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
@@ -177,7 +177,7 @@ impl IdlePolicy {
                 self.lose(KEPT_COST);
             }
         }
-        self.give_way_at = now + if kept { STAY_FOR } else { GIVE_WAY_EVERY };
+        self.yield_at = now + if kept { STAY_FOR } else { YIELD_EVERY };
     }
 
     /// Learns from the turn that [`decide`](Self::decide) was asked about.
@@ -353,7 +353,7 @@ mod tests {
         assert!(polled <= 10_000 / 512 + 1, "{polled}");
     }
 
-    /// The other end shares the processor, and giving way lets it run only after `after`. Returns
+    /// The other end shares the processor, and yielding lets it run only after `after`. Returns
     /// how many of `count` stretches were polled.
     fn on_one_processor(policy: &mut IdlePolicy, after: u64, count: u32) -> u32 {
         let mut polled = 0;

@@ -289,6 +289,11 @@ impl ApplicationSteering {
         let (Ok(from), Ok(number)) = (usize::try_from(thread.core.0), u32::try_from(to)) else {
             return;
         };
+        assert!(
+            thread.allowed.contains(CoreId(number)),
+            "a thread stays in its set"
+        );
+        assert!(!thread.pinned_by_user, "a pinned thread stays");
         self.view[from].leave(thread.class, thread.load_bytes);
         self.view[to].arrive(thread.class, thread.load_bytes);
         self.moves.push(Move {

@@ -76,7 +76,7 @@ pub struct ClassSchedulerCounters {
     pub quanta: PerClass<u64>,
     /// Bytes served, by class.
     pub bytes: PerClass<u64>,
-    /// Times that a class had more to do when an earlier one took over, by the class that gave way.
+    /// Times that a class had more to do when an earlier one took over, by the class that was preempted.
     pub preemptions: PerClass<u64>,
     /// Grants out of turn, by class.
     pub floor_grants: PerClass<u64>,
@@ -134,7 +134,9 @@ impl ClassScheduler {
             Some(class) => class,
             None => self.first_waiting()?,
         };
+        debug_assert!(self.waits[class], "a class without work is not served");
         let bytes = backlog[class].min(self.limit(class));
+        debug_assert!(bytes > 0, "a grant is for something");
         let grant = ServiceGrant {
             class,
             bytes,

@@ -50,6 +50,7 @@ impl Coalescer {
         if self.held == 1 {
             self.until = now + most;
         }
+        debug_assert_ne!(self.until, Time::NEVER, "what is held has a bound");
         !class.properties().may_wait
             || u64::from(self.held) * REST >= under_way
             || most == Nanos::ZERO

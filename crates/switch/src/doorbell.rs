@@ -435,7 +435,10 @@ impl Doorbell {
         match self.due {
             Some(reason) => Decision::Ring(reason),
             None if self.waiting.is_empty() => Decision::NOTHING,
-            None => Decision::Hold { until: self.until },
+            None => {
+                debug_assert_ne!(self.until, Time::NEVER, "what is held has a bound");
+                Decision::Hold { until: self.until }
+            }
         }
     }
 }

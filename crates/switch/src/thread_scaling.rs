@@ -318,6 +318,10 @@ impl ThreadScaling {
     }
 
     fn grow(&mut self, now: Time, from: usize) -> ScalingStep {
+        assert!(
+            self.active < self.range.max,
+            "a target grows within its range"
+        );
         let thread = self.active;
         self.active += 1;
         self.counters.grown += 1;
@@ -329,6 +333,7 @@ impl ThreadScaling {
     }
 
     fn shrink(&mut self, now: Time, of: impl Fn(usize) -> ThreadLoad) -> ScalingStep {
+        assert!(self.active > 1, "a target keeps one thread");
         self.active -= 1;
         self.counters.shrunk += 1;
         self.shrinks_from = now + THREAD_DWELL;

@@ -208,6 +208,10 @@ impl Entry {
             self.weight = 0;
             self.account.leave_thread();
         }
+        debug_assert!(
+            self.claimed >= Tokens::ZERO,
+            "best effort spends what it claimed"
+        );
         pool.give(self.claimed);
         self.tally.given += self.claimed;
         self.claimed = Tokens::ZERO;

@@ -86,6 +86,7 @@ impl<T> Places<T> {
         let Some(place) = self.places.get_mut(at as usize) else {
             return Err(waiting.item);
         };
+        debug_assert!(place.waiting.is_none(), "a free place is empty");
         self.free = place.next;
         *place = Place {
             next: NONE,
@@ -107,6 +108,8 @@ impl<T> Places<T> {
     pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Waiting<T>> {
         let at = queue.head;
         let place = self.places.get_mut(at as usize)?;
+        debug_assert!(place.waiting.is_some(), "a place in a queue has a request");
+        debug_assert!(queue.len > 0, "a queue with a head is not empty");
         queue.head = place.next;
         queue.len -= 1;
         place.next = self.free;

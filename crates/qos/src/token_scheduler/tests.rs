@@ -6,9 +6,10 @@ use super::oracle::Oracle;
 use super::*;
 use crate::cost::{CostModel, Price};
 use crate::limits::{NEG_LIMIT_TOKENS, SPAN_ROUNDS};
+use crate::slo::Weight;
 use crate::token_pool::TokenPoolRules;
 use crate::tokens::TokenRate;
-use base::Prng;
+use base::{Nanos, Prng};
 use proptest::prelude::*;
 
 const RATE: TokenRate = TokenRate(420_000);

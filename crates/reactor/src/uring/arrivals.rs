@@ -575,6 +575,7 @@ impl Arrivals {
             if self.hot.len() < HOT_SOCKETS_MAX {
                 socket.hot = true;
                 socket.hot_since = now;
+                debug_assert!(!self.hot.contains(&key), "a socket is hot once");
                 self.hot.push(key);
             } else {
                 self.crowded_until = now + CROWD_WINDOW;

@@ -62,8 +62,8 @@ pub enum KnobError {
         /// The knob that it needs.
         with: &'static str,
     },
-    /// Two of the knobs that were turned exclude each other.
-    TurnedTwice {
+    /// Two of the changed knobs exclude each other.
+    ChangedTwice {
         /// One of them.
         knob: &'static str,
     },
@@ -78,7 +78,7 @@ impl KnobError {
             | Self::DelayTooShort { knob, .. }
             | Self::NoValue { knob, .. }
             | Self::NotInUse { knob, .. }
-            | Self::TurnedTwice { knob } => Some(knob),
+            | Self::ChangedTwice { knob } => Some(knob),
             Self::BoundsCross { .. } => Some(TARGET_THREADS_MIN),
             Self::TooMuchPromised { .. } | Self::NoPreset { .. } | Self::NoKnob { .. } => None,
         }
@@ -101,7 +101,7 @@ impl KnobError {
             Self::NoKnob { word } => format!("{word:?} is no knob"),
             Self::NoValue { knob, word, .. } => format!("{knob} cannot be {word:?}"),
             Self::NotInUse { knob, with } => format!("{knob} counts only with {with}"),
-            Self::TurnedTwice { knob } => {
+            Self::ChangedTwice { knob } => {
                 format!("{knob} is turned twice, by itself or by a knob that excludes it")
             }
         }
@@ -131,7 +131,7 @@ impl KnobError {
                 format!("the knobs are {}", keys.join(", "))
             }
             Self::NotInUse { .. } => "say that, too, or omit this".to_owned(),
-            Self::TurnedTwice { .. } => "keep one of them".to_owned(),
+            Self::ChangedTwice { .. } => "keep one of them".to_owned(),
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Text turns knobs as fields do, and everything that is said can be said back.
 
 use super::*;
-use crate::knobs::Ablation;
+use crate::class::Class;
+use crate::class_scheduler::Window;
+use crate::doorbell::Mode;
+use crate::knobs::{Ablation, Lanes, Polling};
+use crate::request_steering::Preference;
 use proptest::prelude::*;
 
 #[test]
