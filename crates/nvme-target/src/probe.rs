@@ -22,7 +22,7 @@ use hdrhistogram::Histogram;
 use pace::Pace;
 use qos::live::Observation;
 use qos::token_scheduler::{Refused, TooManyThreads};
-use qos::{Account, Percentile, TokenScheduler, TenantKey, TokenRate, Tokens, Weight};
+use qos::{Account, Percentile, TenantKey, TokenRate, TokenScheduler, Tokens, Weight};
 use reactor::uring::{Options as DriverOptions, SetupError, UringDriver};
 use reactor::{BufferClass, BufferPool, Context, Core, IoSlice, PollPolicy, Service};
 use std::collections::VecDeque;
@@ -313,7 +313,10 @@ impl Probe {
     fn arrive(&mut self, now: Time) {
         let pool = self.qos.pool();
         let load = pool.share().load(now);
-        let price = pool.model().prices(load).cost(qos::PricedOperation::Read, 1);
+        let price = pool
+            .model()
+            .prices(load)
+            .cost(qos::PricedOperation::Read, 1);
         self.pace.earn(now, pool.rate(), price);
         while self.pace.due(now) {
             let Some(slot) = self.free.pop() else {

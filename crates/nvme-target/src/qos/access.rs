@@ -12,7 +12,7 @@
 use crate::error::TargetError;
 use crate::limits::NAMESPACES_MAX;
 use ipnet::IpNet;
-use qos::access::{AccessError, Assignment, AccessGrant, Need};
+use qos::access::{AccessError, AccessGrant, Assignment, Need};
 use qos::{Assignments, Declaration, Permissions, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

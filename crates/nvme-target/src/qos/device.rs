@@ -16,8 +16,8 @@ use qos::account::Contract;
 use qos::live::{LiveError, Observation, Refit, refit};
 use qos::overrun::Notice;
 use qos::{
-    Account, CostModel, Curve, Declaration, Plan, TokenPool, Refusal, TokenPoolRules, TenantId, Tenants,
-    TokenRate,
+    Account, CostModel, Curve, Declaration, Plan, Refusal, TenantId, Tenants, TokenPool,
+    TokenPoolRules, TokenRate,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

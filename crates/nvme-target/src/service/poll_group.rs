@@ -12,7 +12,7 @@ use crate::switch::scaling::Scaling;
 use crate::switch::steering::Steering;
 use base::{Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
-use reactor::{Context, ListenerId, PollPolicy, OpNamespace};
+use reactor::{Context, ListenerId, OpNamespace, PollPolicy};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::thread_scaling::ThreadScalingCounters;
@@ -48,7 +48,9 @@ impl PollGroup {
         let knobs = shared.knobs().unwrap_or_default();
         let range = shared.threads.range(&knobs);
         if index == 0 {
-            shared.threads.set_active(range.min, &ThreadScalingCounters::default());
+            shared
+                .threads
+                .set_active(range.min, &ThreadScalingCounters::default());
         }
         Self {
             core: CoreState::new(index, op_namespace, shared),

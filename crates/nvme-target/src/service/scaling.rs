@@ -17,7 +17,9 @@ use crate::session::handover::{MoveReason, PlannedMove};
 use base::Time;
 use reactor::Context;
 use switch::limits::{THREAD_LATE_PERMILLE, THREAD_SCALING_PERIOD};
-use switch::thread_scaling::{LoadShare, ThreadRange, ScalingStep, ThreadLoad, ThreadScaling, choose};
+use switch::thread_scaling::{
+    LoadShare, ScalingStep, ThreadLoad, ThreadRange, ThreadScaling, choose,
+};
 
 /// The thread that accepts connections and decides for the others.
 const FIRST: usize = 0;

@@ -175,7 +175,8 @@ impl PollGroup {
                 || load(connection) == 0
                 || now.since(connection.deadlines.opened) < AFFINITY_DWELL;
             let company = all - gathered[to];
-            if !stays && affinity::moves_to_arrival_core(class, company, &recent[to], &recent[here]) {
+            if !stays && affinity::moves_to_arrival_core(class, company, &recent[to], &recent[here])
+            {
                 let reason = MoveReason::Steered;
                 connection.plan_move(PlannedMove { to, reason });
                 leaving.push((key, now + MOVE_PATIENCE));

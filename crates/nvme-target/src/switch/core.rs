@@ -11,7 +11,8 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::{self, Reason};
 use switch::{
-    ApplicationSteering, CaravanLimits, Class, Knobs, LatencyWatch, PerClass, ClassScheduler, class_scheduler,
+    ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, PerClass,
+    class_scheduler,
 };
 
 /// A core's part of the switch.
@@ -112,7 +113,9 @@ impl CoreSwitch {
     /// Returns the limits of one send now.
     #[inline]
     pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
-        self.knobs.caravan.limits(self.latency.latency_activity(now))
+        self.knobs
+            .caravan
+            .limits(self.latency.latency_activity(now))
     }
 
     /// Returns true if any queue asks for anything, or did lately.

@@ -2,7 +2,7 @@
 
 use crate::limits::MOVE_PATIENCE;
 use base::{Nanos, SlabKey, Time};
-use switch::thread_scaling::{ThreadRange, ThreadLoad, ThreadScaling};
+use switch::thread_scaling::{ThreadLoad, ThreadRange, ThreadScaling};
 
 /// Index of the thread that accepts connections and decides for the others.
 pub(crate) const FIRST: usize = 0;

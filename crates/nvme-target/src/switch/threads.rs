@@ -10,7 +10,7 @@ use base::units::CoreId;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use switch::limits::THREAD_SCALING_PERIOD;
-use switch::thread_scaling::{self, ThreadScalingCounters, ThreadRange, ThreadLoad};
+use switch::thread_scaling::{self, ThreadLoad, ThreadRange, ThreadScalingCounters};
 use switch::{Class, Knobs, PerClass};
 
 /// The threads of a target at one moment.

@@ -7,7 +7,7 @@ use crate::qos::device::{DeviceQos, Registered};
 use crate::request::Ticket;
 use base::Time;
 use qos::token_scheduler::{Refused, TooManyThreads};
-use qos::{PricedOperation, TokenScheduler, TenantId};
+use qos::{PricedOperation, TenantId, TokenScheduler};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -163,7 +163,12 @@ impl CoreScheduler {
     }
 
     #[inline]
-    pub(super) fn pay_at_once(&mut self, tenant: u32, operation: PricedOperation, units: u32) -> bool {
+    pub(super) fn pay_at_once(
+        &mut self,
+        tenant: u32,
+        operation: PricedOperation,
+        units: u32,
+    ) -> bool {
         let entry = self.tenants[tenant as usize].as_ref();
         // What has no place yet came first.
         entry.is_some_and(|entry| {

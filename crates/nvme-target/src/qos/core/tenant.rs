@@ -6,7 +6,7 @@ use crate::qos::record::{CoreRecord, TenantRecord};
 use crate::request::{Kind, Ticket};
 use crate::stats::TenantStats;
 use qos::token_scheduler::Refused;
-use qos::{TokenScheduler, TenantId, TenantKey, Tokens};
+use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
