@@ -1,7 +1,7 @@
 //! Connect: makes a controller, or joins an I/O queue to one. `[NVMe Base 2.0 §6.3]`
 
 use crate::controller::async_events::AsyncEvents;
-use crate::controller::features::Features;
+use crate::controller::feature_values::Features;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
 use crate::controller::registry::{ControllerKind, ControllerLimit, Place, SharedController};

@@ -1,8 +1,6 @@
 //! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
-//!
-//! This file and `state` import each other: a controller holds the values that only these two
-//! commands interpret.
 
+use crate::controller::feature_values::Features;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use base::Time;
@@ -12,35 +10,6 @@ use wire::nvme::feature::{
 };
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{GetFeatures, SetFeatures, Status};
-
-/// The values of the features that are only kept: a host may set and read them back, and nothing
-/// here depends on them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Features {
-    arbitration: u32,
-    power_management: u32,
-    /// Thresholds of the composite temperature: over and under, kelvin.
-    temperature: [u32; 2],
-    error_recovery: u32,
-    volatile_write_cache: u32,
-    write_atomicity: u32,
-    /// Timestamp in milliseconds, and when it was set.
-    timestamp: Option<(u64, Time)>,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Self {
-            arbitration: 0,
-            power_management: 0,
-            temperature: [343, 0],
-            error_recovery: 0,
-            volatile_write_cache: VOLATILE_WRITE_CACHE_ENABLE,
-            write_atomicity: 0,
-            timestamp: None,
-        }
-    }
-}
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 

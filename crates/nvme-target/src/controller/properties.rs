@@ -1,7 +1,7 @@
 //! Properties of a controller: CAP, VS, CC, CSTS and CRTO. `[NVMe Base 2.0 §3.1.3]`
 
 use crate::controller::async_events::AsyncEvents;
-use crate::controller::features::Features;
+use crate::controller::feature_values::Features;
 use crate::controller::reply::{Reply, View};
 use crate::controller::state::Controller;
 use std::sync::Arc;

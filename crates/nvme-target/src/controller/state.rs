@@ -1,7 +1,7 @@
 //! A controller's state: what the admin queue's core keeps of it.
 
 use crate::controller::async_events::{AsyncEvents, Notice};
-use crate::controller::features::Features;
+use crate::controller::feature_values::Features;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
 use crate::controller::registry::{ControllerKind, SharedController};

@@ -10,17 +10,18 @@
 //! many connections, keeps another's requests from being seen, and nothing is refused or asked for
 //! twice. What waits has a slot in its queue pair already, which bounds it.
 //!
-//! This file and its two children know each other: [`CoreTokens`] has the schedulers, a scheduler has
-//! its tenants here, and all three pass [`Priced`] commands.
-//!
 //! Must never: hold a ticket of a command that does not wait any more.
 
+mod command;
 mod scheduler;
 mod tenant;
 
+pub(crate) use command::{Closed, Done, Priced};
+
 use crate::qos::device::DeviceQos;
-use crate::request::{Kind, Ticket};
-use base::{Nanos, Time};
+use crate::request::Ticket;
+use base::Time;
+use command::Lateness;
 use qos::PricedOperation;
 use qos::token_scheduler::TooManyThreads;
 use scheduler::CoreScheduler;
@@ -35,30 +36,6 @@ pub(crate) struct TokenQueue {
     tenant: u32,
 }
 
-/// A command that waits for its tokens, and what for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Priced {
-    pub(crate) operation: PricedOperation,
-    pub(crate) units: u32,
-    pub(crate) ticket: Ticket,
-}
-
-/// The tenant was removed: its connections are about to have another one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Closed;
-
-/// A command that is through.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
-    pub(crate) kind: Kind,
-    pub(crate) success: bool,
-    pub(crate) bytes: u64,
-    /// From its dispatch to its answer.
-    pub(crate) took: Nanos,
-    /// Of that, in the device; `None` where it never got there.
-    pub(crate) device: Option<Nanos>,
-}
-
 /// The token schedulers of a core.
 #[derive(Debug)]
 pub(crate) struct CoreTokens {
@@ -66,28 +43,6 @@ pub(crate) struct CoreTokens {
     core: usize,
     schedulers: Vec<Option<CoreScheduler>>,
     lateness: Lateness,
-}
-
-/// Lateness of reads with a promised latency.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lateness {
-    /// Thousandths of reads that were late.
-    late: u64,
-    /// Thousandths of reads that may be.
-    allowed: u64,
-}
-
-impl Lateness {
-    /// A read is done, of which `allowed` in a thousand may be late.
-    #[inline]
-    fn count(&mut self, late: bool, allowed: u32) {
-        self.late += 1000 * u64::from(late);
-        self.allowed += u64::from(allowed);
-    }
-
-    const fn is_too_much(self) -> bool {
-        self.late > self.allowed
-    }
 }
 
 impl CoreTokens {
@@ -245,7 +200,7 @@ impl CoreTokens {
 mod tests {
     use super::*;
     use crate::limits::TENANT_PLACES_MAX;
-    use base::SlabKey;
+    use base::{Nanos, SlabKey};
     use qos::cost::Price;
     use qos::curve::Point;
     use qos::{CostModel, Curve, Declaration, Percentile, TokenPoolRules, TokenRate};

@@ -1,7 +1,7 @@
 //! A tenant on one core: what waits of it for a device, and what was counted.
 
 use crate::latency::TenantLatency;
-use crate::qos::core::{Done, Lateness, Priced};
+use crate::qos::core::command::{Done, Lateness, Priced};
 use crate::qos::record::{CoreRecord, TenantRecord};
 use crate::request::{Kind, Ticket};
 use crate::stats::TenantStats;
