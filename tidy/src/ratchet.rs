@@ -46,7 +46,6 @@ pub const RATCHETS: &[(&str, Ratchet)] = &[
     ("crates/host", row(3, 2, 3, 88, 227, 0)),
     ("crates/lab", row(2, 1, 0, 28, 181, 0)),
     ("crates/load", row(0, 1, 0, 20, 74, 0)),
-    ("crates/nvme-target", row(9, 5, 4, 162, 311, 74)),
     ("crates/reactor", row(0, 0, 1, 0, 0, 0)),
     ("sim", row(6, 1, 3, 99, 263, 14)),
 ];

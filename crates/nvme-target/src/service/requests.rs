@@ -60,6 +60,8 @@ pub(crate) fn arrived(
     cx: &mut Context<'_>,
 ) {
     let entry = connection.session.commands.slot(slot);
+    let whole = entry.transfer.received == entry.transfer.length;
+    debug_assert!(whole || entry.kind == Kind::Admin, "all the data is here");
     entry.enter(State::Dispatched, &mut core.states);
     entry.accounting.submitted = Time::ZERO;
     let damaged = entry.transfer.damaged && !mutation::active(Mutation::TargetDigestIgnored);
@@ -311,6 +313,10 @@ pub(crate) fn request_data(
     cx: &mut Context<'_>,
 ) {
     let entry = connection.session.commands.slot(slot);
+    assert!(
+        entry.transfer.data.is_some(),
+        "a host sends data for which there is a buffer"
+    );
     entry.enter(State::Transferring, &mut core.states);
     entry.accounting.submitted = cx.now;
     connection.session.transferring += 1;
@@ -351,6 +357,11 @@ fn submit(
     core: &mut CoreState,
     cx: &mut Context<'_>,
 ) -> Step {
+    let state = connection.session.commands.slot(slot).state();
+    assert!(
+        state == State::Executing,
+        "a device sees commands that execute"
+    );
     let class = connection.session.output.class();
     let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
     let entry = connection.session.commands.slot(slot);
