@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_costs_more_than_the_purse_holds_is_paid_in_the_end() {
+    fn a_read_that_costs_more_than_the_balance_holds_is_paid_in_the_end() {
         let mut pace = Pace::new(1, 7);
         let dear = Tokens::whole(1_000);
         let (reads, _) = second(&mut pace, Time(1), 7, 100_000, dear);
