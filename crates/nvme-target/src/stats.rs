@@ -82,6 +82,8 @@ counters! {
         controllers_refused_per_host,
         /// Those of addresses that do.
         controllers_refused_per_address,
+        /// Those of tenants that do.
+        controllers_refused_per_tenant,
         /// Those to the discovery service, whose controllers are as many as there may be.
         controllers_refused_discovery,
         /// Fabrics and admin commands.
@@ -124,6 +126,10 @@ counters! {
         pause_timeouts,
         /// Barriers that failed because they took too long, or held too much.
         barriers_given_up,
+        /// Of these, those that held too much.
+        barriers_overflowed,
+        /// Barriers that waited because as many others were in force as may be.
+        barriers_put_off,
         /// Requests that the device had no room for at first.
         device_waits,
         /// Commands that waited for a paused namespace.

@@ -191,10 +191,16 @@ fn connect_admin(
         connection: connection.key,
     };
     let who = (host.0.clone(), host.1);
-    let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
+    let tenant = subsystem.as_ref().and_then(|subsystem| {
+        let whom = core.shared.rules().whom(&host.0, &subsystem.nqn);
+        whom.held_to_account().cloned()
+    });
+    let of = tenant.clone();
+    let make =
+        |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(of);
     let limits = &core.limits;
     let mut controllers = core.shared.controllers();
-    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip());
+    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip(), tenant.as_ref());
     let shared = match full {
         None => controllers.insert(limits.controllers, make),
         Some(_) => None,
