@@ -96,7 +96,7 @@ impl SwitchReport {
                 .iter()
                 .find_map(|(_, standing)| standing.refusal());
             let classes = did.requests.iter().map(|(class, &requests)| {
-                let departures = &did.departures[class];
+                let departures = &did.caravans[class];
                 let rang = |reason: Reason| {
                     let count = departures.rings[reason.index()];
                     (count > 0).then(|| (reason.name().to_owned(), count))
@@ -119,8 +119,8 @@ impl SwitchReport {
                 steered: did.steering.steered,
                 stayed: did.steering.stayed,
                 nowhere: did.steering.nowhere,
-                told: did.told,
-                told_of: did.told_of,
+                told: did.notifications,
+                told_of: did.notified_completions,
                 sparse_arrivals: did.sparse_arrivals,
                 classes: classes.collect(),
             }

@@ -3,7 +3,6 @@
 use super::knob_turns::KnobTurns;
 use super::{bench_hosts as hosts, bench_processes, signals};
 use crate::args::{LoadArgs, LocalDevice};
-use crate::devices;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
@@ -13,6 +12,7 @@ use bench::load::{
 };
 use block::Device;
 use control::model::Device as Model;
+use control::plane::devices;
 use host::{Namespace, Switchboard, SwitchboardOptions};
 use indicatif::ProgressBar;
 use reactor::placement::allowed_cores;

@@ -3,10 +3,8 @@
 use super::connect::builder;
 use super::{calibrate_live, signals};
 use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
-use crate::devices;
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::provenance;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::calibrate::{
     Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, calibrate, curves,
@@ -16,6 +14,8 @@ use block::device::flash::Profile;
 use control::DeviceModel;
 use control::device_model::{PriceList, Provenance};
 use control::model::{Device as Model, DeviceKind};
+use control::plane::devices;
+use control::provenance;
 use indicatif::ProgressBar;
 use qos::fit::Known;
 use reactor::PollPolicy;

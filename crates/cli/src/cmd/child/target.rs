@@ -5,7 +5,7 @@ use crate::token;
 use anyhow::{Context as _, Result, bail, ensure};
 use bench::figure::Sends;
 use control::model::ApiAddress;
-use control::plane::SwitchSnapshot;
+use control::snapshot::SwitchSnapshot;
 use host::{Host, Namespace};
 use hyper::Method;
 use reactor::PollPolicy;
