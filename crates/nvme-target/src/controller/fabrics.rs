@@ -193,10 +193,7 @@ fn connect_admin(
         connection: connection.key,
     };
     let who = (host.0.clone(), host.1);
-    let tenant = subsystem.as_ref().and_then(|subsystem| {
-        let whom = core.shared.rules().whom(&host.0, &subsystem.nqn);
-        whom.held_to_account().cloned()
-    });
+    let tenant = tenant_of(&host.0, subsystem.as_deref(), core);
     let of = tenant.clone();
     let make =
         |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(of);
@@ -239,6 +236,12 @@ fn connect_admin(
     connection.reseat(core);
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
+}
+
+/// Returns the tenant among whose controllers one of the host counts, if it is one.
+fn tenant_of(host: &str, subsystem: Option<&Subsystem>, core: &CoreState) -> Option<Arc<str>> {
+    let tenants = core.shared.rules().whom(host, &subsystem?.nqn);
+    tenants.held_to_account().cloned()
 }
 
 /// The subsystem that a host asks for and may use; none for the discovery service.
