@@ -96,6 +96,7 @@ pub const LIMITS: [Limit; LIMITS_COUNT] = [
     Limit::new("discovery_idle_timeout_ms", 120_000, PATIENCE_MS),
     // 65,536 is the field's width of a controller identifier.
     Limit::new("connections", 16_384, 1..=65_536),
+    Limit::new("connections_per_address", 12_288, 1..=65_536),
     Limit::new("fresh_connections", 8_192, 1..=65_536),
     // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
     Limit::new("controllers", 4_096, 1..=65_000),
@@ -129,7 +130,7 @@ pub const LIMITS: [Limit; LIMITS_COUNT] = [
 ];
 
 /// Keys of `[limits]`.
-pub const LIMITS_COUNT: usize = 36;
+pub const LIMITS_COUNT: usize = 37;
 
 const MIB: u64 = 1 << 20;
 

@@ -134,6 +134,8 @@ pub struct Limits {
     pub io_queues: u16,
     /// Connections of the target, on all cores together.
     pub connections: usize,
+    /// Of these, those from one address; at least 1.
+    pub connections_per_address: usize,
     /// Connections that have not got through Connect yet, and at most half of `connections`; for
     /// one more, the oldest of them goes.
     pub fresh_connections: usize,
@@ -229,6 +231,7 @@ impl Default for Limits {
             queue_entries: 1024,
             io_queues: 128,
             connections: 16_384,
+            connections_per_address: 12_288,
             fresh_connections: 8192,
             controllers: 4096,
             controllers_per_host: 1024,
@@ -328,6 +331,9 @@ impl Limits {
         }
         if self.barrier_held_bytes == 0 {
             return refuse("barrier_held_bytes", "at least 1");
+        }
+        if self.connections_per_address == 0 {
+            return refuse("connections_per_address", "at least 1");
         }
         if !(1..=1 << 20).contains(&self.connections) || self.fresh_connections == 0 {
             return refuse("connections", "1 to 1048576");

@@ -75,7 +75,7 @@ pub(crate) struct Configuration {
 impl Shared {
     pub(crate) fn new(limits: Limits, cores: usize) -> Arc<Self> {
         Arc::new(Self {
-            permits: Permits::new(limits.connections),
+            permits: Permits::new(limits.connections, limits.connections_per_address),
             configuration: Mutex::default(),
             controllers: Mutex::default(),
             cores: Mutex::default(),

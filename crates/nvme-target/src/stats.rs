@@ -75,6 +75,8 @@ counters! {
         refused,
         /// Of these, those closed because too many had not got through Connect.
         fresh_closed,
+        /// Those of addresses that have as many as one may.
+        refused_per_address,
         /// Connects refused because their host, its address, its kind or all together have as many
         /// controllers as they may.
         controllers_refused,

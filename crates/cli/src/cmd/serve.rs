@@ -222,6 +222,7 @@ fn limits(configuration: &Configuration) -> Limits {
         queue_entries: short("queue_depth"),
         io_queues: short("io_queues_per_controller"),
         connections: size("connections"),
+        connections_per_address: size("connections_per_address"),
         fresh_connections: size("fresh_connections"),
         controllers: size("controllers"),
         controllers_per_host: size("controllers_per_host"),

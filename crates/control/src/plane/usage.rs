@@ -8,8 +8,12 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Each limit that holds somebody back, by its key in a configuration, or by a name of its own.
-const LIMITED: [Row; 23] = [
-    ("connections", |s| s.refused.saturating_sub(s.fresh_closed)),
+const LIMITED: [Row; 24] = [
+    ("connections", |s| {
+        s.refused
+            .saturating_sub(s.fresh_closed + s.refused_per_address)
+    }),
+    ("connections_per_address", |s| s.refused_per_address),
     ("fresh_connections", |s| s.fresh_closed),
     ("controllers", |s| {
         let others = s.controllers_refused_per_host
