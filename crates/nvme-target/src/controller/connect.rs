@@ -142,17 +142,27 @@ fn register(
 ) -> Result<Arc<SharedController>, Refusal> {
     let limits = view.limits;
     let peer = origin.peer;
+    let tenant = tenant_of(&host.0, subsystem.as_deref(), view);
+    let name = (&*host.0, host.1);
     let mut controllers = view.shared.controllers();
-    if let Some(limit) = controllers.full(limits, kind, (&host.0, host.1), peer.ip()) {
+    if let Some(limit) = controllers.full(limits, kind, name, peer.ip(), tenant.as_ref()) {
         return Err(Refusal::full(limit));
     }
     let (admin, granted) = (origin.place, limits.io_queues);
-    let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
+    let make = |id| {
+        SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(tenant)
+    };
     let shared = controllers.insert(limits.controllers, make);
     drop(controllers);
     let shared = shared.ok_or(Refusal::full(ControllerLimit::All))?;
     shared.attach();
     Ok(shared)
+}
+
+/// Returns the tenant that a controller of the host counts for, if the host has one.
+fn tenant_of(host: &str, subsystem: Option<&Subsystem>, view: &View<'_>) -> Option<Arc<str>> {
+    let tenants = view.shared.rules().host_tenants(host, &subsystem?.nqn);
+    tenants.held_to_account().cloned()
 }
 
 /// Returns the subsystem that a host asks for and may use; none for the discovery service.

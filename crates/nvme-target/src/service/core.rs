@@ -140,7 +140,7 @@ impl CoreState {
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
             tokens: CoreTokens::new(index),
-            barriers: CoreBarriers::default(),
+            barriers: CoreBarriers::new(limits.barrier_held_bytes),
             unscheduled: false,
             namespaces: Namespaces::new(),
             accounts: Accounts::default(),

@@ -93,7 +93,7 @@ impl Service for PollGroup {
             CoreMessage::Ended { asker } => self.answer_later(asker, 0, cx),
             CoreMessage::TakeBarrier(barrier) => self.take_barrier(&barrier, cx),
             CoreMessage::BarrierThrough(barrier) => self.barrier_through(&barrier, cx),
-            CoreMessage::GiveUpBarrier(barrier) => self.give_up_barrier(&barrier, cx),
+            CoreMessage::GiveUpBarrier(barrier) => self.barrier_overflows(&barrier, cx),
             CoreMessage::EndBarrier(barrier) => self.barrier_ended(&barrier, cx),
             CoreMessage::Shutdown => self.shut_down(cx),
         }
