@@ -203,7 +203,7 @@ pub struct Limits {
     /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
-    /// Barriers in force of hosts at one address that are no tenant, whose names are their own; 1
+    /// Barriers in force of hosts at one address without a tenant, which choose their own names; 1
     /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
     pub barriers_per_address: usize,
     /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least

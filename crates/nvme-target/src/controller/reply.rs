@@ -6,7 +6,7 @@ use crate::shared::Shared;
 use base::Time;
 use std::sync::Arc;
 
-/// What a controller reads of its target and its core.
+/// The parts of its target and its core that a controller reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) limits: &'a Limits,

@@ -293,7 +293,7 @@ fn without_data(
     Ok(Flow::Continue)
 }
 
-/// Begins Dataset Management, whose data is its list of ranges.
+/// Begins Dataset Management, with its list of ranges as data.
 fn begin_dataset(
     connection: &mut Connection,
     command: &Command,

@@ -1,4 +1,4 @@
-//! What a session yields to the service: commands, progress of their data, and violations of the
+//! Events of a session for the service: commands, progress of their data, and violations of the
 //! protocol.
 
 use wire::nvme::Command;

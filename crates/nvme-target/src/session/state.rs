@@ -22,7 +22,7 @@ pub(crate) struct Session {
     pub(crate) connected: bool,
     /// Commands that wait for H2CData.
     pub(crate) transferring: u32,
-    /// Payloads whose digest did not match, since the service counted them.
+    /// Payloads with a digest that did not match, since the service counted them.
     pub(crate) digest_errors: u64,
     /// Receive under way.
     pub(crate) receiving: Receiving,
