@@ -8,6 +8,7 @@ use base::{Nanos, Time};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use switch::{Class, scheduler};
 
@@ -102,6 +103,12 @@ pub trait Driver {
     fn incoming_core(&self, _socket: SocketId) -> Option<CoreId> {
         None
     }
+
+    /// A receive on this connection takes `quantum` bytes at most from now on (a payload with a
+    /// destination excepted), and a turn receives from one connection with a quantum at most;
+    /// `None` for no quantum. For a connection that asks for much while others ask for little. A
+    /// driver without a kernel may ignore it.
+    fn set_receive_quantum(&mut self, _socket: SocketId, _quantum: Option<NonZeroUsize>) {}
 
     /// In which order what arrives is taken. A driver without a kernel may ignore it.
     fn set_service(&mut self, _rules: &scheduler::Rules) {}

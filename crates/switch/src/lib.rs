@@ -7,6 +7,7 @@
 //! - [`class`]: what a request hopes for, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
 //! - [`nearness`]: whether `Latency` work is near, and how close its requests are.
+//! - [`light_hosts`]: how much of what a host asks for one turn may take beside lighter hosts.
 //! - [`coalescing`]: when an application is told of completions that may wait.
 //! - [`scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
@@ -32,6 +33,7 @@ pub mod coalescing;
 pub mod cpuset;
 pub mod doorbell;
 pub mod knobs;
+pub mod light_hosts;
 pub mod limits;
 pub mod load;
 pub mod nearness;
@@ -46,6 +48,7 @@ pub use coalescing::Coalescer;
 pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
 pub use knobs::Knobs;
+pub use light_hosts::LightHosts;
 pub use nearness::{LatencyWatch, Nearness};
 pub use request_steering::RequestSteering;
 pub use scheduler::Scheduler;

@@ -49,6 +49,10 @@ pub const CARAVAN_SPARSE_FACTOR: u32 = 2;
 /// The most that it may be told to be: sends of 1 MiB, which no `Latency` request should meet.
 pub const CARAVAN_SPARSE_FACTOR_MAX: u32 = 16;
 
+/// Data that one receive asks for at most, for its host to count as light beside others: a quarter
+/// of a caravan, so that a light host is itself no load that another one has to wait for.
+pub const LIGHT_RECEIVE_BYTES: u64 = CARAVAN_BYTES / 4;
+
 /// Requests of a caravan at most: the deepest queue that a lane has.
 pub const CARAVAN_REQUESTS_MAX: u32 = 4096;
 
