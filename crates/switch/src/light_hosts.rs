@@ -9,9 +9,9 @@
 //!
 //! One [`LightHosts`] for each core of a target, told of every receive that brought commands. Must
 //! never: hold a host back for its own light queues; or beside a host from which nothing came for
-//! [`LOAD_RESET`].
+//! [`LIGHT_HOST_WINDOW`].
 
-use crate::limits::{CARAVAN_BYTES, LIGHT_RECEIVE_BYTES, LOAD_RESET};
+use crate::limits::{CARAVAN_BYTES, CONTROL_QUANTUM_BYTES, LIGHT_HOST_WINDOW, LIGHT_RECEIVE_BYTES};
 use base::Time;
 use std::num::NonZeroUsize;
 
@@ -73,11 +73,20 @@ impl LightHosts {
         held_back.then(|| asked.quantum())
     }
 
-    /// Returns true if a host other than this one asked for little within [`LOAD_RESET`].
+    /// Returns the quantum of receives on a connection of the host that is no I/O queue, or none
+    /// yet: such commands and connections are work for the core, of which nothing is known before.
     #[inline]
     #[must_use]
-    pub fn any_beside(&self, host: u64, now: Time) -> bool {
-        let lately = |&(other, at): &(u64, Time)| other != host && now.since(at) < LOAD_RESET;
+    pub fn control_quantum(&self, host: u64, now: Time) -> Option<NonZeroUsize> {
+        let quantum = NonZeroUsize::new(CONTROL_QUANTUM_BYTES)?;
+        self.any_beside(host, now).then_some(quantum)
+    }
+
+    /// Returns true if a host other than this one asked for little within [`LIGHT_HOST_WINDOW`].
+    #[inline]
+    fn any_beside(&self, host: u64, now: Time) -> bool {
+        let lately =
+            |&(other, at): &(u64, Time)| other != host && now.since(at) < LIGHT_HOST_WINDOW;
         self.latest.iter().flatten().any(lately)
     }
 
@@ -93,7 +102,6 @@ impl LightHosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::LOAD_RESET;
     use base::Nanos;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -127,7 +135,7 @@ mod tests {
         );
         // The light host's own bulk is not held back for its own sake.
         assert_eq!(hosts.asked(2, reads(128), now), None);
-        assert_eq!(hosts.asked(1, reads(128), now + LOAD_RESET), None);
+        assert_eq!(hosts.asked(1, reads(128), now + LIGHT_HOST_WINDOW), None);
     }
 
     #[test]
@@ -156,7 +164,7 @@ mod tests {
                 now = now + Nanos(later);
                 let asked = reads(commands);
                 let beside = light.iter().any(|(&other, &at): (&u64, &Time)| {
-                    other != host && now.since(at) < LOAD_RESET
+                    other != host && now.since(at) < LIGHT_HOST_WINDOW
                 });
                 let quantum = hosts.asked(host, asked, now);
                 if asked.data_bytes <= LIGHT_RECEIVE_BYTES {

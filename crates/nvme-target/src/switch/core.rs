@@ -11,7 +11,8 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::{self, Reason};
 use switch::{
-    ApplicationSteering, CaravanLimits, Class, Knobs, LatencyWatch, PerClass, Scheduler, scheduler,
+    ApplicationSteering, CaravanLimits, Class, Knobs, LatencyWatch, LightHosts, PerClass,
+    Scheduler, scheduler,
 };
 
 /// A core's part of the switch.
@@ -22,6 +23,8 @@ pub(crate) struct CoreSwitch {
     pub(crate) queues: PerClass<usize>,
     /// What comes of `Latency` work.
     latency: LatencyWatch,
+    /// Hosts that ask for little.
+    pub(crate) light_hosts: LightHosts,
     /// Bytes of data of commands that take their time.
     pub(crate) outstanding: PerClass<u64>,
     /// What the queues here ask for on average, together.
@@ -51,6 +54,7 @@ impl CoreSwitch {
             knobs,
             queues: PerClass::default(),
             latency: LatencyWatch::new(knobs.sparse_latency_bytes),
+            light_hosts: LightHosts::default(),
             outstanding: PerClass::default(),
             load: PerClass::default(),
             forget_at: Time::ZERO,

@@ -520,6 +520,12 @@ const KNOBS: &[Knob] = &[
         queue_affinity
     ),
     always!(
+        "light_hosts",
+        "a turn of a target takes a caravan at most from hosts that ask for much, beside others",
+        switch,
+        light_hosts
+    ),
+    always!(
         "caravan",
         "several requests may share a send",
         switch,
