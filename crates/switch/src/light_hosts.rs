@@ -18,7 +18,7 @@ use std::num::NonZeroUsize;
 /// Commands that one receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Number of commands, at least 1.
+    /// Number of commands.
     pub commands: u64,
     /// Bytes of data that they move.
     pub data_bytes: u64,
@@ -65,6 +65,10 @@ impl LightHosts {
     /// receives on that connection, in bytes; `None` for no quantum.
     #[inline]
     pub fn asked(&mut self, host: u64, asked: Asked, now: Time) -> Option<NonZeroUsize> {
+        if asked.commands == 0 {
+            // A new queue, of which nothing is known either.
+            return self.control_quantum(host, now);
+        }
         if asked.is_light() {
             self.note(host, now);
             return None;
@@ -133,6 +137,15 @@ mod tests {
             hosts.asked(1, reads(16), now).map(NonZeroUsize::get),
             quantum
         );
+        // A queue that has just been connected is not trusted with more.
+        let nothing = Asked {
+            commands: 0,
+            data_bytes: 0,
+            received_bytes: 1096,
+        };
+        let quantum = hosts.asked(3, nothing, now).map(NonZeroUsize::get);
+        assert_eq!(quantum, Some(CONTROL_QUANTUM_BYTES));
+        assert!(!hosts.any_beside(2, now), "asking for nothing is not light");
         // The light host's own bulk is not held back for its own sake.
         assert_eq!(hosts.asked(2, reads(128), now), None);
         assert_eq!(hosts.asked(1, reads(128), now + LIGHT_HOST_WINDOW), None);

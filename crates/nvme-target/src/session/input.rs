@@ -143,7 +143,8 @@ impl Connection {
                 core.switch.note_urgent_commands(cx.now);
             }
         }
-        if asked.commands > 0 || core.stats.admin_commands != admin_commands {
+        let any = asked.commands > 0 || core.stats.admin_commands != admin_commands;
+        if any || self.state >= State::Terminating {
             self.hold_back(Some(asked), core, cx);
         }
         self.arm_receive(core, cx);
@@ -157,6 +158,9 @@ impl Connection {
         core: &mut CoreState,
         cx: &mut Context<'_>,
     ) {
+        if self.state >= State::Closing {
+            return;
+        }
         let (host, hosts) = (self.holding.host(), &mut core.switch.light_hosts);
         let quantum = match (self.output.class(), asked) {
             // Strict priority has quanta of its own.
@@ -165,7 +169,9 @@ impl Connection {
             (Some(_), None) => None,
             (None, _) => hosts.control_quantum(host, cx.now),
         };
-        let quantum = quantum.filter(|_| core.switch.knobs().light_hosts);
+        // What comes after a termination request is discarded, the sooner the better.
+        let applies = core.switch.knobs().light_hosts && self.state < State::Terminating;
+        let quantum = quantum.filter(|_| applies);
         if quantum != self.receive_quantum {
             self.receive_quantum = quantum;
             cx.driver.set_receive_quantum(self.socket, quantum);
