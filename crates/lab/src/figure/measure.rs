@@ -38,8 +38,8 @@ pub struct Progress<'a> {
     pub done: usize,
     /// Runs in all.
     pub total: usize,
-    /// What is run next.
-    pub next: &'a Cell,
+    /// Point that is measured next, if it is one of several.
+    pub next: Option<&'a Cell>,
 }
 
 /// The runs of each of a plan's points.
@@ -94,7 +94,7 @@ pub fn measure(
             progress(Progress {
                 done: run * points + turn,
                 total: effort.runs * points,
-                next: &point.cell,
+                next: Some(&point.cell),
             });
             let sample = runner
                 .run(&point.scenario, &effort)

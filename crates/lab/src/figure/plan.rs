@@ -196,6 +196,24 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Returns the places on the axis from `least` on.
+    pub(super) fn ticks_from(&self, least: f64) -> Vec<String> {
+        self.ticks_within(least, f64::INFINITY)
+    }
+
+    /// Returns the places on the axis up to `most`.
+    pub(super) fn ticks_up_to(&self, most: f64) -> Vec<String> {
+        self.ticks_within(f64::NEG_INFINITY, most)
+    }
+
+    fn ticks_within(&self, least: f64, most: f64) -> Vec<String> {
+        let within = |tick: &&String| {
+            tick.parse()
+                .is_ok_and(|tick: f64| least <= tick && tick <= most)
+        };
+        self.x.ticks.iter().filter(within).cloned().collect()
+    }
+
     /// An empty figure over an axis.
     #[must_use]
     pub const fn over(x: Axis) -> Self {

@@ -31,7 +31,7 @@ const HEADER_BYTES_MAX: usize = 256;
 
 /// Whom a host talks to.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub(super) struct Peer {
     /// Where the target listens.
     pub address: SocketAddr,
     /// The subsystem.

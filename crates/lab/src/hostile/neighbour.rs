@@ -28,7 +28,7 @@ const FAILURES_MAX: u64 = 10;
 
 /// A host with an admin queue and an I/O queue.
 #[derive(Debug)]
-pub struct Neighbour {
+pub(super) struct Neighbour {
     peer: Peer,
     _admin: Client,
     queue: Client,
@@ -40,7 +40,7 @@ pub struct Neighbour {
 
 /// What it met with.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub(super) struct Measured {
     /// Commands that succeeded with the right data.
     pub commands: u64,
     /// Commands that failed, or brought other data than was written.
@@ -61,7 +61,7 @@ impl Neighbour {
     ///
     /// # Errors
     /// A target that cannot be used, or whose blocks are larger than a command.
-    pub fn connect(peer: &Peer, latency: bool) -> Result<Self> {
+    pub(super) fn connect(peer: &Peer, latency: bool) -> Result<Self> {
         ensure!(
             BYTES.is_multiple_of(peer.block_bytes),
             "the namespace's blocks are larger than {BYTES} bytes"
@@ -82,7 +82,7 @@ impl Neighbour {
     }
 
     /// Reads, and writes now and then, one command at a time.
-    pub fn run(&mut self, time: Duration) -> Measured {
+    pub(super) fn run(&mut self, time: Duration) -> Measured {
         let bounds = Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3);
         let mut histogram = bounds.expect("legal bounds");
         let (mut failed, mut failure) = (0, None);

@@ -22,22 +22,29 @@
 //! something to receive, so two ends cannot wait for each other, whatever the size of the socket
 //! buffers.
 
+mod args;
 mod case;
 mod client;
 mod compare;
 mod error;
+mod idle;
+mod idle_hosts;
 pub mod limits;
 mod many;
 mod message;
 mod outbox;
+mod own;
+mod own_many;
 mod pair;
 mod region;
+mod run;
 mod server;
 mod socket;
 
 #[cfg(test)]
 mod tests;
 
+pub use args::LimitArgs;
 pub use case::{Poll, RawCase};
 pub use client::{RawResult, run_client};
 pub use compare::{Better, CaseReport, LimitReport, Metric, compare};
@@ -46,4 +53,5 @@ pub use many::{ManyCase, run_many};
 pub use message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 pub use pair::{PairResult, run_pair};
 pub use region::Region;
+pub use run::{Report, run};
 pub use server::{RawServer, ServerReport, serve};
