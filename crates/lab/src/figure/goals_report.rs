@@ -49,7 +49,7 @@ impl GoalsReport {
     }
 }
 
-/// What is left empty in a line.
+/// An empty place in a line.
 const NOTHING: &str = "-";
 
 /// A goal's line: of a quotient also what was divided, and what the machine allowed.

@@ -49,17 +49,17 @@ pub struct Figure {
     /// Its name: paper, number, and part where the paper's figure has several; `sim-` before them
     /// where it is simulated, by a model of the machine or by emulated devices in virtual time.
     pub name: &'static str,
-    /// What it shows.
+    /// Title: the subject of the figure.
     pub title: &'static str,
-    /// Where the paper shows it.
+    /// Place in the paper.
     pub paper: &'static str,
-    /// What is run, in words.
+    /// Workload, in words.
     pub workload: &'static str,
-    /// How it comes to its numbers.
+    /// Source of its numbers.
     pub work: Work,
 }
 
-/// How a figure comes to its numbers.
+/// Source of a figure's numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// It is measured on this machine: what is run, shown and claimed.

@@ -27,16 +27,16 @@ pub(super) const REQUESTS: &str = "requests of each tenant";
 /// See [`READ_TAIL`].
 pub(super) const TOKENS: &str = "tokens of each tenant";
 
-/// How a simulated figure comes to its numbers.
+/// Source of a simulated figure's numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulation {
     /// Simulates everything once: quick or not, by a seed.
     pub simulate: fn(bool, u64, &Costs) -> Vec<Series>,
     /// Which of the simulated panels the figure is; all where it is empty.
     pub only: &'static str,
-    /// What is shown.
+    /// Panels.
     pub panels: &'static [Panel],
-    /// What the places on the axis are called, from 1 on; numbers where it is empty.
+    /// Names of the places on the axis, from 1 on; numbers where it is empty.
     pub names: &'static [&'static str],
     /// Adds the claims to what was simulated.
     pub claims: fn(&mut Plan),
@@ -84,7 +84,7 @@ impl Simulation {
         })
     }
 
-    /// What a place on the axis is called.
+    /// Returns the name of a place on the axis.
     fn tick(&self, x: f64) -> String {
         let mut places = (1_u32..).map(f64::from).zip(self.names);
         let name = places.find(|(place, _)| *place == x);
@@ -177,7 +177,7 @@ fn number(run: &[Series], simulation: &Simulation, cell: &Cell, metric: Metric) 
     Some(point.y)
 }
 
-/// What a panel of the simulator's shows, in our words; its units are ours.
+/// Returns the metric of a panel of the simulator's; its units are ours.
 fn shows(panel: &str) -> Option<Metric> {
     match panel {
         "average latency of L" => Some(Metric::Latency(Class::Latency, Statistic::Average)),

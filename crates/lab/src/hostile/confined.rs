@@ -5,10 +5,10 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What confines a process. What was made for it goes when it is dropped, after the process.
+/// Confinement of a process. What was made for it goes when it is dropped, after the process.
 #[derive(Debug)]
 pub(super) struct Confined {
-    /// What does.
+    /// Mechanism of the confinement.
     pub(super) by: &'static str,
     group: Option<PathBuf>,
 }

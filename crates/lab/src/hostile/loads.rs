@@ -38,7 +38,7 @@ const LARGE_QUEUE: u16 = 128;
 /// The largest answer that hosts ask for which do not read it.
 const READ_BYTES: u32 = 128 << 10;
 
-/// What a load is.
+/// A hostile load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// 1,000 connections that send half an ICReq.
@@ -99,7 +99,7 @@ impl Load {
     }
 }
 
-/// How large loads are, in hundredths of what they are in full.
+/// Size of loads, in hundredths of a full one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size(pub usize);
 

@@ -20,7 +20,7 @@ const WRITE_EVERY: u64 = 16;
 /// Places of the namespace that it uses, from its beginning.
 const PLACES: u64 = 1024;
 
-/// What takes longer is taken for this long, in nanoseconds.
+/// Longest latency that is told apart, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Failures after which it stops: it has no connection any more.
@@ -33,12 +33,12 @@ pub(super) struct Neighbour {
     _admin: Client,
     queue: Client,
     random: Prng,
-    /// What it wrote where.
+    /// Content that it wrote, by place.
     written: BTreeMap<u64, u64>,
     commands: u64,
 }
 
-/// What it met with.
+/// Measurements of the neighbour.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Measured {
     /// Commands that succeeded with the right data.
@@ -51,7 +51,7 @@ pub(super) struct Measured {
     pub p99_us: f64,
     /// The longest.
     pub max_us: f64,
-    /// Why the first one failed.
+    /// Reason of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -60,7 +60,7 @@ impl Neighbour {
     /// Connects; a queue of class `Latency` where that is asked for, as our own host does.
     ///
     /// # Errors
-    /// A target that cannot be used, or whose blocks are larger than a command.
+    /// A target that cannot be used, or that has blocks larger than a command.
     pub(super) fn connect(peer: &Peer, latency: bool) -> Result<Self> {
         ensure!(
             BYTES.is_multiple_of(peer.block_bytes),

@@ -1,4 +1,4 @@
-//! What was noticed of the loads, as JSON and as a table.
+//! Effects of the loads, as JSON and as a table.
 
 use load::Machine;
 use load::RunSummary;
@@ -12,7 +12,7 @@ pub(super) const RATIO_MAX: f64 = 1.5;
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(super) loads: Vec<Line>,
-    /// Whether times count.
+    /// Times count.
     pub(super) judged: bool,
     pub(super) machine: Machine,
 }
@@ -40,10 +40,10 @@ pub(super) struct Line {
     pub(super) commands: u64,
     /// Those that did not.
     pub(super) failed: u64,
-    /// Why the first of them failed.
+    /// Reason of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
-    /// What limits the target.
+    /// Mechanism that limits the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) confined_by: Option<&'static str>,
     pub(super) within: bool,

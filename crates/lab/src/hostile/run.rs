@@ -1,7 +1,8 @@
 //! `switchyard bench hostile`: what a well-behaved host notices of hostile ones.
 //!
 //! The target is this very program, `serve` in a process of its own for each pair of runs, so that
-//! its memory is that of one load; the neighbour and the loads run in this process, on another core.
+//! its memory is that of one load; the neighbour and the loads run in this process, on another
+//! core.
 
 use super::HostileArgs;
 use super::client::Peer;
@@ -29,7 +30,7 @@ const FILES: u64 = 200;
 /// Memory that the target has in [`Load::LittleMemory`].
 const MEMORY_BYTES: u64 = 256 << 20;
 
-/// How long a host may take to get in after a load has ended.
+/// Longest time that a host may take to get in after a load has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Of each run's measured time, this part is run before.
@@ -67,7 +68,7 @@ pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<Report> {
     })
 }
 
-/// What came of one pair of runs.
+/// Results of one pair of runs.
 struct Pair {
     undisturbed: Measured,
     disturbed: Measured,

@@ -1,4 +1,4 @@
-//! What an idle target costs that a thousand connections are open to.
+//! Cost of an idle target with a thousand open connections.
 
 use super::args::LimitArgs;
 use super::idle_hosts::IdleHosts;
@@ -17,10 +17,10 @@ const BYTES_PER_CONNECTION_MAX: f64 = 64.0 * 1024.0;
 /// one step does not matter.
 const WATCH_MIN: Duration = Duration::from_secs(10);
 
-/// How long new connections may take to settle before anything is measured.
+/// Time that new connections take to settle before anything is measured.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// What an idle target costs.
+/// Cost of an idle target.
 #[derive(Debug, Serialize)]
 pub(super) struct IdleReport {
     case: &'static str,

@@ -12,7 +12,7 @@ use switch::knobs::Polling;
 /// A case that is compared with the raw exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
-    /// The raw exchange, whose name and depth are the case's.
+    /// The raw exchange, with the case's name and depth.
     pub(super) raw: RawCase,
     pub(super) metric: Metric,
     /// The fraction that is promised: at least, or at most where less is better.
@@ -89,7 +89,7 @@ impl Case {
         }
     }
 
-    /// What of a run is compared.
+    /// Returns the compared number of a run.
     pub(super) fn value(&self, per_second: f64, p50_us: f64) -> f64 {
         match self.metric {
             Metric::RequestsPerSecond => per_second,

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use switch::Class;
 
-/// How long loads run before they are measured.
+/// Time that loads run before they are measured.
 pub(super) const WARM_UP: Duration = Duration::from_millis(300);
 
 /// An application of the load generator.
@@ -35,13 +35,13 @@ impl LoadApp {
     }
 }
 
-/// What is needed of `bench --json`.
+/// The needed part of `bench --json`.
 #[derive(Debug, Deserialize)]
 pub(super) struct LoadReport {
     apps: Vec<AppReport>,
 }
 
-/// What an application achieved.
+/// Result of an application.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct AppReport {
     name: String,

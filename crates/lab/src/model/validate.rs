@@ -60,12 +60,12 @@ pub struct ValidateArgs {
 /// A prediction within this share of what was measured is good.
 const GOOD: f64 = 0.30;
 
-/// What a T-app asks for: bytes, and how many at a time.
+/// Request bytes and depth of a T-app.
 const LARGE: (u32, u32) = (65_536, 16);
-/// The same of one with many small requests, whose sends carry many of them.
+/// The same of one with many small requests, of which a send carries many.
 const SMALL: (u32, u32) = (4_096, 128);
 
-/// What is compared where nobody says.
+/// Presets that are compared by default.
 const PRESETS: [Preset; 4] = [
     Preset::Switchyard,
     Preset::Linux,
@@ -102,7 +102,7 @@ impl Apps {
         }
     }
 
-    /// What a T-app asks for.
+    /// Request bytes and depth of a T-app.
     const fn throughput(self) -> (u32, u32) {
         match self {
             Self::Small => SMALL,
@@ -121,7 +121,7 @@ struct Comparison {
     measured: RunSummary,
     /// By how much the prediction of a round is too high, as a share of what was measured in it.
     relative_error: RunSummary,
-    /// Whether the median of the errors is small enough.
+    /// The median of the errors is small enough.
     good: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Configurations of targets whose storage the command line alone does not describe.
+//! Configurations of targets with storage that the command line alone does not describe.
 
 use super::load::HOST_NQN;
 use crate::figure::{FLASH_READ_US, FLASH_WRITE_US, System};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// The emulated flash of a target whose requests cost tokens: the paper's.
+/// The emulated flash of a target with requests that cost tokens: the paper's.
 pub(super) const FLASH_PROFILE: &str = "A";
 
 /// Its size in bytes: latencies do not depend on it, and a smaller one is written sooner.
@@ -63,7 +63,7 @@ pub(super) fn with_flash(system: &System, cores: &[u32], ram_bytes: u64) -> Stri
     [head, device("memory"), device("flash"), delay, subsystem].concat()
 }
 
-/// A target with memory as namespace 1, whose requests cost what `model` says.
+/// A target with memory as namespace 1, and requests that cost what `model` says.
 pub(super) fn with_priced_memory(
     system: &System,
     cores: &[u32],
@@ -98,7 +98,7 @@ fn quoted(path: &Path) -> Value {
     Value::from(path.to_string_lossy())
 }
 
-/// A target with emulated flash as namespace 1, whose requests cost what `model` says, and with so
+/// A target with emulated flash as namespace 1, requests that cost what `model` says, and so
 /// many tenants, each of them one host.
 pub(super) fn with_tokens(system: &System, cores: &[u32], model: &Path, tenants: u32) -> String {
     let model = quoted(model);

@@ -1,10 +1,11 @@
 //! Other stacks between a load and the same storage: our plain server, `nbdkit` and `tgtd`.
 //!
-//! Their servers run on the target's core and their clients on the load's. Ports of the loopback are
+//! Their servers run on the target's core and their clients on the load's. Ports of the loopback
+//! are
 //! chosen at run time, and nothing needs privileges: `tgtd` gets a control socket of its own.
 //!
-//! What must never happen: that a server outlives this process, or that one of somebody else's is
-//! talked to or ended.
+//! Two things must never happen: a server outlives this process, or a server that it did not start
+//! is talked to or ended.
 
 use crate::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
 use crate::remote::{Iscsi, Nbd, OneByOne, Plain, PlainServer, Remote, Wait};
@@ -23,13 +24,13 @@ const FILE_BYTES: usize = 64 << 20;
 /// Memory that looks like a file, where there is such.
 const MEMORY: &str = "/dev/shm";
 
-/// How long a server may take to listen.
+/// Longest time that a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether it does.
+/// Interval at which a server is tried.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What `tgtd` calls its only target, and the number of its only unit with storage.
+/// Name of `tgtd`'s only target, and number of its only unit with storage.
 const TARGET: &str = "iqn.2026-11.io.switchyard:figure";
 const UNIT: u8 = 1;
 
@@ -69,14 +70,14 @@ impl Drop for SharedFile {
     }
 }
 
-/// Whether a program can be started by its name.
+/// Returns true if a program can be started by its name.
 pub fn found(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&paths).chain(ROOTS.map(PathBuf::from));
     folders.any(|folder| folder.join(program).is_file())
 }
 
-/// Where servers are installed, which is not in everybody's PATH.
+/// Folders of servers that an ordinary PATH omits.
 const ROOTS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// A program by its name, wherever it is installed.
@@ -86,7 +87,7 @@ fn program(name: &str) -> Command {
     Command::new(there.unwrap_or_else(|| PathBuf::from(name)))
 }
 
-/// Runs a scenario whose only application does one request at a time.
+/// Runs a scenario with a single application that does one request at a time.
 pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
     let mut apps = scenario.apps();
     let (Some(app), None) = (apps.next(), apps.next()) else {
@@ -157,7 +158,7 @@ fn load(
     })
 }
 
-/// What `iscsi-perf` says: how many requests a second it did on average, and nothing of percentiles.
+/// The result of `iscsi-perf`: its average rate of requests, and nothing of percentiles.
 fn iscsi_perf(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
     ensure!(app.read_percent == 100, "iscsi-perf only reads");
     // It counts whole seconds, from its start.
@@ -193,12 +194,12 @@ fn average(text: &str) -> Option<f64> {
     (number > 0.0).then_some(number)
 }
 
-/// A server of somebody else's, ended when dropped.
+/// A server of another project, ended when dropped.
 #[derive(Debug)]
 struct Server {
     process: Child,
     address: SocketAddr,
-    /// Where it keeps its control socket, removed with it.
+    /// Folder of its control socket, removed with it.
     folder: Option<PathBuf>,
 }
 
@@ -267,7 +268,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where `tgtd` and `tgtadm` meet.
+    /// Sets the socket at which `tgtd` and `tgtadm` meet.
     fn environment(&self, command: &mut Command) {
         if let Some(folder) = &self.folder {
             command.env("TGT_IPC_SOCKET", folder.join("control"));
@@ -279,7 +280,7 @@ impl Server {
         folder: Option<PathBuf>,
         arguments: impl FnOnce(&mut Command, SocketAddr),
     ) -> Result<Self> {
-        // It cannot be told to choose one and say which. Should somebody else take it in between,
+        // It cannot be told to choose one and say which. Should another process take it in between,
         // the server ends and says so.
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
         let address = free.local_addr()?;

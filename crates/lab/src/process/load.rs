@@ -10,10 +10,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How much longer than it was told to a load may take; it connects, and ends what is under way.
+/// Longest time that a load takes beyond its own: it connects, and ends what is under way.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What hosts that are told apart are called; a number follows.
+/// Name of hosts that are told apart; a number follows.
 pub(super) const HOST_NQN: &str = "nqn.2026-11.io.switchyard:figure";
 
 /// `switchyard bench`, killed when dropped.
@@ -26,7 +26,7 @@ pub(super) struct Load {
     give_up: Instant,
 }
 
-/// What a load is put on.
+/// Object of a load.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum On<'a> {
     /// A target.
@@ -35,7 +35,7 @@ pub(super) enum On<'a> {
     File(&'a str),
 }
 
-/// What figures need of `bench --json`.
+/// The part of `bench --json` that figures need.
 #[derive(Debug, Deserialize)]
 pub(super) struct Report {
     pub(super) apps: Vec<Reported>,
@@ -107,7 +107,7 @@ impl Load {
         )
     }
 
-    /// Whether it has ended.
+    /// Returns its exit status if it has ended.
     ///
     /// # Errors
     /// When it takes too long.
@@ -123,7 +123,8 @@ impl Load {
         Ok(status)
     }
 
-    /// What its applications achieved, and its switchboard did, when it has ended with `status`.
+    /// Returns the results of its applications and its switchboard, when it has ended with
+    /// `status`.
     ///
     /// # Errors
     /// What it says itself, or that what it says cannot be read.

@@ -1,6 +1,6 @@
 //! This very program in processes of its own: targets and loads for experiments.
 //!
-//! What must never happen: that a process outlives whoever started it.
+//! A process must never outlive the one that started it.
 
 mod configuration;
 mod foreign;

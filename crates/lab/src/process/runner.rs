@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-/// Where targets are asked what they sent.
+/// Address at which targets are asked what they sent.
 pub(super) const INTERFACE: &str = "127.0.0.1:0";
 
-/// How often running loads are looked at.
+/// Interval at which running loads are looked at.
 const LOOK: Duration = Duration::from_millis(25);
 
 /// Targets and loads in processes of their own, on the machine's first two processors.
 #[derive(Debug)]
 pub struct MachineRunner {
-    /// Where targets' configurations are written.
+    /// Folder of the targets' configurations.
     folder: PathBuf,
     ram_bytes: u64,
     /// The emulated flash's model, once it was needed.
@@ -124,7 +124,7 @@ impl MachineRunner {
         Ok(self.file.as_ref().expect("just made"))
     }
 
-    /// What requests cost on the emulated flash: measured once, in virtual time.
+    /// Returns the costs of requests on the emulated flash: measured once, in virtual time.
     fn model(&mut self) -> Result<PathBuf> {
         if let Some(model) = &self.model {
             return Ok(model.clone());

@@ -106,12 +106,13 @@ impl Target {
         self.process.id()
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where its HTTP interface is, of a target that was started with one; asked once.
+    /// Returns the address of its HTTP interface, of a target that was started with one; asked
+    /// once.
     ///
     /// # Errors
     /// When it does not say so.
@@ -146,7 +147,7 @@ impl Drop for Target {
     }
 }
 
-/// What the I/O queues of the target whose interface is at `api` have sent since its start.
+/// Returns the sends of the I/O queues of the target with its interface at `api`, since its start.
 ///
 /// # Errors
 /// When it does not answer.

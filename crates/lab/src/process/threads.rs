@@ -1,4 +1,4 @@
-//! What the kernel's scheduler gives the threads of another process.
+//! Processor time that the kernel's scheduler gives the threads of another process.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,8 @@ pub(super) struct Scheduled {
 }
 
 impl Scheduled {
-    /// The threads of process `pid` whose name begins with `name`; those that have ended do not
+    /// The threads of process `pid` with a name that begins with `name`; those that have ended do
+    /// not
     /// count.
     pub(super) fn of(pid: u32, name: &str) -> Self {
         let mut sum = Self::default();

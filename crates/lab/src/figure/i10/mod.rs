@@ -16,7 +16,7 @@ use switch::knobs::Preset;
 /// i10 itself: its lanes, caravans and doorbell.
 const I10: System = System::of("i10", Preset::Linux);
 
-/// What Figs. 6, 8 and 11 compare.
+/// Systems of Figs. 6, 8 and 11.
 const SYSTEMS: [System; 3] = [System::NVME_TCP, I10, System::SWITCHYARD];
 
 /// Panels of the simulated figures.

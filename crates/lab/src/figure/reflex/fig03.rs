@@ -68,7 +68,7 @@ struct Device {
     step: u32,
     /// And in short.
     quick: &'static [u32],
-    /// Where curves are compared: with some load, and near the knee.
+    /// Places at which curves are compared: with some load, and near the knee.
     compared: [u32; 2],
 }
 

@@ -1,4 +1,4 @@
-//! Whether tenants have what they were promised, on the emulated device A at full scale in virtual
+//! Fig. 5: promises to tenants, on the emulated device A at full scale in virtual
 //! time. `[ReFlex §5.4]`
 //!
 //! The registry, the schedulers and the device are the production's; processors and the network
@@ -22,7 +22,7 @@ const PANELS: &[Panel] = &[
     Panel::bars(Metric::Tokens),
 ];
 
-/// What is compared: without and with the scheduler, and what was promised or asked for.
+/// Lines: without and with the scheduler, and what was promised or asked for.
 const OFF: &str = "scheduler off";
 const ON: &str = "scheduler on";
 const PROMISED: &str = "promised";
@@ -100,7 +100,7 @@ fn scenario(scenario: Scenario, quick: bool, seed: u64) -> Vec<Series> {
     lines
 }
 
-/// What all tenants had.
+/// Returns the results of all tenants.
 fn measured(system: &'static str, report: &Report) -> [Series; 3] {
     let each = |of: fn(&TenantReport) -> f64| report.tenants.iter().map(of);
     [

@@ -1,10 +1,10 @@
-//! What a thread that moves bulk leaves of a core's caches.
+//! Effect of a thread that moves bulk on a core's caches.
 
 use crate::limit::Region;
 
-/// What is moved at a time: as much as a dataplane loop does where `Latency` is near.
+/// Bytes that are moved at a time: as much as a dataplane loop does where `Latency` is near.
 const PIECE: usize = 64 * 1024;
-/// Where it comes from and goes to: more than a core's own caches hold.
+/// Bytes of source and destination together: more than a core's own caches hold.
 const MEMORY: usize = 64 << 20;
 
 /// Memory to be moved, piece by piece.

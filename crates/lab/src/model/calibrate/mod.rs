@@ -40,7 +40,7 @@ pub fn calibrate(cores: &Cores, note: Note<'_>) -> Result<Costs> {
     calibration.costs()
 }
 
-/// What was measured so far.
+/// Measurements so far.
 #[derive(Debug)]
 pub(super) struct Calibration {
     cores: [CoreId; 2],
@@ -68,7 +68,7 @@ impl Calibration {
         Ok(())
     }
 
-    /// What the passes come to.
+    /// Returns the costs by all passes.
     pub(super) fn costs(&self) -> Result<Costs> {
         let costs = Costs {
             origin: "measured by `switchyard sim calibrate`".to_owned(),
@@ -83,7 +83,7 @@ impl Calibration {
     }
 }
 
-/// How often `sim calibrate` measures everything.
+/// Number of times that `sim calibrate` measures everything.
 const PASSES: usize = 8;
 
 /// Of several times that were measured together, again and again, what each comes to: by the mean
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_middle_half_of_the_passes_counts() {
-        // 30 and 60 in turns are two rates whose mean is that of 40.
+        // 30 and 60 in turns are two rates, and their mean is that of 40.
         let passes = [[1, 60], [30, 9], [60, 900], [30, 30], [200, 60], [60, 30]];
         assert_eq!(typical_of_each(&passes), [40, 40]);
         assert_eq!(typical_of_each(&[[7]]), [7]);

@@ -1,11 +1,12 @@
-//! What sockets on the loopback cost, by call and by byte, on either side.
+//! Costs of sockets on the loopback, by call and by byte, on either side.
 //!
 //! Two threads on two cores take turns: the one sends while the other waits without sleeping, then
 //! that one receives what is there. A send with `MSG_MORE` ends before the packet leaves: what it
 //! costs less than one without is the packet's way through the kernel, of which the sender's half
 //! is the sender's on a network, too. What bytes cost shows in a stream of large sends, of which
 //! the next begins while earlier ones are received, and what both ends do at the same time in a
-//! message that is sent to and fro. Where both ends are at work on the same connection all the time,
+//! message that is sent to and fro. Where both ends are at work on the same connection all the
+//! time,
 //! as with many requests under way, a send takes longer than where one waits for the other: the
 //! kernel's locks and memory go from core to core.
 
@@ -30,7 +31,7 @@ const PAGE_BYTES: usize = 4096;
 const SMALL: usize = 72;
 const HALF: usize = 32 * 1024;
 const LARGE: usize = 512 * 1024;
-/// What a packet of the loopback carries at most: 64 KiB with all headers.
+/// Most bytes of a packet of the loopback: 64 KiB with all headers.
 const PACKET: usize = 65_483;
 /// Memory that sends take their bytes from, anywhere: more than a cache holds, or looks ahead; in
 /// huge pages, as that of a target.
@@ -38,7 +39,7 @@ const SOURCE_BYTES: usize = 256 << 20;
 /// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
 const DESTINATION_BYTES: usize = 1 << 20;
 
-/// What a read of a page is answered with.
+/// Bytes of the answer to a read of a page.
 const ANSWER: usize = PAGE_BYTES + 48;
 /// Requests under way where both ends are at work all the time.
 const UNDER_WAY: usize = 16;
@@ -110,7 +111,7 @@ pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
     ])
 }
 
-/// What the passes come to.
+/// Returns the costs by all passes.
 pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
     let [
         send,
@@ -208,7 +209,7 @@ fn spin_for(socket: &mut TcpStream) -> Result<bool> {
 }
 
 /// Small requests are answered with more, each by a send of its own, while so many are under way;
-/// nobody sleeps. What the send of an answer takes, on average.
+/// no end sleeps. The average time that the send of an answer takes.
 fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
     let (mut asks, mut answers) = connected()?;
     for end in [&asks, &answers] {
@@ -252,7 +253,7 @@ fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
     asked.and(time)
 }
 
-/// What is there, if anything is; no bytes are the connection's end.
+/// Receives the bytes that are there, if any are; no bytes are the connection's end.
 pub(super) fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>> {
     match socket.read(buffer) {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,4 +1,4 @@
-//! What our own code costs for a request, measured on the real thing: our target and our load in
+//! Costs of our own code for a request, measured on the real thing: our target and our load in
 //! processes of their own, and the time that each spends in user space.
 
 use super::sockets::{connected, receive_some};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use switch::request_steering::EgressLoad;
 use switch::{Class, Knobs, RequestSteering};
 
-/// How long the load runs: the kernel counts in steps of 10 ms.
+/// Duration of the load: the kernel counts in steps of 10 ms.
 const LOADED: Duration = Duration::from_secs(1);
 /// Rounds of what is measured in this process.
 const ROUNDS: u64 = 100_000;
 /// Turns that find nothing.
 const TURNS: usize = 2_000;
-/// Cores of a machine in whose steering we are interested.
+/// Cores of the machine on which steering decides.
 const CORES: usize = 16;
 
 /// One pass's numbers: the host's and the target's time for a request, a hand-over, a decision of
@@ -52,7 +52,7 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
     ])
 }
 
-/// What the passes come to.
+/// Returns the costs by all passes.
 pub(super) fn costs(samples: &[Sample]) -> StackCosts {
     let [host_ns, target_request_ns, hand_over_ns, steer_ns, turn_ns] = typical_of_each(samples);
     // The application, the way out and the way back have a third of the host's time each.

@@ -1,4 +1,4 @@
-//! What threads cost: to switch, to wake, to be interrupted.
+//! Costs of threads: to switch, to wake, to be interrupted.
 
 use super::bulk::Bulk;
 use super::{median, nanos_since, quantile, typical_of_each};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 2_000;
 /// Wake-ups of another core; each is preceded by a pause.
 const WAKE_UPS: usize = 300;
-/// How long a core is left alone before it is woken.
+/// Time that a core is left alone before it is woken.
 const PAUSE: Duration = Duration::from_micros(700);
-/// How long a thread has run when it wakes another one of its own core.
+/// Time that a thread has run when it wakes another one of its own core.
 const RAN: Duration = Duration::from_micros(10);
-/// How long a core is watched.
+/// Time that a core is watched.
 const WATCH: Duration = Duration::from_millis(300);
 /// A gap in a thread that never pauses: shorter ones are its own loop, or the clock's.
 const GAP_NS: u64 = 2_000;
@@ -32,14 +32,14 @@ const SLICE_NS_MIN: u64 = 300_000;
 /// The longest gap of each kind of noise. What takes a core for longer is so rare that a
 /// measurement of seconds says nothing about it.
 const NOISE_NS: [u64; 6] = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
-/// The period of the timer whose interruptions are counted.
+/// Period of the timer that interrupts the watched thread.
 const TIMER_NS: i64 = 50_000;
-/// How long a thread runs with it, and without it, and how often in turns: so short that the
+/// Time that a thread runs with it, and without it, and how often in turns: so short that the
 /// processor is as fast in one as in the other, mostly.
 const TIMER_WATCH: Duration = Duration::from_millis(5);
 const TIMER_PAIRS: usize = 31;
 
-/// What each pass measured.
+/// Measurements of each pass.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
     /// A pipe's calls; a round trip on one core; a call that wakes a core that sleeps, and how long
@@ -47,7 +47,7 @@ pub(super) struct Samples {
     /// slice; how long a thread runs on that wakes one of its own core; and the round trip beside
     /// bulk.
     numbers: Vec<[u64; 10]>,
-    /// What shares of a thread's time a timer took, less than none where others took more.
+    /// Shares of a thread's time that a timer took, less than none where others took more.
     timers: Vec<f64>,
     /// The gaps of all passes, and how long they were looked for.
     gaps: Vec<u64>,
@@ -80,7 +80,7 @@ impl Samples {
         Ok(())
     }
 
-    /// What the passes come to.
+    /// Returns the costs by all passes.
     pub(super) fn costs(&self) -> CoreCosts {
         let [
             call,
@@ -94,7 +94,8 @@ impl Samples {
             runs_on_ns,
             cold_round_trip,
         ] = typical_of_each(&self.numbers);
-        // A way is a write, a switch, and the end of a read: who waits for another thread and who
+        // A way is a write, a switch, and the end of a read: a thread that waits for another and
+        // one that
         // wakes it make calls as well.
         let context_switch_ns = (round_trip / 2).max(100);
         CoreCosts {
@@ -147,7 +148,7 @@ fn get(pipe: &OwnedFd) -> Result<bool> {
     Ok(read(pipe, &mut byte).context("cannot read from a pipe")? == 1)
 }
 
-/// A write to a pipe and the read of it, without anybody waiting.
+/// A write to a pipe and the read of it, without a wait.
 fn pipe_call(core: CoreId) -> Result<u64> {
     joined(on(core, || {
         let (output, input) = pipe()?;
@@ -191,7 +192,7 @@ fn same_core_round_trip(core: CoreId, cold: bool) -> Result<u64> {
 }
 
 /// A thread on `waker` wakes one on `sleeper`, again and again; meanwhile that core sleeps, or is
-/// busy with a thread that gives way to everybody. The waker's own time, and how long it takes to
+/// busy with a thread that yields to all others. The waker's own time, and how long it takes to
 /// wake up: the median and the 99th percentile.
 fn wake_ups(waker: CoreId, sleeper: CoreId, busy: bool) -> Result<[u64; 3]> {
     static STOP: AtomicBool = AtomicBool::new(false);
@@ -262,7 +263,7 @@ fn gaps(watch: Duration) -> Vec<u64> {
     }
 }
 
-/// What interrupts a core, by its length: of the gaps up to each of [`NOISE_NS`] the number and the
+/// Interruptions of a core, by length: of the gaps up to each of [`NOISE_NS`] the number and the
 /// mean. The ticks of a kernel take tens of microseconds on a virtual machine, and so does the
 /// hypervisor, but not as often.
 fn noises(gaps: &[u64], watched_ns: u64) -> Vec<Noise> {
@@ -279,7 +280,7 @@ fn noises(gaps: &[u64], watched_ns: u64) -> Vec<Noise> {
     kinds.map(noise).collect()
 }
 
-/// How long a fair thread keeps a core that another one wants.
+/// Measures the time for which a fair thread keeps a core that another one wants.
 fn slice(core: CoreId) -> Result<u64> {
     let other = on(core, || Ok(gaps(WATCH)));
     let own = on(core, || Ok(gaps(WATCH)));
@@ -289,7 +290,8 @@ fn slice(core: CoreId) -> Result<u64> {
     Ok(median(&mut all))
 }
 
-/// How long a thread that runs all the time keeps its core when it wakes one that sleeps mostly:
+/// Measures the time for which a thread that runs all the time keeps its core when it wakes a
+/// sleeper:
 /// until that one runs.
 fn runs_on(core: CoreId) -> Result<u64> {
     let epoch = Instant::now();
@@ -326,7 +328,7 @@ fn runs_on(core: CoreId) -> Result<u64> {
     Ok(median(&mut times))
 }
 
-/// What shares of its time a thread that always runs loses to a timer.
+/// Measures the shares of its time that a thread which always runs loses to a timer.
 fn timer(core: CoreId) -> Result<Vec<f64>> {
     joined(on(core, || {
         let spins = |watch: Duration| {
@@ -357,7 +359,7 @@ fn timer(core: CoreId) -> Result<Vec<f64>> {
     }))
 }
 
-/// What an interruption takes from whoever runs.
+/// Returns the time that an interruption takes from the running thread.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

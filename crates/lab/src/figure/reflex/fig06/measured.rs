@@ -1,9 +1,11 @@
-//! How many tenants and connections one core of a real target serves. `[ReFlex §5.5, Fig. 6(b),
+//! Tenants and connections that one core of a real target serves. `[ReFlex §5.5, Fig. 6(b),
 //! Fig. 6(c)]`
 //!
 //! The target has one core and the load the other. Over the kernel's TCP both run out of it long
-//! before 5,000 connections with 100 requests a second each. So there are two lines: one whose load
-//! grows with its connections, as the paper's, and shows where a core ends; and one that divides
+//! before 5,000 connections with 100 requests a second each. So there are two lines: one with a
+//! load
+//! that grows with its connections, as the paper's, and shows where a core ends; and one that
+//! divides
 //! the same load among ever more of them, and shows what they cost themselves.
 
 use crate::figure::claim::Bound;

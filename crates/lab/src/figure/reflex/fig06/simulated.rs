@@ -1,4 +1,4 @@
-//! How far threads, tenants and connections go, on the emulated device A at full scale in virtual
+//! Scaling with threads, tenants and connections, on the emulated device A at full scale in virtual
 //! time. `[ReFlex §5.5, Fig. 6]`
 //!
 //! The registry, the schedulers and the device are the production's; what a thread's work costs is
@@ -276,7 +276,7 @@ fn connections(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
     lines.lines
 }
 
-/// What work costs, and whether that is the kernel's TCP.
+/// Returns the costs of work, and true for those of the kernel's TCP.
 const fn processors(costs: &Costs) -> [(Processor, bool); 2] {
     [
         (Processor::of_the_paper(), false),
