@@ -7,13 +7,13 @@
 
 use base::{Nanos, Time};
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
-use reactor::{Context, Driver, Room};
+use reactor::{Context, Driver, OpNamespace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// How often all channels are looked at: those without requests keep their connections meanwhile,
-/// and what becomes of a connection is not told to them alone.
+/// Interval at which all channels are looked at: those without requests keep their connections
+/// meanwhile, and what becomes of a connection is not told to them alone.
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// See the module's words.
@@ -72,7 +72,7 @@ struct Member {
     channel: Box<dyn Channel>,
     /// It is among those that something happened to.
     listed: bool,
-    /// When it is looked at, by the earliest of its entries.
+    /// Time at which it is looked at, by the earliest of its entries.
     due: Time,
     /// It has had a request.
     used: bool,
@@ -86,26 +86,26 @@ struct RoundRobinChannel {
     touched: Vec<usize>,
     /// The touched one that is asked next for what it finished.
     reaping: usize,
-    /// When members that nothing happens to are looked at, at the latest when they want it.
+    /// Time at which members without events are looked at, or earlier when they want it.
     due: BinaryHeap<Reverse<(Time, usize)>>,
     next: usize,
-    /// Whose room it is, by its number; whom nobody asked yet is nobody's.
+    /// Owner of each operation namespace, by its number; `None` until an owner registers.
     owners: Vec<Option<usize>>,
     look_at: Time,
     closing: bool,
 }
 
 impl RoundRobinChannel {
-    /// The member whose room it is.
-    fn owner(&mut self, room: Room) -> Option<usize> {
-        let number = usize::from(room.0);
+    /// The member that owns an operation namespace.
+    fn owner(&mut self, op_namespace: OpNamespace) -> Option<usize> {
+        let number = usize::from(op_namespace.0);
         if let Some(&Some(owner)) = self.owners.get(number)
-            && self.members[owner].channel.owns(room)
+            && self.members[owner].channel.owns(op_namespace)
         {
             return Some(owner);
         }
         let mut members = self.members.iter();
-        let owner = members.position(|member| member.channel.owns(room))?;
+        let owner = members.position(|member| member.channel.owns(op_namespace))?;
         if self.owners.len() <= number {
             self.owners.resize(number + 1, None);
         }
@@ -160,14 +160,21 @@ impl Channel for RoundRobinChannel {
         }
     }
 
-    fn owns(&self, room: Room) -> bool {
-        let known = self.owners.get(usize::from(room.0)).copied().flatten();
-        known.is_some_and(|owner| self.members[owner].channel.owns(room))
-            || self.members.iter().any(|member| member.channel.owns(room))
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        let known = self
+            .owners
+            .get(usize::from(op_namespace.0))
+            .copied()
+            .flatten();
+        known.is_some_and(|owner| self.members[owner].channel.owns(op_namespace))
+            || self
+                .members
+                .iter()
+                .any(|member| member.channel.owns(op_namespace))
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        if let Some(owner) = self.owner(completion.key.room) {
+        if let Some(owner) = self.owner(completion.key.op_namespace) {
             self.members[owner].channel.complete(completion, cx);
             self.touch(owner);
         }
@@ -239,7 +246,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// Memory whose requests are counted, and end on the turn after.
+    /// Memory that counts its requests, and ends them on the turn after.
     #[derive(Debug)]
     struct Counted {
         ram: Arc<Ram>,

@@ -21,8 +21,8 @@ use crate::shared::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use crate::target::slo_watch::Wake;
 use base::units::CoreId;
-use reactor::priority::Standing;
-use reactor::{MailboxSender, Room};
+use reactor::priority::PriorityStatus;
+use reactor::{MailboxSender, OpNamespace};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,8 +73,8 @@ impl Target {
 
     /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
     #[must_use]
-    pub fn poll_group(&self, core: usize, room: Room) -> PollGroup {
-        PollGroup::new(core, room, Arc::clone(&self.shared))
+    pub fn poll_group(&self, core: usize, op_namespace: OpNamespace) -> PollGroup {
+        PollGroup::new(core, op_namespace, Arc::clone(&self.shared))
     }
 
     /// Connects the cores, in order, and gives them all that is configured; they begin to accept
@@ -147,8 +147,8 @@ impl Target {
     }
 
     /// By what the thread of a core goes before others; said once, by the thread itself.
-    pub(crate) fn note_standing(&self, core: usize, standing: Standing) {
-        let _ = self.shared.standings.of(core).set(standing);
+    pub(crate) fn note_priority(&self, core: usize, priority: PriorityStatus) {
+        let _ = self.shared.priorities.of(core).set(priority);
     }
 
     /// The limits that the target was made with.
@@ -374,15 +374,29 @@ impl Target {
         Ok((subsystem, namespace))
     }
 
-    /// Changes the size of a namespace while it is in use; hosts are told.
+    /// Changes the size of a namespace while it is in use; hosts are told. Where a core cannot open
+    /// the device again, it has the size from before.
     ///
     /// # Errors
-    /// A device that cannot be resized, or a core that did not follow in time.
+    /// A device that cannot be resized, or a core that did not follow, or not in time.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: u64) -> Result<(), TargetError> {
         let _order = self.change()?;
         let (subsystem, namespace) = self.namespace(nqn, nsid)?;
-        let resize = || Ok(namespace.options.device.resize(blocks)?);
-        self.paused(&subsystem, nsid, AfterPause::Reopen, resize)?;
+        let device = &namespace.options.device;
+        let before = device.geometry().blocks;
+        let to = |blocks| {
+            let resize = || Ok(device.resize(blocks)?);
+            self.paused(&subsystem, nsid, AfterPause::Reopen, resize)
+        };
+        if let Err(error) = to(blocks) {
+            // Cores that followed would take commands for blocks that others do not have.
+            if device.geometry().blocks != before
+                && let Err(error) = to(before)
+            {
+                tracing::error!(nqn, nsid, %error, "a resize that failed cannot be undone");
+            }
+            return Err(error);
+        }
         self.namespace_changed(&subsystem, nsid);
         Ok(())
     }
@@ -398,7 +412,13 @@ impl Target {
             subsystem.lock().namespaces.remove(&nsid);
             Ok(())
         };
-        self.paused(&subsystem, nsid, AfterPause::Remove, forget)?;
+        if let Err(error) = self.paused(&subsystem, nsid, AfterPause::Remove, forget) {
+            if subsystem.namespace(nsid).is_some() {
+                return Err(error);
+            }
+            // Nothing of it is under way any more, and each core forgets it with its next message.
+            tracing::warn!(nqn, nsid, %error, "a namespace is removed, but not let go of yet");
+        }
         self.promise_without([&namespace].into_iter());
         self.namespace_changed(&subsystem, nsid);
         Ok(())
