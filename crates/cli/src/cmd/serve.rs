@@ -7,13 +7,12 @@ use crate::log;
 use crate::notify::Manager;
 use crate::open_files;
 use crate::output::{Output, human_bytes, print};
-use crate::plane::Plane;
 use crate::token::token;
 use anyhow::{Context as _, Result, bail};
 use base::Nanos;
 use base::units::CoreId;
 use control::model::{Device, DeviceKind, Subsystem, Switch};
-use control::{Configuration, Control, ServerOptions, Snapshot, StateFile};
+use control::{Configuration, Control, Plane, ServerOptions, Snapshot, StateFile};
 use reactor::placement;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -223,10 +222,12 @@ fn limits(configuration: &Configuration) -> Limits {
         queue_entries: short("queue_depth"),
         io_queues: short("io_queues_per_controller"),
         connections: size("connections"),
+        connections_per_address: size("connections_per_address"),
         fresh_connections: size("fresh_connections"),
         controllers: size("controllers"),
         controllers_per_host: size("controllers_per_host"),
         controllers_per_address: size("controllers_per_address"),
+        controllers_per_tenant: size("controllers_per_tenant"),
         discovery_controllers: size("discovery_controllers"),
         sends_per_connection: size("sends_per_connection"),
         connection_buffer_share: narrow("connection_buffer_share"),
@@ -243,6 +244,8 @@ fn limits(configuration: &Configuration) -> Limits {
         pause_patience: time("pause_patience_ms"),
         drain_timeout: time("drain_timeout_ms"),
         barrier_timeout: time("barrier_timeout_ms"),
+        barriers_per_address: size("barriers_per_address"),
+        barrier_held_bytes: size("barrier_held_bytes"),
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
         cache_life: cache_life(),

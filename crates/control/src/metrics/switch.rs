@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{Kind, Labels, Value, family};
-use crate::plane::{
+use crate::snapshot::{
     CaravanSnapshot, ClassSnapshot, ServiceSnapshot, Snapshot, SwitchSnapshot, ThreadsSnapshot,
 };
 
@@ -280,14 +280,14 @@ fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
 mod tests {
     use super::super::render;
     use super::*;
-    use switch::doorbell::{Counters, Reason};
+    use switch::doorbell::{DoorbellCounters, Reason};
 
     #[test]
     fn every_counter_of_a_class_has_its_labels() {
-        let mut counters = Counters {
+        let mut counters = DoorbellCounters {
             requests: 9,
             bytes: 4096,
-            ..Counters::default()
+            ..DoorbellCounters::default()
         };
         counters.sizes.record(1);
         counters.sizes.record(8);

@@ -1,5 +1,5 @@
-//! Which sockets are received from and in which order, and whether the core may sleep: decisions,
-//! without system calls (docs/decisions/0002-hot-sockets.md).
+//! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
+//! calls (docs/decisions/0002-hot-sockets.md).
 //!
 //! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came lately,
 //! and the line of those on which something arrived and that a turn had no receive buffer for. It
@@ -13,21 +13,22 @@ use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
+use switch::class_scheduler::{self, Order};
 use switch::limits::LOAD_RESET;
-use switch::scheduler::{self, Order};
-use switch::{Class, Knobs, PerClass, Scheduler};
+use switch::{Class, ClassScheduler, Knobs, PerClass};
 
-/// How long a silent socket stays hot.
+/// Time for which a silent socket stays hot.
 pub(super) const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 
-/// How long a core that found more busy sockets than can be hot makes only those hot on which data
-/// came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in vain.
+/// Time for which a core that found more busy sockets than can be hot makes only those hot on which
+/// data came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in
+/// vain.
 const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
 
-/// How long a hot socket that brings bulk is left alone after it was emptied. Asking at once would
-/// take what comes in many small pieces, and hold the socket's lock against the very packets that
-/// are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a fast
-/// link brings some 40 KiB. A socket that brings little at a time is never left alone.
+/// Time for which a hot socket that brings bulk is left alone after it was emptied. Asking at once
+/// would take what comes in many small pieces, and hold the socket's lock against the very packets
+/// that are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a
+/// fast link brings some 40 KiB. A socket that brings little at a time is never left alone.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
 
 /// A receive of so many bytes is bulk; so is one into the middle of a payload.
@@ -36,10 +37,10 @@ const BULK_BYTES: usize = 32 << 10;
 /// Turns in a row that may pass by what has arrived, because something else completed at once.
 const UNSEEN_TURNS_MAX: u32 = 8;
 
-/// What is received on a socket.
+/// The receive that is outstanding on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Nothing.
+    /// No receive is outstanding.
     Nothing,
     /// Whatever comes.
     Anything,
@@ -47,25 +48,29 @@ pub(super) enum Wanted {
     Payload,
 }
 
-/// What the decisions need to know of a socket.
+/// The part of a socket that the decisions need.
 #[derive(Debug)]
 pub(super) struct Interest {
     pub(super) wanted: Wanted,
-    /// Of what class it is that arrives.
+    /// Class of what arrives.
     pub(super) class: Class,
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
-    /// When it became hot.
+    /// Time at which it became hot.
     hot_since: Time,
     last_arrival: Time,
     /// The last two arrivals were no further apart than a silent socket stays hot.
     recurs: bool,
     /// The last receive brought much at once.
     bulk: bool,
-    /// When a receive last left nothing behind.
+    /// Time of the last receive that left nothing behind.
     drained: Time,
     /// Something arrived, and others were before it.
     pub(super) in_line: bool,
+    /// Bytes that one receive takes at most; `usize::MAX` without a quantum.
+    quantum: usize,
+    /// The last receive took its quantum, so more may have arrived.
+    cut: bool,
     pub(super) closing: bool,
 }
 
@@ -81,11 +86,13 @@ impl Interest {
             bulk: false,
             drained: Time::ZERO,
             in_line: false,
+            quantum: usize::MAX,
+            cut: false,
             closing: false,
         }
     }
 
-    /// Whether what arrives must not wait for what arrives on others.
+    /// Returns true if what arrives must not wait for what arrives on others.
     pub(super) const fn is_urgent(&self) -> bool {
         !self.class.properties().may_wait
     }
@@ -93,22 +100,33 @@ impl Interest {
     fn receives(&self) -> bool {
         self.wanted != Wanted::Nothing
     }
+
+    /// The queue in which the socket waits for its turn.
+    const fn queue(&self) -> Queue {
+        if self.is_urgent() {
+            Queue::Urgent
+        } else if self.quantum < usize::MAX {
+            Queue::Bounded
+        } else {
+            Queue::Others
+        }
+    }
 }
 
-/// What a receive came to.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     /// No receive buffer is free.
     NoBuffer,
-    /// Nothing has arrived.
+    /// No data has arrived.
     Nothing,
     /// The connection is over, and so is the receive.
     End,
-    /// So many bytes, and whether that was all: the receive is over.
+    /// The bytes received, and true if that was all: the receive is over.
     Bytes(usize, bool),
 }
 
-/// What the decisions call.
+/// Calls that the decisions make.
 pub(super) trait Kernel {
     /// The socket with this key, while it is open.
     fn interest(&self, key: SlabKey) -> Option<&Interest>;
@@ -120,11 +138,11 @@ pub(super) trait Kernel {
     fn receive(&mut self, key: SlabKey, most: usize) -> Got;
     /// Lets the ring tell once when something arrives on a socket, if it does not yet.
     fn watch(&mut self, key: SlabKey);
-    /// What time it is now: later than when the turn began.
+    /// Returns the time now: later than when the turn began.
     fn clock(&self) -> Time;
 }
 
-/// What follows a look at the sockets.
+/// The step that follows a look at the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Sleep until the ring has something, or until then.
@@ -133,13 +151,24 @@ pub(super) enum Next {
     Turn,
 }
 
-/// Sockets on which something arrived, and that a turn had no receive buffer for, in order of
-/// arrival.
+/// The queues of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    /// Sockets whose arrivals go before those of others.
+    Urgent,
+    /// Sockets without a quantum.
+    Others,
+    /// Sockets with a quantum, of which a turn serves one.
+    Bounded,
+}
+
+/// Sockets on which something arrived, and that a turn did not serve, in order of arrival.
 #[derive(Debug)]
 struct Line {
-    /// Those whose arrivals go before those of others.
+    /// Sockets with arrivals that go before those of others.
     urgent: VecDeque<SlabKey>,
     others: VecDeque<SlabKey>,
+    bounded: VecDeque<SlabKey>,
 }
 
 impl Line {
@@ -148,25 +177,33 @@ impl Line {
         Self {
             urgent: VecDeque::with_capacity(sockets),
             others: VecDeque::with_capacity(sockets),
+            bounded: VecDeque::with_capacity(sockets),
         }
     }
 
-    fn of(&mut self, urgent: bool) -> &mut VecDeque<SlabKey> {
-        if urgent {
-            &mut self.urgent
-        } else {
-            &mut self.others
+    fn of(&mut self, queue: Queue) -> &mut VecDeque<SlabKey> {
+        match queue {
+            Queue::Urgent => &mut self.urgent,
+            Queue::Others => &mut self.others,
+            Queue::Bounded => &mut self.bounded,
         }
     }
 
     fn is_empty(&self) -> bool {
+        self.unbounded_is_empty() && self.bounded.is_empty()
+    }
+
+    /// Returns true if no socket waits that could have been served on an earlier turn, had there
+    /// been a buffer.
+    fn unbounded_is_empty(&self) -> bool {
         self.urgent.is_empty() && self.others.is_empty()
     }
 
-    /// Removes a socket that closes.
+    /// Removes a socket.
     fn remove(&mut self, key: SlabKey) {
-        self.urgent.retain(|&other| other != key);
-        self.others.retain(|&other| other != key);
+        for queue in [&mut self.urgent, &mut self.others, &mut self.bounded] {
+            queue.retain(|&other| other != key);
+        }
     }
 }
 
@@ -174,19 +211,19 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pub(super) hot: Vec<SlabKey>,
-    /// Where the next round over the hot sockets begins, so that none is always last: one over those
+    /// Start of the next round over the hot sockets, so that none is always last: one over those
     /// that are urgent, and any other.
     urgent_start: usize,
     hot_start: usize,
     line: Line,
-    /// Until when more sockets count as busy than can be hot.
+    /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
-    /// Sockets whose arrivals go before those of others.
+    /// Number of sockets with arrivals that go before those of others.
     pub(super) urgent_sockets: usize,
-    /// Until when such arrivals count as near.
+    /// Time until which such arrivals count as active.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
-    service: Scheduler,
+    service: ClassScheduler,
     granted_bytes: u64,
     /// Bytes received so far.
     received_bytes: u64,
@@ -194,10 +231,12 @@ pub(super) struct Arrivals {
     pub(super) bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
     unseen_turns: u32,
+    /// The next quantum of what may wait is for a socket with a quantum of its own.
+    bounded_first: bool,
 }
 
 impl Arrivals {
-    /// Those of a core with so many sockets at most.
+    /// Makes the decisions of a core with so many sockets at most.
     pub(super) fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
@@ -207,11 +246,12 @@ impl Arrivals {
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
-            service: Scheduler::new(Knobs::default().service()),
+            service: ClassScheduler::new(Knobs::default().service()),
             granted_bytes: 0,
             received_bytes: 0,
             bulk_arrived: false,
             unseen_turns: 0,
+            bounded_first: false,
         }
     }
 
@@ -249,12 +289,36 @@ impl Arrivals {
         Next::Turn
     }
 
-    /// Somebody wants to receive on a socket.
+    /// Takes note of a receive that was submitted on a socket.
     #[inline]
     pub(super) fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
-        let hot = kernel.interest(key).is_some_and(|socket| socket.hot);
-        if !hot && !self.heat_up(key, now, kernel) {
+        let Some(socket) = kernel.interest(key) else {
+            return;
+        };
+        let (hot, more) = (socket.hot, socket.cut && socket.queue() == Queue::Bounded);
+        if more {
+            // The ring would only say what is known.
+            self.stand_in_line(key, kernel);
+        } else if !hot && !self.heat_up(key, now, kernel) {
             kernel.watch(key);
+        }
+    }
+
+    /// A receive on a socket takes `quantum` bytes at most from now on, and a turn receives from
+    /// one such socket at most; `usize::MAX` is no quantum.
+    pub(super) fn set_quantum(&mut self, key: SlabKey, quantum: usize, kernel: &mut impl Kernel) {
+        let Some(socket) = kernel.interest_mut(key) else {
+            return;
+        };
+        socket.quantum = quantum;
+        let in_line = std::mem::take(&mut socket.in_line);
+        let cools = socket.hot && socket.queue() == Queue::Bounded;
+        if in_line {
+            self.line.remove(key);
+            self.stand_in_line(key, kernel);
+        }
+        if cools && let Some(index) = self.hot.iter().position(|&hot| hot == key) {
+            self.cool_down(index, kernel);
         }
     }
 
@@ -263,9 +327,10 @@ impl Arrivals {
         let Some(socket) = kernel.interest(key) else {
             return;
         };
-        let others_first = match socket.is_urgent() {
-            true => !self.line.urgent.is_empty(),
-            false => self.prioritises(now) || !self.line.is_empty(),
+        let others_first = match socket.queue() {
+            Queue::Urgent => !self.line.urgent.is_empty(),
+            Queue::Others => self.prioritises(now) || !self.line.unbounded_is_empty(),
+            Queue::Bounded => true,
         };
         if others_first || kernel.free_buffers() == 0 {
             self.stand_in_line(key, kernel);
@@ -295,7 +360,7 @@ impl Arrivals {
         self.urgent_sockets -= usize::from(socket.is_urgent());
     }
 
-    /// What arrives on a socket is of this class.
+    /// Sets the class of what arrives on a socket.
     pub(super) fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
         socket.class = class;
@@ -306,12 +371,12 @@ impl Arrivals {
     }
 
     /// Classes are received by these rules from now on.
-    pub(super) fn set_service(&mut self, rules: &scheduler::Rules) {
+    pub(super) fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.service.reconfigure(*rules);
     }
 
-    /// What was received of each class.
-    pub(super) fn service_counters(&self) -> &scheduler::Counters {
+    /// Returns counters of what was received of each class.
+    pub(super) fn service_counters(&self) -> &class_scheduler::ClassSchedulerCounters {
         self.service.counters()
     }
 
@@ -330,10 +395,16 @@ impl Arrivals {
             return false;
         };
         let urgent = socket.is_urgent();
+        // A payload that arrives where it belongs is its owner's only work on this turn.
+        let own = match socket.wanted {
+            Wanted::Payload => usize::MAX,
+            Wanted::Anything | Wanted::Nothing => socket.quantum,
+        };
         let most = if !urgent && self.prioritises(now) {
-            usize::try_from(self.service.rules().quantum_bytes).unwrap_or(usize::MAX)
+            let quantum = usize::try_from(self.service.rules().quantum_bytes);
+            quantum.unwrap_or(usize::MAX).min(own)
         } else {
-            usize::MAX
+            own
         };
         let got = kernel.receive(key, most);
         let drained = match got {
@@ -347,6 +418,7 @@ impl Arrivals {
             return false;
         };
         socket.drained = drained;
+        socket.cut = matches!(got, Got::Bytes(_, false));
         let Got::Bytes(bytes, _) = got else {
             return false;
         };
@@ -368,17 +440,20 @@ impl Arrivals {
         } else {
             // Nothing is left for a later look, which would never come.
             self.bulk_arrived = false;
-            self.receive_line(true, usize::MAX, now, kernel);
-            self.receive_line(false, usize::MAX, now, kernel);
-            if self.line.is_empty() {
-                self.receive_hot(usize::MAX, None, now, kernel);
+            let kept = usize::from(!self.line.bounded.is_empty());
+            let mut most = kernel.free_buffers().saturating_sub(kept);
+            most -= self.receive_line(Queue::Urgent, most, now, kernel);
+            most -= self.receive_line(Queue::Others, most, now, kernel);
+            if self.line.unbounded_is_empty() {
+                self.receive_hot(most, None, now, kernel);
             }
+            self.receive_line(Queue::Bounded, 1, now, kernel);
         }
         self.join_line(now, kernel);
         let mut index = 0;
         while index < self.hot.len() {
             let key = self.hot[index];
-            // One on which nobody wants to receive cools down, too: it would hold the place.
+            // One without an outstanding receive cools down, too: it would hold the place.
             let socket = kernel.interest(key);
             let cold =
                 socket.is_none_or(|s| now.since(s.last_arrival.max(s.hot_since)) > HOT_WINDOW);
@@ -394,17 +469,17 @@ impl Arrivals {
     /// is left. Returns how many have.
     fn receive_line(
         &mut self,
-        urgent: bool,
+        queue: Queue,
         most: usize,
         now: Time,
         kernel: &mut impl Kernel,
     ) -> usize {
         let mut received = 0;
-        for _ in 0..self.line.of(urgent).len() {
+        for _ in 0..self.line.of(queue).len() {
             if received == most || kernel.free_buffers() == 0 {
                 break;
             }
-            let Some(key) = self.line.of(urgent).pop_front() else {
+            let Some(key) = self.line.of(queue).pop_front() else {
                 break;
             };
             let Some(socket) = kernel.interest_mut(key) else {
@@ -439,29 +514,29 @@ impl Arrivals {
             return;
         };
         if socket.receives() && !std::mem::replace(&mut socket.in_line, true) {
-            let urgent = socket.is_urgent();
-            self.line.of(urgent).push_back(key);
+            let queue = socket.queue();
+            self.line.of(queue).push_back(key);
         }
     }
 
-    /// Where some are left in line, the hot sockets stand behind them: read on every turn, they
+    /// Lets the hot sockets stand behind those that are left in line: read on every turn, they
     /// would be served again and again while others wait.
     fn join_line(&mut self, now: Time, kernel: &mut impl Kernel) {
-        if self.line.is_empty() {
+        if self.line.unbounded_is_empty() {
             return;
         }
         self.crowded_until = now + CROWD_WINDOW;
         for index in 0..self.hot.len() {
             let key = self.hot[index];
-            let urgent = kernel.interest(key).is_some_and(Interest::is_urgent);
-            if !self.line.of(urgent).is_empty() {
+            let queue = kernel.interest(key).map(Interest::queue);
+            if queue.is_some_and(|queue| !self.line.of(queue).is_empty()) {
                 self.stand_in_line(key, kernel);
             }
         }
     }
 
-    /// Whether some arrivals go before others now: there is a queue of such, and something came on
-    /// one lately.
+    /// Returns true while some arrivals go before others: there is a queue of such, and something
+    /// came on one lately.
     pub(super) fn prioritises(&self, now: Time) -> bool {
         self.urgent_sockets > 0
             && now < self.urgent_until
@@ -475,8 +550,8 @@ impl Arrivals {
         let before = self.received_bytes;
         // The last buffer is for the rest, which may be owed something.
         let most = kernel.free_buffers().saturating_sub(1);
-        let received = self.receive_line(true, most, now, kernel);
-        if self.line.of(true).is_empty() {
+        let received = self.receive_line(Queue::Urgent, most, now, kernel);
+        if self.line.urgent.is_empty() {
             self.receive_hot(most - received, Some(true), now, kernel);
         }
         let urgent_bytes = self.received_bytes - before;
@@ -484,11 +559,12 @@ impl Arrivals {
             let socket = kernel.interest(*key);
             socket.is_some_and(|s| !s.is_urgent() && s.receives())
         };
-        let rest_waits = !self.line.others.is_empty() || self.hot.iter().any(may_wait);
+        let in_line = !self.line.others.is_empty() || !self.line.bounded.is_empty();
+        let rest_waits = in_line || self.hot.iter().any(may_wait);
         self.bulk_arrived &= rest_waits;
         let backlog = PerClass::from_fn(|class| match class.properties().may_wait {
             false => urgent_bytes,
-            // Nobody knows how much before it was received.
+            // The amount is unknown before it is received.
             true if rest_waits => u64::MAX,
             true => 0,
         });
@@ -496,13 +572,31 @@ impl Arrivals {
         let grant = self.service.next(now, &backlog);
         if grant.is_none_or(|grant| grant.class.properties().may_wait) {
             let before = self.received_bytes;
-            let mut received = self.receive_line(false, 1, now, kernel);
-            if self.line.is_empty() && received == 0 {
-                received = self.receive_hot(1, Some(false), now, kernel);
-            }
+            let received = self.receive_rest(now, kernel);
             self.bulk_arrived = received > 0;
             self.granted_bytes = self.received_bytes - before;
         }
+    }
+
+    /// Receives from one socket whose arrivals may wait. Those with a quantum of their own and the
+    /// others take turns. Returns how many have brought something.
+    fn receive_rest(&mut self, now: Time, kernel: &mut impl Kernel) -> usize {
+        let bounded_first = self.bounded_first;
+        self.bounded_first = !bounded_first;
+        let mut received = 0;
+        if bounded_first {
+            received = self.receive_line(Queue::Bounded, 1, now, kernel);
+        }
+        if received == 0 {
+            received = self.receive_line(Queue::Others, 1, now, kernel);
+        }
+        if received == 0 && self.line.unbounded_is_empty() {
+            received = self.receive_hot(1, Some(false), now, kernel);
+        }
+        if received == 0 && !bounded_first {
+            received = self.receive_line(Queue::Bounded, 1, now, kernel);
+        }
+        received
     }
 
     /// The grant under way is over; it counts if it brought anything.
@@ -567,13 +661,14 @@ impl Arrivals {
         let Some(socket) = kernel.interest_mut(key) else {
             return false;
         };
-        if socket.closing {
+        if socket.closing || socket.queue() == Queue::Bounded {
             return false;
         }
         if !socket.hot && (socket.recurs || now >= self.crowded_until) {
             if self.hot.len() < HOT_SOCKETS_MAX {
                 socket.hot = true;
                 socket.hot_since = now;
+                debug_assert!(!self.hot.contains(&key), "a socket is hot once");
                 self.hot.push(key);
             } else {
                 self.crowded_until = now + CROWD_WINDOW;
