@@ -229,6 +229,7 @@ impl Connection {
     /// Begins to receive, and to wait for ICReq.
     pub(crate) fn start(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         self.arm(core, self.deadlines.opened + core.limits.connect_timeout);
+        self.limit_receives(None, core, cx);
         self.arm_receive(core, cx);
     }
 

@@ -9,6 +9,7 @@ use crate::session::event::{Delivery, Event, Payload, Violation};
 use base::Time;
 use reactor::{Context, Op, OpKey, Received};
 use switch::doorbell::Urgency;
+use switch::light_hosts::Asked;
 use wire::nvme::{Command, FabricsType, Status};
 use wire::tcp::limits::PREFIX_BYTES_MAX;
 use wire::tcp::{CapsuleCmd, FatalErrorStatus};
@@ -31,6 +32,9 @@ impl Connection {
             return;
         }
         let commands = core.stats.io_commands;
+        let admin_commands = core.stats.admin_commands;
+        let outstanding = self.placement.demand.outstanding;
+        let mut received_bytes = 0;
         let urgent = self.is_urgent();
         if urgent {
             core.switch.note_urgent(cx.now);
@@ -40,16 +44,57 @@ impl Connection {
                 Some((buffer, length)) => &buffer[..*length],
                 None => &[][..],
             };
+            received_bytes = bytes.len() as u64;
             self.consume(bytes, core, cx);
         }
         drop(received.rest);
+        let demand = &self.placement.demand;
+        let data_bytes = demand.outstanding + demand.answered;
+        let asked = Asked {
+            commands: core.stats.io_commands - commands,
+            data_bytes: data_bytes.saturating_sub(outstanding),
+            received_bytes,
+        };
         if core.stats.io_commands != commands {
             self.sample_demand(core, cx.now);
             if urgent {
                 core.switch.note_urgent_commands(cx.now);
             }
         }
+        let any = asked.commands > 0 || core.stats.admin_commands != admin_commands;
+        if any || self.state() >= ConnectionState::Terminating {
+            self.limit_receives(Some(asked), core, cx);
+        }
         self.arm_receive(core, cx);
+    }
+
+    /// Sets the bytes that the next receives take: beside a host that asks for little, one that asks
+    /// for much gets a caravan in a turn. `asked` is what the last receive brought, if anything.
+    pub(super) fn limit_receives(
+        &mut self,
+        asked: Option<Asked>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        if self.state() >= ConnectionState::Closing {
+            return;
+        }
+        let (host, hosts) = (self.holding.host(), &mut core.switch.light_hosts);
+        let quantum = match (self.session.output.class(), asked) {
+            // Strict priority has quanta of its own.
+            (Some(class), _) if !class.properties().may_wait => None,
+            (Some(_), Some(asked)) => hosts.asked(host, asked, cx.now),
+            (Some(_), None) => None,
+            (None, _) => hosts.control_quantum(host, cx.now),
+        };
+        // Input after a termination request is discarded, the sooner the better.
+        let ends = self.state() >= ConnectionState::Terminating;
+        let applies = core.switch.knobs().light_hosts && !ends;
+        let quantum = quantum.filter(|_| applies);
+        if quantum != self.session.receive_quantum {
+            self.session.receive_quantum = quantum;
+            cx.driver.set_receive_quantum(self.socket, quantum);
+        }
     }
 
     /// Returns true if input must not wait for input of other I/O queues.

@@ -5,6 +5,7 @@ use crate::session::commands::CommandTable;
 use crate::session::output::Output;
 use crate::session::transfer::{Incoming, R2tTerms};
 use base::Time;
+use std::num::NonZeroUsize;
 use wire::nvme::Command;
 use wire::tcp::PduFormat;
 use wire::tcp::framer::{Framer, FramerLimits, Role};
@@ -26,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) digest_errors: u64,
     /// Receive under way.
     pub(crate) receiving: Receiving,
+    /// Bytes that one receive takes at most, beside hosts that ask for little.
+    pub(crate) receive_quantum: Option<NonZeroUsize>,
     /// Input after a command that waits for a buffer.
     pub(crate) stash: Vec<u8>,
     pub(crate) stalled: Option<Box<Stalled>>,
@@ -81,6 +84,7 @@ impl Session {
             transferring: 0,
             digest_errors: 0,
             receiving: Receiving::Nothing,
+            receive_quantum: None,
             stash: Vec::new(),
             stalled: None,
             last_input: now,
