@@ -6,6 +6,7 @@ mod doze;
 pub mod mutation;
 pub mod prng;
 pub mod slab;
+pub mod state;
 pub mod time;
 pub mod timer;
 pub mod units;

@@ -29,10 +29,6 @@ pub const IO_QUEUES_MAX: u16 = 128;
 /// pool buffer holds.
 pub const TRANSFER_BYTES_MAX: u32 = 1024 * 1024;
 
-/// Transfers whose remaining data is longer than this are received straight into the request's
-/// memory. Below it a copy from the receive buffer costs less than another system call.
-pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * 1024;
-
 /// R2Ts that the controller may have outstanding for one command. One is what every controller
 /// uses, and a queue's memory for them is depth times this.
 pub const R2T_PER_COMMAND_MAX: usize = 4;

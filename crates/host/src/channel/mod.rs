@@ -21,7 +21,7 @@ use crate::command::exchange::Exchange;
 use crate::command::table::{Finished, Outcome};
 use crate::controller::qpair_config;
 use crate::limits::RETRIES_PER_REQUEST_MAX;
-use crate::qpair::{LaneDoorbell, Qpair};
+use crate::qpair::Qpair;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::fences::{FenceSnapshot, ReplayPermission};
 use crate::recovery::range_locks::RangeLocks;
@@ -405,34 +405,24 @@ impl RemoteChannel {
         }
     }
 
-    /// Commands of all lanes leave by these rules from now on.
+    /// Lets the commands of all lanes leave by these rules from now on.
     pub(crate) fn set_doorbell(&mut self, mode: Mode, limits: CaravanLimits) {
         for lane in &mut self.lanes {
-            match lane.qpair.doorbell() {
-                Some(doorbell) => doorbell.reconfigure(mode, limits),
-                None => {
-                    let doorbell = LaneDoorbell::new(mode, limits, self.class);
-                    lane.qpair.set_doorbell(doorbell);
-                }
-            }
+            lane.qpair.pace(mode, limits, self.class);
         }
     }
 
-    /// Adds to `counters` what left on the lanes, and why.
-    pub(crate) fn add_doorbell_counters(&mut self, counters: &mut doorbell::Counters) {
-        for lane in &mut self.lanes {
-            if let Some(doorbell) = lane.qpair.doorbell() {
-                counters.merge(doorbell.counters());
-            }
+    /// Adds the doorbell counters of all lanes to `counters`.
+    pub(crate) fn add_doorbell_counters(&self, counters: &mut doorbell::Counters) {
+        for lane in &self.lanes {
+            counters.merge(lane.qpair.doorbell_counters());
         }
     }
 
     /// Requests that wait for a doorbell.
-    pub(crate) fn waiting_for_doorbell(&mut self) -> u32 {
-        let lanes = self.lanes.iter_mut();
-        lanes
-            .filter_map(|lane| lane.qpair.doorbell().map(|doorbell| doorbell.waiting()))
-            .sum()
+    pub(crate) fn waiting_for_doorbell(&self) -> u32 {
+        let lanes = self.lanes.iter();
+        lanes.map(|lane| lane.qpair.waiting_for_doorbell()).sum()
     }
 
     /// Sends what may leave; how many bytes of data did, where there is a rule for it.

@@ -9,17 +9,21 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
-use super::doorbell::LaneDoorbell;
-use super::receive::Reception;
-use super::transmit::Transmission;
+use super::outgoing::Outgoing;
+use super::receive::Arriving;
+use super::state::ConnectionState;
 use crate::command::exchange::Exchange;
 use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
+use base::state::StateMachine;
 use base::{Nanos, Time};
 use reactor::{Context, IoSlice, Op, OpKey, Outcome, Room, SocketId, SocketOptions};
 use std::io;
 use std::net::SocketAddr;
+use switch::doorbell::{Counters, Mode};
+use switch::{CaravanLimits, Class};
+use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse};
 use wire::nvme::{Command, Completion, SglDescriptor};
@@ -27,39 +31,6 @@ use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 use wire::tcp::{
     DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, PduHeader, Role, TermReq,
 };
-
-/// What state a connection is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectionState {
-    /// Nothing of it exists.
-    Closed,
-    /// The TCP connection is being made.
-    Connecting,
-    /// ICReq was sent; ICResp is due.
-    Initializing,
-    /// Connect was sent; its completion is due.
-    Joining,
-    /// Commands flow.
-    Live,
-    /// The controller broke the rules; H2CTermReq is leaving.
-    Terminating,
-    /// The socket is being closed.
-    Closing,
-}
-
-impl ConnectionState {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Connecting => "connecting",
-            Self::Initializing => "initializing",
-            Self::Joining => "joining",
-            Self::Live => "live",
-            Self::Terminating => "terminating",
-            Self::Closing => "closing",
-        }
-    }
-}
 
 /// What a connection needs to know before it is opened.
 #[derive(Clone, Debug)]
@@ -103,19 +74,17 @@ pub(crate) struct Qpair {
     index: u32,
     /// How often the connection was opened; part of the operation keys.
     generation: u8,
-    pub(super) state: ConnectionState,
+    state: StateMachine<ConnectionState, { ConnectionState::COUNT }>,
     socket: Option<SocketId>,
     join: Option<Join>,
     pub(crate) cntlid: u16,
-    pub(super) framer: Framer,
-    pub(super) format: PduFormat,
     pub(super) max_h2c_data: u32,
     pub(super) in_capsule_bytes: u32,
     pub(super) table: CommandTable,
-    pub(super) tx: Transmission,
-    pub(super) rx: Reception,
-    /// When commands leave, where that is not at once.
-    pub(super) doorbell: Option<Box<LaneDoorbell>>,
+    pub(super) tx: Outgoing,
+    pub(super) receiver: Receiver,
+    /// The C2HData PDU whose payload is arriving.
+    pub(super) arriving: Option<Arriving>,
     /// When the current step of set-up or end has taken too long.
     step_deadline: Time,
     /// When the table is looked over for time-outs.
@@ -131,36 +100,40 @@ impl Qpair {
             room,
             index,
             generation: 0,
-            state: ConnectionState::Closed,
+            state: StateMachine::new(ConnectionState::Closed),
             socket: None,
             join: None,
             cntlid: 0,
-            framer: new_framer(),
-            format: PduFormat::PLAIN,
             max_h2c_data: 0,
             in_capsule_bytes: 0,
             table: CommandTable::new(depth),
-            tx: Transmission::new(depth),
-            rx: Reception::default(),
-            doorbell: None,
+            tx: Outgoing::new(depth),
+            receiver: Receiver::new(new_framer()),
+            arriving: None,
             step_deadline: Time::NEVER,
             scan_at: Time::NEVER,
             error: None,
         }
     }
 
+    /// Returns the state now.
+    #[inline]
+    pub(super) fn state(&self) -> ConnectionState {
+        self.state.get()
+    }
+
     pub(crate) fn is_live(&self) -> bool {
-        self.state == ConnectionState::Live
+        self.state() == ConnectionState::Live
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state == ConnectionState::Closed
+        self.state() == ConnectionState::Closed
     }
 
     /// Whether the connection is on its way to its end.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(
-            self.state,
+            self.state(),
             ConnectionState::Terminating | ConnectionState::Closing
         )
     }
@@ -190,9 +163,9 @@ impl Qpair {
     pub(crate) fn open(&mut self, join: Join, patience: Nanos, cx: &mut Context<'_>) {
         assert!(self.is_closed(), "a connection is opened when it is closed");
         self.generation = self.generation.wrapping_add(1);
-        self.framer = new_framer();
-        self.format = PduFormat::PLAIN;
-        self.rx = Reception::default();
+        self.receiver = Receiver::new(new_framer());
+        self.tx.send.set_format(PduFormat::PLAIN);
+        self.arriving = None;
         self.error = None;
         self.scan_at = Time::NEVER;
         self.join = Some(join);
@@ -209,13 +182,13 @@ impl Qpair {
     /// Ends the connection without an error.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
         // A termination request may still leave; that takes a moment only.
-        if self.state != ConnectionState::Terminating {
+        if self.state() != ConnectionState::Terminating {
             self.close_now(cx);
         }
     }
 
     pub(super) fn close_now(&mut self, cx: &mut Context<'_>) {
-        match self.state {
+        match self.state() {
             ConnectionState::Closed | ConnectionState::Closing => {}
             // The socket is not ours yet; it is closed as soon as it is.
             ConnectionState::Connecting => self.enter(ConnectionState::Closing, Time::NEVER),
@@ -224,7 +197,7 @@ impl Qpair {
     }
 
     fn enter(&mut self, state: ConnectionState, deadline: Time) {
-        self.state = state;
+        self.state.enter(state);
         self.step_deadline = deadline;
     }
 
@@ -232,7 +205,7 @@ impl Qpair {
         let socket = self.socket.take().expect("an open connection has a socket");
         // Commands that are still in the socket's buffer must not arrive once they are given up:
         // nobody could say from when on the controller hears nothing more.
-        let given_up = self.state == ConnectionState::Terminating || self.table.is_timed();
+        let given_up = self.state() == ConnectionState::Terminating || self.table.is_timed();
         self.enter(ConnectionState::Closing, Time::NEVER);
         let op = if given_up {
             Op::Reset { socket }
@@ -266,7 +239,7 @@ impl Qpair {
     /// Whether the connection takes another command.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.state == ConnectionState::Live && self.table.has_room()
+        self.state() == ConnectionState::Live && self.table.has_room()
     }
 
     /// Takes a command.
@@ -276,9 +249,7 @@ impl Qpair {
     #[inline]
     pub(crate) fn start(&mut self, exchange: Exchange, now: Time) {
         let deadline = now + self.config.command_timeout;
-        if let Some(doorbell) = &mut self.doorbell {
-            doorbell.joins(&exchange, now, self.table.len() + 1);
-        }
+        self.tx.join(&exchange, now, self.table.len() + 1);
         self.start_until(exchange, deadline);
     }
 
@@ -292,45 +263,40 @@ impl Qpair {
         }
     }
 
-    /// Sends what was gathered. Returns how many bytes of data left, where commands leave by a
-    /// [`LaneDoorbell`].
+    /// Sends what was gathered. Returns the bytes of data that left, where commands leave by the
+    /// rules of a lane.
+    #[inline]
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         let Some(socket) = self.socket else { return 0 };
-        if self.tx.has_nothing_to_send() {
-            return 0;
-        }
-        if self.state == ConnectionState::Live
-            && let Some(doorbell) = &mut self.doorbell
-            && !doorbell.rings(cx.now, self.table.len())
-        {
-            return 0;
-        }
-        let Some(list) = self.tx.next_send() else {
+        let next = self.tx.next_send(self.is_live(), cx.now, self.table.len());
+        let Some((list, bytes)) = next else {
             return 0;
         };
-        let bytes = list.bytes();
         cx.submit(self.key(SEND), Op::Send { socket, list });
-        self.doorbell
-            .as_mut()
-            .map_or(0, |doorbell| doorbell.left(bytes))
+        bytes
     }
 
-    /// What an event made ready leaves at once; but where commands leave by a rule it does when
-    /// the owner pumps at the end of its turn, because other lanes may come first.
+    /// Sends what an event made ready; but where commands leave by the rules of a lane, the owner
+    /// pumps at the end of its turn, because other lanes may come first.
     pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
-        if self.state != ConnectionState::Live || self.doorbell.is_none() {
+        if !self.is_live() || !self.tx.is_paced() {
             self.pump(cx);
         }
     }
 
-    /// Commands leave by this rule from now on.
-    pub(crate) fn set_doorbell(&mut self, doorbell: LaneDoorbell) {
-        self.doorbell = Some(Box::new(doorbell));
+    /// Lets commands of this class leave by these rules from now on.
+    pub(crate) fn pace(&mut self, mode: Mode, limits: CaravanLimits, class: Class) {
+        self.tx.pace(mode, limits, class);
     }
 
-    /// The rule by which commands leave, where there is one.
-    pub(crate) fn doorbell(&mut self) -> Option<&mut LaneDoorbell> {
-        self.doorbell.as_deref_mut()
+    /// Commands that wait for the doorbell.
+    pub(crate) const fn waiting_for_doorbell(&self) -> u32 {
+        self.tx.waiting()
+    }
+
+    /// Counters of the doorbell.
+    pub(crate) const fn doorbell_counters(&self) -> &Counters {
+        self.tx.counters()
     }
 
     /// An operation of this connection has completed.
@@ -355,7 +321,7 @@ impl Qpair {
     fn connected(&mut self, result: io::Result<SocketId>, cx: &mut Context<'_>) {
         match result {
             Err(error) => {
-                if self.state == ConnectionState::Connecting {
+                if self.state() == ConnectionState::Connecting {
                     let error = self.io_error(&error);
                     self.error.get_or_insert(error);
                 }
@@ -363,7 +329,7 @@ impl Qpair {
             }
             Ok(socket) => {
                 self.socket = Some(socket);
-                if self.state == ConnectionState::Closing {
+                if self.state() == ConnectionState::Closing {
                     return self.close_socket(cx);
                 }
                 self.enter(
@@ -391,6 +357,9 @@ impl Qpair {
     /// Hands the driver the next receive; the first bytes go to `into`, if there is one.
     pub(super) fn receive_more(&mut self, into: Option<IoSlice>, cx: &mut Context<'_>) {
         if let Some(socket) = self.socket {
+            if into.is_none() {
+                self.receiver.arm();
+            }
             cx.submit(self.key(RECEIVE), Op::Receive { socket, into });
         }
     }
@@ -406,13 +375,13 @@ impl Qpair {
         if unasked {
             return Err(ProtocolError::Digests);
         }
-        self.framer
-            .set_digests(response.header_digest, response.data_digest);
-        self.format = PduFormat {
+        let format = PduFormat {
             header_digest: response.header_digest,
             data_digest: response.data_digest,
             alignment: response.controller_alignment,
         };
+        self.receiver.set_digests(&format);
+        self.tx.send.set_format(format);
         self.max_h2c_data = response.max_h2c_data;
         self.enter(ConnectionState::Joining, now + self.config.step_timeout);
         let join = self.join.take().expect("opening set it");
@@ -481,16 +450,16 @@ impl Qpair {
     fn sent(&mut self, list: Box<reactor::SendList>, result: io::Result<()>, cx: &mut Context<'_>) {
         self.tx.sent(list);
         if let Err(error) = result {
-            if self.state != ConnectionState::Closing {
+            if self.state() != ConnectionState::Closing {
                 let error = self.io_error(&error);
                 self.fail(error, cx);
             }
             return;
         }
         self.tx.finish_answered(&mut self.table);
-        match self.state {
+        match self.state() {
             // The controller closes when it has read that; to reset before would take it back.
-            ConnectionState::Terminating if self.tx.is_idle() => self.receive_more(None, cx),
+            ConnectionState::Terminating if self.tx.send.is_idle() => self.receive_more(None, cx),
             ConnectionState::Live => {
                 self.encode_backlog();
                 self.follow_up(cx);
@@ -508,9 +477,6 @@ impl Qpair {
         self.enter(ConnectionState::Closed, Time::NEVER);
         self.scan_at = Time::NEVER;
         self.tx.reset();
-        if let Some(doorbell) = &mut self.doorbell {
-            doorbell.clear();
-        }
         self.table.lose_all();
         // A Connect that was lost is nobody's business but ours. It was alone on the connection.
         let _ = self.table.take_newest(JOIN_TAG);
@@ -519,7 +485,7 @@ impl Qpair {
     /// Fires what is due. Returns whether the table should be looked over for time-outs.
     pub(crate) fn tick(&mut self, cx: &mut Context<'_>) -> bool {
         if self.step_deadline <= cx.now {
-            match self.state {
+            match self.state() {
                 ConnectionState::Terminating => self.close_now(cx),
                 // What came meanwhile was not looked at yet.
                 _ if was_away(self.step_deadline, cx.now) => {
@@ -556,7 +522,7 @@ impl Qpair {
     pub(crate) fn is_idle(&self) -> bool {
         self.is_live()
             && self.table.len() == 0
-            && self.tx.has_nothing_to_send()
+            && self.tx.send.has_nothing_to_send()
             && self.step_deadline == Time::NEVER
     }
 
@@ -565,9 +531,7 @@ impl Qpair {
         if self.table.len() == 0 {
             return self.step_deadline;
         }
-        // While a send is under way its end is what everything else waits for.
-        let doorbell = self.doorbell.as_ref().filter(|_| self.tx.may_send());
-        let held = doorbell.map_or(Time::NEVER, |doorbell| doorbell.deadline());
+        let held = self.tx.deadline();
         // Events are waited for without end, so that nobody need look how long.
         let scan_at = if self.table.is_timed() {
             self.scan_at
@@ -630,7 +594,14 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
         let mut qpair = Qpair::new(qpair_config(&options, true), Room(0), 0, 4);
-        qpair.enter(ConnectionState::Live, Time::NEVER);
+        for state in [
+            ConnectionState::Connecting,
+            ConnectionState::Initializing,
+            ConnectionState::Joining,
+            ConnectionState::Live,
+        ] {
+            qpair.enter(state, Time::NEVER);
+        }
         qpair.scan_at = Time(5);
         qpair.start_until(Exchange::admin(1, Command::new(0x0c, 0), None), Time::NEVER);
         assert_eq!(qpair.deadline(), Time::NEVER);
