@@ -115,7 +115,7 @@ impl Receiver {
         IoSlice::new(data.into_memory(), offset + position, bytes)
     }
 
-    /// Notes that the receive is over. Returns the command whose data it filled, if it did.
+    /// Notes that the receive is over. Returns the command that it filled data of, if any.
     pub fn disarm(&mut self) -> Option<DirectReceive> {
         match std::mem::replace(&mut self.state, State::Idle) {
             State::Direct(direct) => Some(direct),
@@ -129,8 +129,8 @@ impl Receiver {
         if filled > 0 && self.framer.data_remaining().is_some() {
             match slice.bytes() {
                 Some(bytes) => self.framer.advance_external(&bytes[..filled]),
-                // A device's memory can be read by nobody else: where a digest was agreed, such
-                // data is received into a buffer.
+                // A device's memory gives no bytes to compute a digest over: where one was agreed,
+                // such data is received into a buffer.
                 None => {
                     let filled = u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
                     self.framer.advance_unseen(filled);

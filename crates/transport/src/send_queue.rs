@@ -108,7 +108,7 @@ pub struct SendQueue<T> {
 }
 
 impl<T: Default> SendQueue<T> {
-    /// An empty queue, whose doorbell has this mode.
+    /// An empty queue with a doorbell in this mode.
     #[must_use]
     pub fn new(mode: Mode) -> Self {
         Self {

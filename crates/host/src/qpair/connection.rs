@@ -32,7 +32,7 @@ use wire::tcp::{
     DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, PduHeader, Role, TermReq,
 };
 
-/// What a connection needs to know before it is opened.
+/// Configuration of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct QpairConfig {
     pub(crate) address: SocketAddr,
@@ -72,7 +72,7 @@ pub(crate) struct Qpair {
     config: QpairConfig,
     room: Room,
     index: u32,
-    /// How often the connection was opened; part of the operation keys.
+    /// Number of times that the connection was opened; part of the operation keys.
     generation: u8,
     state: StateMachine<ConnectionState, { ConnectionState::COUNT }>,
     socket: Option<SocketId>,
@@ -83,11 +83,11 @@ pub(crate) struct Qpair {
     pub(super) table: CommandTable,
     pub(super) tx: Outgoing,
     pub(super) receiver: Receiver,
-    /// The C2HData PDU whose payload is arriving.
+    /// The C2HData PDU of which payload is arriving.
     pub(super) arriving: Option<Arriving>,
-    /// When the current step of set-up or end has taken too long.
+    /// Time at which the current step of set-up or end has taken too long.
     step_deadline: Time,
-    /// When the table is looked over for time-outs.
+    /// Time at which the table is checked for time-outs.
     scan_at: Time,
     error: Option<ConnectionError>,
 }
@@ -122,6 +122,11 @@ impl Qpair {
         self.state.get()
     }
 
+    /// Returns how often the connection entered each state, with the state's name.
+    pub(crate) fn states_entered(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.state.entered()
+    }
+
     pub(crate) fn is_live(&self) -> bool {
         self.state() == ConnectionState::Live
     }
@@ -130,7 +135,7 @@ impl Qpair {
         self.state() == ConnectionState::Closed
     }
 
-    /// Whether the connection is on its way to its end.
+    /// Returns true if the connection is ending.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(
             self.state(),
@@ -138,7 +143,7 @@ impl Qpair {
         )
     }
 
-    /// Why the connection ended, once.
+    /// Takes the error that ended the connection.
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()
     }
@@ -203,8 +208,8 @@ impl Qpair {
 
     fn close_socket(&mut self, cx: &mut Context<'_>) {
         let socket = self.socket.take().expect("an open connection has a socket");
-        // Commands that are still in the socket's buffer must not arrive once they are given up:
-        // nobody could say from when on the controller hears nothing more.
+        // Commands that are still in the socket's buffer must not arrive once they are given up: no
+        // time would be known after which the controller receives nothing more.
         let given_up = self.state() == ConnectionState::Terminating || self.table.is_timed();
         self.enter(ConnectionState::Closing, Time::NEVER);
         let op = if given_up {
@@ -236,7 +241,7 @@ impl Qpair {
         self.pump(cx);
     }
 
-    /// Whether the connection takes another command.
+    /// Returns true if the connection takes another command.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.state() == ConnectionState::Live && self.table.has_room()
@@ -478,7 +483,8 @@ impl Qpair {
         self.scan_at = Time::NEVER;
         self.tx.reset();
         self.table.lose_all();
-        // A Connect that was lost is nobody's business but ours. It was alone on the connection.
+        // A Connect that was lost is reported by the connection's error. It was alone on the
+        // connection.
         let _ = self.table.take_newest(JOIN_TAG);
     }
 
@@ -518,7 +524,7 @@ impl Qpair {
         self.fail(error, cx);
     }
 
-    /// Whether nothing is due of it before another request, or something from the peer, comes.
+    /// Returns true if nothing is due before another request, or something from the peer, comes.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_live()
             && self.table.len() == 0
@@ -526,13 +532,13 @@ impl Qpair {
             && self.step_deadline == Time::NEVER
     }
 
-    /// When [`tick`](Self::tick) must run at the latest.
+    /// Returns the time at which [`tick`](Self::tick) must run at the latest.
     pub(crate) fn deadline(&self) -> Time {
         if self.table.len() == 0 {
             return self.step_deadline;
         }
         let held = self.tx.deadline();
-        // Events are waited for without end, so that nobody need look how long.
+        // Events are waited for without end, and need no check for time-outs.
         let scan_at = if self.table.is_timed() {
             self.scan_at
         } else {
@@ -542,7 +548,7 @@ impl Qpair {
     }
 }
 
-/// Whether the core did not run for a while: it looks now at what was due long ago.
+/// Returns true if the core did not run for a while: it handles now what was due long ago.
 fn was_away(due: Time, now: Time) -> bool {
     now.since(due) > TIMEOUT_SCAN
 }

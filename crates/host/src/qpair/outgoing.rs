@@ -1,5 +1,5 @@
-//! What a host's connection has to send: the transport's caravans, and the commands that wait for
-//! room in them.
+//! The sending half of a host's connection: the transport's caravans, and the commands that wait
+//! for room in them.
 //!
 //! A lane of a switchboard holds commands until its doorbell rings, and cuts its caravans by the
 //! switch's limits ([`Pacing`]); any other connection sends what it has whenever it can.
@@ -37,7 +37,7 @@ pub(super) struct Outgoing {
     pacing: Option<Pacing>,
     /// Commands that found no room, in order.
     pub(super) queue: VecDeque<u16>,
-    /// Commands whose R2Ts are not fulfilled.
+    /// Commands with R2Ts that are not fulfilled.
     pub(super) transfers: VecDeque<u16>,
     /// Commands that were answered while a send still held their data.
     answered: Vec<u16>,
@@ -210,7 +210,7 @@ impl Outgoing {
         self.answered.push(index);
     }
 
-    /// After a send: ends the answered commands whose data is free now.
+    /// Ends, after a send, the answered commands of which no send holds the data any more.
     pub(super) fn finish_answered(&mut self, table: &mut CommandTable) {
         self.answered.retain(|&index| {
             let Some(completion) = table.early_answer(index) else {

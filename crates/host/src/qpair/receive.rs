@@ -15,22 +15,22 @@ use wire::nvme::{Completion, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{C2hData, CapsuleResp, Event, PduHeader, PduType, R2t, TermReq};
 
-/// Where fields stand in the headers of PDUs, in bytes: FLAGS of all, CCCID of C2HData and R2T, the
+/// Offsets of fields in the headers of PDUs, in bytes: FLAGS of all, CCCID of C2HData and R2T, the
 /// command identifier and the status of CapsuleResp. `[NVMe-TCP 1.0 §3.6.2]`
 const FLAGS: u32 = 1;
 const CCCID: u32 = 8;
 const CID: u32 = 20;
 const STATUS: u32 = 22;
 
-/// A C2HData PDU whose payload is still arriving.
+/// A C2HData PDU of which payload is still arriving.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arriving {
-    /// Slot of the command; `None` for payload that nobody wants.
+    /// Slot of the command; `None` for payload that is dropped.
     index: Option<u16>,
     progress: C2hProgress,
 }
 
-/// Why parsing stops.
+/// Reason for which parsing stops.
 enum Stop {
     /// The controller broke the rules, by this header where it is known.
     Violation(ProtocolError, Option<PduHeader>),
@@ -82,8 +82,7 @@ impl Qpair {
         }
     }
 
-    /// After a termination request: what the controller sent before it read that is nobody's any
-    /// more.
+    /// Drops, after a termination request, what the controller sent before it read that.
     fn termination_heard(&mut self, received: &Received, cx: &mut Context<'_>) {
         match received.result {
             Ok(()) => self.receive_more(None, cx),

@@ -3,7 +3,6 @@
 
 use super::connection::Qpair;
 use crate::command::exchange::{Direction, Work};
-use crate::command::table::SlotState;
 use base::mutation::{self, Mutation};
 use wire::nvme::SglDescriptor;
 use wire::nvme::vendor::Barrier;
@@ -46,13 +45,13 @@ impl Qpair {
             SglDescriptor::transport(length)
         });
         let sent = if in_capsule.is_some() { length } else { 0 };
-        slot.state = SlotState::Outstanding;
         // Nothing of it may be asked for again.
         slot.received = if exchange.direction == Direction::Out {
             sent
         } else {
             0
         };
+        self.table.sent(index);
         self.tx.send.push_command(command, sent);
         if let Some(data) = in_capsule {
             self.tx.send.push_payload(data);
@@ -64,7 +63,6 @@ impl Qpair {
     pub(super) fn encode_capsule_with(&mut self, index: u16, data: &[u8]) {
         let cid = self.table.cid(index);
         let slot = self.table.slot(index);
-        slot.state = SlotState::Outstanding;
         let exchange = slot
             .exchange
             .as_mut()
@@ -74,9 +72,11 @@ impl Qpair {
         };
         command.set_cid(cid);
         let length = u32::try_from(data.len()).expect("a few bytes");
+        let command = **command;
+        self.table.sent(index);
         let room = self.tx.has_room();
         debug_assert!(room, "a connection that is set up sends nothing else");
-        self.tx.send.push_command(**command, length);
+        self.tx.send.push_command(command, length);
         self.tx.send.push_copied_payload(data);
     }
 

@@ -22,7 +22,7 @@ use switch::knobs::Lanes;
 use switch::load::CoreLoad;
 use switch::{Class, Coalescer, Knobs, LatencyWatch, Nearness, PerClass, RequestSteering};
 
-/// What a dataplane core is told by its switchboard.
+/// A message of a switchboard to one of its dataplane cores.
 #[derive(Debug)]
 pub struct Message(pub(super) Update);
 
@@ -58,7 +58,7 @@ pub struct DataplaneConfig {
     /// The ingress queues of every core: those of this one, and where steered requests go.
     pub(super) ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
     pub(super) loads: Arc<LoadTable>,
-    pub(super) shown: Arc<PublishedCounters>,
+    pub(super) published: Arc<PublishedCounters>,
     pub(super) knobs: Knobs,
 }
 
@@ -75,12 +75,12 @@ impl DataplaneConfig {
         &self.classes
     }
 
-    /// What its switchboard knows of it: the core's number, the classes, the counters.
+    /// Returns what its switchboard keeps of it: the core's number, the classes, the counters.
     pub(super) fn known_by(&self) -> (usize, Vec<Class>, Arc<PublishedCounters>) {
-        (self.core, self.classes.clone(), Arc::clone(&self.shown))
+        (self.core, self.classes.clone(), Arc::clone(&self.published))
     }
 
-    /// The service to run there; whoever submits to it wakes `driver`.
+    /// Returns the service to run there; submitters wake `driver`.
     #[must_use]
     pub fn service(self, driver: &dyn Driver) -> EgressService {
         let service = EgressService::new(self);
@@ -104,78 +104,114 @@ struct Egress {
 struct SubmitterState {
     submitter: Arc<Submitter>,
     memory: RegionHandle,
-    /// It asks for nothing more; it is forgotten when all that it asked for is answered, because
-    /// other cores may still steer requests of its here.
-    leaving: bool,
-    /// What it was not told of by this thread.
+    /// It submits nothing more; it is forgotten when all its requests are answered, because other
+    /// cores may still steer requests of it here.
+    closed: bool,
+    /// Completions of which this thread has not notified it yet.
     held_completions: Coalescer,
+}
+
+/// The egresses of a core, earlier classes first.
+#[derive(Debug)]
+struct Egresses {
+    list: Vec<Egress>,
+    /// The egress that is first to send in the next turn, of those that may wait.
+    first: usize,
+}
+
+/// Requests on their way from the ingress to an egress.
+#[derive(Debug, Default)]
+struct Intake {
+    /// Taken from the ingress before the message that tells of its submitter: it is next.
+    early: Option<IngressRequest>,
+    /// The last turn took requests from the ingress.
+    took: bool,
+    /// The last turn left something to do.
+    more: bool,
+}
+
+/// Submitters as this core knows them, by number.
+#[derive(Debug)]
+struct Submitters {
+    known: Vec<Option<SubmitterState>>,
+    /// Submitters that are notified of completions at the end of this turn.
+    answered: Vec<u32>,
+    /// Submitters that are notified of completions later.
+    held: Vec<u32>,
+}
+
+/// Activity of `Latency` work on the core.
+#[derive(Debug)]
+struct LatencyActivity {
+    watch: LatencyWatch,
+    /// Level in the last turn.
+    nearness: Nearness,
+}
+
+/// Counters that the core publishes from time to time.
+#[derive(Debug)]
+struct Statistics {
+    counters: CoreCounters,
+    load: CoreLoad,
+    publish_at: Time,
 }
 
 /// The service of a dataplane core.
 #[derive(Debug)]
 pub struct EgressService {
-    place: DataplaneConfig,
+    config: DataplaneConfig,
     ingress: Arc<Ingress>,
-    egresses: Vec<Egress>,
-    submitters: Vec<Option<SubmitterState>>,
-    /// Taken from the ingress before the message that tells of its submitter: it is next.
-    early: Option<IngressRequest>,
+    intake: Intake,
     steering: RequestSteering,
-    load: CoreLoad,
-    counters: CoreCounters,
-    show_at: Time,
-    /// The last turn left something to do.
-    more: bool,
-    /// What comes of `Latency` work, and how near it was in the last turn.
-    latency: LatencyWatch,
-    nearness: Nearness,
-    /// The egress whose class may wait that is first to send in the next turn.
-    first: usize,
-    /// The last turn took requests from the ingress.
-    took: bool,
-    /// Submitters that are told at the end of this turn of what was answered, and those that are
-    /// told later.
-    answered: Vec<u32>,
-    held_completions: Vec<u32>,
+    egresses: Egresses,
+    submitters: Submitters,
+    latency: LatencyActivity,
+    statistics: Statistics,
     closing: bool,
 }
 
 impl EgressService {
-    pub(super) fn new(place: DataplaneConfig) -> Self {
-        let first = *place.classes.first().expect("a thread serves a class");
-        let cores = place.ingresses.len();
-        let seed = place.core as u64;
+    pub(super) fn new(config: DataplaneConfig) -> Self {
+        let first = *config.classes.first().expect("a thread serves a class");
+        let cores = config.ingresses.len();
+        let seed = config.core as u64;
         Self {
-            ingress: Arc::clone(&place.ingresses[place.core][first]),
-            egresses: Vec::new(),
-            submitters: Vec::new(),
-            early: None,
-            steering: RequestSteering::new(place.knobs.request_steering, cores, seed),
-            load: CoreLoad::new(),
-            counters: CoreCounters::default(),
-            show_at: Time::ZERO,
-            more: false,
-            latency: LatencyWatch::new(place.knobs.sparse_latency_bytes),
-            nearness: Nearness::Far,
-            first: 0,
-            took: false,
-            answered: Vec::with_capacity(64),
-            held_completions: Vec::with_capacity(64),
+            ingress: Arc::clone(&config.ingresses[config.core][first]),
+            intake: Intake::default(),
+            steering: RequestSteering::new(config.knobs.request_steering, cores, seed),
+            egresses: Egresses {
+                list: Vec::new(),
+                first: 0,
+            },
+            submitters: Submitters {
+                known: Vec::new(),
+                answered: Vec::with_capacity(64),
+                held: Vec::with_capacity(64),
+            },
+            latency: LatencyActivity {
+                watch: LatencyWatch::new(config.knobs.sparse_latency_bytes),
+                nearness: Nearness::Far,
+            },
+            statistics: Statistics {
+                counters: CoreCounters::default(),
+                load: CoreLoad::new(),
+                publish_at: Time::ZERO,
+            },
             closing: false,
-            place,
+            config,
         }
     }
 
     fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
-        for class in super::classes_with_lanes(self.place.knobs.lanes) {
-            if !self.place.classes.contains(&class) {
+        for class in super::classes_with_lanes(self.config.knobs.lanes) {
+            if !self.config.classes.contains(&class) {
                 continue;
             }
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
-            let knobs = &self.place.knobs;
-            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.nearness));
-            self.egresses.push(Egress {
+            let knobs = &self.config.knobs;
+            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.nearness));
+            self.egresses.list.push(Egress {
                 target,
                 class,
                 channel,
@@ -183,79 +219,86 @@ impl EgressService {
             });
         }
         // In the order in which they are served.
-        self.egresses.sort_by_key(|egress| egress.class.index());
+        self.egresses
+            .list
+            .sort_by_key(|egress| egress.class.index());
     }
 
     fn reconfigure(&mut self, knobs: Knobs) {
-        self.place.knobs = Knobs {
+        self.config.knobs = Knobs {
             // What lanes there are was decided when they were made.
-            lanes: self.place.knobs.lanes,
+            lanes: self.config.knobs.lanes,
             ..knobs
         };
         self.steering.reconfigure(knobs.request_steering);
-        self.latency.reconfigure(knobs.sparse_latency_bytes);
+        self.latency.watch.reconfigure(knobs.sparse_latency_bytes);
         self.set_doorbells();
     }
 
     fn set_doorbells(&mut self) {
-        let knobs = &self.place.knobs;
-        let limits = knobs.caravan.limits(self.nearness);
-        for egress in &mut self.egresses {
+        let knobs = &self.config.knobs;
+        let limits = knobs.caravan.limits(self.latency.nearness);
+        for egress in &mut self.egresses.list {
             egress.channel.set_doorbell(knobs.doorbell, limits);
         }
     }
 
     /// Looks how near `Latency` work is, of all that the core has; how close its requests are is
     /// known where they pass.
-    fn look_around(&mut self, now: Time) {
-        let outstanding = self.place.loads.outstanding(self.place.core);
+    fn watch_latency(&mut self, now: Time) {
+        let outstanding = self.config.loads.outstanding(self.config.core);
         if outstanding[Class::Latency] > 0 {
-            self.latency.present(now);
+            self.latency.watch.present(now);
         }
-        let nearness = if self.place.knobs.prioritisation {
-            self.latency.nearness(now)
+        let nearness = if self.config.knobs.prioritisation {
+            self.latency.watch.nearness(now)
         } else {
             Nearness::Far
         };
-        if nearness != self.nearness {
-            self.nearness = nearness;
+        if nearness != self.latency.nearness {
+            self.latency.nearness = nearness;
             self.set_doorbells();
         }
     }
 
     /// Lets the egresses send: all that must not wait, and of the others, in turn, one quantum
     /// between two looks at the ingress while `Latency` work is near.
-    fn depart(&mut self, cx: &mut Context<'_>) {
+    fn send(&mut self, cx: &mut Context<'_>) {
         let may_wait = |egress: &Egress| egress.class.properties().may_wait;
-        for egress in self.egresses.iter_mut().filter(|egress| !may_wait(egress)) {
+        for egress in self
+            .egresses
+            .list
+            .iter_mut()
+            .filter(|egress| !may_wait(egress))
+        {
             egress.channel.pump(cx);
         }
-        let count = self.egresses.len();
-        let mut left = if self.nearness.is_near() {
-            self.place.knobs.quantum_bytes
+        let count = self.egresses.list.len();
+        let mut left = if self.latency.nearness.is_near() {
+            self.config.knobs.quantum_bytes
         } else {
             u64::MAX
         };
-        for index in (self.first..count).chain(0..self.first.min(count)) {
-            let egress = &mut self.egresses[index];
+        for index in (self.egresses.first..count).chain(0..self.egresses.first.min(count)) {
+            let egress = &mut self.egresses.list[index];
             if !may_wait(egress) {
                 continue;
             }
             if left == 0 {
-                self.first = index;
-                self.more = true;
+                self.egresses.first = index;
+                self.intake.more = true;
                 break;
             }
             let bytes = egress.channel.pump(cx);
-            self.latency.sent(bytes);
+            self.latency.watch.sent(bytes);
             left = left.saturating_sub(bytes);
         }
-        for egress in &mut self.egresses {
+        for egress in &mut self.egresses.list {
             if egress.class.properties().steered {
                 let waiting = egress.channel.waiting_for_doorbell();
                 let target = usize::from(egress.target);
-                let core = self.place.core;
-                self.place.loads.note_waiting(core, target, waiting);
+                let core = self.config.core;
+                self.config.loads.note_waiting(core, target, waiting);
             }
         }
     }
@@ -263,24 +306,24 @@ impl EgressService {
     /// Takes requests from the ingress, every class in its order, and of each no more than what the
     /// next turn can wait for: what a lane then sends is cut by its caravans.
     fn take_in(&mut self, cx: &mut Context<'_>) {
-        self.more = false;
-        self.took = false;
-        if let Some(entry) = self.early.take()
+        self.intake.more = false;
+        self.intake.took = false;
+        if let Some(entry) = self.intake.early.take()
             && !self.route(entry, cx)
         {
             return;
         }
-        for index in 0..self.place.classes.len() {
-            let class = self.place.classes[index];
+        for index in 0..self.config.classes.len() {
+            let class = self.config.classes[index];
             for taken in 0.. {
                 if taken >= ENTRIES_PER_TURN {
-                    self.more = true;
+                    self.intake.more = true;
                     break;
                 }
                 let Some(entry) = self.ingress.take(class) else {
                     break;
                 };
-                self.took = true;
+                self.intake.took = true;
                 if !self.route(entry, cx) {
                     return;
                 }
@@ -291,16 +334,16 @@ impl EgressService {
     /// Sends a request on its way; false when its submitter is not known yet, so that it has to
     /// wait for the mailbox.
     fn route(&mut self, entry: IngressRequest, cx: &mut Context<'_>) -> bool {
-        let core = self.place.core;
+        let core = self.config.core;
         if !entry.steered {
-            let loads = self.place.loads.to(usize::from(entry.target));
+            let loads = self.config.loads.to(usize::from(entry.target));
             let chosen = self.steering.steer(entry.class, core, &loads);
             if chosen != core {
                 let steered = IngressRequest {
                     steered: true,
                     ..entry
                 };
-                let ingress = &self.place.ingresses[chosen][entry.class];
+                let ingress = &self.config.ingresses[chosen][entry.class];
                 if ingress.put(steered).is_ok() {
                     ingress.ring();
                     return true;
@@ -308,24 +351,25 @@ impl EgressService {
             }
         }
         let lane = self.lane_class(entry.class);
-        let known = self.submitters.get(entry.submitter as usize);
+        let known = self.submitters.known.get(entry.submitter as usize);
         let Some(known) = known.and_then(Option::as_ref) else {
-            self.early = Some(entry);
-            self.more = true;
+            self.intake.early = Some(entry);
+            self.intake.more = true;
             return false;
         };
         if entry.class == Class::Latency {
-            self.latency.arrived(cx.now);
+            self.latency.watch.arrived(cx.now);
         }
         let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
         let target = usize::from(entry.target);
-        self.place
+        self.config
             .loads
             .note(core, target, entry.class, bytes, true);
-        self.counters.requests[entry.class] += 1;
-        self.counters.bytes[entry.class] += bytes;
+        self.statistics.counters.requests[entry.class] += 1;
+        self.statistics.counters.bytes[entry.class] += bytes;
         let egress = self
             .egresses
+            .list
             .iter_mut()
             .find(|egress| egress.target == entry.target && egress.class == lane);
         match egress {
@@ -344,7 +388,7 @@ impl EgressService {
     }
 
     const fn lane_class(&self, class: Class) -> Class {
-        match self.place.knobs.lanes {
+        match self.config.knobs.lanes {
             Lanes::PerClass => class,
             Lanes::Shared => Class::DEFAULT,
         }
@@ -353,8 +397,8 @@ impl EgressService {
     /// A request was answered on the spot.
     fn over(&mut self, entry: IngressRequest, result: Result<(), BlockError>) {
         let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
-        let (core, target) = (self.place.core, usize::from(entry.target));
-        self.place
+        let (core, target) = (self.config.core, usize::from(entry.target));
+        self.config
             .loads
             .note(core, target, entry.class, bytes, false);
         self.answer(entry.submitter, entry.slot, result);
@@ -362,14 +406,14 @@ impl EgressService {
 
     /// Hands out what found no room before.
     fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
-        for index in 0..self.egresses.len() {
-            while let Some(entry) = self.egresses[index].backlog.pop_front() {
-                let known = &self.submitters[entry.submitter as usize];
+        for index in 0..self.egresses.list.len() {
+            while let Some(entry) = self.egresses.list[index].backlog.pop_front() {
+                let known = &self.submitters.known[entry.submitter as usize];
                 let memory = &known.as_ref().expect("it has requests outstanding").memory;
-                match self.egresses[index].submit(entry, memory, cx) {
+                match self.egresses.list[index].submit(entry, memory, cx) {
                     Outcome::Taken => {}
                     Outcome::Busy => {
-                        self.egresses[index].backlog.push_front(entry);
+                        self.egresses.list[index].backlog.push_front(entry);
                         break;
                     }
                     Outcome::Done(result) => self.over(entry, result),
@@ -379,16 +423,16 @@ impl EgressService {
     }
 
     /// Takes what the lanes completed, and tells submitters of it.
-    fn bring_back(&mut self, now: Time) {
-        for index in 0..self.egresses.len() {
-            while let Some(done) = self.egresses[index].channel.reap() {
-                let egress = &self.egresses[index];
+    fn take_completions(&mut self, now: Time) {
+        for index in 0..self.egresses.list.len() {
+            while let Some(done) = self.egresses.list[index].channel.reap() {
+                let egress = &self.egresses.list[index];
                 let (submitter, slot, class) = unpack(done.tag);
                 let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
                 let target = usize::from(egress.target);
-                self.place
+                self.config
                     .loads
-                    .note(self.place.core, target, class, bytes, false);
+                    .note(self.config.core, target, class, bytes, false);
                 self.completed(
                     now,
                     class,
@@ -400,15 +444,16 @@ impl EgressService {
                 );
             }
         }
-        for submitter in self.answered.drain(..) {
-            if let Some(known) = &mut self.submitters[submitter as usize] {
-                self.counters.notify(&mut known.held_completions);
+        for submitter in self.submitters.answered.drain(..) {
+            if let Some(known) = &mut self.submitters.known[submitter as usize] {
+                self.statistics.counters.notify(&mut known.held_completions);
                 known.submitter.ring();
             }
         }
-        let (submitters, counters) = (&mut self.submitters, &mut self.counters);
-        self.held_completions.retain(|&submitter| {
-            let Some(known) = &mut submitters[submitter as usize] else {
+        let Submitters { known, held, .. } = &mut self.submitters;
+        let counters = &mut self.statistics.counters;
+        held.retain(|&submitter| {
+            let Some(known) = &mut known[submitter as usize] else {
                 return false;
             };
             if known.held_completions.is_due(now) {
@@ -421,8 +466,8 @@ impl EgressService {
 
     /// A request came back; its submitter is told at the end of this turn, or later.
     fn completed(&mut self, now: Time, class: Class, submitter: u32, done: IngressCompletion) {
-        let most = if self.nearness.is_near() && !self.closing {
-            self.place.knobs.completion_hold
+        let most = if self.latency.nearness.is_near() && !self.closing {
+            self.config.knobs.completion_hold
         } else {
             Nanos::ZERO
         };
@@ -433,14 +478,14 @@ impl EgressService {
             .held_completions
             .completed(now, class, under_way, most);
         if !tell && !held {
-            self.held_completions.push(submitter);
-        } else if tell && self.answered.last() != Some(&submitter) {
-            self.answered.push(submitter);
+            self.submitters.held.push(submitter);
+        } else if tell && self.submitters.answered.last() != Some(&submitter) {
+            self.submitters.answered.push(submitter);
         }
     }
 
     fn finish(&mut self, submitter: u32, done: IngressCompletion) -> &mut SubmitterState {
-        let known = self.submitters[submitter as usize]
+        let known = self.submitters.known[submitter as usize]
             .as_mut()
             .expect("a submitter stays known while it has requests outstanding");
         known.submitter.finish(done);
@@ -450,44 +495,44 @@ impl EgressService {
     /// A request is answered on the spot; its submitter is told at once.
     fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
         self.finish(submitter, IngressCompletion { slot, result });
-        if self.answered.last() != Some(&submitter) {
-            self.answered.push(submitter);
+        if self.submitters.answered.last() != Some(&submitter) {
+            self.submitters.answered.push(submitter);
         }
     }
 
     /// Lets go of submitters that have left and were answered everything.
-    fn forget_leavers(&mut self) {
-        for known in &mut self.submitters {
-            known.take_if(|known| known.leaving && known.submitter.is_quiet());
+    fn forget_closed(&mut self) {
+        for known in &mut self.submitters.known {
+            known.take_if(|known| known.closed && known.submitter.is_quiet());
         }
     }
 
-    /// Shows the counters to whoever asks, and follows the load.
-    fn show(&mut self, now: Time) {
-        if now < self.show_at {
+    /// Publishes the counters and updates the load average.
+    fn publish(&mut self, now: Time) {
+        if now < self.statistics.publish_at {
             return;
         }
-        self.show_at = now + COUNTERS_PERIOD;
-        self.forget_leavers();
-        let outstanding = self.place.loads.outstanding(self.place.core);
-        for &class in &self.place.classes {
-            self.load.sample(now, class, outstanding[class]);
+        self.statistics.publish_at = now + COUNTERS_PERIOD;
+        self.forget_closed();
+        let outstanding = self.config.loads.outstanding(self.config.core);
+        for &class in &self.config.classes {
+            self.statistics.load.sample(now, class, outstanding[class]);
         }
-        let mut counters = self.counters.clone();
+        let mut counters = self.statistics.counters.clone();
         counters.steering = *self.steering.counters();
-        counters.load_bytes = self.load.all(now);
-        counters.sparse_arrivals = self.latency.sparse_arrivals();
-        for egress in &mut self.egresses {
+        counters.load_bytes = self.statistics.load.all(now);
+        counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
+        for egress in &mut self.egresses.list {
             let class = egress.class;
             egress
                 .channel
                 .add_doorbell_counters(&mut counters.caravans[class]);
         }
-        self.place.shown.show(counters);
+        self.config.published.publish(counters);
     }
 }
 
-/// What became of a request at its egress.
+/// Answer of an egress to a request.
 enum Outcome {
     Taken,
     Busy,
@@ -546,6 +591,7 @@ impl Service for EgressService {
         let room = completion.key.room;
         let egress = self
             .egresses
+            .list
             .iter_mut()
             .find(|egress| egress.channel.owns(room));
         if let Some(egress) = egress {
@@ -562,7 +608,7 @@ impl Service for EgressService {
                 state,
                 capabilities,
             } => {
-                let egresses = self.egresses.iter_mut();
+                let egresses = self.egresses.list.iter_mut();
                 for egress in egresses.filter(|egress| egress.target == target) {
                     let number = egress
                         .channel
@@ -572,26 +618,26 @@ impl Service for EgressService {
             }
             Update::Join(number, submitter) => {
                 let index = number as usize;
-                if self.submitters.len() <= index {
-                    self.submitters.resize_with(index + 1, || None);
+                if self.submitters.known.len() <= index {
+                    self.submitters.known.resize_with(index + 1, || None);
                 }
-                self.submitters[index] = Some(SubmitterState {
+                self.submitters.known[index] = Some(SubmitterState {
                     memory: submitter.region.handle(),
                     submitter,
-                    leaving: false,
+                    closed: false,
                     held_completions: Coalescer::default(),
                 });
             }
             Update::Leave(number) => {
-                if let Some(known) = &mut self.submitters[number as usize] {
-                    known.leaving = true;
+                if let Some(known) = &mut self.submitters.known[number as usize] {
+                    known.closed = true;
                 }
-                self.forget_leavers();
+                self.forget_closed();
             }
             Update::Knobs(knobs) => self.reconfigure(*knobs),
             Update::Close => {
                 self.closing = true;
-                for egress in &mut self.egresses {
+                for egress in &mut self.egresses.list {
                     egress.channel.close(cx);
                 }
             }
@@ -599,31 +645,35 @@ impl Service for EgressService {
     }
 
     fn took_work(&self) -> bool {
-        self.took
+        self.intake.took
     }
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.ingress.awake();
-        for egress in &mut self.egresses {
+        for egress in &mut self.egresses.list {
             egress.channel.tick(cx);
         }
-        self.bring_back(cx.now);
+        self.take_completions(cx.now);
         self.drain_backlogs(cx);
         self.take_in(cx);
-        self.look_around(cx.now);
-        self.depart(cx);
-        self.bring_back(cx.now);
-        self.show(cx.now);
+        self.watch_latency(cx.now);
+        self.send(cx);
+        self.take_completions(cx.now);
+        self.publish(cx.now);
     }
 
     fn deadline(&self) -> Time {
-        // Asked before a sleep: from now on whoever brings a request wakes this thread.
-        if self.more || !self.ingress.may_sleep() {
+        // Asked before a sleep: from now on a submitter with a request wakes this thread.
+        if self.intake.more || !self.ingress.may_sleep() {
             return Time::ZERO;
         }
-        let lanes = self.egresses.iter().map(|egress| egress.channel.deadline());
-        let held_completions = self.held_completions.iter().map(|&submitter| {
-            let known = self.submitters[submitter as usize].as_ref();
+        let lanes = self
+            .egresses
+            .list
+            .iter()
+            .map(|egress| egress.channel.deadline());
+        let held_completions = self.submitters.held.iter().map(|&submitter| {
+            let known = self.submitters.known[submitter as usize].as_ref();
             known.map_or(Time::NEVER, |known| known.held_completions.until())
         });
         lanes.chain(held_completions).min().unwrap_or(Time::NEVER)
@@ -634,9 +684,13 @@ impl Service for EgressService {
     }
 
     fn finished(&self) -> bool {
-        // Whoever was not told would wait for ever.
-        let all_closed = self.egresses.iter().all(|egress| egress.channel.closed());
-        self.closing && self.held_completions.is_empty() && all_closed
+        // A submitter that was not notified would wait for ever.
+        let all_closed = self
+            .egresses
+            .list
+            .iter()
+            .all(|egress| egress.channel.closed());
+        self.closing && self.submitters.held.is_empty() && all_closed
     }
 }
 
@@ -668,7 +722,7 @@ mod tests {
             classes: Class::ALL.to_vec(),
             ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
             loads: Arc::new(LoadTable::new(1)),
-            shown: Arc::default(),
+            published: Arc::default(),
             knobs: Knobs::switchyard(),
         });
         assert_eq!(service.deadline(), Time::NEVER);
