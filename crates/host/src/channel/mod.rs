@@ -32,7 +32,7 @@ use base::Time;
 use base::mutation::{self, Mutation};
 use base::state::{State as _, StateMachine};
 use block::{BlockError, Capabilities, Channel, Completion, Operation, Request, Submit};
-use reactor::{Context, Driver, IoSlice, Room, RoomLease};
+use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::doorbell::{self, Mode};
@@ -96,7 +96,7 @@ pub struct RemoteChannel {
     association: Arc<Association>,
     /// Key of the core's waker in the association.
     waker: Option<u64>,
-    room: RoomLease,
+    op_namespace: OpNamespaceLease,
     /// Namespaces that the lanes serve; never empty unless the channel is [`shared`](Self::shared).
     namespaces: Vec<ChannelNamespace>,
     state: StateMachine<ChannelState, { ChannelState::COUNT }>,
@@ -135,13 +135,13 @@ impl RemoteChannel {
         depth: u16,
         driver: &mut dyn Driver,
     ) -> Self {
-        let room = driver.lease_room();
+        let op_namespace = driver.lease_op_namespace();
         let waker = association.add_waker(driver.waker());
         let config = qpair_config(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lanes: Vec<_> = (0..u32::from(queues))
             .map(|index| Lane {
-                qpair: Qpair::new(config.clone(), room.room(), index, depth),
+                qpair: Qpair::new(config.clone(), op_namespace.id(), index, depth),
                 queue_id: 0,
                 open: false,
                 listed: false,
@@ -436,7 +436,7 @@ impl RemoteChannel {
     }
 
     /// Adds the doorbell counters of all lanes to `counters`.
-    pub(crate) fn add_doorbell_counters(&self, counters: &mut doorbell::Counters) {
+    pub(crate) fn add_doorbell_counters(&self, counters: &mut doorbell::DoorbellCounters) {
         for lane in &self.lanes.all {
             counters.merge(lane.qpair.doorbell_counters());
         }
@@ -587,8 +587,8 @@ impl Channel for RemoteChannel {
         self.pump(cx);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        room == self.room.room()
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        op_namespace == self.op_namespace.id()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

@@ -18,7 +18,7 @@ use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::state::StateMachine;
 use base::{Nanos, Time};
-use reactor::{Context, IoSlice, Op, OpKey, Outcome, Room, SocketId, SocketOptions};
+use reactor::{Context, IoSlice, Op, OpKey, Outcome, OpNamespace, SocketId, SocketOptions};
 use std::io;
 use std::net::SocketAddr;
 use switch::doorbell::{Counters, Mode};
@@ -70,7 +70,7 @@ const JOIN_TAG: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Qpair {
     config: QpairConfig,
-    room: Room,
+    op_namespace: OpNamespace,
     index: u32,
     /// Number of times that the connection was opened; part of the operation keys.
     generation: u8,
@@ -94,7 +94,7 @@ pub(crate) struct Qpair {
 
 impl Qpair {
     /// A closed connection with room for `depth` commands.
-    pub(crate) fn new(config: QpairConfig, room: Room, index: u32, depth: u16) -> Self {
+    pub(crate) fn new(config: QpairConfig, op_namespace: OpNamespace, index: u32, depth: u16) -> Self {
         Self {
             config,
             room,
@@ -599,7 +599,7 @@ mod tests {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let mut qpair = Qpair::new(qpair_config(&options, true), Room(0), 0, 4);
+        let mut qpair = Qpair::new(qpair_config(&options, true), OpNamespace(0), 0, 4);
         for state in [
             ConnectionState::Connecting,
             ConnectionState::Initializing,

@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn pace(lane: &mut Outgoing, knobs: &switch::Knobs) {
-        let limits = knobs.caravan.limits(switch::Nearness::Far);
+        let limits = knobs.caravan.limits(switch::LatencyActivity::Absent);
         lane.pace(knobs.doorbell, limits, Class::Throughput);
     }
 

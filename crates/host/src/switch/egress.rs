@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::load::CoreLoad;
-use switch::{Class, Coalescer, Knobs, LatencyWatch, Nearness, PerClass, RequestSteering};
+use switch::{Class, Coalescer, Knobs, LatencyWatch, LatencyActivity, PerClass, RequestSteering};
 
 /// A message of a switchboard to one of its dataplane cores.
 #[derive(Debug)]
@@ -142,10 +142,10 @@ struct Submitters {
 
 /// Activity of `Latency` work on the core.
 #[derive(Debug)]
-struct LatencyActivity {
+struct LatencyMonitor {
     watch: LatencyWatch,
     /// Level in the last turn.
-    nearness: Nearness,
+    level: LatencyActivity,
 }
 
 /// Counters that the core publishes from time to time.
@@ -165,7 +165,7 @@ pub struct EgressService {
     steering: RequestSteering,
     egresses: Egresses,
     submitters: Submitters,
-    latency: LatencyActivity,
+    latency: LatencyMonitor,
     statistics: Statistics,
     closing: bool,
 }
@@ -188,9 +188,9 @@ impl EgressService {
                 answered: Vec::with_capacity(64),
                 held: Vec::with_capacity(64),
             },
-            latency: LatencyActivity {
+            latency: LatencyMonitor {
                 watch: LatencyWatch::new(config.knobs.sparse_latency_bytes),
-                nearness: Nearness::Far,
+                level: LatencyActivity::Absent,
             },
             statistics: Statistics {
                 counters: CoreCounters::default(),
@@ -210,7 +210,7 @@ impl EgressService {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.config.knobs;
-            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.nearness));
+            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.level));
             self.egresses.list.push(Egress {
                 target,
                 class,
@@ -237,7 +237,7 @@ impl EgressService {
 
     fn set_doorbells(&mut self) {
         let knobs = &self.config.knobs;
-        let limits = knobs.caravan.limits(self.latency.nearness);
+        let limits = knobs.caravan.limits(self.latency.level);
         for egress in &mut self.egresses.list {
             egress.channel.set_doorbell(knobs.doorbell, limits);
         }
@@ -250,13 +250,13 @@ impl EgressService {
         if outstanding[Class::Latency] > 0 {
             self.latency.watch.present(now);
         }
-        let nearness = if self.config.knobs.prioritisation {
-            self.latency.watch.nearness(now)
+        let latency_activity = if self.config.knobs.prioritisation {
+            self.latency.watch.latency_activity(now)
         } else {
-            Nearness::Far
+            LatencyActivity::Absent
         };
-        if nearness != self.latency.nearness {
-            self.latency.nearness = nearness;
+        if latency_activity != self.latency.level {
+            self.latency.level = latency_activity;
             self.set_doorbells();
         }
     }
@@ -274,7 +274,7 @@ impl EgressService {
             egress.channel.pump(cx);
         }
         let count = self.egresses.list.len();
-        let mut left = if self.latency.nearness.is_near() {
+        let mut left = if self.latency.level.is_active() {
             self.config.knobs.quantum_bytes
         } else {
             u64::MAX
@@ -466,7 +466,7 @@ impl EgressService {
 
     /// A request came back; its submitter is told at the end of this turn, or later.
     fn completed(&mut self, now: Time, class: Class, submitter: u32, done: IngressCompletion) {
-        let most = if self.latency.nearness.is_near() && !self.closing {
+        let most = if self.latency.level.is_active() && !self.closing {
             self.config.knobs.completion_hold
         } else {
             Nanos::ZERO
@@ -588,12 +588,12 @@ impl Service for EgressService {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
+        let op_namespace = completion.key.op_namespace;
         let egress = self
             .egresses
             .list
             .iter_mut()
-            .find(|egress| egress.channel.owns(room));
+            .find(|egress| egress.channel.owns(op_namespace));
         if let Some(egress) = egress {
             egress.channel.complete(completion, cx);
         }

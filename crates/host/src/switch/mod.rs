@@ -41,7 +41,7 @@ use health::Health;
 use ingress::Ingress;
 use reactor::priority::{self, Privilege, Standing};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
+use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
 use registry::Registry;
 use request_steering::LoadTable;
 use std::sync::{Arc, Mutex, mpsc};
@@ -266,7 +266,7 @@ impl Switchboard {
     /// The same of each core, in the order of [`counters`](Self::counters), and why where that was
     /// refused.
     #[must_use]
-    pub fn standings(&self) -> Vec<PerClass<Standing>> {
+    pub fn priorities(&self) -> Vec<PerClass<Standing>> {
         let mut cores = vec![PerClass::default(); self.inner.cores.len()];
         for thread in &self.inner.threads {
             for &class in &thread.classes {
@@ -369,8 +369,8 @@ fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Sta
         _ => Standing::Ordinary,
     };
     let service = config.service(&driver);
-    // While it sleeps, the keeper polls in its config, and gives way to all other threads.
-    let keeper = Keeper::start(id).ok();
+    // While it sleeps, the idle spinner polls in its config, and gives way to all other threads.
+    let idle_spinner = IdleSpinner::start(id).ok();
     let poll = match knobs.polling {
         Polling::Always if standing.privilege() != Privilege::RealTime => PollPolicy::Always,
         Polling::Adaptive if serves_all => PollPolicy::Auto,
@@ -378,7 +378,7 @@ fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Sta
     };
     // Outlives the ring: submitters hear of its end when it is closed.
     let serving = health.serve();
-    let mut core = Core::new(driver, service, poll).with_keeper(keeper);
+    let mut core = Core::new(driver, service, poll).with_idle_spinner(idle_spinner);
     if started.send(Ok((core.sender(), standing))).is_err() || core.run().is_ok() {
         serving.end();
     }
