@@ -24,19 +24,20 @@ struct Model {
     /// The seed of each block's content, in the order in which the window's blocks lie; zero for
     /// a block of zeroes.
     content: Vec<u64>,
-    /// Where the window's second half lies in the device.
+    /// Start of the window's second half in the device, in blocks.
     gap: u64,
     block_bytes: usize,
     in_flight: BTreeMap<u64, Flight>,
     keeps: bool,
+    compares: bool,
 }
 
 struct Flight {
     operation: Operation,
     range: Range<usize>,
-    /// What the blocks contain afterwards.
+    /// Content of the blocks afterwards, by its seed.
     written: u64,
-    /// What a comparison must say.
+    /// Result that a comparison must have.
     expected: Result<(), BlockError>,
 }
 
@@ -50,6 +51,7 @@ pub(super) fn run<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
         block_bytes: bench.geometry().block_bytes as usize,
         in_flight: BTreeMap::new(),
         keeps: suite.keeps,
+        compares: suite.compares,
     };
     let first = u32::try_from(half).expect("a few thousand");
     let second = u32::try_from(window - half).expect("a few thousand");
@@ -85,7 +87,10 @@ pub(super) fn run<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
 impl Model {
     /// A request that conflicts with none in flight, if luck has it.
     fn draw<D: Driver>(&mut self, bench: &mut Bench<D>, random: &mut Prng) -> Option<Request> {
-        let operation = draw_operation(random);
+        let operation = match draw_operation(random) {
+            Operation::Compare | Operation::Verify if !self.compares => Operation::Read,
+            operation => operation,
+        };
         let half = self.content.len() / 2;
         // A request lies in one half of the window.
         let start = random.below(self.content.len() as u64 - 1);
@@ -216,7 +221,7 @@ fn change_a_byte(data: &mut IoSlice, random: &mut Prng) {
     data.copy_in(at, &[byte[0] ^ 0x10]);
 }
 
-/// What a block contains that was written with a seed.
+/// Returns the content of a block that was written with a seed.
 fn content(seed: u64, block: usize, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     if seed != 0 {

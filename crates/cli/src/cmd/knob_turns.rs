@@ -2,8 +2,8 @@
 
 use crate::args::{KnobChange, LoadArgs};
 use anyhow::{Context as _, Result, ensure};
-use bench::load::{LoadProgress, Turned};
 use host::Switchboard;
+use load::{LoadProgress, Turned};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use switch::Knobs;
@@ -50,7 +50,7 @@ impl KnobTurns {
         );
         let ahead = moments.into_iter().map(|(at, changes)| {
             knobs
-                .turn(changes.iter().map(KnobChange::parts))
+                .change(changes.iter().map(KnobChange::parts))
                 .with_context(|| format!("--knob-at {}", at.as_secs_f64()))?;
             Ok(Turn { at, changes, knobs })
         });

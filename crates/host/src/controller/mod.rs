@@ -95,7 +95,12 @@ impl Controller {
     pub fn new(association: Arc<Association>, driver: &mut dyn Driver) -> Self {
         let options = association.options();
         let op_namespace = driver.lease_op_namespace();
-        let qpair = Qpair::new(qpair_config(options, true), op_namespace.id(), 0, ADMIN_DEPTH);
+        let qpair = Qpair::new(
+            qpair_config(options, true),
+            op_namespace.id(),
+            0,
+            ADMIN_DEPTH,
+        );
         let backoff = Backoff::new(
             options.reconnect_delay_min,
             options.reconnect_delay_max,

@@ -18,10 +18,10 @@ use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::state::StateMachine;
 use base::{Nanos, Time};
-use reactor::{Context, IoSlice, Op, OpKey, Outcome, OpNamespace, SocketId, SocketOptions};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
 use std::io;
 use std::net::SocketAddr;
-use switch::doorbell::{Counters, Mode};
+use switch::doorbell::{DoorbellCounters, Mode};
 use switch::{CaravanLimits, Class};
 use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
@@ -94,7 +94,12 @@ pub(crate) struct Qpair {
 
 impl Qpair {
     /// A closed connection with room for `depth` commands.
-    pub(crate) fn new(config: QpairConfig, op_namespace: OpNamespace, index: u32, depth: u16) -> Self {
+    pub(crate) fn new(
+        config: QpairConfig,
+        op_namespace: OpNamespace,
+        index: u32,
+        depth: u16,
+    ) -> Self {
         Self {
             config,
             room,
@@ -300,7 +305,7 @@ impl Qpair {
     }
 
     /// Counters of the doorbell.
-    pub(crate) const fn doorbell_counters(&self) -> &Counters {
+    pub(crate) const fn doorbell_counters(&self) -> &DoorbellCounters {
         self.tx.counters()
     }
 

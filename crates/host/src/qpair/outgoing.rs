@@ -11,7 +11,7 @@ use base::Time;
 use block::Operation;
 use reactor::SendList;
 use std::collections::VecDeque;
-use switch::doorbell::{Counters, Decision, Mode, Urgency};
+use switch::doorbell::{Decision, DoorbellCounters, Mode, Urgency};
 use switch::{CaravanLimits, Class};
 use transport::{ListPair, SendQueue};
 use wire::tcp::{CapsuleCmd, Role, TermReq};
@@ -78,7 +78,7 @@ impl Outgoing {
     }
 
     /// Counters of the doorbell.
-    pub(super) const fn counters(&self) -> &Counters {
+    pub(super) const fn counters(&self) -> &DoorbellCounters {
         self.send.doorbell().counters()
     }
 

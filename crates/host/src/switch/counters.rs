@@ -28,7 +28,7 @@ impl CoreCounters {
     /// A submitter is told of what was held.
     pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
         self.notifications += 1;
-        self.notified_completions += u64::from(held_completions.told());
+        self.notified_completions += u64::from(held_completions.notified());
     }
 
     /// Adds what another thread of the same core did.

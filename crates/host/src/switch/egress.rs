@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::load::CoreLoad;
-use switch::{Class, Coalescer, Knobs, LatencyWatch, LatencyActivity, PerClass, RequestSteering};
+use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, PerClass, RequestSteering};
 
 /// A message of a switchboard to one of its dataplane cores.
 #[derive(Debug)]

@@ -1,15 +1,17 @@
 //! Fabrics commands: Connect, properties, Disconnect. `[NVMe Base 2.0 §6]`
 
+use crate::command;
+use crate::controller::async_events::AsyncEvents;
+use crate::controller::features::Features;
 use crate::controller::keep_alive::KeepAlive;
-use crate::controller::{Controller, Reply, async_events::AsyncEvents, features::Features};
-use crate::core::{Action, CoreState};
-use crate::io;
-use crate::registry::{ControllerKind, ControllerLimit, Place, SharedController};
+use crate::controller::registry::{ControllerKind, ControllerLimit, Place, SharedController};
+use crate::controller::{Controller, Reply};
+use crate::qos::access::Pass;
 use crate::request::Kind;
+use crate::service::core::{Action, CoreState};
+use crate::session::connection::{Connection, Owner, State};
 use crate::shares::Purpose;
 use crate::subsystem::Subsystem;
-use crate::tcp::connection::{Connection, Owner, State};
-use crate::tenants::Pass;
 use base::{Nanos, Time};
 use reactor::Context;
 use std::sync::Arc;
@@ -90,7 +92,7 @@ pub(crate) fn execute(
                 let entry = connection.qpair.slot(slot);
                 entry.kind = Kind::Shutdown;
                 entry.nsid = NSID_BROADCAST;
-                io::schedule::flush_all(connection, slot, core, cx);
+                command::tokens::flush_all(connection, slot, core, cx);
                 return Ok(Reply::Taken);
             }
             Ok(Reply::Bare(0))
@@ -191,10 +193,13 @@ fn connect_admin(
         connection: connection.key,
     };
     let who = (host.0.clone(), host.1);
-    let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
+    let tenant = tenant_of(&host.0, subsystem.as_deref(), core);
+    let of = tenant.clone();
+    let make =
+        |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(of);
     let limits = &core.limits;
     let mut controllers = core.shared.controllers();
-    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip());
+    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip(), tenant.as_ref());
     let shared = match full {
         None => controllers.insert(limits.controllers, make),
         Some(_) => None,
@@ -231,6 +236,12 @@ fn connect_admin(
     connection.reseat(core);
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
+}
+
+/// Returns the tenant among whose controllers one of the host counts, if it is one.
+fn tenant_of(host: &str, subsystem: Option<&Subsystem>, core: &CoreState) -> Option<Arc<str>> {
+    let tenants = core.shared.rules().whom(host, &subsystem?.nqn);
+    tenants.held_to_account().cloned()
 }
 
 /// The subsystem that a host asks for and may use; none for the discovery service.

@@ -1,0 +1,60 @@
+//! Fig. 7: the headline: more and more L-apps beside T-apps.
+
+use super::{AVERAGE, LINES, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Extent, Panel, Plan};
+use crate::figure::sample::Metric;
+use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::simulation::Simulation;
+use crate::figure::{Figure, Work};
+use sim::model::figures;
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "blk-switch-7",
+    title: "Many L-apps beside T-apps: latency stays low, throughput high",
+    paper: "blk-switch §5.2, Fig. 7",
+    workload: "2 T-apps (64 KiB × 32 linux, 128 KiB × 8 poll, 64 KiB × 16 switchyard) and L-apps \
+               (4 KiB, depth 1), all random reads; target and applications share two cores",
+    work: Work::Machine(plan),
+};
+
+/// The systems that Figs. 7, 8, 10 and 13 compare.
+pub(super) const SYSTEMS: [System; 3] = [System::LINUX, System::POLL, System::SWITCHYARD];
+
+/// One T-app for each of the two cores, as the paper has six for six.
+pub(super) const T_APPS: u32 = 2;
+
+fn plan(extent: Extent) -> Plan {
+    let sweep = extent.sweep(&[1, 2, 4, 8, 12], &[1, 4]);
+    let mut plan = Plan::sweep("L-apps", "", &sweep, &SYSTEMS, |system, l| {
+        Scenario::mix(system, Layout::Shared, l, T_APPS)
+    });
+    plan.claim_all(&sweep, &MANY);
+    plan.claim_all(&sweep, &[MANY_POLL_AVERAGE]);
+    plan.claim_at_each(
+        "p99-poll",
+        "2 to 15× lower p99 than polling",
+        P99,
+        ("poll", "switchyard"),
+        &sweep,
+        Bound::AtLeast(2.0),
+    );
+    plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
+}
+
+/// The same beside six T-apps on six cores.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-blk-switch-7",
+    title: "Many L-apps beside 6 T-apps on 6 cores (simulated)",
+    paper: "blk-switch §5.2, Fig. 7",
+    workload: "simulated: 6 cores on each side, 100 Gbit/s, 6 T-apps at each system's knee, L-apps \
+               4 KiB at depth 1",
+    work: Simulation::of(figures::blk_switch_7, LINES, many),
+};
+
+fn many(plan: &mut Plan) {
+    plan.claim_all(&plan.x.ticks.clone(), &MANY);
+    // As many L-apps as cores, and more.
+    plan.claim_all(&plan.ticks_from(6.0), &[MANY_POLL_AVERAGE]);
+}

@@ -1,0 +1,87 @@
+//! Fig. 13: L-apps on flash, which hides most of the stack's latency by its own.
+
+use super::fig07::{SYSTEMS, T_APPS};
+use super::{AVERAGE, P99, TOTAL};
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Extent, Panel, Plan, cell};
+use crate::figure::sample::Metric;
+use crate::figure::scenario::{FLASH_READ_US, Layout, LoadProcess, Scenario, Storage, System};
+use crate::figure::{Figure, Work};
+use switch::Class;
+
+/// The figure.
+pub(in crate::figure) const FIGURE: Figure = Figure {
+    name: "blk-switch-13",
+    title: "L-apps on flash beside T-apps on memory",
+    paper: "blk-switch §5.2, Fig. 13",
+    workload: "as Fig. 7, but the L-apps, a process of their own, read from memory behind a delay \
+               of 80 µs, the access time of the paper's SSD",
+    work: Work::Machine(plan),
+};
+
+const _: () = assert!(FLASH_READ_US == 80, "the figure's text says so");
+
+fn plan(extent: Extent) -> Plan {
+    let sweep = extent.sweep(&[1, 2, 4, 8], &[1, 4]);
+    let mut plan = Plan::sweep("L-apps", "", &sweep, &SYSTEMS, |system, l| {
+        on_flash(system, l, T_APPS)
+    });
+    // What the switch adds to flash is what remains of its latency without T-apps.
+    let alone = "switchyard, no T-apps";
+    for &l in &sweep {
+        plan.run(alone, l, on_flash(System::SWITCHYARD, l, 0));
+    }
+    plan.claim_at_each(
+        "average-linux",
+        "the trends of Fig. 7: much lower average latency than Linux",
+        AVERAGE,
+        ("linux", "switchyard"),
+        &sweep,
+        Bound::AtLeast(3.0),
+    );
+    plan.claim_at_each(
+        "p99-linux",
+        "and a much lower p99",
+        P99,
+        ("linux", "switchyard"),
+        &sweep,
+        Bound::AtLeast(3.0),
+    );
+    plan.claim(
+        "overshadowed",
+        "the switch's latency is largely overshadowed by that of the SSD",
+        AVERAGE,
+        (cell("switchyard", sweep[0]), cell(alone, sweep[0])),
+        Bound::AtMost(2.0),
+    );
+    plan.claim_at_each(
+        "throughput-linux",
+        "at 5 to 10 % less throughput",
+        TOTAL,
+        ("switchyard", "linux"),
+        &sweep,
+        Bound::AtLeast(0.9),
+    );
+    plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
+}
+
+/// The mix of Fig. 7 as two processes, one for each storage.
+fn on_flash(system: System, l: u32, t: u32) -> Scenario {
+    let mixed = Scenario::mix(system, Layout::Shared, l, t);
+    let of = |class| -> Vec<_> {
+        let apps = mixed.apps().copied();
+        apps.filter(|app| app.class == class).collect()
+    };
+    let flash = LoadProcess {
+        storage: Storage::Flash,
+        ..LoadProcess::of(of(Class::Latency))
+    };
+    let memory = LoadProcess::of(of(Class::Throughput));
+    let processes = [flash, memory].into_iter();
+    Scenario {
+        processes: processes
+            .filter(|process| !process.apps.is_empty())
+            .collect(),
+        ..mixed
+    }
+}

@@ -1,0 +1,359 @@
+//! Contents of a figure: series over an axis, panels, claims.
+
+use super::claim::{Bound, Claim, Comparison, Quantifier};
+use super::sample::Metric;
+use super::scenario::{Scenario, System};
+use std::fmt;
+
+/// Extent of a figure's sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything.
+    Full,
+    /// Fewer points of each sweep: to look at it, not to quote it.
+    Quick,
+}
+
+impl Extent {
+    /// The points of a sweep: all of `full`, or only `quick`.
+    #[must_use]
+    pub fn sweep(self, full: &[u32], quick: &[u32]) -> Vec<u32> {
+        match self {
+            Self::Full => full.to_vec(),
+            Self::Quick => quick.to_vec(),
+        }
+    }
+}
+
+/// A horizontal axis: what is varied, and its values in the order they are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The varied quantity.
+    pub label: &'static str,
+    /// Its unit; empty for a number of things and for names.
+    pub unit: &'static str,
+    /// The values, as text.
+    pub ticks: Vec<String>,
+}
+
+impl Axis {
+    /// An axis of names or numbers.
+    pub fn new<T: ToString>(
+        label: &'static str,
+        unit: &'static str,
+        ticks: impl IntoIterator<Item = T>,
+    ) -> Self {
+        Self {
+            label,
+            unit,
+            ticks: ticks.into_iter().map(|tick| tick.to_string()).collect(),
+        }
+    }
+
+    /// Label and unit.
+    #[must_use]
+    pub fn title(&self) -> String {
+        titled(self.label, self.unit)
+    }
+}
+
+/// "label (unit)", or the label alone where there is no unit.
+#[must_use]
+pub(super) fn titled(label: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        label.to_owned()
+    } else {
+        format!("{label} ({unit})")
+    }
+}
+
+/// Form of a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Bars side by side: the ticks are names, or few.
+    Bars,
+    /// Points that a line connects: the ticks are a sweep.
+    Lines,
+}
+
+/// The scale of a panel's vertical axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// From zero.
+    Linear,
+    /// Powers of ten: latencies that differ by orders of magnitude.
+    Log,
+}
+
+/// One diagram of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Panel {
+    /// The metric.
+    pub metric: Metric,
+    /// Form.
+    pub style: Style,
+    /// On which scale.
+    pub scale: Scale,
+}
+
+impl Panel {
+    /// Bars; latencies on a logarithmic scale.
+    #[must_use]
+    pub const fn bars(metric: Metric) -> Self {
+        Self {
+            metric,
+            style: Style::Bars,
+            scale: Self::scale_of(metric),
+        }
+    }
+
+    /// Lines; latencies on a logarithmic scale.
+    #[must_use]
+    pub const fn lines(metric: Metric) -> Self {
+        Self {
+            style: Style::Lines,
+            ..Self::bars(metric)
+        }
+    }
+
+    /// The same on a logarithmic scale.
+    #[must_use]
+    pub const fn logarithmic(self) -> Self {
+        Self {
+            scale: Scale::Log,
+            ..self
+        }
+    }
+
+    const fn scale_of(metric: Metric) -> Scale {
+        match metric {
+            Metric::Latency(..) => Scale::Log,
+            _ => Scale::Linear,
+        }
+    }
+}
+
+/// A place in a figure: a series at a tick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The series' name.
+    pub series: &'static str,
+    /// The tick.
+    pub tick: String,
+}
+
+/// The place of `series` at `tick`.
+pub(super) fn cell(series: &'static str, tick: impl ToString) -> Cell {
+    Cell {
+        series,
+        tick: tick.to_string(),
+    }
+}
+
+/// One thing to run, and where its numbers are shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Place.
+    pub cell: Cell,
+    /// Scenario.
+    pub scenario: Scenario,
+}
+
+/// A claim that one series is so many times another; its user adds the ticks, so that figures
+/// with other ticks can share it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeriesClaim {
+    /// Its name within the figure.
+    pub name: &'static str,
+    /// The paper's statement, with the paper's numbers.
+    pub says: &'static str,
+    /// The number that is compared.
+    pub metric: Metric,
+    /// The series that is divided.
+    pub of: &'static str,
+    /// By which one.
+    pub to: &'static str,
+    /// Bound of each quotient.
+    pub bound: Bound,
+}
+
+/// All that a figure runs, shows and claims.
+///
+/// Points are run in the order in which they are here, again in each repetition: those that are
+/// compared belong next to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The horizontal axis of all panels.
+    pub x: Axis,
+    /// The series' names in the order of the legend.
+    pub series: Vec<&'static str>,
+    /// Points that are run.
+    pub points: Vec<Point>,
+    /// Panels.
+    pub panels: Vec<Panel>,
+    /// Claims.
+    pub claims: Vec<Claim>,
+}
+
+impl Plan {
+    /// Returns the places on the axis from `least` on.
+    pub(super) fn ticks_from(&self, least: f64) -> Vec<String> {
+        self.ticks_within(least, f64::INFINITY)
+    }
+
+    /// Returns the places on the axis up to `most`.
+    pub(super) fn ticks_up_to(&self, most: f64) -> Vec<String> {
+        self.ticks_within(f64::NEG_INFINITY, most)
+    }
+
+    fn ticks_within(&self, least: f64, most: f64) -> Vec<String> {
+        let within = |tick: &&String| {
+            tick.parse()
+                .is_ok_and(|tick: f64| least <= tick && tick <= most)
+        };
+        self.x.ticks.iter().filter(within).cloned().collect()
+    }
+
+    /// An empty figure over an axis.
+    #[must_use]
+    pub const fn over(x: Axis) -> Self {
+        Self {
+            x,
+            series: Vec::new(),
+            points: Vec::new(),
+            panels: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// Every system at each value, in turns: the scenarios that are compared follow each other.
+    #[must_use]
+    pub fn sweep<T: fmt::Display + Copy>(
+        label: &'static str,
+        unit: &'static str,
+        values: &[T],
+        systems: &[System],
+        scenario: impl Fn(System, T) -> Scenario,
+    ) -> Self {
+        let mut plan = Self::over(Axis::new(label, unit, values));
+        for &value in values {
+            for &system in systems {
+                plan.run(system.name, value, scenario(system, value));
+            }
+        }
+        plan
+    }
+
+    /// Adds a point, and its series where that is new.
+    pub fn run(&mut self, series: &'static str, tick: impl ToString, scenario: Scenario) {
+        if !self.series.contains(&series) {
+            self.series.push(series);
+        }
+        self.points.push(Point {
+            cell: cell(series, tick),
+            scenario,
+        });
+    }
+
+    /// Adds panels.
+    #[must_use]
+    pub fn showing(mut self, panels: impl IntoIterator<Item = Panel>) -> Self {
+        self.panels.extend(panels);
+        self
+    }
+
+    /// Adds the claim that `of` is so many times `to`.
+    pub fn claim(
+        &mut self,
+        name: &'static str,
+        says: &'static str,
+        metric: Metric,
+        (of, to): (Cell, Cell),
+        bound: Bound,
+    ) {
+        self.claims.push(Claim {
+            name,
+            says,
+            metric,
+            comparisons: vec![Comparison { of, to }],
+            quantifier: Quantifier::Every,
+            bound,
+        });
+    }
+
+    /// Adds claims about two series each, at all of `ticks`.
+    pub fn claim_all<T: fmt::Display>(&mut self, ticks: &[T], claims: &[SeriesClaim]) {
+        for &SeriesClaim {
+            name,
+            says,
+            metric,
+            of,
+            to,
+            bound,
+        } in claims
+        {
+            self.claim_at_each(name, says, metric, (of, to), ticks, bound);
+        }
+    }
+
+    /// Adds the claim that series `of` is, at each of `ticks`, so many times series `to`.
+    pub fn claim_at_each<T: ToString>(
+        &mut self,
+        name: &'static str,
+        says: &'static str,
+        metric: Metric,
+        (of, to): (&'static str, &'static str),
+        ticks: impl IntoIterator<Item = T>,
+        bound: Bound,
+    ) {
+        let comparison = |tick: T| Comparison {
+            of: cell(of, tick.to_string()),
+            to: cell(to, tick),
+        };
+        self.claims.push(Claim {
+            name,
+            says,
+            metric,
+            comparisons: ticks.into_iter().map(comparison).collect(),
+            quantifier: Quantifier::Every,
+            bound,
+        });
+    }
+
+    /// Takes out a series, and all claims about it.
+    pub fn leave_out(&mut self, series: &str) {
+        self.series.retain(|name| *name != series);
+        self.points.retain(|point| point.cell.series != series);
+        let about = |cell: &Cell| cell.series == series;
+        self.claims.retain(|claim| {
+            let mut pairs = claim.comparisons.iter();
+            !pairs.any(|pair| about(&pair.of) || about(&pair.to))
+        });
+    }
+
+    /// Everything that is run, in the order in which it is.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Cell> {
+        self.points.iter().map(|point| point.cell.clone()).collect()
+    }
+
+    /// Returns the index of a cell's point.
+    #[must_use]
+    pub fn position(&self, cell: &Cell) -> Option<usize> {
+        self.points.iter().position(|point| point.cell == *cell)
+    }
+
+    /// Returns the metrics that are shown or claimed, once each, in that order.
+    #[must_use]
+    pub fn metrics(&self) -> Vec<Metric> {
+        let shown = self.panels.iter().map(|panel| panel.metric);
+        let claimed = self.claims.iter().map(|claim| claim.metric);
+        let mut metrics = Vec::new();
+        for metric in shown.chain(claimed) {
+            if !metrics.contains(&metric) {
+                metrics.push(metric);
+            }
+        }
+        metrics
+    }
+}

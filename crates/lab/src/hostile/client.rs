@@ -1,0 +1,297 @@
+//! The host's end of a connection, by hand: it speaks NVMe/TCP over a blocking socket, and does
+//! what
+//! no proper host would.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use switch::Class;
+use wire::fabrics::connect::ConnectAttributes;
+use wire::fabrics::property::Configuration;
+use wire::fabrics::{Connect, ConnectData, Property, PropertySet, PropertySize};
+use wire::nvme::feature::FeatureId;
+use wire::nvme::io::LbaControl;
+use wire::nvme::vendor::HostExtensions;
+use wire::nvme::{
+    AdminCommand, Command, Completion, IoOpcode, LbaCommand, Nqn, SetFeatures, SglDescriptor,
+    Status,
+};
+use wire::tcp::c2h_data::C2hProgress;
+use wire::tcp::framer::{Event, Framer, FramerLimits, Role};
+use wire::tcp::{CapsuleCmd, DataAlignment, IcReq, PduFormat, PduHeader};
+
+/// Longer than any answer of a target that works takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Largest data PDU that we take.
+const DATA_PDU_BYTES: u32 = 16 << 20;
+
+/// Bytes of a capsule's header with all that may go with it.
+const HEADER_BYTES_MAX: usize = 256;
+
+/// Target and namespace that a host talks to.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    /// Address of the target.
+    pub address: SocketAddr,
+    /// The subsystem.
+    pub nqn: String,
+    /// The namespace.
+    pub nsid: u32,
+    /// Bytes of its blocks.
+    pub block_bytes: u32,
+}
+
+impl Peer {
+    /// A command on blocks of the namespace.
+    pub(super) fn command(&self, opcode: IoOpcode, slba: u64, blocks: u32) -> Command {
+        let command = LbaCommand {
+            nsid: self.nsid,
+            slba,
+            blocks,
+            control: LbaControl(0),
+            dataset_hints: 0,
+        };
+        command.encode(opcode, 0)
+    }
+
+    /// A read, with its identifier.
+    pub(super) fn read(&self, cid: u16, slba: u64, blocks: u32) -> Command {
+        let mut command = self.command(IoOpcode::READ, slba, blocks);
+        command.set_cid(cid);
+        command.set_sgl(SglDescriptor::transport(blocks * self.block_bytes));
+        command
+    }
+}
+
+/// A PDU that arrived.
+#[derive(Debug)]
+pub(super) struct Pdu {
+    pub(super) header: PduHeader,
+    pub(super) data: Vec<u8>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    framer: Framer,
+    input: Vec<u8>,
+    buffer: Vec<u8>,
+    cid: u16,
+}
+
+/// ICReq of a plain connection.
+pub(super) fn ic_req() -> Vec<u8> {
+    let request = IcReq {
+        host_alignment: DataAlignment::DWORD,
+        header_digest: false,
+        data_digest: false,
+        max_r2t: 0,
+    };
+    request.to_bytes().to_vec()
+}
+
+/// A TCP connection, without ICReq.
+pub(super) fn dial(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A capsule as bytes.
+pub(super) fn capsule(command: &Command, data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER_BYTES_MAX];
+    let capsule = CapsuleCmd { command: *command };
+    let length = u32::try_from(data.len()).expect("data of a capsule is short");
+    let length = capsule.encode(&PduFormat::PLAIN, length, &mut bytes);
+    bytes.truncate(length);
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+/// HOSTID of a host: what its name hashes to, and never zero.
+fn host_id(name: &str) -> [u8; 16] {
+    let mut id = [1_u8; 16];
+    for (index, byte) in name.bytes().enumerate() {
+        let place = &mut id[index % 16];
+        *place = place.wrapping_mul(31).wrapping_add(byte);
+    }
+    id[0] |= 1;
+    id
+}
+
+impl Client {
+    /// An initialized connection.
+    pub(super) fn open(address: SocketAddr) -> Result<Self> {
+        let limits = FramerLimits {
+            capsule_data_bytes: 0,
+            data_pdu_bytes: DATA_PDU_BYTES,
+        };
+        let mut client = Self {
+            stream: dial(address)?,
+            framer: Framer::new(Role::Host, limits),
+            input: Vec::new(),
+            buffer: vec![0; 64 << 10],
+            cid: 0,
+        };
+        client.stream.write_all(&ic_req())?;
+        match client.receive()?.header {
+            PduHeader::IcResp(_) => Ok(client),
+            other => bail!("{other:?} instead of ICResp"),
+        }
+    }
+
+    /// The admin queue of a new controller of `subsystem`, enabled, and its identifier.
+    pub(super) fn admin(address: SocketAddr, subsystem: &str, host: &str) -> Result<(Self, u16)> {
+        let mut client = Self::open(address)?;
+        let dynamic = ConnectData::CNTLID_DYNAMIC;
+        let completion = client.connect(subsystem, host, (dynamic, 0), 32, 0)?;
+        let enable = PropertySet {
+            size: PropertySize::Four,
+            property: Property::CC,
+            value: u64::from(Configuration::ENABLE.0),
+        };
+        let enabled = client.execute(enable.encode(0), &[])?;
+        ensure!(enabled.status.is_success(), "{}", enabled.status);
+        let id = completion.dword0() & 0xffff;
+        Ok((client, u16::try_from(id).expect("16 bits")))
+    }
+
+    /// An I/O queue of a controller, with so many entries.
+    pub(super) fn queue(peer: &Peer, host: &str, ids: (u16, u16), entries: u16) -> Result<Self> {
+        let mut client = Self::open(peer.address)?;
+        client.connect(&peer.nqn, host, ids, entries, 0)?;
+        Ok(client)
+    }
+
+    /// An I/O queue of class `Latency`, of the controller with this admin queue.
+    pub(super) fn latency_queue(
+        &mut self,
+        peer: &Peer,
+        host: &str,
+        ids: (u16, u16),
+        entries: u16,
+    ) -> Result<Self> {
+        let meant = HostExtensions {
+            queue_classes: true,
+            ..HostExtensions::default()
+        };
+        let set = SetFeatures::new(FeatureId::HOST_EXTENSIONS, meant.to_dword());
+        let completion = self.execute(AdminCommand::SetFeatures(set).encode(0), &[])?;
+        ensure!(completion.status.is_success(), "{}", completion.status);
+        let mut client = Self::open(peer.address)?;
+        let priority = Class::Latency.wire_priority();
+        client.connect(&peer.nqn, host, ids, entries, priority)?;
+        Ok(client)
+    }
+
+    fn connect(
+        &mut self,
+        subsystem: &str,
+        host: &str,
+        (controller, queue_id): (u16, u16),
+        entries: u16,
+        priority: u8,
+    ) -> Result<Completion> {
+        let connect = Connect {
+            record_format: 0,
+            queue_id,
+            sq_size: entries - 1,
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
+                .with_priority_class(priority),
+            keep_alive_timeout_ms: 0,
+        };
+        let names = [subsystem, host].map(Nqn::new);
+        let [Ok(subsystem), Ok(name)] = names else {
+            bail!("the names {subsystem:?} and {host:?} are no NQNs");
+        };
+        let data = ConnectData::new(host_id(host), controller, &subsystem, &name);
+        let completion = self.execute(connect.encode(0), &data.to_bytes())?;
+        ensure!(completion.status.is_success(), "{}", completion.status);
+        Ok(completion)
+    }
+
+    /// The next command identifier, below 2^15.
+    pub(super) fn cid(&mut self) -> u16 {
+        self.cid = (self.cid + 1) & 0x7fff;
+        self.cid
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.stream.write_all(bytes)?)
+    }
+
+    /// Sends a command with data in its capsule, and returns its completion.
+    pub(super) fn execute(&mut self, mut command: Command, data: &[u8]) -> Result<Completion> {
+        let cid = self.cid();
+        command.set_cid(cid);
+        if let length @ 1.. = data.len() {
+            let length = u32::try_from(length).context("data of a capsule is short")?;
+            command.set_sgl(SglDescriptor::in_capsule(0, length));
+        }
+        self.send(&capsule(&command, data))?;
+        let (completion, _) = self.answer()?;
+        ensure!(completion.cid == cid, "an answer to another command");
+        Ok(completion)
+    }
+
+    /// The next command's answer, with the data that came before it.
+    pub(super) fn answer(&mut self) -> Result<(Completion, Vec<u8>)> {
+        let mut all = Vec::new();
+        loop {
+            let Pdu { header, data } = self.receive()?;
+            match header {
+                PduHeader::C2hData(c2h) => {
+                    all.extend_from_slice(&data);
+                    if c2h.progress == C2hProgress::LastAndSuccess {
+                        let completion = Completion::new(c2h.command_id, 0, Status::SUCCESS);
+                        return Ok((completion, all));
+                    }
+                }
+                PduHeader::CapsuleResp(response) => return Ok((response.completion, all)),
+                other => bail!("the target sent {other:?}"),
+            }
+        }
+    }
+
+    /// The next PDU.
+    pub(super) fn receive(&mut self) -> Result<Pdu> {
+        let mut partial: Option<Pdu> = None;
+        loop {
+            let mut input = self.input.as_slice();
+            let mut done = None;
+            while done.is_none()
+                && let Some(event) = self.framer.next(&mut input)?
+            {
+                match event {
+                    Event::Pdu { header, data, .. } => {
+                        let data = data.unwrap_or_default().to_vec();
+                        done = Some(Pdu { header, data });
+                    }
+                    Event::DataBegin { header, .. } => {
+                        let data = Vec::new();
+                        partial = Some(Pdu { header, data });
+                    }
+                    Event::DataChunk(chunk) => {
+                        if let Some(pdu) = &mut partial {
+                            pdu.data.extend_from_slice(chunk);
+                        }
+                    }
+                    Event::DataEnd { .. } => done = partial.take(),
+                }
+            }
+            let used = self.input.len() - input.len();
+            self.input.drain(..used);
+            if let Some(pdu) = done {
+                return Ok(pdu);
+            }
+            let count = self.stream.read(&mut self.buffer)?;
+            ensure!(count > 0, "the target closed the connection");
+            self.input.extend_from_slice(&self.buffer[..count]);
+        }
+    }
+}

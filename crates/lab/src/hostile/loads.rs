@@ -1,0 +1,511 @@
+//! The hostile loads.
+
+use super::client::{Client, Peer, capsule, dial, ic_req};
+use anyhow::{Result, ensure};
+use base::units::CoreId;
+use reactor::placement;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use wire::nvme::identify::Cns;
+use wire::nvme::{Abort, AdminCommand, Command, DISCOVERY_NQN, Identify, IoOpcode, SglDescriptor};
+
+/// Time in which a load has to come about.
+const SETUP: Duration = Duration::from_secs(120);
+
+/// A pause of a load that has nothing to do.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Niceness of a load: the neighbour goes first where both run, other work of the machine does not.
+const NICE: i32 = 5;
+
+/// I/O queues of a host that connects as many as it may: one identifier is left for nothing.
+const QUEUES: u16 = 127;
+
+/// Entries of an admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+
+/// Entries of an I/O queue of which more are sent than it has.
+const SMALL_QUEUE: u16 = 32;
+
+/// Entries of other I/O queues.
+const LARGE_QUEUE: u16 = 128;
+
+/// The largest answer that hosts ask for which do not read it.
+const READ_BYTES: u32 = 128 << 10;
+
+/// A hostile load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// 1,000 connections that send half an ICReq.
+    HalfOpen,
+    /// 10,000 connected queues that do nothing.
+    Idle,
+    /// 50 hosts that connect 127 I/O queues each, again and again.
+    ConnectStorm,
+    /// A host with 16 I/O queues, and 200 discovery controllers, that ask and do not read.
+    Deaf,
+    /// 100 connections that send a byte a second.
+    Slow,
+    /// A host that keeps four queues of 128 entries full of small reads.
+    Flood,
+    /// Hosts that send more commands than their queues have entries.
+    Overrun,
+    /// 16 admin queues full of Keep Alive commands.
+    KeepAlives,
+    /// 16 admin queues full of Abort commands, beside reads to abort.
+    Aborts,
+    /// 400 connections to a target that may open fewer files.
+    NoFiles,
+    /// Hosts that do not read, and 2,000 idle queues, at a target with little memory.
+    LittleMemory,
+}
+
+impl Load {
+    /// All of them, with their names.
+    pub(super) const ALL: [(&str, Self); 11] = [
+        ("half_open", Self::HalfOpen),
+        ("idle", Self::Idle),
+        ("connect_storm", Self::ConnectStorm),
+        ("deaf", Self::Deaf),
+        ("slow", Self::Slow),
+        ("flood", Self::Flood),
+        ("overrun", Self::Overrun),
+        ("keep_alives", Self::KeepAlives),
+        ("aborts", Self::Aborts),
+        ("no_files", Self::NoFiles),
+        ("little_memory", Self::LittleMemory),
+    ];
+
+    /// Its threads: what each does.
+    fn workers(self) -> Vec<fn(&Worker<'_>) -> Result<()>> {
+        match self {
+            Self::HalfOpen => vec![half_open],
+            Self::Idle => vec![|worker| idle(worker, 10_000)],
+            Self::ConnectStorm => vec![connect_storm; 4],
+            Self::Deaf => vec![deaf],
+            Self::Slow => vec![slow],
+            Self::Flood => vec![flood; 2],
+            Self::Overrun => vec![overrun; 2],
+            Self::KeepAlives => vec![keep_alives; 2],
+            Self::Aborts => vec![aborts; 2],
+            Self::NoFiles => vec![no_files],
+            Self::LittleMemory => vec![deaf, |worker| idle(worker, 2_000)],
+        }
+    }
+}
+
+/// Size of loads, in hundredths of a full one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size(pub usize);
+
+impl Size {
+    fn of(self, count: usize) -> usize {
+        (count * self.0 / 100).max(1)
+    }
+}
+
+/// A thread of a load.
+#[derive(Debug)]
+struct Worker<'a> {
+    peer: &'a Peer,
+    number: usize,
+    size: Size,
+    stop: &'a AtomicBool,
+    begun: &'a AtomicUsize,
+    done: &'a AtomicU64,
+}
+
+impl Worker<'_> {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The load is what it is meant to be, for its part.
+    fn has_begun(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self, count: usize) {
+        self.done.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    fn wait(&self) {
+        while self.goes_on() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The name of one of its hosts.
+    fn host(&self, number: usize) -> String {
+        format!("nqn.2026-11.io.switchyard:hostile-{}-{number}", self.number)
+    }
+
+    /// An admin queue of one of its hosts, and the controller's identifier.
+    fn admin(&self, number: usize) -> Result<(Client, u16)> {
+        Client::admin(self.peer.address, &self.peer.nqn, &self.host(number))
+    }
+}
+
+/// Does `measure` beside a load; how much the load did: connections made, commands sent, or bytes.
+/// Threads of the load run on `core`, if there is one, behind others there.
+///
+/// # Errors
+/// A load that does not come about.
+pub(super) fn beside<T>(
+    load: Load,
+    peer: &Peer,
+    size: Size,
+    core: Option<CoreId>,
+    measure: impl FnOnce() -> T,
+) -> Result<(T, u64)> {
+    let (stop, begun, done) = (
+        AtomicBool::new(false),
+        AtomicUsize::new(0),
+        AtomicU64::new(0),
+    );
+    let workers = load.workers();
+    let count = workers.len();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (number, work) in workers.into_iter().enumerate() {
+            let worker = Worker {
+                peer,
+                number,
+                size,
+                stop: &stop,
+                begun: &begun,
+                done: &done,
+            };
+            threads.push(scope.spawn(move || {
+                if let Some(core) = core {
+                    placement::pin_to(core)?;
+                }
+                // Without the right to it the load takes more from the neighbour's own processor.
+                let _ = setpriority_process(Some(gettid()), NICE);
+                work(&worker)
+            }));
+        }
+        let start = Instant::now();
+        while begun.load(Ordering::Relaxed) < count
+            && start.elapsed() < SETUP
+            && !threads.iter().any(|thread| thread.is_finished())
+        {
+            std::thread::sleep(PAUSE);
+        }
+        let ready = begun.load(Ordering::Relaxed) == count;
+        let measured = ready.then(measure);
+        stop.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().expect("a load does not panic")?;
+        }
+        ensure!(ready, "the load did not come about within {SETUP:?}");
+        Ok((
+            measured.expect("it was ready"),
+            done.load(Ordering::Relaxed),
+        ))
+    })
+}
+
+fn half_open(worker: &Worker<'_>) -> Result<()> {
+    let half = &ic_req()[..64];
+    let mut open = VecDeque::new();
+    let wanted = worker.size.of(1000);
+    let mut begun = false;
+    while worker.goes_on() {
+        if open.len() == wanted {
+            if !std::mem::replace(&mut begun, true) {
+                worker.has_begun();
+            }
+            // Others take the place of those that the target gives up.
+            open.pop_front();
+            std::thread::sleep(PAUSE);
+        }
+        let mut stream = dial(worker.peer.address)?;
+        stream.write_all(half)?;
+        open.push_back(stream);
+        worker.count(1);
+    }
+    Ok(())
+}
+
+fn idle(worker: &Worker<'_>, connections: usize) -> Result<()> {
+    let wanted = worker.size.of(connections);
+    let mut open = Vec::new();
+    let mut host = 0;
+    while open.len() < wanted && worker.goes_on() {
+        let name = worker.host(host);
+        let (admin, controller) = worker.admin(host)?;
+        open.push(admin);
+        for queue in 1..=QUEUES {
+            if open.len() == wanted {
+                break;
+            }
+            let ids = (controller, queue);
+            open.push(Client::queue(worker.peer, &name, ids, SMALL_QUEUE)?);
+        }
+        host += 1;
+    }
+    worker.count(open.len());
+    worker.has_begun();
+    worker.wait();
+    Ok(())
+}
+
+fn connect_storm(worker: &Worker<'_>) -> Result<()> {
+    worker.has_begun();
+    let hosts = worker.size.of(50);
+    let mut open = VecDeque::new();
+    for host in (0..hosts).cycle() {
+        if !worker.goes_on() {
+            break;
+        }
+        // A target that has enough of it may refuse.
+        let Ok((admin, controller)) = worker.admin(host) else {
+            continue;
+        };
+        let name = worker.host(host);
+        let connect = |queue| {
+            let queue = Client::queue(worker.peer, &name, (controller, queue), SMALL_QUEUE);
+            worker.count(1);
+            queue
+        };
+        let queues = (1..=QUEUES).take_while(|_| worker.goes_on());
+        let queues: Vec<_> = queues.filter_map(|queue| connect(queue).ok()).collect();
+        open.push_back((admin, queues));
+        if open.len() > hosts / 4 {
+            open.pop_front();
+        }
+    }
+    Ok(())
+}
+
+/// A connection that is written to for as long as it takes bytes.
+struct Deaf {
+    client: Client,
+    /// The same commands again and again, as bytes.
+    commands: Vec<u8>,
+    /// Bytes of them that were written already.
+    at: usize,
+}
+
+impl Deaf {
+    fn new(client: Client, commands: impl Iterator<Item = Command>) -> Result<Self> {
+        client.stream.set_nonblocking(true)?;
+        let socket = socket2::SockRef::from(&client.stream);
+        socket.set_recv_buffer_size(4096)?;
+        Ok(Self {
+            client,
+            commands: commands
+                .flat_map(|command| capsule(&command, &[]))
+                .collect(),
+            at: 0,
+        })
+    }
+
+    /// Writes what the socket takes. Returns how many bytes.
+    fn write(&mut self) -> usize {
+        let before = self.at;
+        while let Some(rest) = self.commands.get(self.at..).filter(|rest| !rest.is_empty()) {
+            match self.client.stream.write(rest) {
+                Ok(count) => self.at += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.at - before
+    }
+}
+
+fn deaf(worker: &Worker<'_>) -> Result<()> {
+    let peer = worker.peer;
+    let blocks = READ_BYTES / peer.block_bytes;
+    let identify = |cid| {
+        let mut command = AdminCommand::Identify(Identify::new(Cns::CONTROLLER, 0)).encode(cid);
+        command.set_sgl(SglDescriptor::transport(4096));
+        command
+    };
+    let mut open = Vec::new();
+    let (admin, controller) = worker.admin(0)?;
+    for queue in 1..=16 {
+        let ids = (controller, queue);
+        let client = Client::queue(peer, &worker.host(0), ids, LARGE_QUEUE)?;
+        let reads = (0..LARGE_QUEUE - 1).map(|cid| peer.read(cid, 0, blocks));
+        open.push(Deaf::new(client, reads)?);
+    }
+    open.push(Deaf::new(admin, (0..ADMIN_ENTRIES - 1).map(identify))?);
+    for host in 0..worker.size.of(200) {
+        let (client, _) = Client::admin(peer.address, DISCOVERY_NQN, &worker.host(host))?;
+        open.push(Deaf::new(client, (0..ADMIN_ENTRIES - 1).map(identify))?);
+    }
+    let write = |open: &mut Vec<Deaf>| {
+        let bytes = open.iter_mut().map(Deaf::write).sum();
+        worker.count(bytes);
+    };
+    write(&mut open);
+    worker.has_begun();
+    while worker.goes_on() {
+        write(&mut open);
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+fn slow(worker: &Worker<'_>) -> Result<()> {
+    let peer = worker.peer;
+    let (_admin, controller) = worker.admin(0)?;
+    let mut open: Vec<(TcpStream, Vec<u8>)> = Vec::new();
+    let wanted = worker.size.of(50);
+    for _ in 0..wanted {
+        open.push((dial(peer.address)?, ic_req()));
+    }
+    let mut write = peer.command(IoOpcode::WRITE, 0, 1);
+    write.set_sgl(SglDescriptor::in_capsule(0, peer.block_bytes));
+    let bytes = capsule(&write, &vec![0; peer.block_bytes as usize]);
+    for queue in (1..=QUEUES).take(wanted) {
+        let ids = (controller, queue);
+        let client = Client::queue(peer, &worker.host(0), ids, SMALL_QUEUE)?;
+        open.push((client.stream, bytes.clone()));
+    }
+    worker.has_begun();
+    let mut next = Instant::now();
+    let mut at = 0;
+    while worker.goes_on() {
+        if Instant::now() >= next {
+            next += Duration::from_secs(1);
+            for (stream, bytes) in &mut open {
+                // The target may have closed it by now.
+                let _ = stream.write(&bytes[at..=at]);
+                worker.count(1);
+            }
+            at = (at + 1) % 64;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// Sends commands until all places of a queue are taken, and takes all answers.
+fn fill(client: &mut Client, commands: impl Iterator<Item = Command>) -> Result<usize> {
+    let mut bytes = Vec::new();
+    let mut count = 0;
+    for command in commands {
+        bytes.extend(capsule(&command, &[]));
+        count += 1;
+    }
+    client.send(&bytes)?;
+    for _ in 0..count {
+        client.answer()?;
+    }
+    Ok(count)
+}
+
+fn flood(worker: &Worker<'_>) -> Result<()> {
+    let peer = worker.peer;
+    let (_admin, controller) = worker.admin(0)?;
+    let mut queues = Vec::new();
+    for queue in 1..=2 {
+        let ids = (controller, queue);
+        queues.push(Client::queue(peer, &worker.host(0), ids, LARGE_QUEUE)?);
+    }
+    worker.has_begun();
+    let reads = || (0..LARGE_QUEUE - 1).map(|cid| peer.read(cid, cid.into(), 1));
+    let bytes: Vec<u8> = reads().flat_map(|read| capsule(&read, &[])).collect();
+    // Both are full at any time: one is written to while the other's answers come.
+    queues[0].send(&bytes)?;
+    while worker.goes_on() {
+        for next in [1, 0] {
+            queues[next].send(&bytes)?;
+            for _ in 0..LARGE_QUEUE - 1 {
+                queues[1 - next].answer()?;
+            }
+            worker.count((LARGE_QUEUE - 1).into());
+        }
+    }
+    Ok(())
+}
+
+fn overrun(worker: &Worker<'_>) -> Result<()> {
+    let peer = worker.peer;
+    let (_admin, controller) = worker.admin(0)?;
+    worker.has_begun();
+    let reads = (0..8 * SMALL_QUEUE).map(|cid| peer.read(cid, 0, READ_BYTES / peer.block_bytes));
+    let bytes: Vec<u8> = reads.flat_map(|read| capsule(&read, &[])).collect();
+    while worker.goes_on() {
+        let ids = (controller, 1);
+        // The queue before may be on its way out still.
+        let Ok(mut client) = Client::queue(peer, &worker.host(0), ids, SMALL_QUEUE) else {
+            continue;
+        };
+        let _ = client.send(&bytes);
+        while worker.goes_on() && client.answer().is_ok() {}
+        worker.count(1);
+    }
+    Ok(())
+}
+
+fn keep_alives(worker: &Worker<'_>) -> Result<()> {
+    let mut admins = Vec::new();
+    for host in 0..worker.size.of(8) {
+        admins.push(worker.admin(host)?.0);
+    }
+    worker.has_begun();
+    while worker.goes_on() {
+        for admin in &mut admins {
+            let commands = (0..ADMIN_ENTRIES - 1).map(|cid| AdminCommand::KeepAlive.encode(cid));
+            worker.count(fill(admin, commands)?);
+        }
+    }
+    Ok(())
+}
+
+fn aborts(worker: &Worker<'_>) -> Result<()> {
+    let peer = worker.peer;
+    let mut hosts = Vec::new();
+    for host in 0..worker.size.of(8) {
+        let (admin, controller) = worker.admin(host)?;
+        let ids = (controller, 1);
+        let queue = Client::queue(peer, &worker.host(host), ids, LARGE_QUEUE)?;
+        hosts.push((admin, queue));
+    }
+    worker.has_begun();
+    let aborts = (0..ADMIN_ENTRIES - 1).map(|cid| Abort { sq_id: 1, cid }.encode(cid));
+    let aborts: Vec<u8> = aborts.flat_map(|abort| capsule(&abort, &[])).collect();
+    while worker.goes_on() {
+        for (admin, queue) in &mut hosts {
+            admin.send(&aborts)?;
+            let reads = (0..ADMIN_ENTRIES - 1).map(|cid| peer.read(cid, 0, 1));
+            worker.count(fill(queue, reads)?);
+            for _ in 0..ADMIN_ENTRIES - 1 {
+                admin.answer()?;
+            }
+            worker.count((ADMIN_ENTRIES - 1).into());
+        }
+    }
+    Ok(())
+}
+
+fn no_files(worker: &Worker<'_>) -> Result<()> {
+    let mut open = VecDeque::new();
+    let mut begun = false;
+    while worker.goes_on() {
+        // The kernel takes connections until the target's backlog is full.
+        let address = worker.peer.address;
+        if let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            open.push_back(stream);
+            worker.count(1);
+        }
+        if open.len() >= 400 {
+            if !std::mem::replace(&mut begun, true) {
+                worker.has_begun();
+            }
+            open.pop_front();
+            std::thread::sleep(PAUSE);
+        }
+    }
+    Ok(())
+}

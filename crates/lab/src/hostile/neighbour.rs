@@ -1,0 +1,155 @@
+//! A well-behaved host: one command at a time, and every answer checked.
+
+use super::client::{Client, Peer, capsule};
+use anyhow::{Result, ensure};
+use base::Prng;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use wire::nvme::{IoOpcode, SglDescriptor};
+
+const HOST: &str = "nqn.2026-11.io.switchyard:neighbour";
+
+/// Bytes of each command.
+const BYTES: u32 = 4096;
+
+/// Commands of which one writes.
+const WRITE_EVERY: u64 = 16;
+
+/// Places of the namespace that it uses, from its beginning.
+const PLACES: u64 = 1024;
+
+/// Longest latency that is told apart, in nanoseconds.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+/// Failures after which it stops: it has no connection any more.
+const FAILURES_MAX: u64 = 10;
+
+/// A host with an admin queue and an I/O queue.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    peer: Peer,
+    _admin: Client,
+    queue: Client,
+    random: Prng,
+    /// Content that it wrote, by place.
+    written: BTreeMap<u64, u64>,
+    commands: u64,
+}
+
+/// Measurements of the neighbour.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Measured {
+    /// Commands that succeeded with the right data.
+    pub commands: u64,
+    /// Commands that failed, or brought other data than was written.
+    pub failed: u64,
+    /// Median of the time from a command to its answer, in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// Reason of the first failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl Neighbour {
+    /// Connects; a queue of class `Latency` where that is asked for, as our own host does.
+    ///
+    /// # Errors
+    /// A target that cannot be used, or that has blocks larger than a command.
+    pub(super) fn connect(peer: &Peer, latency: bool) -> Result<Self> {
+        ensure!(
+            BYTES.is_multiple_of(peer.block_bytes),
+            "the namespace's blocks are larger than {BYTES} bytes"
+        );
+        let (mut admin, controller) = Client::admin(peer.address, &peer.nqn, HOST)?;
+        let queue = match latency {
+            true => admin.latency_queue(peer, HOST, (controller, 1), 128)?,
+            false => Client::queue(peer, HOST, (controller, 1), 128)?,
+        };
+        Ok(Self {
+            peer: peer.clone(),
+            _admin: admin,
+            queue,
+            random: Prng::from_seed(7),
+            written: BTreeMap::new(),
+            commands: 0,
+        })
+    }
+
+    /// Reads, and writes now and then, one command at a time.
+    pub(super) fn run(&mut self, time: Duration) -> Measured {
+        let bounds = Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3);
+        let mut histogram = bounds.expect("legal bounds");
+        let (mut failed, mut failure) = (0, None);
+        let begun = Instant::now();
+        while begun.elapsed() < time && failed < FAILURES_MAX {
+            let start = Instant::now();
+            match self.command() {
+                Ok(()) => {
+                    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    histogram.saturating_record(ns);
+                }
+                Err(error) => {
+                    failed += 1;
+                    failure.get_or_insert(format!("{error:#}"));
+                }
+            }
+        }
+        let us = |ns: u64| ns as f64 / 1e3;
+        Measured {
+            commands: histogram.len(),
+            failed,
+            p50_us: us(histogram.value_at_quantile(0.5)),
+            p99_us: us(histogram.value_at_quantile(0.99)),
+            max_us: us(histogram.max()),
+            failure,
+        }
+    }
+
+    fn command(&mut self) -> Result<()> {
+        self.commands += 1;
+        let place = self.random.below(PLACES);
+        let blocks = BYTES / self.peer.block_bytes;
+        let slba = place * u64::from(blocks);
+        let cid = self.queue.cid();
+        if self.commands.is_multiple_of(WRITE_EVERY) {
+            let data = content(self.commands);
+            let mut write = self.peer.command(IoOpcode::WRITE, slba, blocks);
+            write.set_cid(cid);
+            write.set_sgl(SglDescriptor::in_capsule(0, BYTES));
+            // Until it is answered either content may be there.
+            self.written.remove(&place);
+            self.queue.send(&capsule(&write, &data))?;
+            let (completion, _) = self.queue.answer()?;
+            ensure!(
+                completion.cid == cid && completion.status.is_success(),
+                "{completion:?}"
+            );
+            self.written.insert(place, self.commands);
+            return Ok(());
+        }
+        let read = self.peer.read(cid, slba, blocks);
+        self.queue.send(&capsule(&read, &[]))?;
+        let (completion, data) = self.queue.answer()?;
+        ensure!(
+            completion.cid == cid && completion.status.is_success(),
+            "{completion:?}"
+        );
+        ensure!(data.len() == BYTES as usize, "{} bytes of data", data.len());
+        if let Some(&seed) = self.written.get(&place) {
+            ensure!(data == content(seed), "other data than was written");
+        }
+        Ok(())
+    }
+}
+
+fn content(seed: u64) -> Vec<u8> {
+    let mut data = vec![0; BYTES as usize];
+    Prng::from_seed(seed).fill(&mut data);
+    data
+}

@@ -1,0 +1,77 @@
+//! Reasons why a raw exchange ended without a result.
+
+use reactor::placement::PlacementError;
+use std::net::SocketAddr;
+
+/// An error of the raw socket exchange; the text is for a human and says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum RawError {
+    /// The case asks for something that no exchange can do.
+    #[error("case {case}: {what}")]
+    Case {
+        /// Name of the case.
+        case: &'static str,
+        /// The fault, and the remedy.
+        what: String,
+    },
+    /// The thread could not be pinned.
+    #[error("the raw exchange has no core to run on")]
+    Pin(#[from] PlacementError),
+    /// No connection to the server.
+    #[error("cannot connect to the raw server at {addr}; is it running?")]
+    Connect {
+        /// The address tried.
+        addr: SocketAddr,
+        /// The kernel's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A system call failed.
+    #[error("the raw exchange failed in {call}")]
+    Call {
+        /// The system call.
+        call: &'static str,
+        /// The kernel's error.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The peer sent something that is not a message of this case.
+    #[error("the peer broke the exchange: {what}; do both ends run the same case?")]
+    Peer {
+        /// The peer's act.
+        what: String,
+    },
+    /// The peer closed the connection in the middle of an exchange.
+    #[error("the peer closed the connection with {outstanding} messages outstanding")]
+    Closed {
+        /// Messages without their answer, or begun and not finished.
+        outstanding: usize,
+    },
+    /// Nothing came for [`super::limits::STALL`].
+    #[error("no response for {seconds} s with {outstanding} messages outstanding")]
+    Stalled {
+        /// Seconds that the client waited.
+        seconds: u64,
+        /// Messages without their answer.
+        outstanding: usize,
+    },
+    /// The server was stopped before it had served a client.
+    #[error("the raw server was stopped before a client had finished")]
+    Stopped,
+    /// A thread of the exchange panicked: a bug of ours.
+    #[error("the {end} thread panicked; this is a bug in the raw exchange")]
+    Panicked {
+        /// "client" or "server".
+        end: &'static str,
+    },
+}
+
+impl RawError {
+    /// The error of the system call `call`.
+    pub(super) fn call(call: &'static str, source: impl Into<std::io::Error>) -> Self {
+        Self::Call {
+            call,
+            source: source.into(),
+        }
+    }
+}

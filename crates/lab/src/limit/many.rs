@@ -1,0 +1,330 @@
+//! Many connections with few requests each: a plain program on epoll.
+//!
+//! Each end waits for readable sockets and serves them in the order in which the kernel names them,
+//! with one receive and one send for each request. The client goes by its connections in turn, as
+//! the load generator does with the queues of many hosts.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use base::Prng;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+use super::case::{Poll, RawCase};
+use super::client::{Clock, RawResult};
+use super::error::RawError;
+use super::limits;
+use super::message::{Message, Parser, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
+use super::region::Region;
+use super::server::{block_offset, served_bytes};
+use super::socket::{self, Received};
+
+/// Readable sockets that one look tells of, at most.
+const EVENTS: usize = 256;
+
+/// Longest time that an end waits for the other one.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: limits::STALL.as_secs().cast_signed(),
+    tv_nsec: 0,
+};
+
+/// An exchange over many connections. Each has one request in flight at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ManyCase {
+    /// Message sizes and requests in flight on all connections together. Both ends sleep while
+    /// there is nothing to do, and nothing is sent together.
+    pub raw: RawCase,
+    /// Connections, more than there are requests in flight.
+    pub connections: usize,
+}
+
+impl ManyCase {
+    /// 4 KiB random reads on 2,500 connections, 250 in flight.
+    #[must_use]
+    pub const fn read_4k_2500_connections() -> Self {
+        Self {
+            raw: RawCase::read("read_4k_2500_connections", 4 << 10, 250, Poll::Never),
+            connections: 2500,
+        }
+    }
+
+    fn check(&self) -> Result<(), RawError> {
+        self.raw.check()?;
+        let range = self.raw.depth + 1..=limits::CONNECTIONS_MAX;
+        if range.contains(&self.connections) {
+            return Ok(());
+        }
+        let (start, end) = range.into_inner();
+        let connections = self.connections;
+        let what = format!("connections is {connections}, but must be {start} to {end}");
+        let case = self.raw.name;
+        Err(RawError::Case { case, what })
+    }
+}
+
+/// Runs one exchange: a server thread on `server_core`, a client thread on `client_core`.
+///
+/// # Errors
+/// When the case makes no sense, a thread cannot be had or pinned, or a connection cannot be had
+/// or breaks.
+pub fn run_many(
+    case: &ManyCase,
+    server_core: Option<usize>,
+    client_core: Option<usize>,
+    warmup: Duration,
+    measured: Duration,
+) -> Result<RawResult, RawError> {
+    case.check()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listener = listener.map_err(|error| RawError::call("bind", error))?;
+    let address = listener.local_addr();
+    let address = address.map_err(|error| RawError::call("getsockname", error))?;
+    std::thread::scope(|scope| {
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let serve = || {
+            // Without a server no connection is left that a client could wait for.
+            let listener = listener;
+            socket::pin(server_core)?;
+            serve(case, &listener)
+        };
+        let server = thread("many-server").spawn_scoped(scope, serve);
+        let server = server.map_err(|error| RawError::call("clone", error))?;
+        let load = || {
+            socket::pin(client_core)?;
+            load(case, address, warmup, measured)
+        };
+        let client = thread("many-client").spawn_scoped(scope, load);
+        let client = match client {
+            Ok(client) => ended(client, "client"),
+            Err(error) => Err(RawError::call("clone", error)),
+        };
+        match (ended(server, "server"), client) {
+            (Ok(()) | Err(RawError::Stopped), client) => client,
+            // A client that lost its server says less than the server.
+            (Err(error), _) => Err(error),
+        }
+    })
+}
+
+fn ended<T>(
+    thread: ScopedJoinHandle<'_, Result<T, RawError>>,
+    end: &'static str,
+) -> Result<T, RawError> {
+    let joined = thread.join();
+    joined.unwrap_or(Err(RawError::Panicked { end }))
+}
+
+/// One connection of either end.
+#[derive(Debug)]
+struct Peer {
+    stream: TcpStream,
+    parser: Parser,
+}
+
+impl Peer {
+    fn new(stream: TcpStream, header_bytes: usize, payload_bytes: usize) -> Result<Self, RawError> {
+        socket::tune(&stream)?;
+        // What is sent is small beside the socket's buffer; a peer that takes nothing is an error.
+        let limited = stream.set_write_timeout(Some(limits::STALL));
+        limited.map_err(|error| RawError::call("setsockopt", error))?;
+        let parser = Parser::new(header_bytes, payload_bytes);
+        Ok(Self { stream, parser })
+    }
+
+    fn send(&self, message: Message, header_bytes: usize, payload: &[u8]) -> Result<(), RawError> {
+        let mut header = [0; REQUEST_HEADER_BYTES];
+        message.encode(&mut header);
+        let mut parts = [IoSlice::new(&header[..header_bytes]), IoSlice::new(payload)];
+        let mut left = &mut parts[..];
+        while !left.is_empty() {
+            let mut control = SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(&self.stream, left, &mut control, SendFlags::NOSIGNAL) {
+                Ok(sent) => IoSlice::advance_slices(&mut left, sent),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(RawError::call("sendmsg", error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sockets of one end, and which of them are readable.
+struct Sockets {
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+impl Sockets {
+    fn new(peers: &[Peer]) -> Result<Self, RawError> {
+        let fail = |error| RawError::call("epoll_create", error);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail)?;
+        for (index, peer) in (0..).zip(peers) {
+            let data = epoll::EventData::new_u64(index);
+            epoll::add(&epoll, &peer.stream, data, epoll::EventFlags::IN)
+                .map_err(|error| RawError::call("epoll_ctl", error))?;
+        }
+        let events = Vec::with_capacity(EVENTS);
+        Ok(Self { epoll, events })
+    }
+
+    /// Waits until a socket is readable, for [`limits::STALL`] at most. Returns whether any is.
+    fn wait(&mut self) -> Result<bool, RawError> {
+        self.events.clear();
+        let found = rustix::buffer::spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, found, Some(&PATIENCE)) {
+            Ok(found) => Ok(found > 0),
+            Err(Errno::INTR) => Ok(true),
+            Err(error) => Err(RawError::call("epoll_wait", error)),
+        }
+    }
+
+    fn readable(&self) -> impl Iterator<Item = usize> {
+        let index = |event: &epoll::Event| usize::try_from(event.data.u64());
+        let indices = self.events.iter().map(index);
+        indices.map(|index| index.expect("an index of ours"))
+    }
+}
+
+/// The server: answers each request with a block, until all clients have closed.
+fn serve(case: &ManyCase, listener: &TcpListener) -> Result<(), RawError> {
+    let raw = &case.raw;
+    let (blocks, payload) = (raw.response_blocks() as u64, raw.response_payload());
+    let region = Region::new(served_bytes(raw));
+    let mut peers = Vec::with_capacity(case.connections);
+    for _ in 0..case.connections {
+        let stream = accept(listener)?;
+        peers.push(Peer::new(
+            stream,
+            REQUEST_HEADER_BYTES,
+            raw.request_payload(),
+        )?);
+    }
+    let mut sockets = Sockets::new(&peers)?;
+    let mut buffer = Region::new(limits::RECEIVE_BYTES);
+    let mut open = peers.len();
+    while open > 0 {
+        if !sockets.wait()? {
+            return Err(RawError::Stopped);
+        }
+        for index in sockets.readable() {
+            let Peer { stream, parser } = &mut peers[index];
+            let bytes = match socket::receive(stream, buffer.bytes_mut(), Poll::Always, false)? {
+                Received::Bytes(bytes) => bytes,
+                Received::Nothing => continue,
+                Received::End => {
+                    let removed = epoll::delete(&sockets.epoll, &*stream);
+                    removed.map_err(|error| RawError::call("epoll_ctl", error))?;
+                    open -= 1;
+                    continue;
+                }
+            };
+            let mut request = None;
+            parser.feed(&buffer.bytes()[..bytes], |message| {
+                request = Some(message);
+                Ok(())
+            })?;
+            if let Some(message) = request {
+                let at = block_offset(raw, message.block % blocks);
+                let block = &region.bytes()[at..at + payload];
+                peers[index].send(message, RESPONSE_HEADER_BYTES, block)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Accepts a client that comes in time.
+fn accept(listener: &TcpListener) -> Result<TcpStream, RawError> {
+    let mut polled = [PollFd::new(listener, PollFlags::IN)];
+    match poll(&mut polled, Some(&PATIENCE)) {
+        Ok(0) => Err(RawError::Stopped),
+        Ok(_) | Err(Errno::INTR) => match listener.accept() {
+            Ok((stream, _)) => Ok(stream),
+            Err(error) => Err(RawError::call("accept", error)),
+        },
+        Err(error) => Err(RawError::call("poll", error)),
+    }
+}
+
+/// The client: goes by the connections in turn, a request for each response.
+fn load(
+    case: &ManyCase,
+    address: SocketAddr,
+    warmup: Duration,
+    measured: Duration,
+) -> Result<RawResult, RawError> {
+    let raw = &case.raw;
+    let mut peers = Vec::with_capacity(case.connections);
+    for _ in 0..case.connections {
+        let stream = TcpStream::connect(address).map_err(|source| RawError::Connect {
+            addr: address,
+            source,
+        })?;
+        peers.push(Peer::new(
+            stream,
+            RESPONSE_HEADER_BYTES,
+            raw.response_payload(),
+        )?);
+    }
+    let mut sockets = Sockets::new(&peers)?;
+    let mut buffer = Region::new(limits::RECEIVE_BYTES);
+    let written = Region::new(raw.request_payload());
+    let (blocks, mut random) = (raw.response_blocks() as u64, Prng::from_seed(2));
+    let mut clock = Clock::new(warmup, measured);
+    // Those without a request, the one that has been so for longest first.
+    let mut idle: VecDeque<usize> = (0..peers.len()).collect();
+    let mut asked = vec![(0, 0); peers.len()];
+    let (mut next, mut outstanding) = (0, 0);
+    loop {
+        while !clock.is_over() && outstanding < raw.depth {
+            let index = idle.pop_front().expect("more connections than requests");
+            let block = random.below(blocks);
+            let sequence = next;
+            (next, outstanding) = (next + 1, outstanding + 1);
+            asked[index] = (sequence, clock.now_ns());
+            let message = Message { sequence, block };
+            peers[index].send(message, REQUEST_HEADER_BYTES, written.bytes())?;
+        }
+        if outstanding == 0 {
+            break;
+        }
+        if !sockets.wait()? {
+            let seconds = limits::STALL.as_secs();
+            return Err(RawError::Stalled {
+                seconds,
+                outstanding,
+            });
+        }
+        for index in sockets.readable() {
+            let Peer { stream, parser } = &mut peers[index];
+            let bytes = match socket::receive(stream, buffer.bytes_mut(), Poll::Always, false)? {
+                Received::Bytes(bytes) => bytes,
+                Received::Nothing => continue,
+                Received::End => return Err(RawError::Closed { outstanding }),
+            };
+            clock.progress();
+            let (expected, issued_ns) = asked[index];
+            parser.feed(&buffer.bytes()[..bytes], |message| {
+                if message.sequence != expected || outstanding == 0 {
+                    let what = format!("response {} instead of {expected}", message.sequence);
+                    return Err(RawError::Peer { what });
+                }
+                outstanding -= 1;
+                idle.push_back(index);
+                clock.record(issued_ns, 1);
+                Ok(())
+            })?;
+        }
+    }
+    for peer in &peers {
+        let shut = peer.stream.shutdown(Shutdown::Write);
+        shut.map_err(|error| RawError::call("shutdown", error))?;
+    }
+    clock.result()
+}

@@ -1,0 +1,96 @@
+//! Operations of both ends on sockets and cores.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use base::units::CoreId;
+use reactor::placement;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, sockopt};
+
+use super::case::Poll;
+use super::error::RawError;
+use super::limits;
+
+/// Result of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// So many bytes; never zero.
+    Bytes(usize),
+    /// Nothing yet, or there is room to send again.
+    Nothing,
+    /// The peer sends no more.
+    End,
+}
+
+/// Pins the calling thread to `core`; leaves it alone when that is `None`.
+pub(super) fn pin(core: Option<usize>) -> Result<(), RawError> {
+    let Some(core) = core else { return Ok(()) };
+    // What no number of a core can be is refused like any other that does not exist.
+    let core = CoreId(u32::try_from(core).unwrap_or(u32::MAX));
+    Ok(placement::pin_to(core)?)
+}
+
+/// Sets a connection up for throughput and latency alike.
+pub(super) fn tune(stream: &TcpStream) -> Result<(), RawError> {
+    sockopt::set_tcp_nodelay(stream, true).map_err(|e| RawError::call("setsockopt", e))?;
+    // What may be refused is asked for in order of preference; a refusal leaves the default.
+    // Reno: a congestion control that paces costs throughput where nothing is ever lost.
+    let _ = sockopt::set_tcp_congestion(stream, "reno");
+    let bytes = limits::SOCKET_BUFFER_BYTES;
+    if sockopt::set_socket_send_buffer_size_force(stream, bytes).is_err() {
+        let _ = sockopt::set_socket_send_buffer_size(stream, bytes);
+    }
+    if sockopt::set_socket_recv_buffer_size_force(stream, bytes).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(stream, bytes);
+    }
+    Ok(())
+}
+
+/// Receives what has come. `Poll::Never` waits for it, for [`limits::STALL`] at most; with
+/// `unsent`, it waits for room to send as well.
+#[inline]
+pub(super) fn receive(
+    stream: &TcpStream,
+    buffer: &mut [u8],
+    poll: Poll,
+    unsent: bool,
+) -> Result<Received, RawError> {
+    let flags = match poll {
+        Poll::Never if !unsent => RecvFlags::empty(),
+        Poll::Never | Poll::Always => RecvFlags::DONTWAIT,
+    };
+    match rustix::net::recv(stream, buffer, flags) {
+        Ok((_, 0)) => Ok(Received::End),
+        Ok((_, bytes)) => Ok(Received::Bytes(bytes)),
+        Err(Errno::INTR) => Ok(Received::Nothing),
+        Err(Errno::AGAIN) => {
+            if poll == Poll::Never && unsent {
+                wait_for_either(stream)?;
+            }
+            Ok(Received::Nothing)
+        }
+        Err(error) => Err(RawError::call("recv", error)),
+    }
+}
+
+/// Bounds a blocking receive.
+pub(super) fn set_receive_timeout(stream: &TcpStream, limit: Duration) -> Result<(), RawError> {
+    stream
+        .set_read_timeout(Some(limit))
+        .map_err(|e| RawError::call("setsockopt", e))
+}
+
+/// Sleeps until something has come or there is room to send.
+fn wait_for_either(stream: &TcpStream) -> Result<(), RawError> {
+    let mut polled = [PollFd::new(stream, PollFlags::IN | PollFlags::OUT)];
+    let limit = Timespec {
+        tv_sec: i64::try_from(limits::STALL.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: 0,
+    };
+    match rustix::event::poll(&mut polled, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(RawError::call("poll", error)),
+    }
+}

@@ -1,0 +1,384 @@
+//! Description of an application, and its form as a line of text.
+
+use super::limits;
+use std::fmt;
+use std::str::FromStr;
+use switch::Class;
+
+/// Order of an application's addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To the blocks behind the previous request's; from the end to the beginning.
+    Sequential,
+    /// Anywhere, aligned to the request's size.
+    Random,
+}
+
+/// Distances between the requests of an open loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pace {
+    /// One as long after the other as the one before.
+    #[default]
+    Even,
+    /// Independently, as those of many users do: a Poisson process.
+    Poisson,
+}
+
+/// An app: threads that do the same, and what they do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct App {
+    /// Name in reports.
+    pub name: String,
+    /// Order of its addresses.
+    pub access: Access,
+    /// Reads of a hundred requests; the others are writes.
+    pub read_percent: u8,
+    /// Bytes of a request.
+    pub block_bytes: u32,
+    /// Requests that each thread keeps in flight; at most so many with a rate.
+    pub depth: u32,
+    /// Threads.
+    pub count: u32,
+    /// The core that each thread is pinned to; `None` leaves the choice to the kernel.
+    pub cpu: Option<u32>,
+    /// Connections of each thread to a remote target.
+    pub queues: u16,
+    /// Requests per second of all threads together (an open loop); `None` issues the next request
+    /// when one completes (a closed loop).
+    pub rate: Option<u64>,
+    /// Distances between its requests; of no effect without a rate.
+    pub pace: Pace,
+    /// Class of its requests: `Latency` threads go before others where the process may raise
+    /// their priority, and their queues say what they are.
+    pub class: Option<Class>,
+    /// Instead, they have the class that their thread's I/O priority means at the time
+    /// ([`ByPriority`](super::ByPriority)).
+    pub class_by_io_priority: bool,
+}
+
+impl App {
+    /// Class of its requests, where that does not follow the I/O priority.
+    #[must_use]
+    pub fn class_or_default(&self) -> Class {
+        self.class.unwrap_or(Class::DEFAULT)
+    }
+}
+
+/// The form of an app's text, for help and errors.
+pub const APP_FORM: &str = "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]";
+
+const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, pace, mix, class";
+const PATTERNS: &str = "read, write, randread, randwrite, rw or randrw";
+
+/// Fault in an application's text: which application, which key, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct AppError {
+    app: Option<String>,
+    key: Option<String>,
+    remedy: String,
+}
+
+impl fmt::Display for AppError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(app) = &self.app {
+            write!(f, "app \"{app}\": ")?;
+        }
+        if let Some(key) = &self.key {
+            write!(f, "{key}: ")?;
+        }
+        f.write_str(&self.remedy)
+    }
+}
+
+impl AppError {
+    /// An error of the app's `key`.
+    pub(super) fn key(app: &str, key: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            app: Some(app.to_owned()),
+            key: Some(key.into()),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+impl FromStr for App {
+    type Err = AppError;
+
+    fn from_str(text: &str) -> Result<Self, AppError> {
+        let form = |remedy: String| AppError {
+            app: None,
+            key: None,
+            remedy,
+        };
+        let Some((name, keys)) = text.split_once(':') else {
+            let text = shortened(text);
+            return Err(form(format!(
+                "\"{text}\" is not an app; write it as {APP_FORM}"
+            )));
+        };
+        let named = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > limits::NAME_BYTES_MAX || !name.chars().all(named) {
+            return Err(form(format!(
+                "\"{}\" is not a name for an app; use 1 to {} letters, digits, '-', '_' or '.'",
+                shortened(name),
+                limits::NAME_BYTES_MAX
+            )));
+        }
+        Draft::default().read(name, keys)?.finish(name)
+    }
+}
+
+/// Settings that the text has made so far.
+#[derive(Debug, Default)]
+struct Draft {
+    pattern: Option<(Access, Option<u8>)>,
+    pattern_text: String,
+    block_bytes: Option<u32>,
+    depth: Option<u32>,
+    count: Option<u32>,
+    cpu: Option<u32>,
+    queues: Option<u16>,
+    rate: Option<u64>,
+    pace: Option<Pace>,
+    mix: Option<u8>,
+    /// `Some(None)` follows the I/O priority.
+    class: Option<Option<Class>>,
+}
+
+impl Draft {
+    fn read(mut self, name: &str, keys: &str) -> Result<Self, AppError> {
+        for item in keys.split(',') {
+            let Some((key, value)) = item.split_once('=') else {
+                let item = shortened(item);
+                let remedy = format!("write KEY=VALUE; the keys are {KEYS}");
+                return Err(AppError::key(name, format!("\"{item}\""), remedy));
+            };
+            let wrong =
+                |remedy: String| AppError::key(name, format!("{key}={}", shortened(value)), remedy);
+            let number = |least: u64, most: u64| {
+                let parsed = value
+                    .parse::<u64>()
+                    .ok()
+                    .filter(|n| (least..=most).contains(n));
+                parsed.ok_or_else(|| wrong(format!("write a whole number from {least} to {most}")))
+            };
+            let depth_max = u64::from(limits::DEPTH_MAX);
+            let count_max = u64::from(limits::COUNT_MAX);
+            let fresh = match key {
+                "rw" => {
+                    value.clone_into(&mut self.pattern_text);
+                    let remedy = || wrong(format!("write {PATTERNS}"));
+                    put(&mut self.pattern, pattern(value).ok_or_else(remedy)?)
+                }
+                "bs" => put(&mut self.block_bytes, size(value).map_err(wrong)?),
+                "depth" => put(&mut self.depth, narrow(number(1, depth_max)?)),
+                "count" => put(&mut self.count, narrow(number(1, count_max)?)),
+                "cpu" => put(&mut self.cpu, narrow(number(0, 1023)?)),
+                "queues" => {
+                    let queues = number(1, u64::from(limits::QUEUES_MAX))?;
+                    put(
+                        &mut self.queues,
+                        u16::try_from(queues).expect("checked above"),
+                    )
+                }
+                "rate" => put(&mut self.rate, number(1, limits::RATE_MAX)?),
+                "pace" => {
+                    let pace = match value {
+                        "even" => Pace::Even,
+                        "poisson" => Pace::Poisson,
+                        _ => return Err(wrong("write even or poisson".into())),
+                    };
+                    put(&mut self.pace, pace)
+                }
+                "mix" => {
+                    let percent = number(0, 100)?;
+                    put(&mut self.mix, u8::try_from(percent).expect("checked above"))
+                }
+                "class" => {
+                    let class = match value {
+                        "ioprio" => None,
+                        word => Some(word.parse().map_err(|_| {
+                            wrong("write L, T, or ioprio for what the I/O priority says".into())
+                        })?),
+                    };
+                    put(&mut self.class, class)
+                }
+                _ => {
+                    let remedy = format!("there is no such key; the keys are {KEYS}");
+                    return Err(AppError::key(
+                        name,
+                        format!("\"{}\"", shortened(key)),
+                        remedy,
+                    ));
+                }
+            };
+            if !fresh {
+                return Err(AppError::key(name, key, "given twice; keep one of them"));
+            }
+        }
+        Ok(self)
+    }
+
+    fn finish(self, name: &str) -> Result<App, AppError> {
+        let Some((access, fixed)) = self.pattern else {
+            return Err(AppError::key(
+                name,
+                "rw",
+                format!("is missing; add rw= and {PATTERNS}"),
+            ));
+        };
+        let read_percent = match (fixed, self.mix) {
+            (Some(percent), None) => percent,
+            (None, mix) => mix.unwrap_or(50),
+            (Some(_), Some(mix)) => {
+                let remedy = format!(
+                    "rw={} has nothing to mix; drop it, or write rw=rw or rw=randrw",
+                    self.pattern_text
+                );
+                return Err(AppError::key(name, format!("mix={mix}"), remedy));
+            }
+        };
+        Ok(App {
+            name: name.to_owned(),
+            access,
+            read_percent,
+            block_bytes: self.block_bytes.unwrap_or(4096),
+            depth: self.depth.unwrap_or(1),
+            count: self.count.unwrap_or(1),
+            cpu: self.cpu,
+            queues: self.queues.unwrap_or(1),
+            rate: self.rate,
+            pace: self.pace.unwrap_or_default(),
+            class: self.class.flatten(),
+            class_by_io_priority: self.class == Some(None),
+        })
+    }
+}
+
+/// Fills what was empty; whether it was.
+fn put<T>(place: &mut Option<T>, value: T) -> bool {
+    place.replace(value).is_none()
+}
+
+/// Access, and the share of reads where the word fixes it.
+fn pattern(word: &str) -> Option<(Access, Option<u8>)> {
+    Some(match word {
+        "read" => (Access::Sequential, Some(100)),
+        "write" => (Access::Sequential, Some(0)),
+        "rw" => (Access::Sequential, None),
+        "randread" => (Access::Random, Some(100)),
+        "randwrite" => (Access::Random, Some(0)),
+        "randrw" => (Access::Random, None),
+        _ => return None,
+    })
+}
+
+/// `4096`, `4k`, `1m`: a multiple of 512.
+fn size(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 10),
+        Some((at, 'm' | 'M')) => (&text[..at], 20),
+        _ => (text, 0),
+    };
+    let (least, most) = (limits::BLOCK_BYTES_MIN, limits::BLOCK_BYTES_MAX);
+    digits
+        .parse::<u32>()
+        .ok()
+        .and_then(|number| number.checked_mul(1 << shift))
+        .filter(|bytes| (least..=most).contains(bytes) && bytes.is_multiple_of(least))
+        .ok_or_else(|| "write a multiple of 512 up to 1m, such as 512, 4k or 128k".to_owned())
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).expect("checked against a bound of 32 bits")
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(40).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_form_is_read() {
+        let text = "web:rw=randrw,bs=4k,depth=32,count=2,cpu=1,queues=3,rate=1000,pace=poisson,mix=70,class=L";
+        let app: App = text.parse().unwrap();
+        assert_eq!(
+            app,
+            App {
+                name: "web".into(),
+                access: Access::Random,
+                read_percent: 70,
+                block_bytes: 4096,
+                depth: 32,
+                count: 2,
+                cpu: Some(1),
+                queues: 3,
+                rate: Some(1000),
+                pace: Pace::Poisson,
+                class: Some(Class::Latency),
+                class_by_io_priority: false,
+            }
+        );
+        let follows: App = "a:rw=read,class=ioprio".parse().unwrap();
+        assert!(follows.class_by_io_priority && follows.class.is_none());
+        let short: App = "a:rw=write".parse().unwrap();
+        assert_eq!((short.access, short.read_percent), (Access::Sequential, 0));
+        assert_eq!((short.block_bytes, short.depth, short.count), (4096, 1, 1));
+        assert_eq!((short.cpu, short.queues, short.rate), (None, 1, None));
+        assert_eq!("a:rw=rw,bs=1m".parse::<App>().unwrap().read_percent, 50);
+    }
+
+    #[test]
+    fn an_error_names_the_app_the_key_and_what_would_be_right() {
+        for (text, expected) in [
+            ("randread", "is not an app; write it as NAME:rw="),
+            (":rw=read", "is not a name for an app"),
+            ("a b:rw=read", "is not a name for an app"),
+            ("a:", "app \"a\": \"\": write KEY=VALUE"),
+            ("a:bs=4k", "app \"a\": rw: is missing"),
+            (
+                "a:rw=raed",
+                "app \"a\": rw=raed: write read, write, randread",
+            ),
+            (
+                "a:rw=read,bs=5000",
+                "app \"a\": bs=5000: write a multiple of 512",
+            ),
+            ("a:rw=read,bs=2m", "bs=2m: write a multiple of 512 up to 1m"),
+            ("a:rw=read,bs=", "bs=: write a multiple"),
+            ("a:rw=read,bs=4294967295k", "write a multiple"),
+            (
+                "a:rw=read,depth=0",
+                "app \"a\": depth=0: write a whole number from 1 to 1023",
+            ),
+            ("a:rw=read,depth=x", "depth=x: write a whole number"),
+            ("a:rw=read,rate=0", "rate=0: write a whole number from 1"),
+            ("a:rw=read,rate=1,pace=x", "pace=x: write even or poisson"),
+            (
+                "a:rw=read,class=x",
+                "app \"a\": class=x: write L, T, or ioprio",
+            ),
+            ("a:rw=read,mix=50", "mix=50: rw=read has nothing to mix"),
+            (
+                "a:rw=rw,mix=101",
+                "mix=101: write a whole number from 0 to 100",
+            ),
+            (
+                "a:rw=read,iodepth=3",
+                "\"iodepth\": there is no such key; the keys are rw, bs",
+            ),
+            ("a:rw=read,depth=1,depth=2", "depth: given twice"),
+            ("a:rw=read,,", "write KEY=VALUE"),
+        ] {
+            let error = text.parse::<App>().expect_err(text).to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

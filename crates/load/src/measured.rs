@@ -1,0 +1,53 @@
+//! Measurements of a thread of the load.
+
+use super::limits;
+use anyhow::Result;
+use base::Nanos;
+use hdrhistogram::Histogram;
+use reactor::priority::Privilege;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// Requests that a thread has completed; on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Progress(pub(super) AtomicU64);
+
+/// Measurements of a thread.
+#[derive(Debug)]
+pub(super) struct Measured {
+    /// Latency of each request, in nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    pub(super) elapsed: Nanos,
+    pub(super) cpu: Duration,
+    /// Requests that failed or brought wrong data, during the whole run.
+    pub(super) errors: u64,
+    pub(super) first_error: Option<String>,
+    /// Requests with data that was compared with what had been written.
+    pub(super) verified: u64,
+    /// By what the thread went before others, if it had work that may not wait.
+    pub(super) privilege: Option<Privilege>,
+}
+
+impl Measured {
+    /// Nothing so far, with room for every latency there can be.
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            latency: Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, limits::LATENCY_DIGITS)?,
+            elapsed: Nanos::ZERO,
+            cpu: Duration::ZERO,
+            errors: 0,
+            first_error: None,
+            verified: 0,
+            privilege: None,
+        })
+    }
+
+    /// Counts a failure; the first one is described.
+    pub(super) fn note_error(&mut self, describe: impl FnOnce() -> String) {
+        self.errors += 1;
+        if self.first_error.is_none() {
+            self.first_error = Some(describe());
+        }
+    }
+}

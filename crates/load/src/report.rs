@@ -1,0 +1,243 @@
+//! Results of a load, as JSON and as a table.
+
+use super::machine::Machine;
+use super::measured::Measured;
+use super::switch_report::SwitchReport;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The whole of `bench --json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// The apps in the order they were given.
+    pub apps: Vec<AppReport>,
+    /// Work of the switchboard of each process, where the applications used one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub switch: Vec<SwitchReport>,
+    /// Machine on which it was measured.
+    pub machine: Machine,
+    /// The load was ended early: everything covers less time than was asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub interrupted: bool,
+}
+
+/// Result of one application between warm-up and end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AppReport {
+    /// The app's name.
+    pub name: String,
+    /// Requests completed per second.
+    pub iops: f64,
+    /// Bytes read and written per second.
+    pub bytes_per_second: f64,
+    /// Requests that failed or brought wrong data, warm-up included.
+    pub errors: u64,
+    /// Time from a request's (intended) start to its completion.
+    pub latency_us: Latency,
+    /// CPU seconds of the app's threads, user and system.
+    pub cpu_seconds: f64,
+    /// By what the app's `Latency` threads went before others: "real-time", "nice" or
+    /// "unprivileged", the least that one of them got.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privilege: Option<String>,
+    /// The rate that was asked for, in requests per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intended_iops: Option<u64>,
+    /// Reads with data that was compared with what had been written; with verification only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<u64>,
+    /// The first error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
+}
+
+/// Latency in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Mean.
+    pub avg: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Latency {
+    /// The summary of a histogram of nanoseconds.
+    #[must_use]
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            avg: histogram.mean() / 1e3,
+            p50: at(0.5),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max() as f64 / 1e3,
+        }
+    }
+}
+
+impl LoadReport {
+    /// One report of those of several processes of this machine, in their order.
+    #[must_use]
+    pub fn merged(reports: Vec<Self>) -> Self {
+        Self {
+            machine: Machine::look(),
+            interrupted: reports.iter().any(|report| report.interrupted),
+            switch: reports
+                .iter()
+                .flat_map(|report| report.switch.clone())
+                .collect(),
+            apps: reports.into_iter().flat_map(|report| report.apps).collect(),
+        }
+    }
+
+    /// Requests of all apps that failed or brought wrong data.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.apps.iter().map(|app| app.errors).sum()
+    }
+
+    /// Returns what a reader of the numbers must know, in sentences.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.interrupted {
+            notes.push("interrupted: the numbers cover the time until then".to_owned());
+        }
+        for app in &self.apps {
+            let name = &app.name;
+            if let Some(error) = &app.first_error {
+                notes.push(format!("{name}: {} errors; the first: {error}", app.errors));
+            }
+            if let Some(rate) = app.intended_iops
+                && app.iops < 0.99 * rate as f64
+            {
+                notes.push(format!(
+                    "{name}: {:.0} of {rate} requests/s; the backlog grew, and latency with it",
+                    app.iops
+                ));
+            }
+        }
+        notes
+    }
+}
+
+impl AppReport {
+    /// Adds up an app's threads.
+    pub(super) fn of(
+        name: &str,
+        block_bytes: u32,
+        intended_iops: Option<u64>,
+        verify: bool,
+        threads: Vec<Measured>,
+    ) -> Self {
+        let mut latency: Option<Histogram<u64>> = None;
+        let mut report = Self {
+            name: name.to_owned(),
+            iops: 0.0,
+            bytes_per_second: 0.0,
+            errors: 0,
+            latency_us: Latency::default(),
+            cpu_seconds: 0.0,
+            privilege: None,
+            intended_iops,
+            verified: verify.then_some(0),
+            first_error: None,
+        };
+        let privileges = threads.iter().filter_map(|thread| thread.privilege);
+        report.privilege = privileges.max().map(|least| least.name().to_owned());
+        for thread in threads {
+            if thread.elapsed.0 > 0 {
+                report.iops += thread.latency.len() as f64 * 1e9 / thread.elapsed.0 as f64;
+            }
+            report.errors += thread.errors;
+            report.cpu_seconds += thread.cpu.as_secs_f64();
+            report.first_error = report.first_error.or(thread.first_error);
+            report.verified = report.verified.map(|verified| verified + thread.verified);
+            match &mut latency {
+                None => latency = Some(thread.latency),
+                Some(sum) => sum
+                    .add(&thread.latency)
+                    .expect("all threads record the same range"),
+            }
+        }
+        report.bytes_per_second = report.iops * f64::from(block_bytes);
+        report.latency_us = latency.as_ref().map(Latency::of).unwrap_or_default();
+        report
+    }
+}
+
+impl fmt::Display for LoadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self
+            .apps
+            .iter()
+            .map(|app| app.name.len())
+            .max()
+            .unwrap_or(0)
+            .max(4);
+        writeln!(
+            f,
+            "{:width$}  {:>10}  {:>9}  {:>6}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}",
+            "app",
+            "IOPS",
+            "MiB/s",
+            "errors",
+            "avg µs",
+            "p50",
+            "p95",
+            "p99",
+            "p99.9",
+            "max",
+            "CPU s"
+        )?;
+        for app in &self.apps {
+            let Latency {
+                avg,
+                p50,
+                p95,
+                p99,
+                p999,
+                max,
+            } = app.latency_us;
+            writeln!(
+                f,
+                "{:width$}  {:>10.0}  {:>9.1}  {:>6}  {avg:>9.1}  {p50:>9.1}  {p95:>9.1}  \
+                 {p99:>9.1}  {p999:>9.1}  {max:>9.1}  {:>6.2}",
+                app.name,
+                app.iops,
+                app.bytes_per_second / f64::from(1 << 20),
+                app.errors,
+                app.cpu_seconds
+            )?;
+        }
+        for app in &self.apps {
+            if let Some(privilege) = &app.privilege {
+                writeln!(f, "{}: latency threads are {privilege}", app.name)?;
+            }
+            if let Some(verified) = app.verified {
+                writeln!(
+                    f,
+                    "{}: {verified} reads compared with what was written",
+                    app.name
+                )?;
+            }
+        }
+        for switch in &self.switch {
+            write!(f, "{switch}")?;
+        }
+        write!(f, "on {}", self.machine)
+    }
+}

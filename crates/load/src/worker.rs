@@ -1,0 +1,570 @@
+//! One thread of the load: keeps requests in flight on one channel, and takes their time.
+//!
+//! The clock is read once for each batch of completions that was found together, and once more
+//! after each request that a device completes on the spot. That reading ends the requests of the
+//! batch and begins those that take their place, so a latency counts from the moment its request
+//! could be issued, with everything that this thread does for it, and no time is lost between one
+//! request and the next. With a rate, a latency begins at the intended start, whenever the request
+//! could be issued. Nothing is allocated per request.
+
+use super::arrivals::Arrivals;
+use super::job::Job;
+use super::limits;
+use super::measured::{Measured, Progress};
+use super::planner::{Planned, Planner};
+use super::written::Written;
+use crate::cpu::thread_cpu;
+use anyhow::{Result, anyhow};
+use base::units::Lba;
+use base::{Prng, Time};
+use block::{BlockError, Channel, Completion, Operation, Request, Submit};
+use reactor::{BufferPool, Context, IoSlice, Memory, Service};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Tells the random numbers of starts from those of places.
+const ARRIVALS: u64 = 1 << 31;
+
+/// Message to a worker.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message {
+    /// The load begins at this time.
+    Start(Time),
+    /// End early.
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Reads one unit by each connection, so that they are known to work.
+    Probe,
+    /// Writes everything once.
+    Prefill,
+    /// Waits to be told the start.
+    Ready,
+    /// Runs the load.
+    Run,
+    /// Waits for what is in flight.
+    Drain,
+    /// Reads back everything that was written.
+    Sweep,
+    /// Waits for the channel to let go.
+    Close,
+    Closed,
+}
+
+/// A request in flight.
+#[derive(Debug)]
+struct Slot {
+    target: Planned,
+    sequence: u32,
+    data: Option<IoSlice>,
+}
+
+/// One thread's load, as a service of its core.
+pub(super) struct Worker {
+    job: Job,
+    channel: Box<dyn Channel>,
+    phase: Phase,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pool: BufferPool,
+    planner: Planner,
+    arrivals: Option<Arrivals>,
+    /// Decided on, but without room so far.
+    planned: Option<Planned>,
+    blocked: bool,
+    /// The units of a prefill or sweep that are left.
+    pass: Range<u64>,
+    written: Option<Written>,
+    now: Time,
+    start: Time,
+    began: Option<(Time, Duration)>,
+    ended: Option<(Time, Duration)>,
+    stopped: bool,
+    failure: Option<BlockError>,
+    measured: Measured,
+    on_ready: Option<Box<dyn FnOnce()>>,
+    completed: u64,
+    /// First requests that were issued.
+    tried: u64,
+    progress: Arc<Progress>,
+}
+
+impl Worker {
+    /// A worker on `channel`; calls `on_ready` once it could start.
+    pub(super) fn new(
+        job: Job,
+        mut channel: Box<dyn Channel>,
+        pool: &BufferPool,
+        progress: Arc<Progress>,
+        on_ready: Box<dyn FnOnce()>,
+    ) -> Result<Self> {
+        let mut random = Prng::from_seed(job.seed);
+        let bytes = job.unit_bytes as usize;
+        // Content that nothing below can compress or take for zeroes.
+        let mut content = vec![0; bytes];
+        let slots = (0..job.depth)
+            .map(|_| {
+                // What is compared has to be looked at, which only buffers of ours can be.
+                let theirs = job.content.is_none().then(|| channel.memory(bytes));
+                let ours = || {
+                    let buffer = pool.take(bytes)?;
+                    Some(IoSlice::from_buffer(buffer, bytes))
+                };
+                let mut data = theirs.flatten().or_else(ours);
+                let slice = data.as_mut().ok_or_else(|| anyhow!("too few buffers"))?;
+                random.fill(&mut content);
+                slice.copy_in(0, &content);
+                Ok(Slot {
+                    target: Planned::default(),
+                    sequence: 0,
+                    data,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let written = job
+            .content
+            .map(|content| Written::new(content, job.span.end - job.span.start));
+        Ok(Self {
+            channel,
+            phase: Phase::Probe,
+            free: (0..job.depth).rev().collect(),
+            slots,
+            pool: pool.clone(),
+            planner: Planner::new(random, job.first),
+            arrivals: job
+                .schedule
+                .map(|schedule| Arrivals::new(schedule, job.seed.wrapping_add(ARRIVALS))),
+            planned: None,
+            blocked: false,
+            pass: 0..0,
+            written,
+            now: Time::ZERO,
+            start: Time::NEVER,
+            began: None,
+            ended: None,
+            stopped: false,
+            failure: None,
+            measured: Measured::new()?,
+            on_ready: Some(on_ready),
+            completed: 0,
+            tried: 0,
+            progress,
+            job,
+        })
+    }
+
+    /// Measurements, after the end; or the reason why there are none.
+    pub(super) fn into_result(mut self) -> Result<Measured> {
+        if let Some(error) = self.failure {
+            return Err(anyhow!("the device cannot be read: {error}"));
+        }
+        if let (Some((began, began_cpu)), Some((ended, ended_cpu))) = (self.began, self.ended) {
+            self.measured.elapsed = ended.since(began);
+            self.measured.cpu = ended_cpu.saturating_sub(began_cpu);
+        }
+        Ok(self.measured)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes note of the time: begins and ends measuring.
+    fn advance(&mut self, now: Time) {
+        self.now = now;
+        if self.phase != Phase::Run {
+            return;
+        }
+        if self.began.is_none() && now >= self.start + self.job.warmup {
+            self.began = Some((now, thread_cpu()));
+        }
+        if self.ended.is_none() && now >= self.end() {
+            self.ended = Some((now, thread_cpu()));
+        }
+    }
+
+    /// End of measuring: so long after it really began, however late this thread was.
+    fn end(&self) -> Time {
+        self.began
+            .map_or(Time::NEVER, |(began, _)| began + self.job.measured)
+    }
+
+    /// Moves from phase to phase as far as possible, and issues what the phase wants.
+    fn step(&mut self, cx: &mut Context<'_>) {
+        let mut submitted = false;
+        loop {
+            match self.phase {
+                Phase::Probe if self.stopped || self.failure.is_some() => self.close(cx),
+                Phase::Probe if self.completed >= self.job.tries => {
+                    self.pass = self.job.prefill.clone();
+                    self.phase = Phase::Prefill;
+                    continue;
+                }
+                Phase::Probe => {
+                    let before = self.completed;
+                    submitted |= self.try_connections(cx);
+                    if self.completed > before {
+                        continue;
+                    }
+                }
+                Phase::Prefill | Phase::Sweep if self.stopped => self.close(cx),
+                Phase::Prefill | Phase::Sweep => {
+                    submitted |= self.issue_pass(cx);
+                    if self.pass.is_empty() && self.planned.is_none() && self.in_flight() == 0 {
+                        self.end_pass(cx);
+                        continue;
+                    }
+                }
+                Phase::Ready if self.stopped => self.close(cx),
+                Phase::Run if self.stopped || self.ended.is_some() => {
+                    self.end_run();
+                    continue;
+                }
+                Phase::Run => submitted |= self.issue_load(cx),
+                Phase::Drain if self.in_flight() == 0 => {
+                    let sweep = self.written.is_some() && !self.stopped;
+                    self.pass = if sweep { self.job.span.clone() } else { 0..0 };
+                    self.phase = Phase::Sweep;
+                    continue;
+                }
+                Phase::Close if self.channel.closed() => self.phase = Phase::Closed,
+                Phase::Ready | Phase::Drain | Phase::Close | Phase::Closed => {}
+            }
+            break;
+        }
+        if submitted {
+            self.channel.kick(cx);
+        }
+    }
+
+    /// Issues the first requests, a few at once: the way to a host that is far or busy is long.
+    fn try_connections(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut submitted = false;
+        while self.tried < self.job.tries
+            && self.in_flight() < limits::TRIES_AT_ONCE
+            && !self.free.is_empty()
+        {
+            self.planned = Some(Planned {
+                unit: self.job.span.start,
+                read: true,
+                begins: self.now,
+            });
+            if !self.submit_planned(cx) {
+                break;
+            }
+            self.tried += 1;
+            submitted = true;
+        }
+        submitted
+    }
+
+    fn end_pass(&mut self, cx: &mut Context<'_>) {
+        if self.phase == Phase::Sweep {
+            self.close(cx);
+        } else {
+            self.phase = Phase::Ready;
+            if let Some(on_ready) = self.on_ready.take() {
+                on_ready();
+            }
+        }
+    }
+
+    fn end_run(&mut self) {
+        self.planned = None;
+        if self.began.is_some() && self.ended.is_none() {
+            self.ended = Some((self.now, thread_cpu()));
+        }
+        self.phase = Phase::Drain;
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.phase = Phase::Close;
+        self.channel.close(cx);
+        self.channel.kick(cx);
+        if self.channel.closed() {
+            self.phase = Phase::Closed;
+        }
+    }
+
+    /// Issues what depth, room and schedule allow. At most a depth's worth a turn, or a device
+    /// that completes on the spot would keep the turn from ending.
+    fn issue_load(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut submitted = false;
+        for _ in 0..self.slots.len() {
+            if self.free.is_empty() || self.ended.is_some() || self.stopped {
+                break;
+            }
+            if self.planned.is_none() {
+                let begins = self.next_begins();
+                if begins > self.now {
+                    break;
+                }
+                self.planned = Some(self.planner.plan(begins, &self.job, self.written.as_ref()));
+                if let Some(arrivals) = &mut self.arrivals {
+                    arrivals.pass();
+                }
+            } else if self.job.schedule.is_none()
+                && let Some(planned) = &mut self.planned
+            {
+                planned.begins = self.now;
+            }
+            if !self.submit_planned(cx) {
+                break;
+            }
+            submitted = true;
+        }
+        submitted
+    }
+
+    /// Returns the time at which the next request begins: now, or as scheduled.
+    fn next_begins(&self) -> Time {
+        match &self.arrivals {
+            None => self.now.max(self.start),
+            Some(arrivals) => arrivals.next(self.start),
+        }
+    }
+
+    /// Issues the next requests of a prefill or a sweep.
+    fn issue_pass(&mut self, cx: &mut Context<'_>) -> bool {
+        let read = self.phase == Phase::Sweep;
+        let mut submitted = false;
+        for _ in 0..self.slots.len() {
+            if self.free.is_empty() {
+                break;
+            }
+            if self.planned.is_none() {
+                if let (true, Some(written)) = (read, &self.written) {
+                    let start = self.job.span.start;
+                    while !self.pass.is_empty() && written.sequence(self.pass.start - start) == 0 {
+                        self.pass.start += 1;
+                    }
+                }
+                let Some(unit) = self.pass.next() else {
+                    break;
+                };
+                self.planned = Some(Planned {
+                    unit,
+                    read,
+                    begins: self.now,
+                });
+            }
+            if !self.submit_planned(cx) {
+                break;
+            }
+            submitted = true;
+        }
+        submitted
+    }
+
+    /// Submits what was decided on. Whether there was room for it.
+    fn submit_planned(&mut self, cx: &mut Context<'_>) -> bool {
+        let (Some(planned), Some(index)) = (self.planned, self.free.pop()) else {
+            return false;
+        };
+        let slot = &mut self.slots[index as usize];
+        let bytes = self.job.unit_bytes as usize;
+        let data = slot.data.take();
+        let taken = || {
+            self.pool
+                .take(bytes)
+                .map(|buffer| IoSlice::from_buffer(buffer, bytes))
+        };
+        let Some(mut data) = data.or_else(taken) else {
+            self.free.push(index);
+            self.blocked = true;
+            return false;
+        };
+        slot.target = planned;
+        if let Some(written) = &mut self.written {
+            written.set_busy(planned.unit - self.job.span.start, true);
+            if !planned.read {
+                slot.sequence = written.take_sequence();
+                let lba = planned.unit * u64::from(self.job.unit_blocks);
+                let buffer = data
+                    .bytes_mut()
+                    .expect("a buffer of this pool, owned by the slice");
+                written.content.fill(lba, u64::from(slot.sequence), buffer);
+            }
+        }
+        let request = Request {
+            tag: u64::from(index),
+            operation: if planned.read {
+                Operation::Read
+            } else {
+                Operation::Write { durable: false }
+            },
+            lba: Lba(planned.unit * u64::from(self.job.unit_blocks)),
+            blocks: self.job.unit_blocks,
+            data: Some(data),
+        };
+        match self.channel.submit(request, cx) {
+            Submit::Queued => {}
+            Submit::Done(completion) => {
+                self.advance(cx.driver.now());
+                self.finish(completion);
+            }
+            Submit::Busy(request) => {
+                self.slots[index as usize].data = request.data;
+                self.free.push(index);
+                if let Some(written) = &mut self.written {
+                    written.set_busy(planned.unit - self.job.span.start, false);
+                }
+                self.blocked = true;
+                return false;
+            }
+        }
+        self.planned = None;
+        true
+    }
+
+    /// A request is over.
+    fn finish(&mut self, completion: Completion) {
+        let index = u32::try_from(completion.tag).expect("a tag is a slot's number");
+        let bytes = self.job.unit_bytes as usize;
+        let data = completion.data.and_then(|data| {
+            let offset = data.offset();
+            match data.into_memory() {
+                Memory::Buffer(buffer) => Some(IoSlice::from_buffer(buffer, bytes)),
+                Memory::Region(region) => Some(IoSlice::new(Memory::Region(region), offset, bytes)),
+                Memory::Shared(_) => None,
+            }
+        });
+        self.free.push(index);
+        self.completed += 1;
+        self.blocked = false;
+        let slot = &mut self.slots[index as usize];
+        let (target, sequence) = (slot.target, slot.sequence);
+        let result = match (completion.result, &mut self.written) {
+            (result, None) => result.map(|()| false).map_err(|error| (error, None)),
+            (result, Some(written)) => {
+                let unit = target.unit - self.job.span.start;
+                let lba = target.unit * u64::from(self.job.unit_blocks);
+                written.set_busy(unit, false);
+                written.settle(unit, lba, target.read, sequence, result, data.as_ref())
+            }
+        };
+        slot.data = data;
+        match result {
+            Ok(compared) => self.measured.verified += u64::from(compared),
+            Err((error, detail)) => return self.failed(target, error, detail),
+        }
+        if self.began.is_some() && self.ended.is_none() {
+            let latency = self.now.since(target.begins);
+            self.measured.latency.saturating_record(latency.0);
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, target: Planned, error: BlockError, detail: Option<String>) {
+        if self.phase == Phase::Probe {
+            self.failure = Some(error);
+            return;
+        }
+        if matches!(self.phase, Phase::Close | Phase::Closed) {
+            return;
+        }
+        self.measured.note_error(|| {
+            let what = if target.read { "read" } else { "write" };
+            let lba = target.unit * u64::from(self.job.unit_blocks);
+            let reason = detail.unwrap_or_else(|| error.to_string());
+            format!("{what} at block {lba}: {reason}")
+        });
+        if error == BlockError::Gone {
+            // Everything else would fail the same way, as fast as this thread can ask.
+            self.stopped = true;
+        }
+    }
+}
+
+impl Service for Worker {
+    type Message = Message;
+
+    fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if self.channel.owns(completion.key.op_namespace) {
+            self.channel.complete(completion, cx);
+        }
+    }
+
+    fn message(&mut self, message: Message, _: &mut Context<'_>) {
+        match message {
+            Message::Start(start) if self.phase == Phase::Ready => {
+                self.start = start;
+                self.phase = Phase::Run;
+            }
+            Message::Start(_) => {}
+            Message::Stop => self.stopped = true,
+        }
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.channel.tick(cx);
+        self.advance(cx.now);
+        if let Some(first) = self.channel.reap() {
+            self.advance(cx.driver.now());
+            self.finish(first);
+            while let Some(completion) = self.channel.reap() {
+                self.finish(completion);
+            }
+        }
+        self.blocked = false;
+        self.step(cx);
+        if self.progress.0.load(Ordering::Relaxed) != self.completed {
+            self.progress.0.store(self.completed, Ordering::Relaxed);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let room = !self.free.is_empty();
+        let work = match self.phase {
+            Phase::Probe | Phase::Prefill | Phase::Run | Phase::Sweep if self.blocked => {
+                // A completion will make room; without any in flight, only time will.
+                let retry = self.now + limits::BUSY_RETRY;
+                if self.in_flight() == 0 {
+                    retry
+                } else {
+                    Time::NEVER
+                }
+            }
+            // Before the first turn nothing was asked yet that could wake it.
+            Phase::Probe if self.in_flight() == 0 => Time::ZERO,
+            Phase::Prefill | Phase::Sweep if room && !self.pass.is_empty() => Time::ZERO,
+            Phase::Run if room => self.punctual(self.next_begins()),
+            _ => Time::NEVER,
+        };
+        let phase = match self.phase {
+            Phase::Run if self.began.is_none() => self.start + self.job.warmup,
+            Phase::Run => self.end(),
+            _ => Time::NEVER,
+        };
+        work.min(phase).min(self.channel.deadline())
+    }
+
+    fn finished(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+}
+
+impl Worker {
+    /// Returns the time to be awake for something that begins at `begins`.
+    fn punctual(&self, begins: Time) -> Time {
+        if self.job.punctual {
+            begins - limits::PUNCTUALITY
+        } else {
+            begins
+        }
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("phase", &self.phase)
+            .field("in_flight", &self.in_flight())
+            .field("completed", &self.completed)
+            .finish_non_exhaustive()
+    }
+}
