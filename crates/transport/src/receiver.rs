@@ -141,3 +141,71 @@ impl Receiver {
         IoSlice::new(memory, direct.offset, direct.length)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reactor::{BufferClass, BufferPool};
+    use wire::tcp::c2h_data::C2hProgress;
+    use wire::tcp::limits::PREFIX_BYTES_MAX;
+    use wire::tcp::{C2hData, FramerLimits, Role};
+
+    const BYTES: u32 = 16 * 1024;
+
+    /// A receiver that has read the header of a C2HData PDU with this payload.
+    fn receiver(digest: bool) -> Receiver {
+        let limits = FramerLimits {
+            capsule_data_bytes: 0,
+            data_pdu_bytes: BYTES,
+        };
+        let mut receiver = Receiver::new(Framer::new(Role::Host, limits));
+        let format = PduFormat {
+            data_digest: digest,
+            ..PduFormat::PLAIN
+        };
+        receiver.set_digests(&format);
+        let pdu = C2hData {
+            command_id: 1,
+            data_offset: 0,
+            data_length: BYTES,
+            progress: C2hProgress::LastAndSuccess,
+        };
+        let mut header = [0; PREFIX_BYTES_MAX];
+        let length = pdu.encode(&format, &mut header);
+        let mut input = &header[..length];
+        while receiver.next(&mut input).unwrap().is_some() {}
+        receiver
+    }
+
+    #[test]
+    fn a_direct_receive_gives_the_whole_data_back_and_moves_the_framer_on() {
+        for digest in [false, true] {
+            let mut receiver = receiver(digest);
+            assert_eq!(receiver.direct_bytes(), Some(BYTES as usize));
+            let class = BufferClass {
+                bytes: BYTES as usize,
+                count: 1,
+            };
+            let pool = BufferPool::new(&[class]).unwrap();
+            let buffer = pool.take(BYTES as usize).unwrap();
+            let data = IoSlice::from_buffer(buffer, BYTES as usize);
+            let slice = receiver.arm_direct(7, data, 0, BYTES as usize);
+            assert!(!receiver.is_idle());
+            let direct = receiver.disarm().expect("it was armed with data");
+            assert_eq!(direct.slot, 7);
+            let data = receiver.filled(direct, slice, 10_000);
+            assert_eq!((data.offset(), data.len()), (0, BYTES as usize));
+            assert_eq!(receiver.framer().data_remaining(), Some(BYTES - 10_000));
+            assert_eq!(receiver.direct_bytes(), None, "the rest is copied");
+        }
+    }
+
+    #[test]
+    fn a_receive_into_a_buffer_fills_no_command() {
+        let mut receiver = receiver(false);
+        receiver.arm();
+        assert!(!receiver.is_idle());
+        assert_eq!(receiver.disarm(), None);
+        assert!(receiver.is_idle());
+    }
+}

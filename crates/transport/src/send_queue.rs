@@ -385,3 +385,92 @@ impl<T: Default> SendQueue<T> {
         self.sent >= mark
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use switch::Knobs;
+    use wire::nvme::{Completion, Status};
+
+    /// Bytes of an answer without digest.
+    const ANSWER: (u32, u32) = (24, 1);
+
+    fn queue() -> (SendQueue<usize>, ListPair) {
+        let queue = SendQueue::new(Knobs::linux().doorbell);
+        (queue, ListPair::new(4096, 64))
+    }
+
+    fn answer(queue: &mut SendQueue<usize>, lists: &mut ListPair, now: Time) -> Decision {
+        assert!(queue.begin(lists) && queue.has_room_for_pdu());
+        queue.push_response(Completion::new(1, 0, Status::SUCCESS));
+        *queue.account_mut() += 1;
+        queue.load(ANSWER);
+        queue.on_request(now, ANSWER, Urgency::Patient, 40)
+    }
+
+    #[test]
+    fn a_caravan_leaves_whole_and_its_account_comes_back() {
+        let (mut queue, mut lists) = queue();
+        for n in 1..16 {
+            let decision = answer(&mut queue, &mut lists, Time(1));
+            let until = Time(1) + Nanos::from_micros(50);
+            assert_eq!(decision, Decision::Hold { until }, "{n} wait");
+            assert_eq!(queue.held_until(), until);
+        }
+        answer(&mut queue, &mut lists, Time(2));
+        assert!(queue.is_due());
+        let departure = queue.complete().expect("sixteen are in it");
+        assert_eq!(departure.reason, Reason::RequestsFull);
+        assert_eq!((departure.caravan.requests, departure.bytes), (16, 16 * 24));
+        let mark = queue.mark();
+        let (list, account) = queue.next_send(Time(3)).expect("none is under way");
+        assert_eq!((*account, list.bytes()), (16, 16 * 24));
+        assert!(queue.is_sending() && !queue.is_idle() && !queue.has_left(mark));
+        assert_eq!(queue.end_send(list, &mut lists), 16);
+        assert!(queue.is_idle() && queue.has_left(mark));
+    }
+
+    #[test]
+    fn one_send_is_under_way_while_the_next_caravan_fills() {
+        let (mut queue, mut lists) = queue();
+        answer(&mut queue, &mut lists, Time(1));
+        queue.send_now();
+        assert!(queue.is_due());
+        queue.complete();
+        assert!(!queue.is_due(), "nothing fills");
+        let (list, _) = queue.next_send(Time(1)).expect("none is under way");
+        answer(&mut queue, &mut lists, Time(2));
+        queue.complete();
+        assert!(queue.next_send(Time(2)).is_none());
+        assert_eq!((queue.lists(), queue.complete_caravans()), (2, 1));
+        assert!(!queue.begin(&mut lists), "both lists are in use");
+        queue.end_send(list, &mut lists);
+        assert!(queue.next_send(Time(3)).is_some());
+        assert_eq!(queue.sending_since(), Time(3));
+    }
+
+    #[test]
+    fn what_is_abandoned_is_accounted_for_and_its_lists_come_back() {
+        let (mut queue, mut lists) = queue();
+        answer(&mut queue, &mut lists, Time(1));
+        answer(&mut queue, &mut lists, Time(1));
+        queue.complete();
+        answer(&mut queue, &mut lists, Time(2));
+        let mut dropped = 0;
+        queue.abandon(&mut lists, |answers| dropped += answers);
+        assert_eq!((dropped, queue.lists()), (3, 0));
+        assert!(queue.is_idle() && !queue.is_due());
+        assert_eq!(queue.held_until(), Time::NEVER);
+        assert!(lists.take().is_some() && lists.take().is_some());
+    }
+
+    #[test]
+    fn another_mode_rings_for_what_is_held() {
+        let (mut queue, mut lists) = queue();
+        answer(&mut queue, &mut lists, Time(1));
+        let decision = queue.reconfigure(Mode::Immediate);
+        assert_eq!(decision, Decision::Ring(Reason::Knob));
+        assert!(queue.held_until() <= Time(1) && queue.is_due());
+    }
+}

@@ -8,8 +8,10 @@
 
 mod barrier;
 mod commands;
+mod completions;
 mod lanes;
 mod state;
+mod submit;
 mod waiting;
 
 pub use barrier::QueueFull;
@@ -18,21 +20,16 @@ pub use state::ChannelState;
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
 use crate::association::parameters::Parameters;
-use crate::command::BlockRequest;
 use crate::command::exchange::Exchange;
 use crate::command::state::SlotState;
-use crate::command::table::{Finished, Outcome};
 use crate::controller::qpair_config;
-use crate::limits::RETRIES_PER_REQUEST_MAX;
 use crate::qpair::Qpair;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
-use crate::recovery::status::{Verdict, judge};
 use base::Time;
-use base::mutation::{self, Mutation};
 use base::state::{State as _, StateMachine};
-use block::{BlockError, Capabilities, Channel, Completion, Operation, Request, Submit};
-use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
+use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
+use reactor::{Context, Driver, OpNamespace, OpNamespaceLease};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::doorbell::{self, Mode};
@@ -150,7 +147,7 @@ impl RemoteChannel {
         let capacity = lanes.len() * usize::from(depth);
         let mut channel = Self {
             waker: Some(waker),
-            room,
+            op_namespace,
             namespaces: Vec::new(),
             state: StateMachine::new(ChannelState::Waiting),
             closing: false,
@@ -244,69 +241,6 @@ impl RemoteChannel {
         self.requests.capacity
     }
 
-    /// A write without FUA was acknowledged.
-    #[inline]
-    fn wrote(&self, namespace: u16) {
-        if !self.parameters.features.volatile_cache {
-            return;
-        }
-        let unflushed = &self.namespaces[usize::from(namespace)].state.unflushed;
-        unflushed.wrote();
-        if self.association.caches_lost() >= self.recovery.joined {
-            // The answer is older than the loss, and was not known when that was noticed.
-            unflushed.lose_answered();
-        }
-    }
-
-    /// A Flush was done: it fails all the same where it promised what was lost before.
-    fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
-        let (mark, told) = request.promise();
-        let entry = &mut self.namespaces[usize::from(request.namespace)];
-        let unflushed = &entry.state.unflushed;
-        unflushed.flushed(mark);
-        let losses = unflushed.losses();
-        if losses == told {
-            return Ok(());
-        }
-        entry.told = losses;
-        unflushed.tell(losses);
-        Err(BlockError::CacheLost)
-    }
-
-    /// Ends a request.
-    fn finish(&mut self, exchange: Exchange, mut result: Result<(), BlockError>) {
-        if let Some(&request) = exchange.request().filter(|_| result.is_ok()) {
-            if request.is_cached() {
-                self.wrote(request.namespace);
-            } else if request.operation == Operation::Flush {
-                result = self.flushed(&request);
-            }
-        }
-        if exchange.replayed
-            && let Some(request) = exchange.request()
-        {
-            self.recovery.locks.unlock(request);
-        }
-        if exchange.is_barrier() {
-            self.requests.barriers -= 1;
-            self.requests.barrier_sent = false;
-        }
-        let private = exchange
-            .request()
-            .is_some_and(|request| request.private_data);
-        if mutation::active(Mutation::CompletedTwice) {
-            let (tag, data) = (exchange.tag, None);
-            self.requests
-                .done
-                .push_back(Completion { tag, result, data });
-        }
-        self.requests.done.push_back(Completion {
-            tag: exchange.tag,
-            result,
-            data: exchange.data.filter(|_| !private),
-        });
-    }
-
     /// Returns true if the volume that a request is for went away: its NSID may name another one
     /// now, so nothing more of the request may be sent.
     fn is_gone(&self, exchange: &Exchange) -> bool {
@@ -344,87 +278,6 @@ impl RemoteChannel {
         }
         let request = exchange.request();
         request.is_some_and(|request| self.recovery.locks.blocks(request))
-    }
-
-    /// Takes what the lanes finished.
-    fn collect(&mut self, lane: usize, cx: &mut Context<'_>) {
-        loop {
-            let table = self.lanes.all[lane].qpair.table();
-            if let Some((tag, data, cached)) = table.take_done() {
-                let result = Ok(());
-                if let Some(namespace) = cached {
-                    self.wrote(namespace);
-                }
-                self.requests
-                    .done
-                    .push_back(Completion { tag, result, data });
-            } else if let Some(finished) = table.take_finished() {
-                self.finished(finished, cx);
-            } else {
-                return;
-            }
-        }
-    }
-
-    fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
-        let Finished {
-            mut exchange,
-            outcome,
-        } = finished;
-        let completion = match outcome {
-            Outcome::Answered(completion) => completion,
-            Outcome::TimedOut => return self.finish(exchange, Err(BlockError::TimedOut)),
-            Outcome::Lost if mutation::active(Mutation::LostWriteDone) => {
-                return self.finish(exchange, Ok(()));
-            }
-            Outcome::Lost => return self.lost(exchange),
-        };
-        match judge(completion.status) {
-            Verdict::Done => self.part_done(exchange, cx.now),
-            Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
-                self.finish(exchange, Err(error));
-            }
-            Verdict::Retry(_) => {
-                exchange.retries += 1;
-                self.recovery.push_back(exchange);
-                self.drain_waiting(cx.now);
-            }
-            Verdict::Failed(error) => self.finish(exchange, Err(error)),
-        }
-    }
-
-    /// A command succeeded; its request may need another one for the rest of its range.
-    #[inline]
-    fn part_done(&mut self, mut exchange: Exchange, now: Time) {
-        let replayed = exchange.replayed;
-        let Some(request) = exchange.request_mut() else {
-            return self.finish(exchange, Ok(()));
-        };
-        if request.blocks_left == 0 || mutation::active(Mutation::SplitDoneEarly) {
-            self.finish(exchange, Ok(()));
-            return;
-        }
-        let state = &self.namespaces[usize::from(request.namespace)].state;
-        if state.is_gone() {
-            self.finish(exchange, Err(BlockError::Gone));
-            return;
-        }
-        if replayed {
-            self.recovery.locks.unlock(request);
-        }
-        request.advance(state.geometry(), &self.parameters);
-        if replayed {
-            self.recovery.locks.lock(request);
-        }
-        let range = request.private_data.then(|| request.range());
-        if let (Some(range), Some(list)) = (range, &mut exchange.data) {
-            list.copy_in(0, &range.to_bytes());
-        }
-        exchange.retries = 0;
-        match self.free_lane() {
-            Some(lane) => self.start(lane, exchange, now),
-            None => self.recovery.push_front(exchange),
-        }
     }
 
     /// Lets the commands of all lanes leave by these rules from now on.
@@ -499,82 +352,6 @@ impl RemoteChannel {
         if !self.lanes.shared {
             self.pump(cx);
         }
-    }
-}
-
-impl RemoteChannel {
-    /// Takes a request for the namespace with this number.
-    pub(crate) fn submit_to(
-        &mut self,
-        namespace: usize,
-        mut request: Request,
-        cx: &mut Context<'_>,
-    ) -> Submit {
-        if self.requests.outstanding >= self.requests.capacity {
-            return Submit::Busy(request);
-        }
-        let tag = request.tag;
-        let entry = &self.namespaces[namespace];
-        let refused = |error, data: Option<IoSlice>| {
-            Submit::Done(Completion {
-                tag,
-                result: Err(error),
-                data,
-            })
-        };
-        if self.closing {
-            return refused(BlockError::Aborted, request.data);
-        }
-        if self.state() == ChannelState::Gone || entry.state.is_gone() {
-            return refused(BlockError::Gone, request.data);
-        }
-        let capabilities = Capabilities {
-            read_only: entry.state.read_only(),
-            ..entry.capabilities
-        };
-        let geometry = entry.state.geometry();
-        if let Err(error) = block::check(&request, geometry, capabilities) {
-            return refused(error, request.data);
-        }
-        let latest;
-        let parameters = if self.state() == ChannelState::Live {
-            &self.parameters
-        } else {
-            latest = self.association.parameters();
-            &latest
-        };
-        if let Err(error) = commands::allowed(&mut request, geometry, parameters) {
-            return refused(error, request.data);
-        }
-        let buffers = cx.driver.buffers();
-        let nsid = entry.state.nsid;
-        let names = (u16::try_from(namespace).expect("at most 1,024"), nsid);
-        let mut exchange = match commands::exchange(request, names, geometry, parameters, buffers) {
-            Ok(exchange) => exchange,
-            Err(request) => return Submit::Busy(request),
-        };
-        if let Some(request) = exchange.request_mut()
-            && request.operation == Operation::Flush
-        {
-            request.set_promise(entry.state.unflushed.begin_flush(), entry.told);
-        }
-        self.recovery.refresh(&self.association);
-        let closed = exchange.request();
-        if let Some(request) = closed.filter(|request| self.recovery.is_fenced(request)) {
-            let private = request.private_data;
-            return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
-        }
-        self.requests.outstanding += 1;
-        let lane = if self.must_wait(&exchange) {
-            None
-        } else {
-            self.free_lane()
-        };
-        match lane {
-            Some(lane) => self.start(lane, exchange, cx.now),
-            None => self.requests.waiting.push_back(exchange),
-        }
-        Submit::Queued
     }
 }
 

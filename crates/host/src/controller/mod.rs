@@ -108,7 +108,7 @@ impl Controller {
         );
         let waker = association.add_waker(driver.waker());
         Self {
-            room,
+            op_namespace,
             waker,
             qpair,
             state: StateMachine::new(ControllerState::Waiting),

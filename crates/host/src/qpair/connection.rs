@@ -10,7 +10,7 @@
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
 use super::outgoing::Outgoing;
-use super::receive::Arriving;
+use super::payload::Arriving;
 use super::state::ConnectionState;
 use crate::command::exchange::Exchange;
 use crate::command::table::CommandTable;
@@ -28,9 +28,7 @@ use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse};
 use wire::nvme::{Command, Completion, SglDescriptor};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
-use wire::tcp::{
-    DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, PduHeader, Role, TermReq,
-};
+use wire::tcp::{DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, Role, TermReq};
 
 /// Configuration of a connection.
 #[derive(Clone, Debug)]
@@ -102,7 +100,7 @@ impl Qpair {
     ) -> Self {
         Self {
             config,
-            room,
+            op_namespace,
             index,
             generation: 0,
             state: StateMachine::new(ConnectionState::Closed),
@@ -166,7 +164,7 @@ impl Qpair {
             index: self.index,
             generation: self.generation,
         };
-        OpKey::new(self.room, kind, slot)
+        OpKey::new(self.op_namespace, kind, slot)
     }
 
     /// Opens the connection; TCP may take so long.
@@ -564,31 +562,6 @@ fn new_framer() -> Framer {
         data_pdu_bytes: TRANSFER_BYTES_MAX,
     };
     Framer::new(Role::Host, limits)
-}
-
-/// A header as bytes again, for a termination request.
-pub(super) fn header_bytes(header: &PduHeader, format: &PduFormat) -> ([u8; 128], usize) {
-    let mut out = [0; 128];
-    let length = match header {
-        PduHeader::C2hData(pdu) => {
-            pdu.encode(format, &mut out);
-            wire::tcp::C2hData::SIZE
-        }
-        PduHeader::R2t(pdu) => {
-            pdu.encode(format, &mut out);
-            wire::tcp::R2t::SIZE
-        }
-        PduHeader::CapsuleResp(pdu) => {
-            pdu.encode(format, &mut out);
-            wire::tcp::CapsuleResp::SIZE
-        }
-        PduHeader::IcResp(pdu) => {
-            out = pdu.to_bytes();
-            IcResp::SIZE
-        }
-        _ => 0,
-    };
-    (out, length)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
 
 mod connection;
+mod headers;
 mod outgoing;
+mod payload;
 mod receive;
 mod state;
 mod transmit;

@@ -1,6 +1,8 @@
 //! The receiving half of a connection: what the controller sends, checked before it is believed.
 
-use super::connection::{Qpair, header_bytes};
+use super::connection::Qpair;
+use super::headers::header_bytes;
+use super::payload::Arriving;
 use super::state::ConnectionState;
 use crate::command::exchange::Direction;
 use crate::command::table::Transfer;
@@ -21,14 +23,6 @@ const FLAGS: u32 = 1;
 const CCCID: u32 = 8;
 const CID: u32 = 20;
 const STATUS: u32 = 22;
-
-/// A C2HData PDU of which payload is still arriving.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Arriving {
-    /// Slot of the command; `None` for payload that is dropped.
-    index: Option<u16>,
-    progress: C2hProgress,
-}
 
 /// Reason for which parsing stops.
 enum Stop {

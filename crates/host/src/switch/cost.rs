@@ -1,8 +1,9 @@
 //! The cost of a request's way through the switchboard, without the lanes: for benchmarks.
 
-use super::egress::{DataplaneConfig, EgressService, Message, Update};
+use super::egress::EgressService;
 use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::INGRESS_ENTRIES;
+use super::message::{DataplaneConfig, Message, Update};
 use super::request_steering::LoadTable;
 use crate::error::HostError;
 use base::Nanos;

@@ -19,6 +19,7 @@ mod egress;
 mod health;
 mod ingress;
 pub mod limits;
+mod message;
 mod registry;
 mod request_count;
 mod request_steering;
@@ -28,7 +29,8 @@ mod tests;
 
 pub use cost::cost_of_passing;
 pub use counters::CoreCounters;
-pub use egress::{DataplaneConfig, EgressService, Message};
+pub use egress::EgressService;
+pub use message::{DataplaneConfig, Message};
 pub use submitter::{SwitchedChannel, SwitchedNamespace};
 
 use crate::error::HostError;
@@ -36,9 +38,9 @@ use crate::namespace::RemoteNamespace;
 use application_steering::SteeringThread;
 use base::units::{CoreId, KIB};
 use counters::PublishedCounters;
-use egress::Update;
 use health::Health;
 use ingress::Ingress;
+use message::Update;
 use reactor::priority::{self, PriorityStatus, Privilege};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};

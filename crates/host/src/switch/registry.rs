@@ -3,8 +3,8 @@
 //! A number stands for each, and means the same on every core. So either all cores are told of
 //! something or none is, and only what all were told is entered here.
 
-use super::egress::{Message, Update};
 use super::ingress::Submitter;
+use super::message::{Message, Update};
 use super::{DataplaneThread, Inner, limits};
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;

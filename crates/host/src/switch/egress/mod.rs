@@ -5,81 +5,25 @@
 //! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
 //! and the load board only. Must never: block, lose a request, or answer one twice.
 
-use super::counters::{CoreCounters, PublishedCounters};
-use super::ingress::{Ingress, IngressCompletion, IngressRequest, Submitter};
-use super::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
-use super::request_steering::LoadTable;
+mod completions;
+
 use crate::association::Association;
-use crate::association::namespace_state::NamespaceState;
 use crate::channel::RemoteChannel;
-use base::units::CoreId;
-use base::{Nanos, Time};
-use block::{BlockError, Capabilities, Channel, Request, Submit};
+use crate::switch::counters::CoreCounters;
+use crate::switch::ingress::{Ingress, IngressRequest, Submitter};
+use crate::switch::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
+use crate::switch::message::{DataplaneConfig, Message, Update};
+use base::Time;
+use block::{BlockError, Channel, Request, Submit};
+use completions::pack;
 use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::load::CoreLoad;
-use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, PerClass, RequestSteering};
-
-/// A message of a switchboard to one of its dataplane cores.
-#[derive(Debug)]
-pub struct Message(pub(super) Update);
-
-#[derive(Debug)]
-pub(super) enum Update {
-    /// There is a controller with this number.
-    Target(u16, Arc<Association>),
-    /// A controller has a namespace with this number.
-    Namespace {
-        target: u16,
-        namespace: u16,
-        state: Arc<NamespaceState>,
-        capabilities: Capabilities,
-    },
-    /// A submitter with this number may send requests.
-    Join(u32, Arc<Submitter>),
-    /// It sends none any more.
-    Leave(u32),
-    /// Knobs were turned.
-    Knobs(Box<Knobs>),
-    /// End everything.
-    Close,
-}
-
-/// A place for a dataplane core on a switchboard: what it is born with.
-#[derive(Debug)]
-pub struct DataplaneConfig {
-    pub(super) id: CoreId,
-    /// The core's number on the switchboard.
-    pub(super) core: usize,
-    /// The classes that it serves, earlier ones first.
-    pub(super) classes: Vec<Class>,
-    /// The ingress queues of every core: those of this one, and where steered requests go.
-    pub(super) ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
-    pub(super) loads: Arc<LoadTable>,
-    pub(super) published: Arc<PublishedCounters>,
-    pub(super) knobs: Knobs,
-}
+use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, RequestSteering};
 
 impl DataplaneConfig {
-    /// The core that it is on.
-    #[must_use]
-    pub const fn id(&self) -> CoreId {
-        self.id
-    }
-
-    /// The classes that it serves, earlier ones first.
-    #[must_use]
-    pub fn classes(&self) -> &[Class] {
-        &self.classes
-    }
-
-    /// Returns what its switchboard keeps of it: the core's number, the classes, the counters.
-    pub(super) fn known_by(&self) -> (usize, Vec<Class>, Arc<PublishedCounters>) {
-        (self.core, self.classes.clone(), Arc::clone(&self.published))
-    }
-
     /// Returns the service to run there; submitters wake `driver`.
     #[must_use]
     pub fn service(self, driver: &dyn Driver) -> EgressService {
@@ -203,7 +147,7 @@ impl EgressService {
     }
 
     fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
-        for class in super::classes_with_lanes(self.config.knobs.lanes) {
+        for class in crate::switch::classes_with_lanes(self.config.knobs.lanes) {
             if !self.config.classes.contains(&class) {
                 continue;
             }
@@ -422,91 +366,6 @@ impl EgressService {
         }
     }
 
-    /// Takes what the lanes completed, and tells submitters of it.
-    fn take_completions(&mut self, now: Time) {
-        for index in 0..self.egresses.list.len() {
-            while let Some(done) = self.egresses.list[index].channel.reap() {
-                let egress = &self.egresses.list[index];
-                let (submitter, slot, class) = unpack(done.tag);
-                let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
-                let target = usize::from(egress.target);
-                self.config
-                    .loads
-                    .note(self.config.core, target, class, bytes, false);
-                self.completed(
-                    now,
-                    class,
-                    submitter,
-                    IngressCompletion {
-                        slot,
-                        result: done.result,
-                    },
-                );
-            }
-        }
-        for submitter in self.submitters.answered.drain(..) {
-            if let Some(known) = &mut self.submitters.known[submitter as usize] {
-                self.statistics.counters.notify(&mut known.held_completions);
-                known.submitter.ring();
-            }
-        }
-        let Submitters { known, held, .. } = &mut self.submitters;
-        let counters = &mut self.statistics.counters;
-        held.retain(|&submitter| {
-            let Some(known) = &mut known[submitter as usize] else {
-                return false;
-            };
-            if known.held_completions.is_due(now) {
-                counters.notify(&mut known.held_completions);
-                known.submitter.ring();
-            }
-            known.held_completions.until() != Time::NEVER
-        });
-    }
-
-    /// A request came back; its submitter is told at the end of this turn, or later.
-    fn completed(&mut self, now: Time, class: Class, submitter: u32, done: IngressCompletion) {
-        let most = if self.latency.level.is_active() && !self.closing {
-            self.config.knobs.completion_hold
-        } else {
-            Nanos::ZERO
-        };
-        let known = self.finish(submitter, done);
-        let held = known.held_completions.until() != Time::NEVER;
-        let under_way = known.submitter.under_way();
-        let tell = known
-            .held_completions
-            .completed(now, class, under_way, most);
-        if !tell && !held {
-            self.submitters.held.push(submitter);
-        } else if tell && self.submitters.answered.last() != Some(&submitter) {
-            self.submitters.answered.push(submitter);
-        }
-    }
-
-    fn finish(&mut self, submitter: u32, done: IngressCompletion) -> &mut SubmitterState {
-        let known = self.submitters.known[submitter as usize]
-            .as_mut()
-            .expect("a submitter stays known while it has requests outstanding");
-        known.submitter.finish(done);
-        known
-    }
-
-    /// A request is answered on the spot; its submitter is told at once.
-    fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
-        self.finish(submitter, IngressCompletion { slot, result });
-        if self.submitters.answered.last() != Some(&submitter) {
-            self.submitters.answered.push(submitter);
-        }
-    }
-
-    /// Lets go of submitters that have left and were answered everything.
-    fn forget_closed(&mut self) {
-        for known in &mut self.submitters.known {
-            known.take_if(|known| known.closed && known.submitter.is_quiet());
-        }
-    }
-
     /// Publishes the counters and updates the load average.
     fn publish(&mut self, now: Time) {
         if now < self.statistics.publish_at {
@@ -565,23 +424,6 @@ impl Egress {
             Submit::Done(done) => Outcome::Done(done.result),
         }
     }
-}
-
-/// Submitter, slot and class in a request's tag.
-#[inline]
-fn pack(submitter: u32, slot: u32, class: Class) -> u64 {
-    u64::from(submitter) << 32 | u64::from(slot) << 8 | class.index() as u64
-}
-
-#[inline]
-fn unpack(tag: u64) -> (u32, u32, Class) {
-    let class = Class::ALL[(tag & 0xff) as usize];
-    let slot = u32::try_from(tag >> 8 & 0xff_ffff).expect("24 bits");
-    (
-        u32::try_from(tag >> 32).expect("the upper half"),
-        slot,
-        class,
-    )
 }
 
 impl Service for EgressService {
@@ -697,8 +539,11 @@ impl Service for EgressService {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::switch::request_steering::LoadTable;
+    use base::units::CoreId;
     use reactor::Wake;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use switch::PerClass;
 
     #[derive(Debug, Default)]
     struct Wakes(AtomicUsize);
