@@ -538,6 +538,7 @@ impl Service for EgressService {
 
 #[cfg(test)]
 mod tests {
+    use super::completions::unpack;
     use super::*;
     use crate::switch::request_steering::LoadTable;
     use base::units::CoreId;
