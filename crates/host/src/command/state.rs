@@ -62,7 +62,7 @@ impl State for SlotState {
             Self::Free => before == Self::Finished,
             Self::Queued => before == Self::Free,
             Self::Outstanding => before == Self::Queued,
-            Self::Answered => before == Self::Outstanding,
+            Self::Answered => matches!(before, Self::Outstanding | Self::Answered),
             Self::Finished => {
                 matches!(before, Self::Queued | Self::Outstanding | Self::Answered)
             }
