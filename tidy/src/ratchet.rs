@@ -43,7 +43,6 @@ const fn row(
 pub const RATCHETS: &[(&str, Ratchet)] = &[
     ("crates/cli", row(3, 1, 0, 73, 177, 0)),
     ("crates/control", row(0, 1, 1, 63, 187, 0)),
-    ("crates/host", row(3, 2, 3, 88, 227, 0)),
     ("crates/lab", row(2, 1, 0, 28, 181, 0)),
     ("crates/load", row(0, 1, 0, 20, 74, 0)),
     ("crates/reactor", row(0, 0, 1, 0, 0, 0)),

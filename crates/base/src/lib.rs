@@ -5,6 +5,7 @@
 pub mod mutation;
 pub mod prng;
 pub mod slab;
+pub mod state;
 pub mod time;
 pub mod timer;
 pub mod units;

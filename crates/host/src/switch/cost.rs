@@ -1,8 +1,9 @@
-//! What passing through the switchboard costs, without the lanes: for benchmarks.
+//! The cost of a request's way through the switchboard, without the lanes: for benchmarks.
 
-use super::egress::{DataplaneConfig, EgressService, Message, Update};
+use super::egress::EgressService;
 use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::INGRESS_ENTRIES;
+use super::message::{DataplaneConfig, Message, Update};
 use super::request_steering::LoadTable;
 use crate::error::HostError;
 use base::Nanos;
@@ -33,7 +34,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
         classes: Class::ALL.to_vec(),
         ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
         loads: Arc::new(LoadTable::new(1)),
-        shown: Arc::default(),
+        published: Arc::default(),
         knobs: Knobs::switchyard(),
     });
     let mut cx = Context {
@@ -72,7 +73,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
     Ok(Nanos(took / answered.max(1)))
 }
 
-/// What the calling thread has used of its processor, in nanoseconds.
+/// Returns the processor time of the calling thread, in nanoseconds.
 fn processor_time() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     let parts = [(used.tv_sec, 1_000_000_000), (used.tv_nsec, 1)];
