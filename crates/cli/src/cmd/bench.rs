@@ -138,7 +138,7 @@ fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Vec<Namespace
     })
 }
 
-/// What the target told about the tenants that the load is, once each.
+/// Logs what the target told about the tenants that the load is, once each.
 fn tell_of_tenants(namespace: &Namespace) {
     for event in namespace.subsystem().tenant_events() {
         if event.overruns {
