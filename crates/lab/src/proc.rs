@@ -14,9 +14,8 @@ pub(crate) struct Scheduled {
 }
 
 impl Scheduled {
-    /// The threads of process `pid` with a name that begins with `name`; those that have ended do
-    /// not
-    /// count. Every thread has an empty name's.
+    /// The threads of process `pid` with a name that begins with `name`, or all of an empty name;
+    /// those that have ended do not count.
     pub(crate) fn of(pid: u32, name: &str) -> Self {
         let mut sum = Self::default();
         for thread in fs::read_dir(format!("/proc/{pid}/task"))
