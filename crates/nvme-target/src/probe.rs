@@ -16,9 +16,8 @@ mod pace;
 
 use crate::qos::device::DeviceQos;
 use base::units::Lba;
-use base::{Nanos, Prng, Time};
+use base::{Latencies, Nanos, Prng, Time};
 use block::{BlockError, Channel, Completion, Device, DeviceError, Operation, Request, Submit};
-use hdrhistogram::Histogram;
 use pace::Pace;
 use qos::live::Observation;
 use qos::token_scheduler::{Refused, TooManyThreads};
@@ -44,10 +43,6 @@ const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
 /// A device that had no room is asked again after so long, if nothing ends before.
 const BUSY_RETRY: Nanos = Nanos::from_micros(100);
-
-/// Latencies are kept with three digits, up to ten seconds.
-const LATENCY_MAX_NS: u64 = 10_000_000_000;
-const LATENCY_DIGITS: u8 = 3;
 
 /// Options of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +150,7 @@ struct Step {
     number: usize,
     /// From when on it counts; [`Time::NEVER`] before.
     counts_from: Time,
-    latency: Histogram<u64>,
+    latency: Latencies,
     /// Thousandths of reads among all requests, times nanoseconds.
     reads_share: u128,
 }
@@ -236,8 +231,7 @@ impl Probe {
             step: Step {
                 number: 0,
                 counts_from: Time::NEVER,
-                latency: Histogram::new_with_bounds(1, LATENCY_MAX_NS, LATENCY_DIGITS)
-                    .expect("a range and a precision that there are"),
+                latency: Latencies::new(),
                 reads_share: 0,
             },
             looked_at: Time::ZERO,
@@ -394,7 +388,7 @@ impl Probe {
                 self.watch.reads.fetch_add(1, Ordering::Relaxed);
                 if slot.begun >= self.step.counts_from {
                     let took = now.since(slot.begun);
-                    self.step.latency.saturating_record(took.0.max(1));
+                    self.step.latency.record(took.max(Nanos(1)));
                 }
             }
             Err(error) => {
@@ -420,12 +414,12 @@ impl Step {
         let share = self.reads_share / u128::from(span.0.max(1));
         let at = |percentile: Percentile| {
             let quantile = f64::from(percentile.permille()) / 1000.0;
-            Nanos(self.latency.value_at_quantile(quantile).max(1))
+            self.latency.quantile(quantile).max(Nanos(1))
         };
         Observation {
             rate: TokenRate(u64::try_from(rate).unwrap_or(u64::MAX)),
             read_permille: u16::try_from(share.min(1000)).expect("at most 1000"),
-            reads: self.latency.len(),
+            reads: self.latency.count(),
             latency: Percentile::ALL.map(at),
         }
     }

@@ -1,6 +1,6 @@
 //! What a run showed.
 
-use hdrhistogram::Histogram;
+use base::Latencies;
 use serde::Serialize;
 
 /// A run's result. Two runs with the same configuration, costs and seed give equal ones.
@@ -124,38 +124,27 @@ impl Caravans {
 }
 
 impl ClassReport {
-    pub(super) fn of(histogram: &Histogram<u64>, bytes: u64, seconds: f64) -> Self {
-        let requests = histogram.len();
-        let distribution = histogram
-            .iter_quantiles(4)
-            .map(|step| (step.value_iterated_to() as f64 / 1e3, step.quantile()))
-            .collect();
+    pub(super) fn of(latencies: &Latencies, bytes: u64, seconds: f64) -> Self {
+        let requests = latencies.count();
         Self {
             requests,
             iops: requests as f64 / seconds,
             bytes_per_second: bytes as f64 / seconds,
-            latency_us: Latency::of(histogram),
-            distribution: if requests == 0 {
-                Vec::new()
-            } else {
-                distribution
-            },
+            latency_us: Latency::of(latencies),
+            distribution: latencies.distribution(),
         }
     }
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        if histogram.is_empty() {
-            return Self::default();
-        }
-        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    fn of(latencies: &Latencies) -> Self {
+        let at = |quantile| latencies.quantile_us(quantile);
         Self {
-            avg: histogram.mean() / 1e3,
+            avg: latencies.mean_us(),
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
+            max: latencies.max_us(),
         }
     }
 }

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::lane::{End, Packet, Request, Side, Stage, Wire};
 use super::random::Random;
 use super::report::{Caravans, ClassReport, Counters, Report};
-use hdrhistogram::Histogram;
+use base::{Latencies, Nanos};
 use std::ops::Range;
 use switch::load::CoreLoad;
 use switch::{ApplicationSteering, Class, Knobs, PerClass, RequestSteering};
@@ -94,7 +94,7 @@ pub(super) struct World<'a> {
     pub(super) issued: u64,
     pub(super) completed: u64,
     pub(super) measuring: bool,
-    pub(super) histograms: PerClass<Histogram<u64>>,
+    pub(super) histograms: PerClass<Latencies>,
     pub(super) bytes: PerClass<u64>,
     pub(super) utilisation: Vec<f64>,
 }
@@ -180,7 +180,7 @@ impl World<'_> {
     pub(super) fn account_request(&mut self, class: Class, bytes: u32, since: u64) {
         self.completed += 1;
         if self.measuring {
-            self.histograms[class].saturating_record((self.now - since).max(1));
+            self.histograms[class].record(Nanos((self.now - since).max(1)));
             self.bytes[class] += u64::from(bytes);
         }
     }

@@ -5,6 +5,7 @@
 //! seed, the rule and n alone. So one stream of requests always meets the same faults; where
 //! several cores share the device, it is their order that decides which of them meets one.
 
+use super::channel::LayerChannel;
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
@@ -12,7 +13,7 @@ use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
-use reactor::{Context, Driver, IoSlice, OpNamespace, Wake};
+use reactor::{Context, Driver, IoSlice, Wake};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -356,22 +357,6 @@ struct FaultChannel {
 }
 
 impl FaultChannel {
-    /// Takes what the channel below has finished, and lets go of what was released.
-    fn collect(&mut self, now: Time) {
-        while let Some(completion) = self.inner.reap() {
-            if let Some(completion) = self.finish(completion, now) {
-                self.delayed.pass(completion);
-            }
-        }
-        let releases = self.shared.releases.load(Ordering::Acquire);
-        if releases != self.releases {
-            self.releases = releases;
-            for completion in self.hanging.drain(..) {
-                self.delayed.pass(completion);
-            }
-        }
-    }
-
     /// Applies the effect to a completion from below; `None` where it is held back.
     fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
         let note = self.in_flight.restore(&mut completion)?;
@@ -456,8 +441,16 @@ impl Drop for FaultChannel {
     }
 }
 
-impl Channel for FaultChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+impl LayerChannel for FaultChannel {
+    fn inner(&self) -> &dyn Channel {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Channel {
+        &mut *self.inner
+    }
+
+    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         let waiting = self.delayed.len() + self.hanging.len();
         if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
@@ -511,46 +504,42 @@ impl Channel for FaultChannel {
         }
     }
 
-    fn kick(&mut self, cx: &mut Context<'_>) {
-        self.inner.kick(cx);
-        self.collect(cx.now);
+    fn collect(&mut self, now: Time) {
+        while let Some(completion) = self.inner.reap() {
+            if let Some(completion) = self.finish(completion, now) {
+                self.delayed.pass(completion);
+            }
+        }
+        let releases = self.shared.releases.load(Ordering::Acquire);
+        if releases != self.releases {
+            self.releases = releases;
+            for completion in self.hanging.drain(..) {
+                self.delayed.pass(completion);
+            }
+        }
     }
 
-    fn owns(&self, op_namespace: OpNamespace) -> bool {
-        self.inner.owns(op_namespace)
-    }
-
-    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        self.inner.complete(completion, cx);
-        self.collect(cx.now);
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
+    fn finished(&mut self) -> Option<Completion> {
         self.delayed.pop()
     }
 
-    fn tick(&mut self, cx: &mut Context<'_>) {
-        self.inner.tick(cx);
-        self.collect(cx.now);
-        self.delayed.fire(cx.now);
+    fn fire(&mut self, now: Time) {
+        self.delayed.fire(now);
     }
 
-    fn deadline(&self) -> Time {
-        self.inner.deadline().min(self.delayed.next())
+    fn due(&self) -> Time {
+        self.delayed.next()
     }
 
-    fn close(&mut self, cx: &mut Context<'_>) {
+    fn closing(&mut self) {
         self.closing = true;
-        self.inner.close(cx);
-        self.collect(cx.now);
+    }
+
+    fn close_held(&mut self) {
         for mut completion in self.hanging.drain(..) {
             completion.result = Err(BlockError::Aborted);
             self.delayed.pass(completion);
         }
         self.delayed.fire(Time::NEVER);
-    }
-
-    fn closed(&self) -> bool {
-        self.inner.closed()
     }
 }
