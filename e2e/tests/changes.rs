@@ -1,6 +1,6 @@
-//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes, a
-//! reset of the controller, FUA, and a target that is killed, and stopped for half a minute, under a
-//! load of files in two file systems, which are all there afterwards.
+//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes,
+//! a reset of the controller, FUA, and a target that is killed, and stopped for half a minute,
+//! under a load of files in two file systems, which are all there afterwards.
 
 #![cfg(test)]
 
@@ -88,8 +88,8 @@ impl Bed {
         self.serve.take().context("a target runs")?.kill()?;
         self.listen = self.address;
         self.configure("")?;
-        // While nobody listens, the guest's attempts come from ports of the same range, and one may
-        // come from this very port: TCP then connects it with itself, for a moment.
+        // While no target listens, the guest's attempts come from ports of the same range, and one
+        // may come from this very port: TCP then connects it with itself, for a moment.
         for _ in 1..STARTS_MAX {
             match self.start() {
                 Err(error) if format!("{error:#}").contains("Address already in use") => {

@@ -2,9 +2,9 @@
 //! §4.3]`
 //!
 //! The strictest latency of all tenants, less what a request waits before it reaches the device,
-//! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical tenants reserve must not be more. A refusal says why, and
-//! what would be admitted instead. Must never: admit what breaks a promise that was made, or count
-//! a tenant that was refused.
+//! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical
+//! tenants reserve must not be more. A refusal says why, and what would be admitted instead. Must
+//! never: admit what breaks a promise that was made, or count a tenant that was refused.
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};

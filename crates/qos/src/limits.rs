@@ -94,8 +94,8 @@ pub const SLO_REQUEST_BYTES_MAX: u32 = 1024 * 1024;
 /// Points of a calibration curve: one every 1 % of a device's rate, and spare.
 pub const CURVE_POINTS_MAX: usize = 256;
 
-/// Read shares with writes among them that a write's price is fitted to: two always agree somewhere,
-/// and only a third can contradict.
+/// Read shares with writes among them that a write's price is fitted to: two always agree
+/// somewhere, and only a third can contradict.
 pub const FIT_SHARES_MIN: usize = 3;
 
 /// Latencies at which curves are compared.
@@ -128,7 +128,7 @@ pub const LIVE_MIXED_PERMILLE_MAX: u16 = 990;
 /// A device keeps up when it completes so many thousandths of what is asked for.
 pub const FIT_SUSTAINED_PERMILLE: u64 = 970;
 
-/// TokenPoolRules that give tenants to connections.
+/// Assignments of tenants to connections.
 pub const ASSIGNMENTS_MAX: usize = 65_536;
 
 /// Ranges that a tenant may be granted in all.

@@ -1,7 +1,8 @@
 //! The SLO of a tenant, or its weight where it is best effort. `[ReFlex §3.2]`
 //!
 //! A [`Slo`] states a latency of reads at a percentile, for a rate of requests of one size with a
-//! share of reads. Declared by an operator, checked here, judged by [`admission`](crate::admission).
+//! share of reads. Declared by an operator, checked here, judged by
+//! [`admission`](crate::admission).
 
 use crate::cost::{CostModel, PricedOperation, units};
 use crate::limits::{

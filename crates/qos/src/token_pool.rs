@@ -49,8 +49,8 @@ pub struct TokenPoolRules {
     pub pos_limit_rounds: u64,
     /// Part of its tokens beyond that which it gives away, in thousandths.
     pub donation_permille: i64,
-    /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns in
-    /// so long: at most 10 s. Zero for the paper's rule, which stops it.
+    /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns
+    /// in so long: at most 10 s. Zero for the paper's rule, which stops it.
     pub advance: Nanos,
 }
 

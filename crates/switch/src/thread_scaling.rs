@@ -1,4 +1,4 @@
-//! ThreadLoad scaling: how many threads of its cores a target uses, and which one hands queues to
+//! Thread scaling: how many threads of its cores a target uses, and which one hands queues to
 //! which. `[ReFlex §3.1, §4.3]`
 //!
 //! The paper's control plane watches the load of all threads and their ability to keep promises,

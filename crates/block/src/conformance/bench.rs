@@ -267,7 +267,7 @@ impl<D: Driver> Bench<D> {
     pub fn close(mut self) -> D {
         self.shut();
         let left = self.finished.pop_front();
-        assert!(left.is_none(), "nobody waits for {left:?}");
+        assert!(left.is_none(), "no request waits for {left:?}");
         assert_eq!(
             self.channel.deadline(),
             Time::NEVER,

@@ -144,7 +144,7 @@ impl Model {
 
     fn settle(&mut self, completion: &Completion, suite: Suite) {
         let flight = self.in_flight.remove(&completion.tag);
-        let flight = flight.unwrap_or_else(|| panic!("nobody waits for {completion:?}"));
+        let flight = flight.unwrap_or_else(|| panic!("no request waits for {completion:?}"));
         let (operation, range) = (flight.operation, flight.range);
         let what = format!("{operation:?} of {range:?}, {suite:?}");
         assert_eq!(completion.result, flight.expected, "{what}");

@@ -170,14 +170,14 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
-    /// Fires what is due. Called once each turn of the core, while a request is in the channel or it
-    /// has a [`deadline`](Self::deadline), and after each operation that completed.
+    /// Fires what is due. Called once each turn of the core, while a request is in the channel or
+    /// it has a [`deadline`](Self::deadline), and after each operation that completed.
     fn tick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Memory for `bytes` bytes of a request's data that this channel need not copy; `None` where it
-    /// has none of its own (left), and the core's buffers are as good.
+    /// Memory for `bytes` bytes of a request's data that this channel need not copy; `None` where
+    /// it has none of its own (left), and the core's buffers are as good.
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         let _ = bytes;
         None

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use switch::{Coalescer, PerClass, doorbell, request_steering};
 
-/// What one dataplane thread has done since its start. PublishedCounters every 10 ms at most.
+/// What one dataplane thread has done since its start. Published every 10 ms at most.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
     /// Requests taken from the ingress, by class.

@@ -1,4 +1,4 @@
-//! ThreadLoad scaling of the target: which threads are in use, and which queues are where.
+//! Thread scaling of the target: which threads are in use, and which queues are where.
 //! `[ReFlex §4.3]`
 //!
 //! The first thread accepts connections and has all admin queues, so it is always in use; it

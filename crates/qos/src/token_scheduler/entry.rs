@@ -22,8 +22,8 @@ pub struct Tally {
     /// Tokens lent to a latency-critical tenant while no other tenant wanted them, or advanced by
     /// best effort.
     pub taken: Tokens,
-    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting, and
-    /// had nothing in advance any more.
+    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting,
+    /// and had nothing in advance any more.
     pub limited_rounds: u64,
     /// Requests that wait now.
     pub waiting: u32,
@@ -135,8 +135,8 @@ impl Entry {
         given
     }
 
-    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more than
-    /// `limit`. Returns how much.
+    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more
+    /// than `limit`. Returns how much.
     #[cold]
     pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &TokenPool) -> Tokens {
         let may = self.account.advance(wanted, limit);

@@ -1,13 +1,13 @@
 //! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
 //! calls (docs/decisions/0002-hot-sockets.md).
 //!
-//! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came lately,
-//! and the line of those on which something arrived and that a turn had no receive buffer for. It
-//! is told the time, and calls a [`Kernel`]: the driver's, or that of the tests, where nothing but
-//! these decisions is real. Must never: let the core sleep while something has arrived that the
-//! ring does not tell of; serve a socket twice while another one that was readable before waits;
-//! leave a socket that is waited for without a place among the hot ones, in the line, or with the
-//! ring.
+//! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came
+//! lately, and the line of those on which something arrived and that a turn had no receive buffer
+//! for. It is told the time, and calls a [`Kernel`]: the driver's, or that of the tests, where
+//! nothing but these decisions is real. Must never: let the core sleep while something has arrived
+//! that the ring does not tell of; serve a socket twice while another one that was readable before
+//! waits; leave a socket that is waited for without a place among the hot ones, in the line, or
+//! with the ring.
 
 use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
@@ -216,8 +216,8 @@ impl Arrivals {
         }
     }
 
-    /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there is
-    /// something to hand out already.
+    /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there
+    /// is something to hand out already.
     #[inline]
     pub(super) fn turn(
         &mut self,

@@ -300,7 +300,8 @@ impl Framer {
         }
     }
 
-    /// Moves input to the carry buffer until it has `wanted` bytes; false when the input ends first.
+    /// Moves input to the carry buffer until it has `wanted` bytes; false when the input ends
+    /// first.
     fn fill_carry(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.carry_length);
         let taken = missing.min(input.len());
