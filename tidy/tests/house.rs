@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use switchyard_tidy::{Finding, Source, circles, functions, links, order, orphans, ratchet};
+use switchyard_tidy::{
+    Finding, Source, circles, functions, links, order, orphans, purity, ratchet,
+};
 use switchyard_tidy::{unsafety, voice, words};
 
 fn root() -> &'static Path {
@@ -115,6 +117,11 @@ fn crates_depend_on_those_above_them() {
 #[test]
 fn unsafe_code_stays_in_its_rooms() {
     none(unsafety::check(&files(), unsafety::ROOMS));
+}
+
+#[test]
+fn decisions_know_nothing_of_the_world_outside() {
+    none(purity::check(&files()));
 }
 
 #[test]

@@ -277,6 +277,10 @@ impl FileChannel {
             }
         };
         slot.done += moved;
+        assert!(
+            slot.done <= slot.len,
+            "the kernel moves what it was asked to, at most"
+        );
         if slot.done < slot.len {
             if self.closing && slot.work != Work::Whole {
                 return self.finish(key, Err(BlockError::Aborted));
