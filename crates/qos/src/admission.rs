@@ -109,7 +109,7 @@ pub enum Refusal {
     TooMany,
 }
 
-/// The tenants of a device, and what was promised to them.
+/// The tenants of a device, and their SLOs.
 #[derive(Clone, Debug)]
 pub struct Admission {
     model: CostModel,
@@ -200,7 +200,7 @@ impl Admission {
         })
     }
 
-    /// Admits a tenant, or changes what it was promised; a refused one is as it was before.
+    /// Admits a tenant, or changes its declaration; a refused one is as it was before.
     ///
     /// # Errors
     /// Why not.
@@ -255,7 +255,7 @@ impl Admission {
             && !self.plan().is_overcommitted()
     }
 
-    /// Removes a tenant: what it reserved is given back. Whether there was one.
+    /// Removes a tenant and gives its reservation back. Returns true if there was one.
     pub fn remove(&mut self, id: TenantId) -> bool {
         self.tenants.remove(&id).is_some()
     }

@@ -91,7 +91,7 @@ impl Kind {
         each * f64::from(self.units())
     }
 
-    /// Tokens a second of so many requests a second, at the prices of a fit.
+    /// Returns the tokens a second of `iops` requests a second, at the prices of a fit.
     #[must_use]
     pub fn tokens_per_second(self, iops: f64, fit: &Fit) -> f64 {
         iops * self.weight(tokens(fit.write), tokens(fit.read_only_read))

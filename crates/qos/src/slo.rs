@@ -148,7 +148,7 @@ pub enum SloError {
     Weight(u32),
 }
 
-/// The share of a best-effort tenant in what is left, in proportion to the others: 1 to
+/// The share of a best-effort tenant in the unreserved rate, in proportion to the others: 1 to
 /// [`WEIGHT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u32);
@@ -183,7 +183,7 @@ impl Weight {
 pub enum Declaration {
     /// A promise, which has to be admitted.
     LatencyCritical(Slo),
-    /// A share of what is left.
+    /// Best effort, with a share of the unreserved rate.
     BestEffort(Weight),
 }
 

@@ -331,7 +331,7 @@ impl TokenPool {
         take(&self.flows.bucket, most)
     }
 
-    /// Advances up to `most` from the bucket, before the backlogged.
+    /// Advances up to `most` from the bucket, before backlogged tenants.
     pub(crate) fn advance(&self, most: Tokens) -> Tokens {
         take(&self.flows.bucket, most)
     }
@@ -396,8 +396,8 @@ impl TokenPool {
         Closed::default()
     }
 
-    /// Turns the bucket into a quota for the backlogged. Without them it is emptied but for what a
-    /// round generates, so that the next request need not wait and none bursts after a lull.
+    /// Turns the bucket into a quota for backlogged tenants. Without any it is emptied but for what
+    /// a round generates, so that the next request need not wait and none bursts after a lull.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
         let amount = Tokens(flows.bucket.swap(0, Ordering::AcqRel)) + stale;

@@ -81,7 +81,7 @@ pub struct Totals {
     pub spent: Tokens,
     /// Tokens that no tenant wanted in time.
     pub expired: Tokens,
-    /// Spent beyond what is generated, because more was promised than there is.
+    /// Tokens spent beyond those that were generated, because more was promised than there is.
     pub forgiven: Tokens,
 }
 
@@ -128,7 +128,7 @@ impl Current {
 }
 
 impl<T> TokenScheduler<T> {
-    /// A scheduler of one more thread, with places for so many requests that wait.
+    /// Makes the scheduler of one more thread, with `places` places for requests that wait.
     ///
     /// # Errors
     /// When too many threads schedule for the device.
@@ -380,7 +380,7 @@ impl<T> TokenScheduler<T> {
         &self.totals
     }
 
-    /// Stops looking at an entry. What it has of a best-effort tenant goes back.
+    /// Takes an entry off its list. What it has of a best-effort tenant goes back.
     fn deactivate(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         let Some(kind) = entry.listed.take() else {

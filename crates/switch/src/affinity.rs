@@ -17,8 +17,8 @@ use crate::class::{Class, PerClass, Placement};
 #[cfg(test)]
 mod tests;
 
-/// A queue that spreads moves to its arrival core for less than one part in so many of the load
-/// that it avoids.
+/// Factor by which the load on the arrival core must be smaller, for a queue that spreads to move
+/// there.
 const MUCH_LESS: u64 = 8;
 
 /// The load of classes that are placed in this way.

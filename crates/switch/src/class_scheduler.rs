@@ -236,7 +236,7 @@ impl ClassScheduler {
         }
     }
 
-    /// Updates the debts to all classes after `class` was served so much.
+    /// Updates the debts to all classes after `class` was served.
     #[inline]
     fn account(&mut self, class: Class, units: u64, by_floor: bool) {
         let units = i64::try_from(units).unwrap_or(i64::MAX);

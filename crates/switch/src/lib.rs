@@ -7,7 +7,7 @@
 //! - [`class`]: what a request hopes for, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
 //! - [`latency_activity`]: whether `Latency` work is near, and how close its requests are.
-//! - [`coalescing`]: when an application is told of completions that may wait.
+//! - [`coalescing`]: when an application is notified of completions that may wait.
 //! - [`class_scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.

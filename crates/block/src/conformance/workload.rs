@@ -19,7 +19,7 @@ const DEPTH: usize = 24;
 /// Blocks of the longest request.
 const LONGEST: u64 = 40;
 
-/// The model and what is in flight.
+/// The model of the content, and the requests in flight.
 struct Model {
     /// The seed of each block's content, in the order in which the window's blocks lie; zero for
     /// a block of zeroes.

@@ -66,7 +66,7 @@ pub enum DeviceError {
         /// The remedy for the operator.
         remedy: &'static str,
     },
-    /// The device cannot be what was asked for.
+    /// The options ask for a device that cannot be.
     #[error("{0}")]
     Invalid(String),
     /// Memory is short.
@@ -148,7 +148,7 @@ pub trait Channel: std::fmt::Debug {
     /// Takes a request.
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit;
 
-    /// Sends off what was gathered; called once after a run of submissions.
+    /// Sends the requests that were gathered; called once after a run of submissions.
     fn kick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }

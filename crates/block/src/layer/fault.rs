@@ -87,7 +87,8 @@ pub struct FaultRule {
     pub blocks: Option<u64>,
     /// Number of matching requests that pass before the rule begins.
     pub skip: u64,
-    /// Strikes one in so many matching requests, at random; 1 strikes each. At least 1.
+    /// Inverse of the share of matching requests that is struck, at random; 1 strikes each. At
+    /// least 1.
     pub one_in: u64,
     /// Strikes at most so often; `None`: without end.
     pub times: Option<u64>,
@@ -356,7 +357,7 @@ struct FaultChannel {
 }
 
 impl FaultChannel {
-    /// Takes what the channel below has finished, and lets go of what was released.
+    /// Takes the completions of the channel below, and fires those that were released.
     fn collect(&mut self, now: Time) {
         while let Some(completion) = self.inner.reap() {
             if let Some(completion) = self.finish(completion, now) {

@@ -74,7 +74,7 @@ fn backlogged_tenants_share_by_weight_and_claim_once() {
     assert_eq!(
         pool.borrow(Tokens(1)),
         Tokens::ZERO,
-        "it belongs to the backlogged"
+        "it belongs to backlogged tenants"
     );
     pool.leave_backlog(100);
     pool.leave_backlog(200);

@@ -31,7 +31,7 @@ const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
 /// fast link brings some 40 KiB. A socket that brings little at a time is never left alone.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
 
-/// A receive of so many bytes is bulk; so is one into the middle of a payload.
+/// Size from which on a receive is bulk; one into the middle of a payload is, too.
 const BULK_BYTES: usize = 32 << 10;
 
 /// Turns in a row that may pass by what has arrived, because something else completed at once.
@@ -130,7 +130,7 @@ pub(super) trait Kernel {
 pub(super) enum Next {
     /// Sleep until the ring has something, or until then.
     Sleep(Time),
-    /// Let the ring do what it has to do, and do not wait.
+    /// The ring does its work, without a wait.
     Turn,
 }
 
@@ -198,7 +198,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Makes the decisions of a core with so many sockets at most.
+    /// Makes the decisions of a core with at most `sockets` sockets.
     pub(super) fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),

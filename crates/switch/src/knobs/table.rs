@@ -16,7 +16,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-/// A knob: its name, what it may be, and where it is found.
+/// A knob: its name, its valid values, and its place in [`Knobs`].
 pub struct Knob {
     /// Name, with its unit last.
     pub key: &'static str,
