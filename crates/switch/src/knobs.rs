@@ -5,7 +5,7 @@
 //! Owned by the control plane, which hands a copy to every core; each mechanism takes its part and
 //! can be given another while it runs (the `reconfigure` of [`Doorbell`](crate::Doorbell),
 //! [`RequestSteering`](crate::RequestSteering), [`ApplicationSteering`](crate::ApplicationSteering)
-//! and [`Scheduler`](crate::Scheduler)). Must never reach a core unvalidated. What changes the
+//! and [`ClassScheduler`](crate::ClassScheduler)). Must never reach a core unvalidated. What changes the
 //! number of lanes ([`Lanes`]) counts for connections made from then on; everything else counts at
 //! once.
 
