@@ -3,7 +3,7 @@
 //! The leader starts this program once for each app, with its own command line and the number of
 //! the app. A follower says `ready` on its output when its threads could start, is told a start on
 //! its input (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints
-//! its report. A follower whose input ends stops: none outlives its leader.
+//! its report. A follower stops when its input ends: none outlives its leader.
 
 use super::bench;
 use super::signals;
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 /// The argument by which a follower knows its app.
 pub const FOLLOWER: &str = "--follower";
 
-/// How far ahead of its announcement the start lies: followers look for it ten times a second.
+/// Time from the announcement to the start: followers look for it ten times a second.
 const START_AHEAD: Nanos = Nanos::from_millis(300);
 
-/// How often the leader looks at its flag and shows progress.
+/// Interval in which the leader looks at its flag and shows progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a follower says on stderr is kept up to here.
+/// Longest output of a follower on stderr that is kept, in bytes.
 const STDERR_BYTES_MAX: u64 = 64 << 10;
 
 /// Leads: starts a process for each app, all loads together, and prints what they achieved.
@@ -149,7 +149,7 @@ impl Drop for Follower {
 }
 
 fn eprint(text: &str) {
-    // Without stderr there is nobody to tell.
+    // Without stderr the text is lost.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use switch::Knobs;
 use switch::knobs::Preset;
 
-/// What was simulated, and what came out.
+/// The configuration that was simulated, and its report.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     baseline: String,
