@@ -154,7 +154,7 @@ pub(super) enum Next {
 /// The queues of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
-    /// Sockets whose arrivals go before those of others.
+    /// Sockets with arrivals that go before those of others.
     Urgent,
     /// Sockets without a quantum.
     Others,
@@ -578,7 +578,7 @@ impl Arrivals {
         }
     }
 
-    /// Receives from one socket whose arrivals may wait. Those with a quantum of their own and the
+    /// Receives from one socket with arrivals that may wait. Those with a quantum of their own and the
     /// others take turns. Returns how many have brought something.
     fn receive_rest(&mut self, now: Time, kernel: &mut impl Kernel) -> usize {
         let bounded_first = self.bounded_first;
