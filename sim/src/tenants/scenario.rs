@@ -1,10 +1,10 @@
-//! A scenario: a device, its tenants, and their loads.
+//! What is run: a device, its tenants, and what they ask for.
 
 use super::{Calibrated, Processor};
 use base::Nanos;
 use qos::{CostModel, Curve, Declaration, TokenPoolRules};
 
-/// The arrivals of a tenant's requests.
+/// How a tenant's requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// So many a second, evenly, whether or not earlier ones are done.
@@ -15,10 +15,10 @@ pub enum Pace {
     Depth(u32),
 }
 
-/// The load of a tenant, at random places of the device.
+/// What a tenant asks for, at random places of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Arrivals of its requests.
+    /// How its requests come.
     pub pace: Pace,
     /// The share of reads, in thousandths: 0 to 1000.
     pub read_permille: u16,
@@ -29,24 +29,24 @@ pub struct Load {
 /// A tenant.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// Its declaration.
+    /// What it asked for.
     pub declaration: Declaration,
-    /// Its load.
+    /// What it does.
     pub load: Load,
     /// The thread of each of its connections, which are taken in turn.
     pub threads: Vec<u32>,
 }
 
-/// The model of a device.
+/// What is known of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The cost of requests.
+    /// What requests cost.
     pub costs: CostModel,
-    /// The latency of reads at each load.
+    /// How late reads are at each load.
     pub curve: Curve,
 }
 
-/// A change while it runs.
+/// What changes while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The tenant with this number asks for something else, or comes back.
@@ -63,18 +63,18 @@ pub enum Change {
     Recalibrate(Known),
 }
 
-/// The parameters of a run.
+/// What is run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The device.
     pub device: Calibrated,
-    /// True if tokens are scheduled; otherwise requests go to the device as they come.
+    /// Whether tokens are scheduled; otherwise requests go to the device as they come.
     pub scheduled: bool,
     /// The scheduler's constants.
     pub rules: TokenPoolRules,
     /// Threads, 1 to 64.
     pub threads: u32,
-    /// Cost of their work; `None` where it takes no time.
+    /// What their work costs them; `None` where it takes no time.
     pub processor: Option<Processor>,
     /// Numbered from 0.
     pub tenants: Vec<Tenant>,
