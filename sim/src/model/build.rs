@@ -105,7 +105,7 @@ const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
     }
 }
 
-/// What a thread that does `Latency` work may take from others.
+/// Sets the priority of a thread that does `Latency` work.
 fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}
@@ -121,7 +121,7 @@ fn raise_shared(thread: &mut Thread, knobs: &Knobs) {
     }
 }
 
-/// Whether each class has a dataplane thread of its own on every host core, as behind the
+/// Returns true if each class has a dataplane thread of its own on every host core, as behind the
 /// production switchboard.
 fn apart(knobs: &Knobs) -> bool {
     knobs.lanes == Lanes::PerClass && knobs.prioritisation && knobs.threads == Threads::PerClass

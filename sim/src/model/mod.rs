@@ -1,11 +1,11 @@
 //! The performance model: how the stack would do on machines with more cores than there are.
 //!
-//! [`simulate`] runs a [`Config`] in virtual time on machines whose every step has a price from a
+//! [`simulate`] runs a [`Config`] in virtual time on machines with a price for every step, from a
 //! [`Costs`] file. What goes first, by which core, with how many others and when is decided by the
 //! production crate [`switch`]; the model supplies only what a machine and its kernel do: cores
 //! with a fair scheduler and priorities (`cpu`), dataplane loops and applications as threads
-//! (`engine`, `app`), lanes and links (`lane`). Apart from the simulated world of this crate,
-//! which runs the whole stack and looks for faults; this one moves no bytes and looks at time.
+//! (`engine`, `app`), lanes and links (`lane`). Apart from the simulated world of this crate, which
+//! runs the whole stack and looks for faults; this one moves no bytes and looks at time.
 //!
 //! One seed is one run. Must never: decide something that the switch decides, or read a clock.
 //! What is modelled and what is not, and how it is validated: `docs/model.md`.

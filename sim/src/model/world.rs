@@ -1,4 +1,4 @@
-//! The world of one run: who is in it, what happens, and what is counted.
+//! The world of one run: its threads, its events, and its counters.
 
 use super::app::App;
 use super::calendar::Calendar;
@@ -14,7 +14,7 @@ use std::ops::Range;
 use switch::load::CoreLoad;
 use switch::{ApplicationSteering, Class, Knobs, PerClass, RequestSteering};
 
-/// What can happen.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A step on this core may be over.
@@ -47,7 +47,7 @@ pub(super) enum Event {
     Turn { index: usize },
     /// From now on it is measured.
     Measure,
-    /// From now on it is not measured, and nobody makes requests any more.
+    /// The end of the measurement, from which on no requests are made.
     Close,
 }
 
@@ -125,7 +125,7 @@ impl World<'_> {
             Event::Dispatch { core } => self.on_dispatch(core),
             Event::Reschedule { core } => self.on_reschedule(core),
             Event::Left { core, packet } => {
-                // Whom it wakes, its sender wakes.
+                // A thread that it wakes is woken by the sender.
                 let nested = self.executing.replace(core);
                 self.send(packet);
                 self.executing = nested;
@@ -148,7 +148,7 @@ impl World<'_> {
         }
     }
 
-    /// What a thread does next, and what that costs.
+    /// Returns the next step of a thread, and its cost.
     pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
         match self.threads[thread].role {
             Role::App(app) => self.app_step(app),

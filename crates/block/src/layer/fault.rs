@@ -88,7 +88,8 @@ pub struct FaultRule {
     pub blocks: Option<u64>,
     /// Number of matching requests that pass before the rule begins.
     pub skip: u64,
-    /// Strikes one in so many matching requests, at random; 1 strikes each. At least 1.
+    /// Inverse of the share of matching requests that is struck, at random; 1 strikes each. At
+    /// least 1.
     pub one_in: u64,
     /// Strikes at most so often; `None`: without end.
     pub times: Option<u64>,
@@ -357,6 +358,22 @@ struct FaultChannel {
 }
 
 impl FaultChannel {
+    /// Takes the completions of the channel below, and fires those that were released.
+    fn collect(&mut self, now: Time) {
+        while let Some(completion) = self.inner.reap() {
+            if let Some(completion) = self.finish(completion, now) {
+                self.delayed.pass(completion);
+            }
+        }
+        let releases = self.shared.releases.load(Ordering::Acquire);
+        if releases != self.releases {
+            self.releases = releases;
+            for completion in self.hanging.drain(..) {
+                self.delayed.pass(completion);
+            }
+        }
+    }
+
     /// Applies the effect to a completion from below; `None` where it is held back.
     fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
         let note = self.in_flight.restore(&mut completion)?;

@@ -68,7 +68,7 @@ impl Table {
         })
     }
 
-    /// Takes over what is known of the blocks that both tables have.
+    /// Takes over the sums of the blocks that both tables have.
     fn copy_from(&self, other: &Self) {
         for (cell, other) in self.cells.iter().zip(&other.cells) {
             let sum = other.load(Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// A write to one block has ended; `sum` tells what is in it now, if that is known.
+    /// Notes that a write to one block has ended; `sum` is of its content now, if that is known.
     fn end(&self, block: usize, sum: Option<u32>) {
         self.count_change(block);
         self.update(block, |cell| match cell {
@@ -125,7 +125,7 @@ impl Table {
             .sum()
     }
 
-    /// Returns true if a block that was read with this checksum differs from what was written.
+    /// Returns true if a block that was read with this checksum differs from the last write.
     fn differs(&self, block: usize, sum: u32) -> bool {
         let cell = self.cells[block].load(Ordering::Acquire);
         cell != UNKNOWN && cell & WRITING == 0 && cell != sum

@@ -17,7 +17,7 @@ const NVME_TCP: System = System {
     ..LINUX
 };
 
-/// What the blk-switch paper compares with is i10.
+/// The system that the blk-switch paper compares with is i10.
 const I10: System = System {
     name: "i10",
     ..LINUX

@@ -1,8 +1,8 @@
 //! The figures of the papers that need more cores than there are: what to run for each.
 //!
-//! Plain data, one [`Series`] for each line or group of bars of each panel; whoever calls draws.
-//! Every system is a preset of the production knobs, with the T-apps at that system's knee.
-//! `[blk-switch §5.1]`
+//! Plain data, one [`Series`] for each line or group of bars of each panel; the caller draws. Every
+//! system is a preset of the production knobs, with the T-apps at that system's knee. `[blk-switch
+//! §5.1]`
 
 mod blk_switch;
 mod i10;
@@ -15,14 +15,14 @@ use base::Nanos;
 use serde::Serialize;
 use switch::knobs::{Ablation, Preset};
 
-/// What one line shows.
+/// One line of a panel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// What the panel shows: lines with the same panel belong together.
+    /// Title of the panel: lines with the same panel belong together.
     pub panel: &'static str,
-    /// What is varied.
+    /// The quantity that is varied.
     pub x: Axis,
-    /// What was simulated.
+    /// The quantity that was simulated.
     pub y: Axis,
     /// The preset that decides.
     pub system: &'static str,
@@ -42,9 +42,9 @@ pub struct Axis {
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// What was varied.
+    /// Value of the varied quantity.
     pub x: f64,
-    /// What came out.
+    /// Value of the result.
     pub y: f64,
 }
 
@@ -122,7 +122,7 @@ const PER_CORE: Panel = Panel {
     value: |report| report.bytes_per_second_per_core * 8e-9,
 };
 
-/// How much of everything.
+/// The amount of simulation for each point.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     quick: bool,
