@@ -110,7 +110,7 @@ const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
     }
 }
 
-/// What a thread that does `Latency` work may take from others.
+/// Gives a thread that does `Latency` work the priority that the knobs ask for.
 fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}
@@ -126,7 +126,7 @@ fn raise_shared(thread: &mut Thread, knobs: &Knobs) {
     }
 }
 
-/// Whether each class has a dataplane thread of its own on every host core, as behind the
+/// Returns true if each class has a dataplane thread of its own on every host core, as behind the
 /// production switchboard.
 fn apart(knobs: &Knobs) -> bool {
     knobs.lanes == Lanes::PerClass && knobs.prioritisation && knobs.threads == Threads::PerClass
