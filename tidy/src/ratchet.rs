@@ -48,7 +48,7 @@ pub const RATCHETS: &[(&str, Ratchet)] = &[
     ("crates/load", row(0, 1, 0, 20, 74, 0)),
     ("crates/nvme-target", row(9, 5, 4, 162, 311, 74)),
     ("crates/reactor", row(0, 0, 1, 0, 0, 0)),
-    ("sim", row(6, 1, 3, 99, 263, 14)),
+    ("sim", row(6, 1, 3, 75, 173, 14)),
 ];
 
 /// Returns the numbers of a crate by its folder.
