@@ -86,7 +86,7 @@ impl World<'_> {
         }
     }
 
-    /// Returns the next step of an application.
+    /// Returns the next step of an application and its cost.
     pub(super) fn app_step(&mut self, number: usize) -> Option<(Step, u64)> {
         let app = &self.apps[number];
         let completions = app.completed.len();
@@ -129,7 +129,7 @@ impl World<'_> {
         self.spare_requests.push(request);
     }
 
-    /// A completion is there for its application, which is told of it, at once or later.
+    /// A completion is there for its application, which is notified of it, at once or later.
     pub(super) fn complete(&mut self, request: usize, near: bool) {
         let it = &self.requests[request];
         let (number, bytes) = (it.app, u64::from(it.bytes));
@@ -167,7 +167,7 @@ impl World<'_> {
         }
     }
 
-    /// Notifies an application of held completions that may have been held for long enough.
+    /// The time until which completions were held may be over.
     pub(super) fn on_tell(&mut self, number: usize) {
         if self.apps[number].unnotified.is_due(Time(self.now)) {
             self.tell(number);

@@ -105,7 +105,7 @@ const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
     }
 }
 
-/// Sets the priority of a thread that does `Latency` work.
+/// Gives a thread that does `Latency` work the priority that the knobs ask for.
 fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}

@@ -1,4 +1,4 @@
-//! The configuration of a run: the machines, the applications, the stack, and the duration.
+//! The configuration of a run: the machines, the applications, the stack, and the time.
 
 use base::Nanos;
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ pub struct Config {
     pub apps: Vec<AppSpec>,
     /// Targets, all on the target's machine; applications take them in turn.
     pub targets: usize,
-    /// Time that a device takes for a request, beyond the target's own work.
+    /// The time that a device takes for a request, beyond the target's own work.
     pub device: Nanos,
     /// Not measured.
     pub warmup: Nanos,

@@ -17,8 +17,8 @@ use reactor::{IdlePolicy, PollPolicy, Wait};
 use switch::limits::CORES_MAX;
 use switch::{Knobs, LatencyWatch};
 
-/// Time for which a host's core is kept awake after that, by a thread that yields to every other:
-/// as long as the production idle spinner does.
+/// Time for which a host's core is kept awake after that, by a thread that yields to all others: as
+/// long as by the production idle spinner.
 const KEPT_NS: u64 = 200_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
@@ -40,7 +40,7 @@ pub(super) enum Role {
     Engine(usize),
 }
 
-/// The use that a thread makes of its core.
+/// A step of a thread on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// An application takes so many completions and makes new requests.
@@ -62,7 +62,7 @@ pub(super) enum Step {
         /// The send ends with it.
         last: bool,
     },
-    /// It returns from a send with a packet that leaves on its own: on the loopback the receiver
+    /// It returns from a send, the packet of which leaves on its own: on the loopback the receiver
     /// has it before the sender is done.
     Return,
     /// It receives what a lane has.
@@ -77,8 +77,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Returns true for a step that is mostly a call into the kernel: fair threads do not interrupt
-    /// each other there.
+    /// Returns true if it is a call into the kernel, mostly: fair threads do not interrupt each
+    /// other there.
     const fn is_call(self) -> bool {
         matches!(
             self,
@@ -109,7 +109,7 @@ pub(super) struct Thread {
     ready_at: u64,
     /// A step that was interrupted, and what is left of it.
     suspended: Option<(Step, u64)>,
-    /// Time at which it yielded, if it has not got its core back.
+    /// The time at which it yielded, if it has not got its core back.
     yielded: Option<u64>,
 }
 
@@ -155,16 +155,16 @@ pub(super) struct Core {
     softirq_until: u64,
     /// Costs of effects, paid with the next step.
     pub(super) debt: u64,
-    /// Time at which each kind of noise takes the core next.
+    /// The next time at which each kind of noise takes the core.
     noise_at: Vec<u64>,
     /// The earliest of these.
     next_noise_at: u64,
     idle_ns: u64,
-    /// Idle policy of the dataplane loop that lives here.
+    /// The rule by which it polls while it is idle: that of the dataplane loop on it.
     pub(super) idle: IdlePolicy,
-    /// True if it is kept awake for a while when that sleeps.
+    /// It is kept awake for a while when that loop sleeps.
     pub(super) keeps: bool,
-    /// The `Latency` work that the dataplane loops of each side here see.
+    /// The `Latency` activity that the dataplane loops of each side see here.
     pub(super) latency: [LatencyWatch; 2],
     pub(super) caches: Caches,
 }
@@ -217,9 +217,9 @@ impl Core {
 }
 
 impl World<'_> {
-    /// Makes a sleeping thread ready. A waker on another core pays for the call, which interrupts
-    /// that core where it sleeps or is busy; where it polls, as for a switch. On the same core the
-    /// call is a part of the switch.
+    /// A sleeping thread becomes ready. A waker on another core pays for the call, which
+    /// interrupts that core where it sleeps or is busy; where it polls, as for a switch. On the same
+    /// core the call is a part of the switch.
     pub(super) fn wake(&mut self, thread: usize) {
         if self.threads[thread].state != State::Asleep {
             return;
@@ -290,7 +290,7 @@ impl World<'_> {
             return;
         };
         if self.executing.is_some() {
-            // From another core: that one is told by an interrupt, and does not know before.
+            // From another core: an interrupt tells this one, which does not know before.
             woken.ready_at += self.costs.core.wake_busy_ns;
         }
         let at = woken.ready_at;
@@ -329,7 +329,7 @@ impl World<'_> {
         it.current.is_none() && !it.waking && self.now > awake_until
     }
 
-    /// Returns the time that an idle core takes to the first instruction of a thread.
+    /// Returns the time from the wake-up of an idle core to the first instruction of a thread.
     fn wake_delay(&mut self, core: usize) -> u64 {
         let it = &self.cores[core];
         if self.now <= it.poll_until.max(it.awake_until) {
@@ -344,8 +344,8 @@ impl World<'_> {
         }
     }
 
-    /// Notes that a timer of a dataplane loop on this core is due: if it was idle, that was not
-    /// what it polled for.
+    /// A timer of a dataplane loop on this core is due: if the loop was idle, it did not poll for
+    /// that.
     pub(super) fn falls_due(&mut self, core: usize) {
         let it = &mut self.cores[core];
         if it.current.is_none() {
@@ -439,7 +439,7 @@ impl World<'_> {
         it.current = None;
         it.generation = it.generation.wrapping_add(1);
         if thread.core == core {
-            // An interrupted thread stays the first of its priority.
+            // The interrupted thread stays the first of its priority.
             it.ready.insert(0, current);
         } else {
             self.enqueue(current);
@@ -550,7 +550,7 @@ impl World<'_> {
         Some(candidate)
     }
 
-    /// Gives the core to the thread that it belongs to now.
+    /// Gives the core to the thread that has it from now on.
     fn schedule(&mut self, core: usize) {
         let nested = self.executing.replace(core);
         loop {
@@ -617,7 +617,7 @@ impl World<'_> {
                 if *at >= end {
                     continue;
                 }
-                // Noise that came while the core had nothing to do, or polled, held no thread up.
+                // Noise that came while the core had nothing to do, or polled, delayed no step.
                 if *at >= self.now {
                     end += noise.length_ns;
                 }

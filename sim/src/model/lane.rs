@@ -46,7 +46,7 @@ pub(super) enum Stage {
     Returned,
     /// Its application has not taken it yet.
     Completed,
-    /// The slot is free.
+    /// It is not in use.
     Free,
 }
 
@@ -57,13 +57,13 @@ pub(super) struct Request {
     pub(super) class: Class,
     pub(super) bytes: u32,
     pub(super) write: bool,
-    /// Time at which the application wanted it.
+    /// The time at which the application wanted it.
     pub(super) since: u64,
-    /// Host core with the load that it counts to.
+    /// The host core to the load of which it counts.
     pub(super) origin: usize,
-    /// Host core with the egress by which it leaves.
+    /// The host core with the egress by which it leaves.
     pub(super) egress: usize,
-    /// Quanta served when it got to where it waits, for the isolation of classes.
+    /// Quanta that had begun when it came to its present queue, for the isolation of classes.
     pub(super) quanta_before: u64,
 }
 
@@ -86,8 +86,7 @@ impl Request {
         }
     }
 
-    /// Returns the bytes of it that a caravan of that side counts: the production target counts
-    /// data.
+    /// Returns the bytes that a caravan of that side counts: the production target counts data.
     pub(super) const fn caravan_bytes_from(&self, side: Side) -> u32 {
         match side {
             Side::Host => self.command_bytes(),
@@ -109,7 +108,7 @@ pub(super) struct End {
     /// The other end.
     pub(super) peer: usize,
     pub(super) doorbell: Doorbell,
-    /// Requests that wait to be sent.
+    /// Requests and answers that wait to be sent.
     pub(super) egress: VecDeque<usize>,
     pub(super) egress_bytes: u64,
     /// Its engine knows that it has something to send.
@@ -150,7 +149,7 @@ impl End {
     }
 }
 
-/// A piece that the kernel hands on, as far as requests are whole: a caravan, or a part of one.
+/// The part of a caravan that the kernel hands on in one piece, as far as requests are whole.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     /// The end that it left.
@@ -160,7 +159,7 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// In how many pieces the kernel hands it on.
+    /// Returns the number of pieces in which the kernel hands it on.
     pub(super) const fn pieces(&self) -> u64 {
         self.bytes.div_ceil(PACKET_BYTES)
     }

@@ -1,4 +1,4 @@
-//! The report of a run.
+//! The result of a run.
 
 use base::Latencies;
 use serde::Serialize;
@@ -20,11 +20,11 @@ pub struct Report {
     pub target_utilisation: Vec<f64>,
     /// Bytes per second and busy core, of the busier side.
     pub bytes_per_second_per_core: f64,
-    /// Counters of decisions, warm-up and end included.
+    /// Counters of the decisions on the way, warm-up and end included.
     pub counters: Counters,
 }
 
-/// The report of one class.
+/// The result of one class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassReport {
     /// Completed requests.
@@ -55,7 +55,7 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// Counters of decisions.
+/// Counters of the decisions on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Requests that applications made.
@@ -68,7 +68,7 @@ pub struct Counters {
     pub target: Caravans,
     /// Requests that left by another core.
     pub steered: u64,
-    /// Requests with an overloaded core, while every other was overloaded, too.
+    /// Requests of a core that was overloaded while every other was, too.
     pub nowhere: u64,
     /// Application threads that were moved, by class: L, T.
     pub moved_threads: [u64; 2],
@@ -88,15 +88,15 @@ pub struct Counters {
 /// Caravans of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Caravans {
-    /// Number of caravans that left.
+    /// The number that left.
     pub caravans: u64,
     /// Requests (or answers) in them.
     pub requests: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Counts of caravans that carried 1, 2–3, 4–7 … requests.
+    /// The number that carried 1, 2–3, 4–7 … requests.
     pub sizes: Vec<u64>,
-    /// Reasons for which they left.
+    /// The reasons for which they left.
     pub reasons: Vec<(&'static str, u64)>,
 }
 

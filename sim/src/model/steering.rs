@@ -1,5 +1,5 @@
 //! Application steering in the model: the production
-//! [`ApplicationSteering`](switch::ApplicationSteering) decides; here its threads are moved.
+//! [`ApplicationSteering`](switch::ApplicationSteering) decides, and its threads are moved here.
 
 use super::config::Hosting;
 use super::lane::Side;

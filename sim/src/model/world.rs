@@ -1,4 +1,4 @@
-//! The world of one run: its threads, its events, and its counters.
+//! The world of one run: its machines and threads, its events, and its counters.
 
 use super::app::App;
 use super::calendar::Calendar;
@@ -39,7 +39,7 @@ pub(super) enum Event {
     Start { app: usize },
     /// An open loop makes a request.
     Intended { app: usize },
-    /// An application is told of what was held, if it was not told before.
+    /// An application is notified of held completions, if it was not notified before.
     Tell { app: usize },
     /// Application steering looks.
     Steer { side: Side },
@@ -47,7 +47,7 @@ pub(super) enum Event {
     Turn { index: usize },
     /// From now on it is measured.
     Measure,
-    /// The end of the measurement, from which on no requests are made.
+    /// From now on it is not measured, and no application makes requests any more.
     Close,
 }
 
@@ -125,7 +125,7 @@ impl World<'_> {
             Event::Dispatch { core } => self.on_dispatch(core),
             Event::Reschedule { core } => self.on_reschedule(core),
             Event::Left { core, packet } => {
-                // A thread that it wakes is woken by the sender.
+                // The sender of the packet wakes its receiver.
                 let nested = self.executing.replace(core);
                 self.send(packet);
                 self.executing = nested;
@@ -148,7 +148,7 @@ impl World<'_> {
         }
     }
 
-    /// Returns the next step of a thread, and its cost.
+    /// Returns the next step of a thread and its cost.
     pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
         match self.threads[thread].role {
             Role::App(app) => self.app_step(app),
@@ -168,7 +168,7 @@ impl World<'_> {
     /// A request goes from one stage to the next.
     ///
     /// # Panics
-    /// Where it is not where it should be: it would be completed twice, or never.
+    /// If it is in another stage: it would be completed twice, or never.
     #[inline]
     pub(super) fn advance(&mut self, request: usize, from: Stage, to: Stage) {
         let stage = &mut self.requests[request].stage;

@@ -1,8 +1,8 @@
 //! The figures of the papers that need more cores than there are: what to run for each.
 //!
-//! Plain data, one [`Series`] for each line or group of bars of each panel; the caller draws. Every
-//! system is a preset of the production knobs, with the T-apps at that system's knee. `[blk-switch
-//! §5.1]`
+//! Plain data, one [`Series`] for each line or group of bars of each panel; the caller draws.
+//! Every system is a preset of the production knobs, with the T-apps at that system's knee.
+//! `[blk-switch §5.1]`
 
 mod blk_switch;
 mod i10;
@@ -15,10 +15,10 @@ use base::Nanos;
 use serde::Serialize;
 use switch::knobs::{Ablation, Preset};
 
-/// One line of a panel.
+/// The data of one line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Title of the panel: lines with the same panel belong together.
+    /// The quantity that the panel shows: lines with the same panel belong together.
     pub panel: &'static str,
     /// The quantity that is varied.
     pub x: Axis,
@@ -35,16 +35,16 @@ pub struct Series {
 pub struct Axis {
     /// Which.
     pub name: &'static str,
-    /// In what; empty for a number of things.
+    /// Its unit; empty for a number of things.
     pub unit: &'static str,
 }
 
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Value of the varied quantity.
+    /// The value of the varied quantity.
     pub x: f64,
-    /// Value of the result.
+    /// The simulated value.
     pub y: f64,
 }
 
@@ -122,7 +122,7 @@ const PER_CORE: Panel = Panel {
     value: |report| report.bytes_per_second_per_core * 8e-9,
 };
 
-/// The amount of simulation for each point.
+/// The length of a figure's runs, and their seed.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     quick: bool,
