@@ -3,10 +3,12 @@
 use crate::cache::Medium;
 use crate::host_core::Application;
 use crate::oracle::{self, Oracle, Step, Version};
+use crate::rights::{Law, Moment};
 use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
+use host::RemoteChannel;
 use reactor::{Context, IoSlice, Room, Service};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -50,6 +52,9 @@ struct InFlight {
     since: Time,
     range: Range<usize>,
     kind: Kind,
+    operation: Option<Operation>,
+    /// When it was asked, by the rules that it is held to.
+    asked: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -63,6 +68,8 @@ enum Kind {
         version: Version,
         durable: bool,
     },
+    /// Orders what its channel was asked before and after.
+    Barrier,
     /// By then settled writes are on the medium when it is answered, block by block.
     Flush(Step, Vec<Version>),
 }
@@ -92,22 +99,28 @@ pub enum Tolerance {
         late: bool,
         /// A lost connection may be taken for a loss of what was not flushed.
         forgets: bool,
+        /// Who may do what changes, and how large volumes are.
+        changes: bool,
     },
 }
 
 impl Tolerance {
-    /// The same for the application on this volume, of which only the first goes for good.
+    /// The same for an application whose volume stays, or does not.
     #[must_use]
-    pub(crate) fn on_volume(mut self, number: usize) -> Self {
+    pub(crate) fn of_volume(mut self, may_go: bool) -> Self {
         if let Self::Only { gone, .. } = &mut self {
-            *gone &= number == 0;
+            *gone &= may_go;
         }
         self
     }
 
     fn allows(self, error: BlockError) -> bool {
         let Self::Only {
-            device, gone, late, ..
+            device,
+            gone,
+            late,
+            changes,
+            ..
         } = self
         else {
             return true;
@@ -116,6 +129,7 @@ impl Tolerance {
             BlockError::ReadFailure | BlockError::WriteFailure => device,
             BlockError::Gone => gone,
             BlockError::TimedOut | BlockError::Aborted => late,
+            BlockError::OutOfRange | BlockError::Denied => changes,
             _ => false,
         }
     }
@@ -131,18 +145,49 @@ const BLOCKS_MAX: u64 = 1 << 16;
 /// How soon an application with nothing under way looks again for blocks that nobody writes.
 const RETRY: Nanos = Nanos::from_micros(20);
 
+/// How an application's requests leave.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// By any channel.
+    Any(Box<dyn Channel>),
+    /// By one of a remote namespace, which knows barriers.
+    Remote(Box<RemoteChannel>),
+}
+
+impl Way {
+    fn as_mut(&mut self) -> &mut dyn Channel {
+        match self {
+            Self::Any(channel) => &mut **channel,
+            Self::Remote(channel) => &mut **channel,
+        }
+    }
+
+    fn as_ref(&self) -> &dyn Channel {
+        match self {
+            Self::Any(channel) => &**channel,
+            Self::Remote(channel) => &**channel,
+        }
+    }
+}
+
 /// The application, as the service of a core.
 #[derive(Debug)]
 pub struct Client {
     /// Who it is in a trace.
     name: String,
-    channel: Box<dyn Channel>,
+    channel: Way,
+    /// Which channel it is, and how many barriers it was given.
+    order: (u64, u64),
+    /// What requests are held to, besides their content.
+    law: Option<Law>,
     geometry: Geometry,
     /// The largest transfer of the device.
     transfer_blocks: u64,
     workload: Workload,
     mix: Mix,
     tolerance: Tolerance,
+    /// The target of its host that it works at.
+    target: usize,
     /// The host that it runs on.
     host: u64,
     /// Losses of what was not flushed that a Flush has reported, and when the last one did.
@@ -182,6 +227,16 @@ impl Client {
         seed: u64,
         report: Rc<RefCell<Report>>,
     ) -> Self {
+        Self::by(Way::Any(channel), geometry, workload, seed, report)
+    }
+
+    fn by(
+        channel: Way,
+        geometry: Geometry,
+        workload: Workload,
+        seed: u64,
+        report: Rc<RefCell<Report>>,
+    ) -> Self {
         let geometry = Geometry {
             blocks: geometry.blocks.min(BLOCKS_MAX),
             ..geometry
@@ -190,11 +245,14 @@ impl Client {
         Self {
             name: format!("{seed:016x}"),
             channel,
+            order: (seed | 1, 0),
+            law: None,
             geometry,
             transfer_blocks: u64::MAX,
             workload,
             mix: Mix::default(),
             tolerance: Tolerance::Any,
+            target: 0,
             host: 1,
             told: (0, 0),
             judged: true,
@@ -216,7 +274,7 @@ impl Client {
 
     /// The application as it is described, on its channel.
     pub(crate) fn of(
-        channel: Box<dyn Channel>,
+        channel: Way,
         geometry: Geometry,
         capabilities: Capabilities,
         application: Application,
@@ -231,11 +289,15 @@ impl Client {
             judged,
             rest,
             report,
+            law,
+            target,
             ..
         } = application;
-        let mut client = Self::new(channel, geometry, workload, seed, report);
+        let mut client = Self::by(channel, geometry, workload, seed, report);
         let transfer_blocks = capabilities.max_transfer_bytes / geometry.block_bytes;
         client.transfer_blocks = u64::from(transfer_blocks);
+        client.law = law;
+        client.target = target;
         client.judged = judged;
         client.rest = rest;
         client.host = host;
@@ -247,7 +309,12 @@ impl Client {
 
     /// Whether an operation of this room is the application's.
     pub(crate) fn owns(&self, room: Room) -> bool {
-        self.channel.owns(room)
+        self.channel.as_ref().owns(room)
+    }
+
+    /// The target of its host that it works at.
+    pub(crate) const fn target(&self) -> usize {
+        self.target
     }
 
     /// The same application, which shares its device with others: so they share what they know.
@@ -311,9 +378,15 @@ impl Client {
     /// Memory for a request: the channel's own, or a buffer of the core.
     fn memory(&mut self, bytes: usize, cx: &Context<'_>) -> Option<IoSlice> {
         let channels = self.prng.chance(1, 2);
-        let own = channels.then(|| self.channel.memory(bytes)).flatten();
+        let own = channels
+            .then(|| self.channel.as_mut().memory(bytes))
+            .flatten();
         own.or_else(|| {
-            let buffer = cx.driver.buffers().take(bytes)?;
+            // The last ones are for its host, which could not connect again without.
+            let mut left = cx.driver.buffers().usage();
+            let buffer = left
+                .all(|(_, free, _)| free > 1)
+                .then(|| cx.driver.buffers().take(bytes))??;
             Some(IoSlice::from_buffer(buffer, bytes))
         })
     }
@@ -363,14 +436,7 @@ impl Client {
         let data = data.map(|data| self.fill(data, range.clone(), &kind));
         let (now, name) = (cx.now, &self.name);
         say(|| format!("{now:?}: {name} asks {operation:?} {range:?} {kind:?}"));
-        let key = self
-            .in_flight
-            .insert(InFlight {
-                since: cx.now,
-                range,
-                kind,
-            })
-            .expect("the depth was checked");
+        let key = self.note(Some(operation), range, kind, cx.now);
         Some(Request {
             tag: tag(key),
             operation,
@@ -378,6 +444,42 @@ impl Client {
             blocks,
             data,
         })
+    }
+
+    fn note(
+        &mut self,
+        operation: Option<Operation>,
+        range: Range<usize>,
+        kind: Kind,
+        since: Time,
+    ) -> SlabKey {
+        let in_flight = InFlight {
+            since,
+            range,
+            kind,
+            operation,
+            asked: self.law.as_ref().map(Law::moment),
+        };
+        let noted = self.in_flight.insert(in_flight);
+        noted.expect("the depth was checked")
+    }
+
+    /// Orders what was asked before and what comes after, where the way knows how. Returns whether
+    /// a barrier is under way.
+    fn order(&mut self, cx: &mut Context<'_>) -> bool {
+        if !matches!(self.channel, Way::Remote(_)) {
+            return false;
+        }
+        let key = self.note(None, 0..0, Kind::Barrier, cx.now);
+        let Way::Remote(channel) = &mut self.channel else {
+            return false;
+        };
+        if channel.barrier(tag(key), cx).is_err() {
+            self.in_flight.remove(key);
+            return false;
+        }
+        self.order.1 += 1;
+        true
     }
 
     /// Tells the oracle that a request begins. Returns what the answer is judged by.
@@ -402,15 +504,15 @@ impl Client {
                 Kind::Compare(began, expected)
             }
             Operation::Write { durable } => Kind::Write {
-                version: oracle.begin_write(range.clone(), oracle::Content::Version),
+                version: oracle.begin_ordered(range.clone(), oracle::Content::Version, self.order),
                 durable,
             },
             Operation::WriteZeroes { durable, .. } => Kind::Write {
-                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
+                version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
                 durable,
             },
             Operation::Deallocate => Kind::Write {
-                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
+                version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
                 durable: false,
             },
         }
@@ -465,6 +567,16 @@ impl Client {
     fn judge(&mut self, request: InFlight, completion: Completion) {
         let range = request.range;
         let answer = completion.result;
+        let mut untouched = Vec::new();
+        if let (Some(law), Some(operation), Some(asked)) =
+            (&self.law, request.operation, request.asked)
+        {
+            untouched = law.judge(operation, &range, asked, answer);
+        }
+        if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
+            // The target has no patience for ever; the channel keeps its own order all the same.
+            return;
+        }
         let differs =
             matches!(request.kind, Kind::Compare(..)) && answer == Err(BlockError::CompareFailure);
         if let (Kind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer) {
@@ -493,7 +605,16 @@ impl Client {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.acknowledge(range, version, durable, self.host);
             }
-            Kind::Write { version, .. } => self.oracle.borrow_mut().fail(range, version),
+            Kind::Write { version, .. } => {
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.fail(range, version);
+                for block in untouched
+                    .into_iter()
+                    .filter(|_| answer == Err(BlockError::Denied))
+                {
+                    oracle.never(block..block + 1, version);
+                }
+            }
             Kind::Read(began) => {
                 if answer.is_ok() {
                     if let Some(log) = &self.log {
@@ -513,7 +634,7 @@ impl Client {
                 }
                 self.oracle.borrow_mut().end_read(began);
             }
-            Kind::Verify | Kind::Flush(..) => {}
+            Kind::Verify | Kind::Flush(..) | Kind::Barrier => {}
         }
     }
 
@@ -562,6 +683,10 @@ impl Client {
     /// A write did not pass an older one that was lost with a connection. The older one is known to
     /// have been sent on it where somebody read it before the host was connected again.
     fn check_order(&self, range: &Range<usize>, version: Version) {
+        if matches!(self.channel, Way::Any(_)) {
+            // Other threads connect again, and when they did is not known here.
+            return;
+        }
         let oracle = self.oracle.borrow();
         for (_, other) in self.in_flight.iter() {
             let Kind::Write { version: older, .. } = other.kind else {
@@ -608,7 +733,7 @@ impl Client {
     }
 
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
-        match self.channel.submit(request, cx) {
+        match self.channel.as_mut().submit(request, cx) {
             Submit::Done(completion) => self.answered(completion),
             Submit::Queued => {}
             Submit::Busy(request) => {
@@ -636,6 +761,10 @@ impl Client {
         let mut attempts = 0;
         while self.issued < self.workload.requests && !self.in_flight.is_full() && attempts < 64 {
             attempts += 1;
+            if self.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
+                self.issued += 1;
+                continue;
+            }
             if let Some(request) = self.next_request(cx) {
                 self.issued += 1;
                 if !self.submit(request, cx) {
@@ -728,25 +857,25 @@ impl Service for Client {
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         assert!(
-            self.channel.owns(completion.key.room),
+            self.channel.as_ref().owns(completion.key.room),
             "only the channel has operations"
         );
-        self.channel.complete(completion, cx);
+        self.channel.as_mut().complete(completion, cx);
     }
 
     fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
-        self.channel.tick(cx);
-        while let Some(completion) = self.channel.reap() {
+        self.channel.as_mut().tick(cx);
+        while let Some(completion) = self.channel.as_mut().reap() {
             self.answered(completion);
         }
         self.issue(cx);
-        self.channel.kick(cx);
+        self.channel.as_mut().kick(cx);
         if self.all_answered() && !self.closing && self.judged {
             self.closing = true;
-            self.channel.close(cx);
+            self.channel.as_mut().close(cx);
         }
     }
 
@@ -755,15 +884,15 @@ impl Service for Client {
         let idle = self.in_flight.is_empty() && !self.closing && asks;
         // With nothing in flight, a range that was refused for being written is tried again.
         if self.rests_until > self.now {
-            self.rests_until.min(self.channel.deadline())
+            self.rests_until.min(self.channel.as_ref().deadline())
         } else if idle {
             self.now + RETRY
         } else {
-            self.channel.deadline()
+            self.channel.as_ref().deadline()
         }
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.channel.closed()
+        self.closing && self.channel.as_ref().closed()
     }
 }

@@ -41,6 +41,8 @@ struct Write {
     durable: bool,
     /// When somebody read it for the first time.
     read: Option<Step>,
+    /// Its channel, and how many barriers that had submitted before.
+    order: (u64, u64),
 }
 
 impl Write {
@@ -54,6 +56,7 @@ impl Write {
         shaken: false,
         durable: true,
         read: None,
+        order: (0, 0),
     };
 
     fn found_as(&self) -> Version {
@@ -133,6 +136,17 @@ impl Oracle {
 
     /// A write of some blocks begins; its version.
     pub fn begin_write(&mut self, range: Range<usize>, content: Content) -> Version {
+        self.begin_ordered(range, content, (0, 0))
+    }
+
+    /// As [`begin_write`](Self::begin_write), on the channel `order.0` behind `order.1` barriers: it
+    /// takes effect after everything of that channel that is behind fewer.
+    pub fn begin_ordered(
+        &mut self,
+        range: Range<usize>,
+        content: Content,
+        order: (u64, u64),
+    ) -> Version {
         let began = self.step();
         let version = self.next;
         self.next += 1;
@@ -147,6 +161,7 @@ impl Oracle {
                 shaken: false,
                 durable: false,
                 read: None,
+                order,
             });
         }
         version
@@ -269,8 +284,27 @@ impl Oracle {
         writes
             .iter()
             .filter(move |write| write.ended.is_none_or(|ended| ended >= floor))
+            .filter(move |write| !is_behind(writes, write, began))
             .map(Write::found_as)
     }
+
+    /// A write failed, and these blocks were not its to write: it had no effect on them.
+    pub fn never(&mut self, range: Range<usize>, version: Version) {
+        for block in &mut self.blocks[range] {
+            block.retain(|write| write.version != version);
+        }
+    }
+}
+
+/// Returns true if a barrier puts `write` before another one that was acknowledged when a read
+/// began at `read`.
+fn is_behind(writes: &[Write], write: &Write, read: Step) -> bool {
+    let (channel, barriers) = write.order;
+    channel > 0
+        && writes.iter().any(|other| {
+            let over = other.holds && other.ended.is_some_and(|ended| ended < read);
+            over && other.order.0 == channel && other.order.1 > barriers
+        })
 }
 
 /// Writes that ended before this cannot be found by a read that begins at `read`: a later one,
@@ -388,6 +422,19 @@ mod tests {
         assert!(oracle.overtakes(0, newer, older, mark));
         assert!(!oracle.overtakes(0, newer, unread, mark));
         assert!(!oracle.overtakes(0, before, older, mark));
+    }
+
+    #[test]
+    fn a_write_behind_a_barrier_replaces_those_before_it_on_its_channel() {
+        let mut oracle = Oracle::new(1);
+        let [first, other] =
+            [1, 2].map(|channel| oracle.begin_ordered(0..1, Content::Version, (channel, 0)));
+        let second = oracle.begin_ordered(0..1, Content::Version, (1, 1));
+        oracle.acknowledge(0..1, first, false, 1);
+        oracle.acknowledge(0..1, other, false, 1);
+        assert_eq!(found(&mut oracle, 0), [first, other, second]);
+        oracle.acknowledge(0..1, second, false, 1);
+        assert_eq!(found(&mut oracle, 0), [other, second]);
     }
 
     #[test]

@@ -36,6 +36,7 @@ const PACE: Pace = Pace {
     stall_one_in: 0,
     stall_max: Nanos::ZERO,
     send_per_kib: Nanos::from_micros(100),
+    poll_one_in: 0,
 };
 
 /// What devices take.

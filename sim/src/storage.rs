@@ -133,6 +133,10 @@ pub(crate) fn target_cores(
     let mut cores = Vec::new();
     for index in 0..count {
         let mut driver = world.driver();
+        if let Some(first) = cores.first() {
+            let first: &TargetCore = first;
+            driver.shares_clock_with(&first.driver);
+        }
         let room = driver.room();
         let core = u32::try_from(index).expect("a few cores");
         shared.stays_on(index, CoreId(core));

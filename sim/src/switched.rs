@@ -11,6 +11,7 @@ pub use crate::changing::Changes;
 use crate::client::{Report, Workload};
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
+use crate::host_core::Application;
 use crate::network::NetworkFaults;
 use crate::oracle::Oracle;
 use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
@@ -378,21 +379,23 @@ fn apps(
             let namespace = number / remotes.len() % NAMESPACES;
             let store = &remote.stores[namespace];
             let cores = u32::try_from(scenario.cores).expect("a few cores");
+            let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
             let job = Job {
                 association: Arc::clone(remote.controlling.service.association()),
-                nsid: u32::try_from(namespace + 1).expect("a few"),
-                oracle: Rc::clone(&store.oracle),
+                application: Application {
+                    nsid: u32::try_from(namespace + 1).expect("a few"),
+                    oracle: Some(Rc::clone(&store.oracle)),
+                    ..Application::alone(scenario.workload[class], own ^ 0xA99)
+                },
                 medium: store.medium.clone(),
                 class,
                 changes: scenario.changes,
                 changed: Rc::clone(changed),
-                workload: scenario.workload[class],
             };
             let mut driver = world.driver();
             let here = u32::try_from(number).expect("a few") % cores;
             driver.begin_on(CoreId(here));
             driver.wander(scenario.move_one_in, cores);
-            let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
             let app = App::new(job, board.clone(), own);
             Core::new(driver, app, PollPolicy::Never)
         })

@@ -110,6 +110,7 @@ const HELD_UP: Pace = Pace {
     stall_one_in: 6,
     stall_max: Nanos::from_micros(400),
     send_per_kib: Nanos::ZERO,
+    poll_one_in: 0,
 };
 
 /// A host and targets of any kind, whose knobs never rest.

@@ -38,6 +38,7 @@ mod tenant_record;
 mod tenant_watch;
 mod tenants;
 mod threads;
+mod waiting;
 mod work;
 
 pub use device_qos::DeviceQos;
@@ -60,3 +61,4 @@ pub use tenant_events::{Demand, TenantEvent, TenantEventKind};
 pub use tenant_record::Windows;
 pub use tenants::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOptions};
 pub use threads::ThreadsSnapshot;
+pub use waiting::{Waiter, wait_by};

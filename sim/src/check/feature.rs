@@ -53,11 +53,35 @@ pub enum Feature {
     Liar,
     /// Applications ask for nothing for longer than keep-alives may be apart.
     Rests,
+    /// There are several targets, and each host has applications on all of them.
+    Targets,
+    /// Some hosts have switchboards: classes, lanes, steering, threads that move.
+    Switched,
+    /// Socket buffers are small, and sends are taken in part.
+    Windows,
+    /// Cores that could sleep poll now and then.
+    Polls,
+    /// Clocks of machines jump ahead.
+    Jumps,
+    /// Cores have few buffers.
+    Starved,
+    /// Writes have an effect on some blocks before they end.
+    Tears,
+    /// Devices are shared by tokens.
+    Tokens,
+    /// Who hosts are, and what they may do, changes.
+    Rights,
+    /// Volumes are resized.
+    Resizes,
+    /// Namespaces are removed, and come again.
+    Removals,
+    /// Hosts are denied a subsystem, and are allowed again.
+    Denials,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 22] = [
+    pub const ALL: [(Self, &'static str); 34] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -80,6 +104,18 @@ impl Feature {
         (Self::Small, "small"),
         (Self::Liar, "liar"),
         (Self::Rests, "rests"),
+        (Self::Targets, "targets"),
+        (Self::Switched, "switched"),
+        (Self::Windows, "windows"),
+        (Self::Polls, "polls"),
+        (Self::Jumps, "jumps"),
+        (Self::Starved, "starved"),
+        (Self::Tears, "tears"),
+        (Self::Tokens, "tokens"),
+        (Self::Rights, "rights"),
+        (Self::Resizes, "resizes"),
+        (Self::Removals, "removals"),
+        (Self::Denials, "denials"),
     ];
 
     /// The name by which it is left out.
@@ -94,6 +130,7 @@ impl Feature {
         match self {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
             Self::Flips => Some(Self::Digests),
+            Self::Tears => Some(Self::Slow),
             Self::OtherVolume | Self::PowerLoss => Some(Self::TargetCrashes),
             _ => None,
         }

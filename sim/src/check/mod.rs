@@ -5,10 +5,14 @@
 //! nothing provokes, a hang, something that is left over at the end, a block that is not what was
 //! promised. The same [`Options`] are the same run, to the last step.
 
+mod audit;
+mod cast;
 mod feature;
 mod kept;
 mod machine;
 mod plan;
+mod tenants;
+mod volume;
 
 pub use feature::Feature;
 pub use kept::kept;

@@ -67,7 +67,10 @@ pub(super) fn exchange(
         Operation::Read => Direction::In,
         Operation::Write { .. } | Operation::Compare => Direction::Out,
         Operation::Deallocate => {
-            let Some(buffer) = buffers.take(DatasetRange::SIZE) else {
+            let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
+            let spare = free > CONTROLLER_BUFFERS;
+            let buffer = spare.then(|| buffers.take(DatasetRange::SIZE));
+            let Some(buffer) = buffer.flatten() else {
                 return Err(request);
             };
             part.begin(geometry, parameters);

@@ -18,7 +18,7 @@ use switch::scheduler::{self, Order};
 use switch::{Class, Knobs, PerClass, Scheduler};
 
 /// How long a silent socket stays hot.
-pub(super) const HOT_WINDOW: Nanos = Nanos::from_micros(200);
+pub const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 
 /// How long a core that found more busy sockets than can be hot makes only those hot on which data
 /// came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in vain.
@@ -38,7 +38,7 @@ const UNSEEN_TURNS_MAX: u32 = 8;
 
 /// What is received on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub enum Wanted {
     /// Nothing.
     Nothing,
     /// Whatever comes.
@@ -49,12 +49,12 @@ pub(super) enum Wanted {
 
 /// What the decisions need to know of a socket.
 #[derive(Debug)]
-pub(super) struct Interest {
-    pub(super) wanted: Wanted,
+pub struct Interest {
+    pub wanted: Wanted,
     /// Of what class it is that arrives.
-    pub(super) class: Class,
+    pub class: Class,
     /// Data came lately: the socket is read directly on every turn.
-    pub(super) hot: bool,
+    pub hot: bool,
     /// When it became hot.
     hot_since: Time,
     last_arrival: Time,
@@ -65,12 +65,12 @@ pub(super) struct Interest {
     /// When a receive last left nothing behind.
     drained: Time,
     /// Something arrived, and others were before it.
-    pub(super) in_line: bool,
-    pub(super) closing: bool,
+    pub in_line: bool,
+    pub closing: bool,
 }
 
 impl Interest {
-    pub(super) const fn new(now: Time) -> Self {
+    pub const fn new(now: Time) -> Self {
         Self {
             wanted: Wanted::Nothing,
             class: Class::DEFAULT,
@@ -86,7 +86,7 @@ impl Interest {
     }
 
     /// Whether what arrives must not wait for what arrives on others.
-    pub(super) const fn is_urgent(&self) -> bool {
+    pub const fn is_urgent(&self) -> bool {
         !self.class.properties().may_wait
     }
 
@@ -97,7 +97,7 @@ impl Interest {
 
 /// What a receive came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got {
+pub enum Got {
     /// No receive buffer is free.
     NoBuffer,
     /// Nothing has arrived.
@@ -109,7 +109,7 @@ pub(super) enum Got {
 }
 
 /// What the decisions call.
-pub(super) trait Kernel {
+pub trait Kernel {
     /// The socket with this key, while it is open.
     fn interest(&self, key: SlabKey) -> Option<&Interest>;
     /// The same, to change it.
@@ -126,7 +126,7 @@ pub(super) trait Kernel {
 
 /// What follows a look at the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub enum Next {
     /// Sleep until the ring has something, or until then.
     Sleep(Time),
     /// Let the ring do what it has to do, and do not wait.
@@ -172,8 +172,8 @@ impl Line {
 
 /// The sockets of a core on which something arrives, or may.
 #[derive(Debug)]
-pub(super) struct Arrivals {
-    pub(super) hot: Vec<SlabKey>,
+pub struct Arrivals {
+    pub hot: Vec<SlabKey>,
     /// Where the next round over the hot sockets begins, so that none is always last: one over those
     /// that are urgent, and any other.
     urgent_start: usize,
@@ -182,7 +182,7 @@ pub(super) struct Arrivals {
     /// Until when more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Sockets whose arrivals go before those of others.
-    pub(super) urgent_sockets: usize,
+    pub urgent_sockets: usize,
     /// Until when such arrivals count as near.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
@@ -191,14 +191,14 @@ pub(super) struct Arrivals {
     /// Bytes received so far.
     received_bytes: u64,
     /// The ring told of an arrival on a socket that has to wait for its turn.
-    pub(super) bulk_arrived: bool,
+    pub bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
     unseen_turns: u32,
 }
 
 impl Arrivals {
     /// Those of a core with so many sockets at most.
-    pub(super) fn new(sockets: usize) -> Self {
+    pub fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
             urgent_start: 0,
@@ -218,7 +218,7 @@ impl Arrivals {
     /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there is
     /// something to hand out already.
     #[inline]
-    pub(super) fn turn(
+    pub fn turn(
         &mut self,
         wait: Wait,
         now: Time,
@@ -251,7 +251,7 @@ impl Arrivals {
 
     /// Somebody wants to receive on a socket.
     #[inline]
-    pub(super) fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
+    pub fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let hot = kernel.interest(key).is_some_and(|socket| socket.hot);
         if !hot && !self.heat_up(key, now, kernel) {
             kernel.watch(key);
@@ -259,7 +259,7 @@ impl Arrivals {
     }
 
     /// The ring tells that something arrived on a socket.
-    pub(super) fn arrived(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
+    pub fn arrived(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest(key) else {
             return;
         };
@@ -276,7 +276,7 @@ impl Arrivals {
     }
 
     /// A socket closes: nothing is received on it any more.
-    pub(super) fn closes(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
+    pub fn closes(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest_mut(key) else {
             return;
         };
@@ -291,12 +291,12 @@ impl Arrivals {
     }
 
     /// A socket is no more.
-    pub(super) fn closed(&mut self, socket: &Interest) {
+    pub fn closed(&mut self, socket: &Interest) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
     }
 
     /// What arrives on a socket is of this class.
-    pub(super) fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
+    pub fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
         socket.class = class;
         if socket.is_urgent() {
@@ -306,12 +306,12 @@ impl Arrivals {
     }
 
     /// Classes are received by these rules from now on.
-    pub(super) fn set_service(&mut self, rules: &scheduler::Rules) {
+    pub fn set_service(&mut self, rules: &scheduler::Rules) {
         self.service.reconfigure(*rules);
     }
 
     /// What was received of each class.
-    pub(super) fn service_counters(&self) -> &scheduler::Counters {
+    pub fn service_counters(&self) -> &scheduler::Counters {
         self.service.counters()
     }
 
@@ -462,7 +462,7 @@ impl Arrivals {
 
     /// Whether some arrivals go before others now: there is a queue of such, and something came on
     /// one lately.
-    pub(super) fn prioritises(&self, now: Time) -> bool {
+    pub fn prioritises(&self, now: Time) -> bool {
         self.urgent_sockets > 0
             && now < self.urgent_until
             && self.service.rules().order == Order::Strict
