@@ -10,21 +10,14 @@
 mod args;
 mod cmd;
 mod confine;
-mod devices;
 mod exit;
 mod http;
 mod log;
 mod notify;
 mod open_files;
 mod output;
-mod plane;
-mod provenance;
-mod recalibration;
-mod tenants;
 mod token;
 mod top;
-mod usage;
-mod view;
 
 use args::{Cli, Command, Common};
 use clap::{CommandFactory as _, FromArgMatches as _};

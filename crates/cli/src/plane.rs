@@ -4,14 +4,14 @@
 //! names that a configuration gives them, turns each [`Action`] into a call on the target, and the
 //! target's snapshot into the control plane's. Never called on a dataplane core.
 
-use crate::devices;
 use crate::recalibration::{Recalibrations, Subject};
 use crate::tenants::tenancy;
 use crate::usage;
 use crate::view::{View, whole_blocks};
 use block::Device;
 use control::model::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
-use control::plane::{
+use control::plane::devices;
+use control::snapshot::{
     CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
     ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
     NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot,

@@ -1,7 +1,7 @@
 //! Where a model comes from: this program, on this machine, now.
 
-use bench::load::Machine;
 use control::device_model::Provenance;
+use load::Machine;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{Configuration, Device, Namespace, Referral, Size, Subsystem, Switch, Tenant};
-use crate::plane::{ApplyError, ApplyErrorKind};
 
 /// One change of a running target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,11 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::action::Action;
 use crate::config::{self, ConfigError};
+use crate::dataplane::DataPlane;
 use crate::diff::{FixedWhileRunning, build, diff};
+use crate::error::ApplyError;
 use crate::folders;
 use crate::merge::{Contradiction, Difference, differences, merge};
 use crate::model::{Configuration, Device};
-use crate::plane::{ApplyError, DataPlane, Snapshot, TenantEvent};
+use crate::snapshot::{Snapshot, TenantEvent};
 use crate::state::{StateError, StateFile};
 
 /// The configuration in force, and the dataplane it is in force in.

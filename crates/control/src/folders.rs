@@ -10,8 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{Device, DeviceKind};
-use crate::plane::{ApplyError, ApplyErrorKind};
 
 /// Refuses a device with a path that is not below one of `folders`, or that leads out of it by a
 /// symbolic link. Nothing there may be changed meanwhile by others than the target's owner.

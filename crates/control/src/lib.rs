@@ -1,19 +1,22 @@
 //! Configuration, actions, the HTTP/JSON interface and metrics.
 //!
-//! What is this: the control plane of a target. It owns the declarative [`Configuration`] that is
-//! in force, and is the only place where intent (a file, a request over HTTP, a signal) becomes
-//! an [`Action`]. It knows the dataplane only as the trait [`DataPlane`], which the program
-//! implements over the target; it is called by the command line.
+//! The control plane of a target. It owns the declarative [`Configuration`] in force, and is the
+//! only place where intent (a file, a request over HTTP, a signal) becomes an [`Action`].
+//! [`Control`] carries actions out on a [`DataPlane`]: the [`Plane`] over a running target. The
+//! command line calls this crate.
 //!
-//! What must never happen: that model and dataplane disagree about what is shared with whom, or
-//! that this crate's threads run on, or wait on the path of, a dataplane core.
+//! Two things must never happen: model and dataplane disagree about the volumes and their hosts, or
+//! a thread of this crate runs on, or waits on the path of, a dataplane core.
 
 pub mod action;
 pub mod api;
+pub mod calibration;
 pub mod config;
 pub mod control;
+mod dataplane;
 pub mod device_model;
 pub mod diff;
+mod error;
 pub mod files;
 mod folders;
 pub mod limits;
@@ -21,7 +24,9 @@ pub mod merge;
 pub mod metrics;
 pub mod model;
 pub mod plane;
+pub mod provenance;
 pub mod server;
+pub mod snapshot;
 pub mod state;
 mod suggest;
 
@@ -29,10 +34,13 @@ pub use action::Action;
 pub use api::{Token, TokenError};
 pub use config::{ConfigError, Problem};
 pub use control::{ChangeError, Control};
+pub use dataplane::DataPlane;
 pub use device_model::DeviceModel;
 pub use diff::{Fixed, FixedWhileRunning, build, diff};
+pub use error::{ApplyError, ApplyErrorKind};
 pub use merge::{Contradiction, Difference, differences};
 pub use model::{Configuration, Size};
-pub use plane::{ApplyError, ApplyErrorKind, DataPlane, Snapshot};
+pub use plane::Plane;
 pub use server::{Server, ServerError, ServerOptions};
+pub use snapshot::Snapshot;
 pub use state::{State, StateError, StateFile};

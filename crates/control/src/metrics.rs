@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::plane::{
+use crate::snapshot::{
     CoreSnapshot, LatencyHistogram, NamespaceSnapshot, OperationCounters, Snapshot,
 };
 
@@ -347,7 +347,7 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plane::{ControllerSnapshot, LatencyBucket, LimitedSnapshot, UsageSnapshot};
+    use crate::snapshot::{ControllerSnapshot, LatencyBucket, LimitedSnapshot, UsageSnapshot};
 
     fn snapshot() -> Snapshot {
         let mut snapshot = Snapshot {

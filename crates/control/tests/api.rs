@@ -9,8 +9,8 @@ use common::{Scratch, TOKEN, control, exchange, get, request, send, serve};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use switchyard_control::model::ApiAddress;
-use switchyard_control::plane::{TenantEvent, TenantEventKind};
 use switchyard_control::server::{ServerOptions, run};
+use switchyard_control::snapshot::{TenantEvent, TenantEventKind};
 use switchyard_control::{Action, ServerError, Token};
 
 const TOML: &str = "

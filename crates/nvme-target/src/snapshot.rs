@@ -1,83 +1,17 @@
 //! What a target is and did, at one moment: for people and for metrics.
 
-use crate::latency::{NamespaceLatency, TenantLatency};
+use crate::controller::registry::ControllerKind;
+use crate::latency::NamespaceLatency;
 use crate::limits::Limits;
-use crate::registry::{ControllerKind, Referral};
-use crate::stats::{CoreStats, NamespaceStats, TenantStats};
-use crate::subsystem::Subsystem;
-use crate::switch_stats::SwitchStats;
-use crate::target::Target;
-use crate::tenant_record::Windows;
-use crate::threads::ThreadsSnapshot;
-use qos::{Declaration, Plan, TokenRate};
+use crate::qos::snapshot::TenantSnapshot;
+use crate::shared::Referral;
+use crate::stats::{CoreStats, NamespaceStats};
+use crate::switch::stats::SwitchStats;
+use crate::switch::threads::ThreadsSnapshot;
+use qos::Plan;
 use reactor::priority::Standing;
 use std::net::SocketAddr;
 use switch::Knobs;
-
-impl Target {
-    /// What there is, and what it did. Counters are up to a few hundredths of a second old.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        let configuration = self.shared.configuration();
-        let subsystems = configuration
-            .subsystems
-            .values()
-            .map(|s| subsystem_snapshot(s))
-            .collect();
-        let generation = configuration.generation;
-        let listeners = configuration.listeners.clone();
-        let referrals = configuration.referrals.clone();
-        drop(configuration);
-        let devices = self.scheduled_devices().into_iter();
-        let devices = devices.map(|(qos, namespaces)| ScheduledDevice {
-            name: qos.name().to_owned(),
-            plan: qos.plan(),
-            namespaces,
-            tenants: qos.tenants(),
-        });
-        let devices = devices.collect();
-        let registry = self.shared.controllers();
-        let controllers = registry.iter().map(|controller| ControllerSnapshot {
-            id: controller.id,
-            kind: controller.kind,
-            subsystem: controller
-                .subsystem
-                .as_ref()
-                .map(|subsystem| subsystem.nqn.clone()),
-            host_nqn: controller.host_nqn.clone(),
-            host_id: controller.host_id,
-            peer: controller.peer,
-            io_queues: controller.queues().places.len(),
-            errors: controller.error_count(),
-        });
-        let controllers = controllers.collect();
-        let cores = self
-            .shared
-            .core_stats
-            .iter()
-            .map(|core| core.load())
-            .collect();
-        let switch = self.shared.switch_stats.iter();
-        let switch = switch.map(|core| core.load()).collect();
-        let standings = self.shared.standings.iter();
-        let standings = standings.map(|core| core.get().copied().unwrap_or_default());
-        let knobs = self.knobs();
-        Snapshot {
-            generation,
-            listeners,
-            referrals,
-            subsystems,
-            devices,
-            controllers,
-            cores,
-            switch,
-            standings: standings.collect(),
-            threads: self.shared.threads.snapshot(&knobs),
-            knobs,
-            limits: self.shared.limits.clone(),
-        }
-    }
-}
 
 /// What a target is at one moment.
 #[derive(Clone, Debug)]
@@ -157,25 +91,6 @@ pub struct ScheduledDevice {
     pub tenants: Vec<TenantSnapshot>,
 }
 
-/// A tenant on a device, at one moment.
-#[derive(Clone, Debug)]
-pub struct TenantSnapshot {
-    /// What it is called.
-    pub name: String,
-    /// What it is promised.
-    pub declaration: Declaration,
-    /// The rate of tokens that this takes.
-    pub reserved: TokenRate,
-    /// What it was served, on all cores together.
-    pub stats: TenantStats,
-    /// How long its commands took, on all cores together.
-    pub latency: TenantLatency,
-    /// In how many seconds its promise was kept.
-    pub windows: Windows,
-    /// Whether it keeps asking for more than its promise says.
-    pub overruns: bool,
-}
-
 /// A controller at one moment.
 #[derive(Clone, Debug)]
 pub struct ControllerSnapshot {
@@ -195,29 +110,4 @@ pub struct ControllerSnapshot {
     pub io_queues: usize,
     /// Errors since it was made.
     pub errors: u64,
-}
-
-fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
-    let changing = subsystem.lock();
-    let namespaces = changing.namespaces.values().map(|namespace| {
-        let device = &namespace.options.device;
-        let geometry = device.geometry();
-        NamespaceSnapshot {
-            nsid: namespace.nsid(),
-            blocks: geometry.blocks,
-            block_bytes: geometry.block_bytes,
-            read_only: namespace.read_only(),
-            uuid: namespace.options.uuid,
-            stats: namespace.total(),
-            latency: namespace.total_latency(),
-        }
-    });
-    SubsystemSnapshot {
-        nqn: subsystem.nqn.clone(),
-        serial: subsystem.serial.clone(),
-        model: subsystem.model.clone(),
-        allow_any_host: changing.allow_any_host,
-        allowed_hosts: changing.allowed_hosts.iter().cloned().collect(),
-        namespaces: namespaces.collect(),
-    }
 }

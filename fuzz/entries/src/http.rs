@@ -2,8 +2,9 @@
 
 use crate::text::comes_back;
 use axum::serve::Listener;
+use control::calibration::{CalibrationRequest, CalibrationSnapshot};
 use control::config::{Format, parse};
-use control::plane::{CalibrationRequest, CalibrationSnapshot, TenantEvent};
+use control::snapshot::TenantEvent;
 use control::{Action, ApplyError, ApplyErrorKind, Configuration, Control, DataPlane, Snapshot};
 use std::io::{self, Write};
 use std::net::Shutdown;

@@ -9,7 +9,7 @@ use crate::rights::Extent;
 use crate::storage::TargetCore;
 use crate::world::Actor;
 use base::{Nanos, Time};
-use host::switchboard::EgressService;
+use host::switch::EgressService;
 use host::{Association, Phase, Switchboard};
 use reactor::{Core, Driver, Service};
 use std::cell::RefCell;

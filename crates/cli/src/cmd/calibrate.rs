@@ -3,20 +3,20 @@
 use super::connect::builder;
 use super::{calibrate_live, signals};
 use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
-use crate::devices;
 use crate::exit::Outcome;
 use crate::output::Output;
-use crate::provenance;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::calibrate::{
-    Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, calibrate, curves,
-};
 use block::Device;
 use block::device::flash::Profile;
 use control::DeviceModel;
 use control::device_model::{PriceList, Provenance};
 use control::model::{Device as Model, DeviceKind};
+use control::plane::devices;
+use control::provenance;
 use indicatif::ProgressBar;
+use lab::calibrate::{
+    Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, calibrate, curves,
+};
 use qos::fit::Known;
 use reactor::PollPolicy;
 use std::path::Path;

@@ -8,7 +8,7 @@ use crate::exit::Outcome;
 use crate::http::{ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail};
-use control::plane::{CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad};
+use control::calibration::{CalibrationResult, CalibrationSnapshot, CalibrationState, SeenLoad};
 use hyper::Method;
 use serde::Deserialize;
 use std::fmt;

@@ -6,7 +6,7 @@ use crate::http::ask;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use control::model::ApiAddress;
-use control::plane::{ClassSnapshot, SwitchSnapshot, ThreadsSnapshot};
+use control::snapshot::{ClassSnapshot, SwitchSnapshot, ThreadsSnapshot};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -7,7 +7,7 @@ use crate::http::{self, ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Error, Result};
 use control::model::Tenant;
-use control::plane::{ClassOfService, LatencyHistogram, TenantSnapshot};
+use control::snapshot::{ClassOfService, LatencyHistogram, TenantSnapshot};
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use crate::args::ApiArgs;
 use crate::http::ask;
 use crate::output::Output;
 use anyhow::{Context as _, Result};
-use control::plane::{TenantEvent, TenantEventKind};
+use control::snapshot::{TenantEvent, TenantEventKind};
 use hyper::Method;
 use serde::Deserialize;
 use std::fmt;

@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::top::{Board, Key, Screen};
 use anyhow::{Context as _, Result};
 use control::model::ApiAddress;
-use control::plane::Snapshot;
+use control::snapshot::Snapshot;
 use hyper::Method;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde::Deserialize as _;

@@ -2,7 +2,7 @@
 
 use super::Cell;
 use super::interval::Interval;
-use control::plane::{
+use control::snapshot::{
     ClassOfService, ClassSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, Snapshot,
     SwitchSnapshot, TenantSnapshot,
 };

@@ -1,6 +1,6 @@
 //! Two looks at one target, a second apart.
 
-use control::plane::{
+use control::snapshot::{
     CaravanSnapshot, ClassOfService, ClassSnapshot, CommandCounters, ControllerSnapshot,
     CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
     QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, Snapshot, SwitchSnapshot,

@@ -1,7 +1,7 @@
 //! The time between two looks, and what happened in it.
 
 use super::Cell;
-use control::plane::{LatencyBucket, LatencyHistogram, Snapshot};
+use control::snapshot::{LatencyBucket, LatencyHistogram, Snapshot};
 use std::collections::BTreeMap;
 
 /// The time between two looks at one run of a target.

@@ -1,6 +1,6 @@
 use super::super::fixtures::after;
 use super::*;
-use control::plane::Snapshot;
+use control::snapshot::Snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 

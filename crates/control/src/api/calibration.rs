@@ -8,9 +8,9 @@ use axum::{Json, Router};
 use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
+use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::config::{Decoder, FromNode, Node, Place, Table};
 use crate::limits::{CALIBRATION_SECONDS, CALIBRATION_SECONDS_DEFAULT, CALIBRATION_SHARE_PERCENT};
-use crate::plane::{CalibrationRequest, CalibrationSnapshot};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route(

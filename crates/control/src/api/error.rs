@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::ConfigError;
 use crate::control::ChangeError;
 use crate::diff::FixedWhileRunning;
-use crate::plane::{ApplyError, ApplyErrorKind};
+use crate::error::{ApplyError, ApplyErrorKind};
 
 /// The body of every response that is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,9 @@ use tokio::sync::Mutex;
 
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
+use crate::dataplane::DataPlane;
 use crate::model::Configuration;
-use crate::plane::{DataPlane, Snapshot, TenantEvent};
+use crate::snapshot::{Snapshot, TenantEvent};
 
 use super::error::ApiError;
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::metrics;
-use crate::plane::Snapshot;
+use crate::snapshot::Snapshot;
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

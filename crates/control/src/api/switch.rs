@@ -9,8 +9,8 @@ use super::body::Body;
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
+use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{Plain, Switch, SwitchChange};
-use crate::plane::{ApplyError, ApplyErrorKind};
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new().route("/v1/switch", get(show).patch(turn))

@@ -15,8 +15,9 @@ use super::state::ApiState;
 use crate::action::Action;
 use crate::config::{Decoder, FromNode, Node, Place, Table};
 use crate::control::ChangeError;
+use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{Configuration, DEFAULT_TENANT, Tenant};
-use crate::plane::{ApplyError, ApplyErrorKind, Snapshot};
+use crate::snapshot::Snapshot;
 
 pub(super) fn routes() -> Router<ApiState> {
     Router::new()

@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{Kind, Labels, Value, family};
-use crate::plane::{Snapshot, UsageSnapshot};
+use crate::snapshot::{Snapshot, UsageSnapshot};
 
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let limited = snapshot.limited.iter().map(|limited| {

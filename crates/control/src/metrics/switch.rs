@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{Kind, Labels, Value, family};
-use crate::plane::{
+use crate::snapshot::{
     CaravanSnapshot, ClassSnapshot, ServiceSnapshot, Snapshot, SwitchSnapshot, ThreadsSnapshot,
 };
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::{Kind, Labels, Value, family, histogram};
-use crate::plane::{LatencyHistogram, SharedDeviceSnapshot, Snapshot, TenantSnapshot};
+use crate::snapshot::{LatencyHistogram, SharedDeviceSnapshot, Snapshot, TenantSnapshot};
 
 /// A column of the table of tenants: kind, name, help, and where it is found.
 type Column = (Kind, &'static str, &'static str, fn(&TenantSnapshot) -> u64);

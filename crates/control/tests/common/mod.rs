@@ -9,12 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use switchyard_control::calibration::{CalibrationRequest, CalibrationSnapshot, CalibrationState};
 use switchyard_control::model::{ApiAddress, Configuration};
-use switchyard_control::plane::{
-    CalibrationRequest, CalibrationSnapshot, CalibrationState, ConnectionCounters,
-    ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantEvent, TenantSnapshot,
-};
 use switchyard_control::server::{Server, ServerOptions, run};
+use switchyard_control::snapshot::{
+    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantEvent,
+    TenantSnapshot,
+};
 use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot, Token};
 
 /// What servers of tests want to be shown over TCP.

@@ -1,0 +1,47 @@
+//! The dataplane as [`Control`](crate::Control) uses it.
+//!
+//! [`Plane`](crate::Plane) implements [`DataPlane`] over a target; tests implement it in memory. A
+//! change is an [`Action`] that has happened when `apply` returns, and everything that is known about
+//! the cores is one [`Snapshot`].
+
+use crate::action::Action;
+use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
+use crate::error::ApplyError;
+use crate::snapshot::{Snapshot, TenantEvent};
+
+/// What carries out actions, and tells what happens.
+pub trait DataPlane: Send + Sync + 'static {
+    /// Carries out one action on every core, under pause and resume, and returns when it is in
+    /// force everywhere. Never called by two threads at a time, and never on a dataplane core.
+    ///
+    /// # Errors
+    /// Why nothing has changed: an action that fails leaves the dataplane as it was.
+    fn apply(&self, action: &Action) -> Result<(), ApplyError>;
+
+    /// What is known now. May be called by several threads at a time; must not disturb I/O.
+    fn snapshot(&self) -> Snapshot;
+
+    /// What happened after the event of this number, 0 for all that is known, oldest first. A
+    /// bounded number is kept; numbers have no gaps but for what was dropped. As
+    /// [`snapshot`](Self::snapshot) otherwise.
+    fn events(&self, after: u64) -> Vec<TenantEvent>;
+
+    /// Begins to calibrate a device again while it serves, and returns at once. What comes out is
+    /// in force as soon as it is done. May be called by several threads at a time, as the two below.
+    ///
+    /// # Errors
+    /// When there is no such device, it has no model, or it is being calibrated already.
+    fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError>;
+
+    /// How far a device's last calibration is, or how it ended.
+    ///
+    /// # Errors
+    /// When there was none.
+    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError>;
+
+    /// Lets a device's calibration end soon without a newer model. One that ended stays as it is.
+    ///
+    /// # Errors
+    /// When there was none.
+    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError>;
+}

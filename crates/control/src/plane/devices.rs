@@ -1,0 +1,143 @@
+//! From what a configuration or a flag says to a device.
+
+use crate::model::{
+    Device as Model, DeviceKind, Fault as FaultModel, FaultEffect as Effect, FaultError,
+    FaultOperation, FaultRule as FaultRuleModel,
+};
+use base::Nanos;
+use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
+use block::layer::fault::FaultOperation as BlockFaultOperation;
+use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
+use block::{BlockError, Device, DeviceError};
+use std::sync::Arc;
+
+/// Opens a device with its layers: faults lie below the delay, and verification above both, so
+/// that it sees what a user would.
+///
+/// # Errors
+/// What the device or a layer refuses.
+pub fn open(model: &Model) -> Result<Arc<dyn Device>, DeviceError> {
+    open_identified(model).map(|(device, _)| device)
+}
+
+/// The same, with a text that names the device's content: a file's identity, and a new one for
+/// memory each time, because it begins empty.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_identified(model: &Model) -> Result<(Arc<dyn Device>, String), DeviceError> {
+    let (mut device, content) = open_kind(&model.kind)?;
+    if let Some(fault) = &model.fault {
+        device = Arc::new(Fault::new(device, &fault_options(fault)?)?);
+    }
+    if let Some(delay) = model.delay {
+        let options = DelayOptions {
+            read: Nanos::from_micros(delay.read_us),
+            read_per_kib: Nanos(delay.read_per_kib_ns),
+            write: Nanos::from_micros(delay.write_us),
+            write_per_kib: Nanos(delay.write_per_kib_ns),
+            flush: Nanos::from_micros(delay.flush_us),
+        };
+        device = Arc::new(Delay::new(device, options));
+    }
+    if model.verify {
+        device = Arc::new(Verify::new(device)?);
+    }
+    Ok((device, content))
+}
+
+fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError> {
+    let block_bytes = u32::try_from(kind.block_size().bytes()).expect("512 or 4096");
+    Ok(match kind {
+        DeviceKind::Ram { size, .. } => {
+            (Arc::new(Ram::new(size.bytes, block_bytes)?), new_content())
+        }
+        // It has no content that could be another.
+        DeviceKind::Null { size, .. } => {
+            (Arc::new(Null::new(size.bytes, block_bytes)?), String::new())
+        }
+        DeviceKind::Flash { profile, size, .. } => {
+            let flash = Flash::new(profile.0, size.bytes, block_bytes)?;
+            (Arc::new(flash), new_content())
+        }
+        DeviceKind::File {
+            path,
+            size,
+            create,
+            read_only,
+            ..
+        } => {
+            let file = FileDevice::open(FileOptions {
+                path: path.clone(),
+                block_bytes,
+                size: size.map(|size| size.bytes),
+                create: *create,
+                read_only: *read_only,
+                direct: true,
+            })?;
+            tracing::info!(path = %path.display(), "opened: {}", file.mode());
+            let identity = file.identity()?;
+            (Arc::new(file), identity)
+        }
+    })
+}
+
+/// Names content that nobody had before.
+fn new_content() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+fn fault_options(model: &FaultModel) -> Result<FaultOptions, DeviceError> {
+    let rules = model.rules.iter().map(|rule| {
+        Ok(FaultRule {
+            operation: match rule.operation {
+                FaultOperation::Any => BlockFaultOperation::Any,
+                FaultOperation::Read => BlockFaultOperation::Read,
+                FaultOperation::Write => BlockFaultOperation::Write,
+                FaultOperation::Flush => BlockFaultOperation::Flush,
+                FaultOperation::WriteZeroes => BlockFaultOperation::WriteZeroes,
+                FaultOperation::Deallocate => BlockFaultOperation::Deallocate,
+                FaultOperation::Compare => BlockFaultOperation::Compare,
+                FaultOperation::Verify => BlockFaultOperation::Verify,
+            },
+            first: base::units::Lba(rule.first_block),
+            blocks: rule.blocks,
+            skip: rule.skip,
+            one_in: rule.one_in,
+            times: rule.times,
+            effect: effect(rule)?,
+        })
+    });
+    Ok(FaultOptions {
+        seed: model.seed,
+        rules: rules.collect::<Result<_, DeviceError>>()?,
+    })
+}
+
+/// How a struck request fails. A medium that lost data is noticed by reading; a rule that looks
+/// only at requests that change something makes them fail as writes do.
+fn effect(rule: &FaultRuleModel) -> Result<FaultEffect, DeviceError> {
+    let effect = rule.effect().ok_or_else(|| {
+        DeviceError::Invalid(
+            "a fault rule needs one of error, delay_us, hang and torn_blocks".to_owned(),
+        )
+    })?;
+    let error = match effect {
+        Effect::DelayUs(micros) => return Ok(FaultEffect::Delay(Nanos::from_micros(micros))),
+        Effect::Hang => return Ok(FaultEffect::Hang),
+        Effect::TornBlocks(blocks) => return Ok(FaultEffect::Torn { blocks }),
+        Effect::Error(error) => error,
+    };
+    Ok(match error {
+        FaultError::Media => match rule.operation {
+            FaultOperation::Any
+            | FaultOperation::Read
+            | FaultOperation::Compare
+            | FaultOperation::Verify => FaultEffect::Error(BlockError::ReadFailure),
+            _ => FaultEffect::Error(BlockError::WriteFailure),
+        },
+        FaultError::Internal => FaultEffect::Error(BlockError::Internal),
+        FaultError::NoSpace => FaultEffect::Error(BlockError::NoSpace),
+        FaultError::Corrupt => FaultEffect::Corrupt,
+    })
+}

@@ -1,0 +1,77 @@
+//! Tenants of a configuration, as the target takes them.
+
+use crate::model::{Access, Permission, Tenant};
+use target::{Grant, Others, Tenancy, TenantGrant, TenantOptions};
+
+/// Who hosts are. The tenant that a configuration calls `default` names nobody, and so is everybody
+/// who is no other.
+pub(super) fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
+    let options = |tenant: &Tenant| TenantOptions {
+        name: tenant.name.clone(),
+        hosts: tenant.hosts.iter().cloned().collect(),
+        networks: tenant.networks.iter().map(|network| network.0).collect(),
+        subsystems: tenant.subsystems.iter().cloned().collect(),
+        namespaces: tenant.namespaces.iter().copied().collect(),
+        grants: tenant
+            .permissions
+            .as_ref()
+            .map(|permissions| permissions.iter().map(grant).collect()),
+        declaration: tenant.declaration(),
+    };
+    Tenancy {
+        tenants: tenants.iter().map(options).collect(),
+        others: if default_tenant {
+            Others::Serve
+        } else {
+            Others::Refuse
+        },
+    }
+}
+
+fn grant(permission: &Permission) -> TenantGrant {
+    let first = permission.first_block;
+    let range = match permission.blocks {
+        Some(blocks) => Some((first, blocks)),
+        // From the first block on, so many would be 2^64.
+        None if first == 0 => None,
+        None => Some((first, u64::MAX - first + 1)),
+    };
+    TenantGrant {
+        subsystem: permission.subsystem.clone(),
+        grant: Grant {
+            namespace: permission.namespace,
+            range,
+            read: permission.access != Access::Write,
+            write: permission.access != Access::Read,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permission_without_an_end_reaches_the_last_block() {
+        let mut permission = Permission {
+            subsystem: None,
+            namespace: Some(7),
+            first_block: 0,
+            blocks: None,
+            access: Access::Read,
+        };
+        let all = grant(&permission).grant;
+        assert_eq!((all.range, all.read, all.write), (None, true, false));
+        permission.first_block = 10;
+        permission.access = Access::ReadWrite;
+        let rest = grant(&permission).grant;
+        let (first, blocks) = rest.range.expect("not all");
+        assert_eq!(first + (blocks - 1), u64::MAX);
+        assert!(rest.read && rest.write);
+        permission.blocks = Some(5);
+        permission.access = Access::Write;
+        let some = grant(&permission).grant;
+        assert_eq!(some.range, Some((10, 5)));
+        assert!(!some.read && some.write);
+    }
+}

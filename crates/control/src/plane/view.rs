@@ -1,0 +1,222 @@
+//! The beginning of a device, as a device of its own: what a namespace shows.
+//!
+//! A namespace may show less than its device has, and change how much while it is in use. Where the
+//! device is its own, the device grows with it, and what it gives up is erased, so that it never
+//! sees that again. A device that others may use stays as it is: each shows what all wrote.
+
+use block::{
+    Capabilities, Channel, Completion, Device, DeviceError, Direct, Geometry, Request, Submit,
+};
+use reactor::{Context, Driver};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The first blocks of a device.
+#[derive(Debug)]
+pub(super) struct View {
+    device: Arc<dyn Device>,
+    blocks: AtomicU64,
+    /// Other namespaces may use the device, too.
+    shared: bool,
+}
+
+impl View {
+    /// The first `bytes` bytes of `device`, or all of it; whether others may use it, too.
+    ///
+    /// # Errors
+    /// When the device is smaller, or `bytes` is no positive multiple of its block size.
+    pub(super) fn new(
+        device: Arc<dyn Device>,
+        bytes: Option<u64>,
+        shared: bool,
+    ) -> Result<Self, DeviceError> {
+        let blocks = whole_blocks(&*device, bytes)?;
+        fits(&*device, blocks)?;
+        Ok(Self {
+            device,
+            blocks: AtomicU64::new(blocks),
+            shared,
+        })
+    }
+}
+
+/// How many blocks of the size of `device`'s a namespace of `bytes` bytes has; all of the device's
+/// where no size is given.
+///
+/// # Errors
+/// When `bytes` is no positive multiple of the block size.
+pub(super) fn whole_blocks(device: &dyn Device, bytes: Option<u64>) -> Result<u64, DeviceError> {
+    let geometry = device.geometry();
+    let Some(bytes) = bytes else {
+        return Ok(geometry.blocks);
+    };
+    if bytes == 0 || !bytes.is_multiple_of(u64::from(geometry.block_bytes)) {
+        return Err(DeviceError::Invalid(format!(
+            "a namespace of {bytes} bytes is not a whole number of the device's {}-byte blocks",
+            geometry.block_bytes
+        )));
+    }
+    Ok(bytes / u64::from(geometry.block_bytes))
+}
+
+fn fits(device: &dyn Device, blocks: u64) -> Result<(), DeviceError> {
+    let geometry = device.geometry();
+    if blocks <= geometry.blocks {
+        return Ok(());
+    }
+    Err(DeviceError::Invalid(format!(
+        "a namespace of {blocks} blocks does not fit on its device, which has {}",
+        geometry.blocks
+    )))
+}
+
+impl Device for View {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            blocks: self.blocks.load(Ordering::Acquire),
+            ..self.device.geometry()
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.device.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let channel = self.device.open(driver)?;
+        Ok(Box::new(ViewChannel {
+            channel,
+            geometry: self.geometry(),
+            capabilities: self.capabilities(),
+        }))
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        if blocks == 0 {
+            let reason = "a namespace has at least one block";
+            return Err(DeviceError::Invalid(reason.to_owned()));
+        }
+        let before = self.geometry().blocks;
+        if self.shared {
+            fits(&*self.device, blocks)?;
+        } else if blocks < before {
+            self.device.erase(blocks, before - blocks)?;
+        } else if blocks > self.device.geometry().blocks {
+            self.device.resize(blocks)?;
+        }
+        self.blocks.store(blocks, Ordering::Release);
+        Ok(())
+    }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.device.erase(first, blocks)
+    }
+}
+
+/// One core's way in.
+#[derive(Debug)]
+struct ViewChannel {
+    channel: Box<dyn Channel>,
+    geometry: Geometry,
+    capabilities: Capabilities,
+}
+
+impl Channel for ViewChannel {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        if let Err(error) = block::check(&request, self.geometry, self.capabilities) {
+            let Request { tag, data, .. } = request;
+            return Submit::Done(Completion {
+                tag,
+                result: Err(error),
+                data,
+            });
+        }
+        self.channel.submit(request, cx)
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.channel.kick(cx);
+    }
+
+    fn owns(&self, room: reactor::Room) -> bool {
+        self.channel.owns(room)
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.channel.complete(completion, cx);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.channel.reap()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.channel.tick(cx);
+    }
+
+    fn deadline(&self) -> base::Time {
+        self.channel.deadline()
+    }
+
+    fn direct(&self) -> Option<Direct> {
+        // Whoever goes around the channel checks the range against the geometry.
+        self.channel.direct()
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.channel.close(cx);
+    }
+
+    fn closed(&self) -> bool {
+        self.channel.closed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use block::device::Ram;
+
+    #[test]
+    fn a_view_of_a_shared_device_never_shows_more_than_it_has() {
+        let ram: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 4096).unwrap());
+        let view = View::new(Arc::clone(&ram), Some(1 << 19), true).unwrap();
+        assert_eq!(view.geometry().blocks, 128);
+        view.resize(256).unwrap();
+        assert_eq!(view.geometry().blocks, 256);
+        assert_eq!(ram.geometry().blocks, 256);
+        for bad in [257, 0, u64::MAX] {
+            assert!(view.resize(bad).is_err(), "{bad}");
+        }
+        assert_eq!(view.geometry().blocks, 256);
+        let whole = View::new(Arc::clone(&ram), None, true).unwrap();
+        assert_eq!(whole.geometry().blocks, 256);
+        View::new(Arc::clone(&ram), Some(1000), true).expect_err("no whole number of blocks");
+        View::new(ram, Some(2 << 20), true).expect_err("larger than the device");
+    }
+
+    /// It could not outgrow its device, and saw again what it had given up.
+    #[test]
+    fn a_view_grows_with_its_own_device_and_sees_nothing_again() {
+        let ram: Arc<dyn Device> = Arc::new(Ram::new(1 << 20, 4096).unwrap());
+        let view = View::new(Arc::clone(&ram), None, false).unwrap();
+        let driver = || reactor::uring::UringDriver::new(&Default::default()).unwrap();
+        let memory = |device: &dyn Device| match device.open(&mut driver()).unwrap().direct() {
+            Some(Direct::Linear(region)) => region,
+            other => panic!("{other:?}"),
+        };
+        memory(&view).copy_in(200 * 4096, &[7; 4096]);
+        memory(&view).copy_in(0, &[8; 4096]);
+        view.resize(100).unwrap();
+        view.resize(512).unwrap();
+        assert_eq!(ram.geometry().blocks, 512);
+        let mut block = [1; 4096];
+        memory(&view).copy_out(200 * 4096, &mut block);
+        assert_eq!(block, [0; 4096]);
+        memory(&view).copy_out(0, &mut block);
+        assert_eq!(block, [8; 4096]);
+        view.resize(0).expect_err("no blocks");
+        assert!(view.resize(u64::MAX).is_err());
+        assert_eq!(view.geometry().blocks, 512);
+    }
+}
