@@ -50,6 +50,7 @@ pub enum Wanted {
 /// What the decisions need to know of a socket.
 #[derive(Debug)]
 pub struct Interest {
+    /// What is received.
     pub wanted: Wanted,
     /// Of what class it is that arrives.
     pub class: Class,
@@ -66,10 +67,13 @@ pub struct Interest {
     drained: Time,
     /// Something arrived, and others were before it.
     pub in_line: bool,
+    /// The socket closes: nothing is received any more.
     pub closing: bool,
 }
 
 impl Interest {
+    /// A socket that was adopted at `now`, on which nothing is received yet.
+    #[must_use]
     pub const fn new(now: Time) -> Self {
         Self {
             wanted: Wanted::Nothing,
@@ -86,6 +90,7 @@ impl Interest {
     }
 
     /// Whether what arrives must not wait for what arrives on others.
+    #[must_use]
     pub const fn is_urgent(&self) -> bool {
         !self.class.properties().may_wait
     }
@@ -173,7 +178,7 @@ impl Line {
 /// The sockets of a core on which something arrives, or may.
 #[derive(Debug)]
 pub struct Arrivals {
-    pub hot: Vec<SlabKey>,
+    pub(crate) hot: Vec<SlabKey>,
     /// Where the next round over the hot sockets begins, so that none is always last: one over those
     /// that are urgent, and any other.
     urgent_start: usize,
@@ -182,7 +187,7 @@ pub struct Arrivals {
     /// Until when more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Sockets whose arrivals go before those of others.
-    pub urgent_sockets: usize,
+    pub(crate) urgent_sockets: usize,
     /// Until when such arrivals count as near.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
@@ -191,13 +196,14 @@ pub struct Arrivals {
     /// Bytes received so far.
     received_bytes: u64,
     /// The ring told of an arrival on a socket that has to wait for its turn.
-    pub bulk_arrived: bool,
+    pub(crate) bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
     unseen_turns: u32,
 }
 
 impl Arrivals {
     /// Those of a core with so many sockets at most.
+    #[must_use]
     pub fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
@@ -311,6 +317,7 @@ impl Arrivals {
     }
 
     /// What was received of each class.
+    #[must_use]
     pub fn service_counters(&self) -> &scheduler::Counters {
         self.service.counters()
     }
@@ -462,7 +469,7 @@ impl Arrivals {
 
     /// Whether some arrivals go before others now: there is a queue of such, and something came on
     /// one lately.
-    pub fn prioritises(&self, now: Time) -> bool {
+    pub(crate) fn prioritises(&self, now: Time) -> bool {
         self.urgent_sockets > 0
             && now < self.urgent_until
             && self.service.rules().order == Order::Strict

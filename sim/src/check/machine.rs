@@ -100,7 +100,7 @@ impl Machine {
             cache_life: 1,
             removed: false,
             tenants: Tenants::default(),
-            rights: vec![vec![Rights::default(); 0]; 0],
+            rights: Vec::new(),
         });
         let mut known: Vec<_> = known.collect();
         for target in &mut known {
@@ -684,8 +684,11 @@ impl Machine {
         loop {
             let over = {
                 let mut cast = self.cast.borrow_mut();
-                let hosts = cast.hosts.iter_mut();
-                hosts.map(Host::leaves).fold(true, |all, one| all && one)
+                let left = cast
+                    .hosts
+                    .iter_mut()
+                    .filter_map(|host| (!host.leaves()).then_some(()));
+                left.count() == 0
             };
             if over {
                 break;

@@ -179,7 +179,6 @@ impl Plan {
             volumes,
         };
         let events = events(options.seed, &features, there, calm_after);
-        let late = has(Feature::Late) || has(Feature::Pauses) || has(Feature::Jumps);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
             rest: if has(Feature::Rests) {
@@ -188,13 +187,7 @@ impl Plan {
                 Nanos::ZERO
             },
             provoked: provoked(&features),
-            tolerance: Tolerance::Only {
-                device: has(Feature::Errors),
-                gone: has(Feature::OtherVolume) || has(Feature::Removals),
-                changes: has(Feature::Resizes) || has(Feature::Rights),
-                late,
-                forgets: has(Feature::Foreign) && has(Feature::Cache),
-            },
+            tolerance: tolerance(&features),
             targets,
             target_cores,
             switched,
@@ -238,6 +231,18 @@ fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Ve
     let switched = switched.collect();
     let several = features.contains(&Feature::Targets);
     (if several { targets } else { 1 }, switched)
+}
+
+/// Errors that the features provoke.
+fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
+    let has = |feature| features.contains(&feature);
+    Tolerance::Only {
+        device: has(Feature::Errors),
+        gone: has(Feature::OtherVolume) || has(Feature::Removals),
+        changes: has(Feature::Resizes) || has(Feature::Rights),
+        late: has(Feature::Late) || has(Feature::Pauses) || has(Feature::Jumps),
+        forgets: has(Feature::Foreign) && has(Feature::Cache),
+    }
 }
 
 fn pace(features: &BTreeSet<Feature>) -> Pace {
