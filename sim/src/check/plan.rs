@@ -357,7 +357,8 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
         partition_one_in,
         refuse_one_in,
         silent_one_in,
-        flip_one_in,
+        // Small sends are many, and whoever sends the same again and again gives up.
+        flip_one_in: flip_one_in * if small { 64 } else { 1 },
         ..NetworkFaults::CALM
     }
 }
