@@ -9,7 +9,7 @@ use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
 use host::RemoteChannel;
-use reactor::{Context, IoSlice, Room, Service};
+use reactor::{Context, IoSlice, OpNamespace, Service};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -308,8 +308,8 @@ impl Client {
     }
 
     /// Whether an operation of this room is the application's.
-    pub(crate) fn owns(&self, room: Room) -> bool {
-        self.channel.as_ref().owns(room)
+    pub(crate) fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.channel.as_ref().owns(op_namespace)
     }
 
     /// The target of its host that it works at.
@@ -859,7 +859,7 @@ impl Service for Client {
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         assert!(
-            self.channel.as_ref().owns(completion.key.room),
+            self.channel.as_ref().owns(completion.key.op_namespace),
             "only the channel has operations"
         );
         self.channel.as_mut().complete(completion, cx);

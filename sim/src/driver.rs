@@ -7,7 +7,7 @@ use base::{Nanos, Slab, SlabKey, Time};
 use reactor::arrivals::{self, Arrivals, Got, Interest, Next, Wanted};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
-    OpKey, Outcome, Received, Room, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
+    OpKey, Outcome, Received, OpNamespace, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -17,7 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::Class;
-use switch::scheduler::Rules;
+use switch::class_scheduler::ClassSchedulerRules;
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -636,9 +636,9 @@ impl Driver for SimDriver {
         &self.buffers
     }
 
-    fn room(&mut self) -> Room {
+    fn room(&mut self) -> OpNamespace {
         self.next_room += 1;
-        Room(self.next_room - 1)
+        OpNamespace(self.next_room - 1)
     }
 
     fn submit(&mut self, key: OpKey, op: Op) {

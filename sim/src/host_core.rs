@@ -246,12 +246,12 @@ impl Service for HostCore {
     type Message = ();
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
-        let controller = self.controllers.iter_mut().find(|c| c.owns(room));
+        let op_namespace = completion.key.op_namespace;
+        let controller = self.controllers.iter_mut().find(|c| c.owns(op_namespace));
         if let Some(controller) = controller {
             return controller.complete(completion, cx);
         }
-        let client = self.clients.iter_mut().find(|client| client.owns(room));
+        let client = self.clients.iter_mut().find(|client| client.owns(op_namespace));
         let client = client.expect("only channels have other operations");
         client.apply(completion, cx);
     }

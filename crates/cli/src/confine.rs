@@ -126,7 +126,7 @@ fn landlock(paths: &Paths) -> Result<()> {
         .restrict_self()?;
     ensure!(
         status.ruleset == RulesetStatus::FullyEnforced,
-        "the kernel does not enforce it; boot with lsm=landlock,... or leave it away"
+        "the kernel does not enforce it; boot with lsm=landlock,... or omit it"
     );
     Ok(())
 }

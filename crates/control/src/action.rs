@@ -377,7 +377,7 @@ fn add_namespace(
     let Err(index) = namespaces.binary_search_by_key(&nsid, |n| n.nsid) else {
         return Err(conflict(
             format!("subsystem {nqn:?} has a namespace {nsid} already"),
-            "choose another nsid, or leave it away to take the first free one",
+            "choose another nsid, or omit it to take the first free one",
         ));
     };
     namespaces.insert(index, namespace.clone());

@@ -23,7 +23,7 @@ use crate::snapshot::{
     TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
 };
 use block::Device;
-use qos::{Declaration, Rules};
+use qos::{Declaration, TokenPoolRules};
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -391,7 +391,7 @@ impl Plane {
             moved_out: stats.moved_out,
         };
         let cores = self.cores.iter().zip(&snapshot.switch);
-        let cores = cores.zip(&snapshot.standings).enumerate();
+        let cores = cores.zip(&snapshot.priorities).enumerate();
         cores
             .map(|(thread, ((&core, stats), standing))| SwitchSnapshot {
                 core,
@@ -474,9 +474,9 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         None => None,
         Some(path) => {
             let read = DeviceModel::load(path)
-                .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
+                .map_err(|error| refused(&error, "correct the model, or omit the key"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
-            let qos = DeviceQos::new(name, Rules::default(), costs, curve);
+            let qos = DeviceQos::new(name, TokenPoolRules::default(), costs, curve);
             Some((qos, Arc::new(read)))
         }
     };

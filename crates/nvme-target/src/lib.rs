@@ -28,7 +28,7 @@ mod subsystem;
 mod switch;
 mod target;
 
-pub use ::qos::access::Grant;
+pub use ::qos::access::AccessGrant;
 pub use change::waiting::{Waiter, wait_by};
 pub use controller::registry::ControllerKind;
 pub use error::TargetError;

@@ -9,7 +9,7 @@ use crate::stats::{CoreStats, NamespaceStats};
 use crate::switch::stats::SwitchStats;
 use crate::switch::threads::ThreadsSnapshot;
 use qos::Plan;
-use reactor::priority::Standing;
+use reactor::priority::PriorityStatus;
 use std::net::SocketAddr;
 use switch::Knobs;
 
@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// What each core's switch did, in the same order.
     pub switch: Vec<SwitchStats>,
     /// By what each core's thread goes before others.
-    pub standings: Vec<Standing>,
+    pub priorities: Vec<PriorityStatus>,
     /// Which threads are in use.
     pub threads: ThreadsSnapshot,
     /// How everything that can be turned is turned.

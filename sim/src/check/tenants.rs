@@ -5,7 +5,7 @@ use crate::rights::Permit;
 use base::{Nanos, Prng};
 use qos::slo::Weight;
 use qos::{Declaration, Percentile, Slo};
-use target::{Grant, Tenancy, TenantGrant, TenantOptions};
+use target::{AccessGrant, Tenancy, TenantGrant, TenantOptions};
 
 /// The tenants of a target, by host: nothing for one that is no tenant.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ fn declaration(prng: &mut Prng) -> Declaration {
 fn grants(permits: &[Vec<Permit>]) -> Vec<TenantGrant> {
     let volumes = (1..).zip(permits);
     let grants = volumes.flat_map(|(nsid, permits)| {
-        permits.iter().map(move |permit| Grant {
+        permits.iter().map(move |permit| AccessGrant {
             namespace: Some(nsid),
             range: Some((permit.blocks.start as u64, permit.blocks.len() as u64)),
             read: permit.read,

@@ -139,7 +139,7 @@ pub struct TenantChange {
     /// before) [default: everything]
     ///
     /// Blocks are said in the words of a configuration: access=read, write or read_write, of
-    /// subsystem=NQN, namespace=NSID, first_block=BLOCK and blocks=NUMBER; what is left away means
+    /// subsystem=NQN, namespace=NSID, first_block=BLOCK and blocks=NUMBER; what is omitted means
     /// all. A command that names one block that is not permitted fails with Access Denied.
     #[arg(long = "allow", value_name = "WHAT")]
     pub allow: Vec<Allow>,

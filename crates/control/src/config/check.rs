@@ -117,7 +117,7 @@ fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) 
             findings.report(
                 &place,
                 "is empty, so no core could serve",
-                "write a core, like cores = [0], or leave the key away",
+                "write a core, like cores = [0], or omit the key",
             );
         }
         for (index, &core) in cores.iter().enumerate() {

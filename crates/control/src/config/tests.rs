@@ -297,7 +297,7 @@ fn the_target_needs_addresses_and_cores() {
         ),
         (
             "cores = []",
-            "1: cores: is empty, so no core could serve; write a core, like cores = [0], or leave the key away",
+            "1: cores: is empty, so no core could serve; write a core, like cores = [0], or omit the key",
         ),
         (
             "cores = [1,\n1]",
@@ -357,7 +357,7 @@ fn devices_are_checked() {
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ one_in = 0, error = \"media\" }] }",
-            "4: devices.x.fault.rules[0].one_in: 0 means that the rule never strikes; write at least 1, or leave the rule away",
+            "4: devices.x.fault.rules[0].one_in: 0 means that the rule never strikes; write at least 1, or omit the rule",
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\ndelay = { write_per_kib_ns = 60_000_000 }",
@@ -419,7 +419,7 @@ fn namespaces_are_checked() {
         ),
         (
             "nsid = 1\ndevice = \"fast\"\nsize = \"2M\"".to_owned(),
-            "13: subsystems[0].namespaces[0].size: 2M is more than device \"fast\" has; write at most \"1M\", or leave it away for all of it",
+            "13: subsystems[0].namespaces[0].size: 2M is more than device \"fast\" has; write at most \"1M\", or omit it for all of it",
         ),
         (
             "nsid = 1\ndevice = \"fast\"\nsize = 100".to_owned(),
@@ -433,7 +433,7 @@ fn namespaces_are_checked() {
             format!(
                 "nsid = 1\ndevice = \"fast\"\neui64 = \"0123456789abcdef\"{again}nsid = 2\ndevice = \"slow\"\neui64 = \"0123456789ABCDEF\""
             ),
-            "17: subsystems[0].namespaces[1].eui64: 0123456789abcdef names subsystems[0].namespaces[0] too, and hosts would take both for one; give each namespace its own, or leave it away",
+            "17: subsystems[0].namespaces[1].eui64: 0123456789abcdef names subsystems[0].namespaces[0] too, and hosts would take both for one; give each namespace its own, or omit it",
         ),
     ] {
         let text = with_namespace(&extra);
@@ -606,7 +606,7 @@ fn the_switch_is_a_baseline_and_what_differs() {
     let text = "[switch]\ndoorbell_delay_us = 75\nprioritisation = true\nbaseline = \"linux\"\n";
     let mut expected = Knobs::linux();
     expected
-        .turn([("prioritisation", "on"), ("doorbell_delay_us", "75")])
+        .change([("prioritisation", "on"), ("doorbell_delay_us", "75")])
         .expect("valid");
     assert_eq!(read(text), expected);
     // The short form wins over the baseline.
@@ -649,7 +649,7 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         (
             "[switch]\ncaravan = true\ndoorbell_delay_us = 75",
             ":3: switch.doorbell_delay_us: doorbell_delay_us counts only with doorbell=fixed; say \
-             that, too, or leave this away",
+             that, too, or omit this",
         ),
         (
             "poll = \"auto\"\n[switch]\npolling = \"never\"",

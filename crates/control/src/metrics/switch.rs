@@ -280,14 +280,14 @@ fn sizes(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resul
 mod tests {
     use super::super::render;
     use super::*;
-    use switch::doorbell::{Counters, Reason};
+    use switch::doorbell::{DoorbellCounters, Reason};
 
     #[test]
     fn every_counter_of_a_class_has_its_labels() {
-        let mut counters = Counters {
+        let mut counters = DoorbellCounters {
             requests: 9,
             bytes: 4096,
-            ..Counters::default()
+            ..DoorbellCounters::default()
         };
         counters.sizes.record(1);
         counters.sizes.record(8);

@@ -1,7 +1,7 @@
 //! Tenants of a configuration, as the target takes them.
 
 use crate::model::{Access, Permission, Tenant};
-use target::{Grant, Others, Tenancy, TenantGrant, TenantOptions};
+use target::{AccessGrant, Others, Tenancy, TenantGrant, TenantOptions};
 
 /// Who hosts are. The tenant that a configuration calls `default` names nobody, and so is everybody
 /// who is no other.
@@ -38,7 +38,7 @@ fn grant(permission: &Permission) -> TenantGrant {
     };
     TenantGrant {
         subsystem: permission.subsystem.clone(),
-        grant: Grant {
+        grant: AccessGrant {
             namespace: permission.namespace,
             range,
             read: permission.access != Access::Write,

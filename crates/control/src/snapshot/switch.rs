@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use switch::doorbell::{Counters, Reason};
+use switch::doorbell::{DoorbellCounters, Reason};
 
 /// What one core's switch did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,8 +95,8 @@ pub struct SizeBucket {
     pub count: u64,
 }
 
-impl From<&Counters> for CaravanSnapshot {
-    fn from(counters: &Counters) -> Self {
+impl From<&DoorbellCounters> for CaravanSnapshot {
+    fn from(counters: &DoorbellCounters) -> Self {
         let buckets = counters.sizes.buckets();
         let last = buckets.len() - 1;
         let sizes = buckets.iter().enumerate();

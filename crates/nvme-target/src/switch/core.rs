@@ -11,7 +11,8 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::{self, Reason};
 use switch::{
-    ApplicationSteering, CaravanLimits, Class, Knobs, LatencyWatch, PerClass, Scheduler, scheduler,
+    ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, PerClass,
+    class_scheduler,
 };
 
 /// A core's part of the switch.
@@ -33,8 +34,8 @@ pub(crate) struct CoreSwitch {
     /// Connections whose doorbells hold something, and until when at most.
     pub(crate) held: TimerQueue<(u32, u8)>,
     /// The order in which the ready ones are served.
-    pub(crate) send: Scheduler,
-    caravans: PerClass<doorbell::Counters>,
+    pub(crate) send: ClassScheduler,
+    caravans: PerClass<doorbell::DoorbellCounters>,
     /// Which queues are better off on another core.
     pub(crate) steering: ApplicationSteering,
     pub(crate) moved_in: PerClass<u64>,
@@ -56,7 +57,7 @@ impl CoreSwitch {
             forget_at: Time::ZERO,
             ready: PerClass::from_fn(|_| VecDeque::with_capacity(capacity)),
             held: TimerQueue::with_capacity(capacity),
-            send: Scheduler::new(knobs.service()),
+            send: ClassScheduler::new(knobs.service()),
             caravans: PerClass::default(),
             steering: ApplicationSteering::new(knobs.application_steering),
             moved_in: PerClass::default(),
@@ -100,7 +101,7 @@ impl CoreSwitch {
     /// Whether there was `Latency` work lately.
     #[inline]
     pub(crate) fn is_latency_near(&self, now: Time) -> bool {
-        self.latency.is_near(now)
+        self.latency.is_active(now)
     }
 
     /// Whether some go before others now.
@@ -112,7 +113,9 @@ impl CoreSwitch {
     /// What one send may carry now.
     #[inline]
     pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
-        self.knobs.caravan.limits(self.latency.nearness(now))
+        self.knobs
+            .caravan
+            .limits(self.latency.latency_activity(now))
     }
 
     /// Whether any queue asks for anything, or did lately.
@@ -161,7 +164,7 @@ impl CoreSwitch {
     }
 
     /// Everything for people to see.
-    pub(crate) fn stats(&self, receive: &scheduler::Counters) -> SwitchStats {
+    pub(crate) fn stats(&self, receive: &class_scheduler::ClassSchedulerCounters) -> SwitchStats {
         let mut stats = SwitchStats {
             steering_steps: self.steering.counters().steps,
             scaled_in: self.scaled_in,
@@ -211,7 +214,7 @@ mod tests {
         }
         let twice = knobs.caravan.beside_latency.times(2);
         assert_eq!(switch.caravan_limits(now), twice, "for they are sparse");
-        let stats = switch.stats(&scheduler::Counters::default());
+        let stats = switch.stats(&class_scheduler::ClassSchedulerCounters::default());
         assert!(stats.sparse_arrivals > 0);
     }
 

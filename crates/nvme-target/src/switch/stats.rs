@@ -7,7 +7,7 @@ use base::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use switch::limits::LOAD_RESET;
-use switch::{Class, PerClass, doorbell, scheduler};
+use switch::{Class, PerClass, class_scheduler, doorbell};
 
 /// What one core's switch did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct SwitchStats {
     pub scaled_in: u64,
     /// Queues that thread scaling took from here to another core.
     pub scaled_out: u64,
-    /// Times that `Latency` commands came while these were sparse ([`switch::nearness`]).
+    /// Times that `Latency` commands came while these were sparse ([`switch::latency_activity`]).
     pub sparse_arrivals: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct ClassStats {
     /// `L_c` or `T_c`: the moving average of the bytes outstanding. `[blk-switch §3.3]`
     pub load_bytes: u64,
     /// Caravans that left, why, and how many answers and R2Ts they carried. `[i10 §2.3, §2.4]`
-    pub caravans: doorbell::Counters,
+    pub caravans: doorbell::DoorbellCounters,
     /// Service of what arrived, while `Latency` work was near.
     pub receive: ServiceStats,
     /// Service of what was to be sent, while `Latency` work was near.
@@ -62,7 +62,7 @@ pub struct ServiceStats {
 
 impl ServiceStats {
     /// A class's part of what a scheduler counted.
-    pub(crate) fn of(counters: &scheduler::Counters, class: Class) -> Self {
+    pub(crate) fn of(counters: &class_scheduler::ClassSchedulerCounters, class: Class) -> Self {
         Self {
             quanta: counters.quanta[class],
             bytes: counters.bytes[class],

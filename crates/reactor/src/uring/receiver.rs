@@ -1,4 +1,4 @@
-//! What decisions about arrivals call: receives, and the ring's poll entries.
+//! The calls that decisions about arrivals make: receives, and the ring's poll entries.
 
 use super::operations::{Operation, RingOp, enter, poll_in, user_data};
 use super::ring::Ring;

@@ -142,7 +142,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
                 findings.report(
                     &place.key(key),
                     "0 means that the rule never strikes",
-                    "write at least 1, or leave the rule away",
+                    "write at least 1, or omit the rule",
                 );
             }
         }
@@ -155,7 +155,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
             findings.report(
                 &place.key("blocks"),
                 "reaches beyond the last block there can be",
-                "leave it away to reach the device's end",
+                "omit it to reach the device's end",
             );
         }
     }

@@ -90,7 +90,7 @@ fn identity(
         findings.report(
             &networks,
             "says from where hosts connect, and no host is named",
-            "name the hosts, or leave the networks away",
+            "name the hosts, or omit the networks",
         );
     }
     let most = limits::TENANT_NETWORKS_MAX;
@@ -171,12 +171,12 @@ fn permissions(
             Some(0) => findings.report(
                 &place.key("blocks"),
                 "0 blocks are nothing to permit",
-                "write at least 1, or leave it away for all that follow",
+                "write at least 1, or omit it for all that follow",
             ),
             Some(blocks) if first_block.checked_add(blocks - 1).is_none() => findings.report(
                 &place.key("blocks"),
                 format!("block {first_block} and {blocks} more end beyond every device"),
-                "write fewer, or leave it away for all that follow",
+                "write fewer, or omit it for all that follow",
             ),
             _ => {}
         }

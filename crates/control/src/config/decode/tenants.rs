@@ -53,7 +53,7 @@ fn set<T: FromNode + Ord>(
         decoder.problem(
             &table.place(key),
             "is empty",
-            "name at least one, or leave the key away to match all",
+            "name at least one, or omit the key to match all",
         );
     }
     Some(items.into_iter().flatten().collect())
