@@ -7,7 +7,7 @@ use base::{Nanos, Slab, SlabKey, Time};
 use reactor::arrivals::{self, Arrivals, Got, Interest, Next, Wanted};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
-    OpKey, Outcome, Received, OpNamespace, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
+    OpKey, OpNamespace, Outcome, Received, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -115,7 +115,7 @@ pub struct SimDriver {
     /// When the last turn was, and how long there was nothing to do between turns.
     turned_at: Time,
     slept: Nanos,
-    next_room: u16,
+    next_op_namespace: u16,
     stats: DriverStats,
 }
 
@@ -242,7 +242,7 @@ impl SimDriver {
             busy_until: Time::ZERO,
             turned_at: Time::ZERO,
             slept: Nanos::ZERO,
-            next_room: 0,
+            next_op_namespace: 0,
             stats: DriverStats::default(),
         }
     }
@@ -636,9 +636,9 @@ impl Driver for SimDriver {
         &self.buffers
     }
 
-    fn room(&mut self) -> OpNamespace {
-        self.next_room += 1;
-        OpNamespace(self.next_room - 1)
+    fn op_namespace(&mut self) -> OpNamespace {
+        self.next_op_namespace += 1;
+        OpNamespace(self.next_op_namespace - 1)
     }
 
     fn submit(&mut self, key: OpKey, op: Op) {
@@ -763,7 +763,7 @@ impl Driver for SimDriver {
         u32::try_from(queue).ok().map(CoreId)
     }
 
-    fn set_service(&mut self, rules: &Rules) {
+    fn set_service(&mut self, rules: &ClassSchedulerRules) {
         self.arrivals.set_service(rules);
     }
 

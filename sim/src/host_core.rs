@@ -251,7 +251,10 @@ impl Service for HostCore {
         if let Some(controller) = controller {
             return controller.complete(completion, cx);
         }
-        let client = self.clients.iter_mut().find(|client| client.owns(op_namespace));
+        let client = self
+            .clients
+            .iter_mut()
+            .find(|client| client.owns(op_namespace));
         let client = client.expect("only channels have other operations");
         client.apply(completion, cx);
     }

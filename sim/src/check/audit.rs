@@ -4,7 +4,7 @@
 use base::{Nanos, Time};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
+use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use target::{DeviceQos, Target, TenantStats};
@@ -62,7 +62,12 @@ impl Audit {
         let curve = Curve::new(vec![point]).expect("a curve");
         let model = CostModel::new(Price::READ, Price::READ);
         let name = format!("disk{nsid}");
-        Some(DeviceQos::new(&name, Rules::default(), model, curve))
+        Some(DeviceQos::new(
+            &name,
+            TokenPoolRules::default(),
+            model,
+            curve,
+        ))
     }
 
     /// The process runs.
