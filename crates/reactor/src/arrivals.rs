@@ -11,6 +11,7 @@
 
 use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
+use base::mutation::{self, Mutation};
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
 use switch::class_scheduler::{self, Order};
@@ -436,7 +437,8 @@ impl Arrivals {
     /// Returns true while sockets wait in line and a receive buffer is free. The ring watches none
     /// of these sockets, so a core that slept would not be woken for them.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
-        !self.line.is_empty() && kernel.free_buffers() > 0
+        let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
+        waits && !mutation::active(Mutation::LineForgotten)
     }
 
     /// Puts a socket on which something arrived at the end of the line. The ring is not asked
@@ -596,7 +598,9 @@ impl Arrivals {
         let key = self.hot.swap_remove(index);
         if let Some(socket) = kernel.interest_mut(key) {
             socket.hot = false;
-            wait_for_arrival(key, kernel);
+            if !mutation::active(Mutation::ColdSocketForgotten) {
+                wait_for_arrival(key, kernel);
+            }
         }
     }
 

@@ -162,14 +162,14 @@ impl Plan {
         let block_bytes = if prng.chance(3, 4) { 512 } else { 4096 };
         let blocks = [16, 64, 512][size(&mut prng, 0, 2)];
         let drawn = 100 + prng.below(900);
-        let requests = options.requests.unwrap_or(drawn);
+        let (targets, switched) = machines(options.seed, &features, hosts);
+        let requests = options.requests.unwrap_or(drawn / targets as u64);
         let workload = Workload {
             requests,
             depth: size(&mut prng, 1, 24),
             blocks_max: 1 + prng.below(8),
             blocks_large: 1 + prng.below(blocks.min(128)),
         };
-        let (targets, switched) = machines(options.seed, &features, hosts);
         let total = requests * (targets * hosts * applications) as u64;
         let calm_after = total * 3 / 4;
         let there = There {
@@ -338,14 +338,14 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     let flip_one_in = one_in(Feature::Flips, 20, 500);
     let pieces = one_in(Feature::Pieces, 2, 9);
     let small = features.contains(&Feature::Windows);
-    let window_bytes = 1024 << prng.below(9);
+    let window_bytes = 4096 << prng.below(7);
     NetworkFaults {
         window_bytes: if small {
             window_bytes
         } else {
             NetworkFaults::CALM.window_bytes
         },
-        partial_one_in: if small { 4 } else { 0 },
+        partial_one_in: if small { 16 } else { 0 },
         delay_max: if pieces > 0 {
             Nanos::from_millis(1)
         } else {
@@ -358,7 +358,7 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
         refuse_one_in,
         silent_one_in,
         // Small sends are many, and whoever sends the same again and again gives up.
-        flip_one_in: flip_one_in * if small { 64 } else { 1 },
+        flip_one_in: flip_one_in * if small { 16 } else { 1 },
         ..NetworkFaults::CALM
     }
 }
