@@ -96,11 +96,13 @@ pub const LIMITS: [Limit; LIMITS_COUNT] = [
     Limit::new("discovery_idle_timeout_ms", 120_000, PATIENCE_MS),
     // 65,536 is the field's width of a controller identifier.
     Limit::new("connections", 16_384, 1..=65_536),
+    Limit::new("connections_per_address", 12_288, 1..=65_536),
     Limit::new("fresh_connections", 8_192, 1..=65_536),
     // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
     Limit::new("controllers", 4_096, 1..=65_000),
     Limit::new("controllers_per_host", 1_024, 1..=65_000),
     Limit::new("controllers_per_address", 3_072, 1..=65_000),
+    Limit::new("controllers_per_tenant", 2_048, 1..=65_000),
     Limit::new("discovery_controllers", 1_024, 1..=65_000),
     // A send list takes 80 KiB.
     Limit::new("sends_per_connection", 4, 1..=64),
@@ -122,10 +124,13 @@ pub const LIMITS: [Limit; LIMITS_COUNT] = [
     Limit::new("drain_timeout_ms", 10_000, PATIENCE_MS),
     // Hosts have patience with a command for 30 s, and some for longer.
     Limit::new("barrier_timeout_ms", 10_000, 100..=60_000),
+    // A command has marks for 64 barriers.
+    Limit::new("barriers_per_address", 16, 1..=64),
+    Limit::new("barrier_held_bytes", 8 * MIB, 65_536..=GIB),
 ];
 
 /// Keys of `[limits]`.
-pub const LIMITS_COUNT: usize = 33;
+pub const LIMITS_COUNT: usize = 37;
 
 const MIB: u64 = 1 << 20;
 
