@@ -111,6 +111,8 @@ pub struct SimDriver {
     receive_buffers: BufferPool,
     waker: Arc<Flag>,
     rest: Rest,
+    /// Deadline of a rest that the core takes when it is not busy any more.
+    postponed: Option<Time>,
     busy_until: Time,
     /// When the last turn was, and how long there was nothing to do between turns.
     turned_at: Time,
@@ -239,6 +241,7 @@ impl SimDriver {
             receive_buffers,
             waker: Arc::default(),
             rest: Rest::Awake,
+            postponed: None,
             busy_until: Time::ZERO,
             turned_at: Time::ZERO,
             slept: Nanos::ZERO,
@@ -285,6 +288,21 @@ impl SimDriver {
         }
         self.stats.sleeps += u64::from(self.rest != Rest::Awake);
         self.rest != Rest::Awake
+    }
+
+    /// Returns true while the core is busy with what it sent, or held up.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy_until > self.world.borrow().now
+    }
+
+    /// The core decides on its [rest](Self::rest) when it is not busy any more.
+    pub(crate) const fn postpone(&mut self, deadline: Time) {
+        self.postponed = Some(deadline);
+    }
+
+    /// Takes the deadline of a rest that was postponed.
+    pub(crate) const fn take_postponed(&mut self) -> Option<Time> {
+        self.postponed.take()
     }
 
     /// When the core wakes up by itself, by the world's clock.

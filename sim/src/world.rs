@@ -74,9 +74,18 @@ pub trait Actor {
 
 impl<S: Service> Actor for Core<SimDriver, S> {
     fn turn(&mut self) {
+        if let Some(deadline) = self.driver.take_postponed() {
+            if self.driver.rest(deadline) {
+                return;
+            }
+            self.service.stays_awake();
+        }
         Core::turn(self, Wait::No).expect("a simulated driver does not break");
         let deadline = self.service.deadline();
-        if !self.driver.rest(deadline) {
+        if self.driver.is_busy() {
+            // It looks at its sockets when it is through with its sends.
+            self.driver.postpone(deadline);
+        } else if !self.driver.rest(deadline) {
             self.service.stays_awake();
         }
     }
