@@ -15,23 +15,23 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::Class;
 
-/// How soon a thread looks again whether its controller is there.
+/// Interval in which a thread looks again for its controller.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// What an application thread works on, and how.
+/// The work of an application thread.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The controller.
     pub association: Arc<Association>,
-    /// What it does, on which namespace, and by what that is judged.
+    /// Its workload, the namespace, and the oracle that judges it.
     pub application: Application,
-    /// What the namespace would keep without power, if it has a cache.
+    /// Content that the namespace would keep without power, if it has a cache.
     pub medium: Option<Medium>,
     /// Of its requests.
     pub class: Class,
-    /// When it asks for something of another class.
+    /// Times at which it asks for something of another class.
     pub changes: Changes,
-    /// How often it did; all threads count here.
+    /// Count of such changes, shared by all threads.
     pub changed: Rc<Cell<u64>>,
 }
 
@@ -64,7 +64,7 @@ impl App {
         }
     }
 
-    /// What came of its work so far; shared with the running thread.
+    /// Returns the report of its work so far; shared with the running thread.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<Report>> {
         Rc::clone(&self.job.application.report)

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What the application does.
+/// The workload of an application.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Requests in all.
@@ -28,7 +28,7 @@ pub struct Workload {
     pub blocks_large: u64,
 }
 
-/// What came of it.
+/// The results of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Requests that were answered.
@@ -43,7 +43,7 @@ pub struct Report {
     pub slowest: Nanos,
     /// A fingerprint of all answers in order: equal runs have equal ones.
     pub fingerprint: u64,
-    /// An application that nobody judges was told that its namespace is gone, and asks no more.
+    /// An application without a judge was told that its namespace is gone, and asks no more.
     pub gave_up: bool,
 }
 
@@ -53,7 +53,7 @@ struct InFlight {
     range: Range<usize>,
     kind: Kind,
     operation: Option<Operation>,
-    /// When it was asked, by the rules that it is held to.
+    /// Time of the request, by the rules that it is held to.
     asked: Option<Moment>,
 }
 
@@ -87,7 +87,7 @@ pub enum Mix {
 /// Errors that an application must be ready for, because something provokes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
-    /// Any: whoever runs the application looks at its report.
+    /// Any: the owner of the application looks at its report.
     Any,
     /// These, and no other.
     Only {
@@ -99,13 +99,13 @@ pub enum Tolerance {
         late: bool,
         /// A lost connection may be taken for a loss of what was not flushed.
         forgets: bool,
-        /// Who may do what changes, and how large volumes are.
+        /// True if permissions change, and sizes of volumes.
         changes: bool,
     },
 }
 
 impl Tolerance {
-    /// The same for an application whose volume stays, or does not.
+    /// Returns the same for an application with a volume that stays, or does not.
     #[must_use]
     pub(crate) fn of_volume(mut self, may_go: bool) -> Self {
         if let Self::Only { gone, .. } = &mut self {
@@ -142,10 +142,10 @@ pub const WARM_UP: u64 = 16;
 /// has any number of them, and each takes memory here.
 const BLOCKS_MAX: u64 = 1 << 16;
 
-/// How soon an application with nothing under way looks again for blocks that nobody writes.
+/// Interval in which an application with nothing under way looks again for blocks without a write.
 const RETRY: Nanos = Nanos::from_micros(20);
 
-/// How an application's requests leave.
+/// The way in which an application's requests leave.
 #[derive(Debug)]
 pub(crate) enum Way {
     /// By any channel.
@@ -173,12 +173,12 @@ impl Way {
 /// The application, as the service of a core.
 #[derive(Debug)]
 pub struct Client {
-    /// Who it is in a trace.
+    /// Name in a trace.
     name: String,
     channel: Way,
     /// Which channel it is, and how many barriers it was given.
     order: (u64, u64),
-    /// What requests are held to, besides their content.
+    /// Rules that requests are held to, besides their content.
     law: Option<Law>,
     geometry: Geometry,
     /// The largest transfer of the device.
@@ -194,7 +194,7 @@ pub struct Client {
     told: (u64, Step),
     judged: bool,
     oracle: Rc<RefCell<Oracle>>,
-    /// What the device would keep without power, if it has a cache.
+    /// Content that the device would keep without power, if it has a cache.
     medium: Option<Medium>,
     prng: Prng,
     in_flight: Slab<InFlight>,
@@ -202,9 +202,9 @@ pub struct Client {
     refused: VecDeque<Request>,
     issued: u64,
     report: Rc<RefCell<Report>>,
-    /// When reads were answered, and how long they took.
+    /// Times of answers to reads, and their latencies.
     log: Option<ReadLog>,
-    /// When its host was connected again last.
+    /// Step at which its host was connected again last.
     reconnected: Step,
     /// After how many requests it rests, and for how long; then until when it does.
     rest: Option<(u64, Nanos)>,
@@ -213,12 +213,12 @@ pub struct Client {
     closing: bool,
 }
 
-/// When each read was answered, and how long it took.
+/// The time and the latency of each answered read.
 pub type ReadLog = Rc<RefCell<Vec<(Time, Nanos)>>>;
 
 impl Client {
-    /// An application on a freshly made device whose content is all zeroes. It writes what came
-    /// of it to `report` as it goes.
+    /// Makes an application on a freshly made device of zeroes. It writes its results to `report`
+    /// as it goes.
     #[must_use]
     pub fn new(
         channel: Box<dyn Channel>,
@@ -307,7 +307,7 @@ impl Client {
         client.asking(mix, tolerance)
     }
 
-    /// Whether an operation of this room is the application's.
+    /// Returns true if an operation of this namespace is the application's.
     pub(crate) fn owns(&self, op_namespace: OpNamespace) -> bool {
         self.channel.as_ref().owns(op_namespace)
     }
@@ -391,7 +391,7 @@ impl Client {
         })
     }
 
-    /// What to ask for next.
+    /// Draws the next operation.
     fn operation(&mut self) -> Operation {
         const WRITE: Operation = Operation::Write { durable: false };
         let roll = self.prng.below(100);
@@ -497,7 +497,7 @@ impl Client {
                 let last = |block| oracle.allowed(block, began).last().unwrap_or(0);
                 let mut expected: Vec<_> = range.clone().map(last).collect();
                 if began.is_multiple_of(4) {
-                    // What nobody wrote is not there, whichever block it is.
+                    // A version that was never written is not there, whichever block it is.
                     let odd = usize::try_from(began / 4).expect("a few steps") % range.len();
                     expected[odd] = Version::MAX;
                 }
@@ -563,7 +563,7 @@ impl Client {
         }
     }
 
-    /// Whether the answer is one that the device may give.
+    /// Asserts that the answer is one that the device may give.
     fn judge(&mut self, request: InFlight, completion: Completion) {
         let range = request.range;
         let answer = completion.result;

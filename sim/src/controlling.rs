@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Controlling {
     controller: Controller,
-    /// What may happen to its connections; nothing for whatever may.
+    /// Disturbances of its connections; `None` if any may happen.
     provoked: Option<Provoked>,
 }
 
@@ -32,7 +32,7 @@ impl Controlling {
         self
     }
 
-    /// What others reach the target's namespaces by.
+    /// Returns the association through which others reach the target's namespaces.
     #[must_use]
     pub(crate) fn association(&self) -> &Arc<Association> {
         self.controller.association()

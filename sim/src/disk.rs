@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the disk does to requests.
+/// Faults of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFaults {
     /// Longest time of a request.
@@ -20,9 +20,9 @@ pub struct DiskFaults {
     /// A request in so many takes [`late_by`](Self::late_by) instead, or
     /// [`late_writes_by`](Self::late_writes_by); 0 for never.
     pub late_one_in: u64,
-    /// How long such a request takes if it changes nothing.
+    /// Time that such a request takes if it changes nothing.
     pub late_by: Nanos,
-    /// How long such a request takes if it does.
+    /// Time that such a request takes if it does.
     pub late_writes_by: Nanos,
     /// A request in so many fails, after it has had an effect on some of its blocks; 0 for never.
     pub fail_one_in: u64,
@@ -30,7 +30,7 @@ pub struct DiskFaults {
     pub tear_one_in: u64,
 }
 
-/// What became of the disk so far.
+/// Totals of a disk so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskTotals {
     /// Requests that changed some block.
@@ -49,9 +49,9 @@ pub struct DiskTotals {
 struct State {
     /// Blocks that there are now.
     blocks: u64,
-    /// What a read finds.
+    /// Content that a read finds.
     content: Vec<u8>,
-    /// What is left without power, for each block that is not as it was flushed.
+    /// Content that is left without power, for each block that differs from it.
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
     faults: DiskFaults,
@@ -106,13 +106,13 @@ impl Disk {
         self.state().faults = faults;
     }
 
-    /// What became of it so far.
+    /// Returns the totals so far.
     #[must_use]
     pub fn totals(&self) -> DiskTotals {
         self.state().totals
     }
 
-    /// The power fails, while nobody has the disk open: of the blocks that were not flushed, any
+    /// Lets the power fail, while the disk is not open: of the blocks that were not flushed, any
     /// may be gone.
     pub fn lose_power(&self) {
         let state = &mut *self.state();
@@ -129,7 +129,7 @@ impl Disk {
         }
     }
 
-    /// What a block holds now.
+    /// Returns the content of a block now.
     ///
     /// # Panics
     /// If there is no such block.
@@ -198,7 +198,7 @@ struct DiskChannel {
     done: VecDeque<Completion>,
 }
 
-/// What ends, for a trace. What is written begins with its version.
+/// Describes a request that ends, for a trace. What is written begins with its version.
 fn told(request: &Request, fails: bool) -> String {
     let mut version = [0; 8];
     let data = request.data.as_ref().filter(|data| data.len() >= 8);
@@ -386,8 +386,7 @@ impl Channel for DiskChannel {
     }
 }
 
-/// Whoever had it open has crashed: what was under way may have had an effect or not, block by
-/// block.
+/// Its owner has crashed: what was under way may have had an effect or not, block by block.
 impl Drop for DiskChannel {
     fn drop(&mut self) {
         let size = self.disk.geometry.block_bytes as usize;

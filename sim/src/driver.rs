@@ -28,10 +28,10 @@ const SOCKETS: usize = 128;
 /// On so many cores packets come in.
 const RECEIVE_QUEUES: u64 = 3;
 
-/// What a turn takes that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
+/// Time of a turn that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
 const IDLE_TURN: Nanos = Nanos(200);
 
-/// What a driver of the simulation is made with.
+/// Memory of a simulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Payload buffers, smallest first.
@@ -79,12 +79,12 @@ struct Socket {
     sending: Option<Sending>,
 }
 
-/// When a core turns again.
+/// The state of a core between two turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     /// As soon as it is not busy.
     Awake,
-    /// When something wakes it, or at this time of its own clock.
+    /// It sleeps until something wakes it, or until this time of its own clock.
     Asleep(Time),
 }
 
@@ -114,14 +114,14 @@ pub struct SimDriver {
     /// Deadline of a rest that the core takes when it is not busy any more.
     postponed: Option<Time>,
     busy_until: Time,
-    /// When the last turn was, and how long there was nothing to do between turns.
+    /// Time of the last turn, and how long there was nothing to do between turns.
     turned_at: Time,
     slept: Nanos,
     next_op_namespace: u16,
     stats: DriverStats,
 }
 
-/// What decisions about arrivals call.
+/// The calls that decisions about arrivals make.
 struct Kernel<'a> {
     sockets: &'a mut Slab<Socket>,
     receive_buffers: &'a BufferPool,
@@ -305,7 +305,7 @@ impl SimDriver {
         self.postponed.take()
     }
 
-    /// When the core wakes up by itself, by the world's clock.
+    /// Returns the time at which the core wakes up by itself, by the world's clock.
     pub(crate) fn wakes_at(&self) -> Time {
         match self.rest {
             Rest::Awake => Time::ZERO,
@@ -362,7 +362,7 @@ impl SimDriver {
         self.busy_until = self.busy_until.max(until);
     }
 
-    /// Whether a core that sleeps would wake up now: somebody woke it, or an operation is over.
+    /// Returns true if a core that sleeps would wake up now: it was woken, or an operation is over.
     pub(crate) fn is_woken(&self) -> bool {
         let world = self.world.borrow();
         let now = world.now;
@@ -818,7 +818,7 @@ impl Driver for SimDriver {
     }
 }
 
-/// A core that ends with connections open has crashed: nobody closes them.
+/// A core that ends with connections open has crashed: they are not closed.
 impl Drop for SimDriver {
     fn drop(&mut self) {
         let Ok(mut world) = self.world.try_borrow_mut() else {

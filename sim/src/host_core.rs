@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Blocks of a device that an application looks at which nobody judges.
+/// Blocks of a device that an unjudged application looks at.
 const UNJUDGED_BLOCKS_MAX: u64 = 4096;
 
 /// An application of a host.
@@ -21,7 +21,7 @@ pub struct Application {
     pub target: usize,
     /// The namespace that it works on.
     pub nsid: u32,
-    /// What it does.
+    /// Its workload.
     pub workload: Workload,
     /// Seeds its requests.
     pub seed: u64,
@@ -29,18 +29,18 @@ pub struct Application {
     pub mix: Mix,
     /// Which errors it is ready for.
     pub tolerance: Tolerance,
-    /// What it shares with others on the same device; nothing for a device of its own.
+    /// Oracle that it shares with others on the same device; `None` for a device of its own.
     pub oracle: Option<Rc<RefCell<Oracle>>>,
-    /// The host that it runs on: whoever comes in its place is another one.
+    /// The host that it runs on: its replacement is another one.
     pub host: u64,
-    /// What the host may do with the namespace, and how large that is; nothing where that never
-    /// changes.
+    /// The host's permissions in the namespace, and the namespace's size; `None` where these never
+    /// change.
     pub law: Option<Law>,
-    /// Whether answers are judged. Nobody judges those of a target that lies.
+    /// True if answers are judged. Those of a target that lies are not.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
     pub rest: Option<(u64, Nanos)>,
-    /// What comes of it.
+    /// The results.
     pub report: Rc<RefCell<Report>>,
 }
 
@@ -65,18 +65,18 @@ impl Application {
     }
 }
 
-/// What a run does to connections, and what nothing in it does.
+/// Disturbances that a run brings to connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provoked {
     /// Connections that work may be lost.
     pub losses: bool,
-    /// What arrives may break the rules of the protocol.
+    /// Violations of the protocol may arrive.
     pub violations: bool,
 }
 
 impl Provoked {
-    /// Whoever follows the rules is not accused of breaking them, and a connection that nothing
-    /// disturbs is not lost.
+    /// Asserts that a peer that follows the rules is not accused of breaking them, and that a
+    /// connection that nothing disturbs is not lost.
     ///
     /// # Panics
     /// If one is.
@@ -112,7 +112,7 @@ pub struct HostCore {
     clients: Vec<Client>,
     report: Rc<RefCell<Report>>,
     log: Option<ReadLog>,
-    /// What may happen to its connections; nothing for whatever may.
+    /// Disturbances of its connections; `None` if any may happen.
     provoked: Option<Provoked>,
     /// Associations with each target that were live, as of the last turn.
     associations: Vec<u64>,
@@ -173,8 +173,8 @@ impl HostCore {
         self
     }
 
-    /// Another volume came in the place of namespace `nsid` of a target: those who have not opened
-    /// it yet will find that one.
+    /// Notes that another volume came in the place of namespace `nsid` of a target: applications
+    /// that have not opened it yet will find that one.
     pub fn is_replaced(
         &mut self,
         target: usize,
@@ -191,7 +191,7 @@ impl HostCore {
         }
     }
 
-    /// What came of the first application's work so far; shared with the running host.
+    /// Returns the results of the first application so far; shared with the running host.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<Report>> {
         Rc::clone(&self.report)

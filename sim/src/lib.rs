@@ -1,6 +1,6 @@
 //! The simulated world: the production crates in virtual time, with faults from a seed.
 //!
-//! A [`World`] has a clock that only moves when nobody has anything to do, and a network that
+//! A [`World`] has a clock that only moves when no actor has anything to do, and a network that
 //! splits, joins, delays and cuts. Cores run in it as they do on a machine: the same
 //! [`reactor::Core`] over the same services, on a [`SimDriver`] instead of io_uring. One seed is
 //! one run: the same seed gives the same events in the same order.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
-/// What the network does to a connection. All of it is legal for TCP.
+/// Faults of the network on a connection. All of them are legal for TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkFaults {
     /// Longest time that a piece is on its way.
@@ -17,20 +17,20 @@ pub struct NetworkFaults {
     pub pieces_max: u64,
     /// A send in this many cuts the connection, after some prefix of it; 0 for never.
     pub cut_one_in: u64,
-    /// How long, at most, what was on its way when a connection was cut may still take to arrive,
-    /// as it does when it has to be sent again.
+    /// Longest time that what was on its way when a connection was cut may still take to arrive, as
+    /// it does when it has to be sent again.
     pub linger_max: Nanos,
     /// A cut in this many takes all connections of the same host with it, in the same way; 0 for
     /// never.
     pub partition_one_in: u64,
     /// A connect in this many is refused; 0 for never.
     pub refuse_one_in: u64,
-    /// Nobody answers those who connect.
+    /// Connects get no answer.
     pub unreachable: bool,
-    /// How long, at most, a send stays with its driver before the kernel has taken it.
+    /// Longest time for which a send stays with its driver before the kernel has taken it.
     pub send_stall_max: Nanos,
-    /// A cut in this many is silent: nobody is told for a minute or two, as when a cable is pulled;
-    /// 0 for never.
+    /// Inverse of the share of cuts that are silent: no end is told for a minute or two, as when a
+    /// cable is pulled; 0 for never.
     pub silent_one_in: u64,
     /// In a send in this many one bit is flipped that TCP's checksum did not catch; 0 for never.
     /// The first PDU of a connection is spared: it has no digest.
@@ -45,7 +45,7 @@ pub struct NetworkFaults {
 /// Send and receive buffers of a kernel together, as they grow to.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// What a kernel whose buffers are full now and then may take.
+/// Longest time of a kernel with buffers that are full now and then.
 const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
 
 impl NetworkFaults {
@@ -101,7 +101,7 @@ impl NetworkFaults {
 struct End {
     /// Pieces on their way or arrived, in order.
     arriving: VecDeque<(Time, Vec<u8>)>,
-    /// When the last piece arrives, so that none overtakes it.
+    /// Time at which the last piece arrives, so that none overtakes it.
     last_arrival: Time,
     /// From this time on, what follows the last piece is the end of the stream.
     ended: Option<Time>,
@@ -111,7 +111,7 @@ struct End {
     severed: bool,
     /// The owner closed it.
     closed: bool,
-    /// Who connected.
+    /// The end that connected.
     origin: u64,
     /// Bytes that were sent to it.
     carried: u64,
@@ -121,7 +121,7 @@ struct End {
     awaited: bool,
 }
 
-/// What an end can receive now.
+/// The next thing that an end can receive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Nothing,
@@ -130,7 +130,7 @@ pub(crate) enum Arrival {
     Broken,
 }
 
-/// Who lies to whom on a connection.
+/// The lies on a connection, by direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
     /// The host to an honest target.
@@ -154,7 +154,7 @@ impl Lies {
     }
 }
 
-/// What became of a send.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// The connection is broken.
@@ -182,7 +182,7 @@ pub(crate) struct Network {
     pub(crate) totals: NetworkTotals,
 }
 
-/// What the network did so far.
+/// Totals of the network so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkTotals {
     /// Bytes that were handed to it.
@@ -201,7 +201,7 @@ pub struct NetworkTotals {
     pub partial: u64,
 }
 
-/// A silent cut is noticed by nobody but a keep-alive for so long, at least; at most twice as long.
+/// Shortest time for which only a keep-alive notices a silent cut; at most twice as long.
 const SILENCE: Nanos = Nanos::from_secs(60);
 
 /// Longer than the first PDU of a connection, which has no digest (ICReq and ICResp).
@@ -226,7 +226,7 @@ impl Network {
         self.faults = faults;
     }
 
-    /// From now on everybody is held to the rules of the transport.
+    /// Holds all ends to the rules of the transport from now on.
     pub(crate) fn watch(&mut self) {
         self.taps = Some(BTreeMap::new());
     }
@@ -295,13 +295,13 @@ impl Network {
         self.faults.send_stall_max
     }
 
-    /// Whether a connection has arrived at a listener.
+    /// Returns true if a connection has arrived at a listener.
     pub(crate) fn has_connection(&self, address: SocketAddr, now: Time) -> bool {
         let waiting = self.listening.get(&address).and_then(VecDeque::front);
         waiting.is_some_and(|(at, _)| *at <= now)
     }
 
-    /// Whether [`receive`](Self::receive) would say anything.
+    /// Returns true if [`receive`](Self::receive) would return anything.
     pub(crate) fn has_arrival(&self, end: u64, now: Time) -> bool {
         self.readable_since(end) <= now
     }
@@ -390,7 +390,7 @@ impl Network {
         }
     }
 
-    /// Looks at what `end` sends. What liars are sent is no fault of theirs who answer it.
+    /// Looks at what `end` sends. An answer to a lie is no fault of the end that sends it.
     fn tap(&mut self, end: u64, bytes: &[u8]) {
         let origin = self.end(end).origin;
         if let Some(taps) = &mut self.taps
@@ -401,7 +401,7 @@ impl Network {
         }
     }
 
-    /// What arrives of what `end` sends: with a bit that flipped, or a lie in it.
+    /// Returns what arrives of what `end` sends: with a bit that flipped, or a lie in it.
     fn damaged<'a>(&mut self, end: u64, bytes: &'a [u8], prng: &mut Prng) -> Cow<'a, [u8]> {
         let (origin, carried) = (self.end(end).origin, self.end(end ^ 1).carried);
         if let Some(&(lies, one_in)) = self.liars.get(&origin)
@@ -499,7 +499,8 @@ impl Network {
         }
     }
 
-    /// What has arrived at `end`: any number of bytes of what could be received, at most `limit`.
+    /// Returns what has arrived at `end`: any number of bytes of what could be received, at most
+    /// `limit`.
     pub(crate) fn receive(
         &mut self,
         end: u64,
@@ -555,7 +556,7 @@ impl Network {
         self.end(end).arriving.clear();
         let peer = self.end(end ^ 1);
         if peer.severed {
-            // Nobody tells the peer; it will find the connection broken.
+            // The peer is not told; it will find the connection broken.
             return;
         }
         let at = peer.last_arrival.max(now);
@@ -585,7 +586,7 @@ impl Network {
     }
 }
 
-/// Where an end is in the vector of all.
+/// Returns the index of an end in the vector of all.
 fn at(end: u64) -> usize {
     usize::try_from(end).expect("ends are in a vector")
 }
@@ -595,7 +596,7 @@ fn chance(one_in: u64, prng: &mut Prng) -> bool {
     one_in > 0 && prng.chance(1, one_in)
 }
 
-/// Valid bytes, changed as somebody does who wants to find out what the peer makes of it.
+/// Returns valid bytes, changed as a peer does that tries out what the other end makes of it.
 fn lie(bytes: &[u8], prng: &mut Prng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let below = |prng: &mut Prng, limit: usize| {

@@ -1,10 +1,11 @@
-//! What a device may answer, if every acknowledged write is there and nothing else is.
+//! The oracle: the answers that a device may give, if every acknowledged write is there and nothing
+//! else is.
 //!
-//! A slow, obvious model of a block device that many writers share: for each block, all writes
-//! that a read may still find. Every step of anybody has a number of its own, so that two requests
-//! either follow each other or overlap in time. Writes that overlap may take effect in any order;
-//! a write that was answered is there before everything that begins later; one that failed may
-//! take effect or not, but not after a write that began later was answered.
+//! A slow, obvious model of a block device that many writers share: for each block, all writes that
+//! a read may still find. Every step of every actor has a number of its own, so that two requests
+//! either follow each other or overlap in time. Writes that overlap may take effect in any order; a
+//! write that was answered is there before everything that begins later; one that failed may take
+//! effect or not, but not after a write that began later was answered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +16,7 @@ pub type Version = u64;
 /// A step: the beginning or the end of a request. Steps are numbered in the order of their time.
 pub type Step = u64;
 
-/// What a request puts into its blocks.
+/// The content that a request puts into its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Its version, all over each block.
@@ -29,9 +30,9 @@ struct Write {
     version: Version,
     content: Content,
     began: Step,
-    /// When it was answered; whoever crashed is never answered.
+    /// Step at which it was answered; `None` for ever if its application crashed.
     ended: Option<Step>,
-    /// The host that it was acknowledged to; nobody for 0.
+    /// The host that it was acknowledged to; 0 for none.
     host: u64,
     /// It took effect before it ended, and that has not been lost since.
     holds: bool,
@@ -39,7 +40,7 @@ struct Write {
     shaken: bool,
     /// It is on the medium.
     durable: bool,
-    /// When somebody read it for the first time.
+    /// Step at which it was read for the first time.
     read: Option<Step>,
     /// Its channel, and how many barriers that had submitted before.
     order: (u64, u64),
@@ -79,9 +80,9 @@ pub struct Oracle {
     next: Version,
     /// Reads under way, by when they began.
     reads: BTreeMap<Step, usize>,
-    /// Whether power may be lost: then what is not durable is not for ever.
+    /// True if power may be lost: then what is not durable is not for ever.
     volatile: bool,
-    /// How often it was.
+    /// Number of times that power was lost.
     losses: u64,
 }
 
@@ -118,7 +119,7 @@ impl Oracle {
         self.step
     }
 
-    /// Whether a write to this block is under way.
+    /// Returns true if a write to this block is under way.
     #[must_use]
     pub fn is_writing(&self, block: usize) -> bool {
         self.blocks[block].iter().any(|write| write.ended.is_none())
@@ -226,7 +227,7 @@ impl Oracle {
         }
     }
 
-    /// How often power was lost, and with it perhaps what was not flushed.
+    /// Returns the number of times that power was lost, and with it perhaps what was not flushed.
     #[must_use]
     pub const fn losses(&self) -> u64 {
         self.losses
@@ -258,7 +259,8 @@ impl Oracle {
         self.step()
     }
 
-    /// Whether the write `newer` of a block began after `mark`, and `older` was read before it.
+    /// Returns true if the write `newer` of a block began after `mark`, and `older` was read before
+    /// it.
     #[must_use]
     pub fn overtakes(&self, block: usize, newer: Version, older: Version, mark: Step) -> bool {
         let write = |version| {
@@ -271,7 +273,7 @@ impl Oracle {
         began && read.is_some_and(|read| read < mark)
     }
 
-    /// Whether a read that began then may find `found` in a block now.
+    /// Returns true if a read that began then may find `found` in a block now.
     #[must_use]
     pub fn allows(&self, block: usize, began: Step, found: Version) -> bool {
         self.allowed(block, began).any(|version| version == found)

@@ -1,4 +1,4 @@
-//! What a host may do with a volume at a moment, as whoever administers the target knows it.
+//! The permissions of a host in a volume over time, as the target's administrator knows them.
 //!
 //! A change takes a while to get through: from its beginning to its end either side of it counts.
 //! A request is held to the rules that did not change from when it was asked until it was answered.
@@ -29,7 +29,7 @@ struct State {
     changes: Cell<u64>,
     /// The host may not use the subsystem at all.
     banned: Cell<bool>,
-    /// What it may do; `None` for everything.
+    /// Its permissions; `None` for everything.
     permits: RefCell<Option<Vec<Permit>>>,
 }
 
@@ -62,7 +62,7 @@ impl Rights {
         self.begin();
     }
 
-    /// What the host may do besides.
+    /// Returns the permissions of the host.
     #[must_use]
     pub fn permits(&self) -> Option<Vec<Permit>> {
         self.0.permits.borrow().clone()
@@ -122,9 +122,9 @@ impl Extent {
 /// By what a request of a host to a volume is judged.
 #[derive(Clone, Debug)]
 pub struct Law {
-    /// What the host may do.
+    /// The permissions of the host.
     pub rights: Rights,
-    /// How large the volume is.
+    /// The size of the volume.
     pub extent: Extent,
 }
 

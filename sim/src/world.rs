@@ -1,4 +1,4 @@
-//! Time, and who lives in it.
+//! Time, and its actors.
 
 use crate::driver::{Memory, SimDriver};
 use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
@@ -7,7 +7,7 @@ use reactor::{Core, Service, Wait};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What all simulated cores share.
+/// State that all simulated cores share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) now: Time,
@@ -27,21 +27,22 @@ impl Shared {
         self.drivers
     }
 
-    /// Whether a core that could sleep polls instead, and how long a turn of it takes then.
+    /// Returns the time of a turn of a core that polls although it could sleep; `None` for one that
+    /// sleeps.
     pub(crate) fn polls(&mut self) -> Option<Nanos> {
         let polls = self.pace.poll_one_in > 0 && self.prng.chance(1, self.pace.poll_one_in);
         polls.then(|| Nanos(1 + self.prng.below(POLL_TURN_MAX.0)))
     }
 }
 
-/// How fast cores are. Whatever a core does takes no time, unless this says so.
+/// Pace of the cores. Whatever a core does takes no time, unless this says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// A core that has something to do in this many is held up, as by another thread; 0 for never.
     pub stall_one_in: u64,
-    /// How long at most.
+    /// Longest time of a stall.
     pub stall_max: Nanos,
-    /// What sending takes, for each KiB. The core does nothing else meanwhile.
+    /// Time that sending takes, for each KiB. The core does nothing else meanwhile.
     pub send_per_kib: Nanos,
     /// A core that could sleep polls once more one time in this many; 0 for never.
     pub poll_one_in: u64,
@@ -50,17 +51,17 @@ pub struct Pace {
 /// A turn of a core that polls takes so long, at most.
 const POLL_TURN_MAX: Nanos = Nanos::from_micros(5);
 
-/// Somebody who lives in the world: a core with its service.
+/// An actor of the world: a core with its service.
 ///
 /// It sleeps as a core does: it takes turns until its deadline lies ahead, and from then on until
-/// that comes or something wakes it, and never otherwise. So whoever brings work to a sleeping
-/// core without waking it leaves the work lying.
+/// that comes or something wakes it, and never otherwise. So an actor that brings work to a
+/// sleeping core without waking it leaves the work lying.
 pub trait Actor {
     /// Does what there is to do now.
     fn turn(&mut self);
-    /// When there will be something to do without anything from outside.
+    /// Returns the time at which there will be something to do without anything from outside.
     fn deadline(&self) -> Time;
-    /// Whether something woke it, or will find it awake.
+    /// Returns true if something woke it, or will find it awake.
     fn is_woken(&self) -> bool {
         false
     }
@@ -107,18 +108,18 @@ impl<S: Service> Actor for Core<SimDriver, S> {
     }
 }
 
-/// How [`World::run`] ended.
+/// The end of [`World::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was waited for has happened.
+    /// The event that was waited for has happened.
     Done,
-    /// Nobody has anything to do, now or ever: a hang.
+    /// No actor has anything to do, now or ever: a hang.
     Stuck,
     /// The time was up.
     OutOfTime,
 }
 
-/// Turns in a row, without time moving, after which somebody is said to spin.
+/// Turns in a row, without time moving, after which an actor counts as spinning.
 const TURNS_WITHOUT_TIME_MAX: u32 = 1_000_000;
 
 /// A world with its own time and network; each clone is the same world.
@@ -151,7 +152,7 @@ impl World {
         SimDriver::new(Rc::clone(&self.shared))
     }
 
-    /// What time it is.
+    /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.shared.borrow().now
@@ -189,7 +190,7 @@ impl World {
         self.shared.borrow_mut().network.watch();
     }
 
-    /// What the network did so far.
+    /// Returns the totals of the network so far.
     #[must_use]
     pub fn network_totals(&self) -> NetworkTotals {
         self.shared.borrow().network.totals
@@ -202,7 +203,7 @@ impl World {
         network.tell_lies(driver.number(), lies, one_in);
     }
 
-    /// Lets everybody act, in an order that the seed chooses, and time pass, until `done` says so.
+    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so.
     ///
     /// # Panics
     /// If the actors keep acting without time ever moving: that is a loop without an end.
@@ -214,7 +215,7 @@ impl World {
     ) -> Outcome {
         let mut turns = 0;
         let mut due: Vec<usize> = (0..actors.len()).collect();
-        // Everybody looks around first.
+        // All actors look around first.
         let mut first = true;
         loop {
             if done() {
@@ -258,7 +259,7 @@ impl World {
         }
     }
 
-    /// Lets those act who have something to do, in any order.
+    /// Lets those act that have something to do, in any order.
     fn take_turns(&self, actors: &mut [&mut dyn Actor], due: &mut [usize]) {
         let now = self.now();
         for place in 0..due.len() {
@@ -278,7 +279,7 @@ impl World {
         }
     }
 
-    /// Nobody does anything until then.
+    /// Lets no actor do anything until then.
     pub fn wait_until(&self, until: Time) {
         let mut shared = self.shared.borrow_mut();
         shared.now = shared.now.max(until);
@@ -292,14 +293,14 @@ impl World {
         usize::try_from(number).expect("below a usize")
     }
 
-    /// Whether somebody who would act now is held up, and until when.
+    /// Returns the time until which an actor that would act now is held up; `None` if it is not.
     fn stall(&self, now: Time) -> Option<Time> {
         let Shared { prng, pace, .. } = &mut *self.shared.borrow_mut();
         let stalls = pace.stall_one_in > 0 && prng.chance(1, pace.stall_one_in);
         stalls.then(|| now + Nanos(1 + prng.below(pace.stall_max.0)))
     }
 
-    /// When something will happen next.
+    /// Returns the time of the next event.
     fn next_event(&self, now: Time, deadline: Time) -> Option<Time> {
         let arrival = self.shared.borrow_mut().network.next_event(now);
         let next = deadline.min(arrival.unwrap_or(Time::NEVER));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use target::{DeviceQos, Target, TenantStats};
 
-/// How often it is looked.
+/// Interval between two looks.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
 /// Counters are so much older than the time at which they are read, at most, and tokens of so long
@@ -19,7 +19,7 @@ const SLACK: Nanos = Nanos::from_millis(200);
 /// Tokens that may be overdrawn by the requests under way.
 const OVERDRAFT: u64 = 400;
 
-/// What the least request costs, in thousandths of a token: a read of 4 KiB is one by definition.
+/// Cost of the least request, in thousandths of a token: a read of 4 KiB is one by definition.
 const PRICE_MILLI: u64 = 1_000;
 
 /// Device latency at every load.
@@ -38,8 +38,8 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// Those of a process that begins, whose devices generate so many tokens a second; 0 where they
-    /// are not scheduled.
+    /// Makes the counts of a process that begins, with devices that generate so many tokens a
+    /// second; 0 where they are not scheduled.
     pub(super) const fn new(now: Time, rate: u64) -> Self {
         Self {
             target: None,
@@ -75,7 +75,7 @@ impl Audit {
         self.target = Some(Arc::clone(target)).filter(|_| self.rate > 0);
     }
 
-    /// Who tenants are has changed: what was counted of some is gone.
+    /// Forgets the counts of tenants that are gone, after the tenants have changed.
     pub(super) fn tenants_change(&mut self) {
         self.complete = false;
     }

@@ -1,4 +1,4 @@
-//! Who lives in a run: the cores of targets and of hosts.
+//! The actors of a run: the cores of targets and of hosts.
 
 use crate::app::App;
 use crate::controlling::Controlling;
@@ -28,7 +28,7 @@ pub(super) struct Process {
     pub(super) turning: Option<Change>,
 }
 
-/// A host whose applications submit through a switchboard.
+/// A host with applications that submit through a switchboard.
 #[derive(Debug)]
 pub(super) struct Switched {
     /// Until its applications have ended.
@@ -39,7 +39,7 @@ pub(super) struct Switched {
     pub(super) apps: Vec<Core<SimDriver, App>>,
 }
 
-/// How a host runs its applications.
+/// The way in which a host runs its applications.
 #[derive(Debug)]
 pub(super) enum Kind {
     /// All on one core, each with a channel of its own.
@@ -57,7 +57,7 @@ pub(super) struct Host {
     pub(super) buffers: Vec<Vec<usize>>,
 }
 
-/// Everybody.
+/// All actors.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     /// Those that run.
@@ -168,7 +168,7 @@ impl Host {
         self
     }
 
-    /// Lets a host whose applications have ended end itself. Returns true once it has.
+    /// Lets a host end itself once its applications have ended. Returns true once it has.
     pub(super) fn leaves(&mut self) -> bool {
         match &mut self.kind {
             Kind::Plain(core) => core.service.finished(),
@@ -198,7 +198,7 @@ impl Host {
 }
 
 impl Cast {
-    /// Everybody who may act.
+    /// Returns all that may act.
     pub(super) fn actors(&mut self) -> Vec<&mut dyn Actor> {
         let mut actors: Vec<&mut dyn Actor> = Vec::new();
         for target in self.targets.iter_mut().flatten() {

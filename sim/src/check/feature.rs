@@ -1,5 +1,5 @@
-//! What a run may have in it. Every seed draws some of it, so that each thing is met alone, and
-//! with every other.
+//! The features of a run. Every seed draws some of them, so that each is met alone, and with every
+//! other.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,7 +42,7 @@ pub enum Feature {
     OtherVolume,
     /// Hosts crash, and others come in their place.
     HostCrashes,
-    /// Somebody turns the target's knobs.
+    /// Knobs of the target change.
     Knobs,
     /// The target is not ours: it cannot end controllers.
     Foreign,
@@ -69,7 +69,7 @@ pub enum Feature {
     Tears,
     /// Devices are shared by tokens.
     Tokens,
-    /// Who hosts are, and what they may do, changes.
+    /// The tenants of hosts, and their permissions, change.
     Rights,
     /// Volumes are resized.
     Resizes,
@@ -125,7 +125,7 @@ impl Feature {
         found.map_or("", |(_, name)| name)
     }
 
-    /// What it needs to have any effect.
+    /// Returns the feature that it needs to have any effect.
     const fn needs(self) -> Option<Self> {
         match self {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
@@ -158,7 +158,7 @@ impl FromStr for Feature {
     }
 }
 
-/// What is left of `features` where everything has what it needs.
+/// Returns those of `features` that have what they need.
 pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     let has = features.clone();
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));

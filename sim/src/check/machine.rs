@@ -1,4 +1,4 @@
-//! All of a run, and what happens to those who live in it.
+//! The whole of a run: its actors, and the incidents that happen to them.
 
 use super::Survived;
 use super::audit::Audit;
@@ -40,22 +40,22 @@ const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
 /// Cores of a host that has a switchboard.
 const SWITCHED_CORES: u32 = 2;
 
-/// How often it is looked whether a host has given up.
+/// Interval between two looks at hosts that may have given up.
 const REVIVAL: Nanos = Nanos::from_secs(30);
 
-/// What is known of a target, whether it runs or not.
+/// The state of a target, whether it runs or not.
 #[derive(Debug)]
 struct Known {
     address: SocketAddr,
     /// Those that are served, by NSID.
     volumes: Vec<Volume>,
-    /// Those in whose place others came.
+    /// Volumes that others replaced.
     replaced: Vec<Volume>,
     /// Which life of the disks' caches it is.
     cache_life: u64,
     /// The last volume is no namespace now.
     removed: bool,
-    /// Who hosts are.
+    /// The tenants of hosts.
     tenants: Tenants,
     /// By host, then by volume.
     rights: Vec<Vec<Rights>>,
@@ -71,7 +71,7 @@ pub(super) struct Machine {
     made: u64,
     hosts_made: u64,
     liars_disk: Volume,
-    /// What came of applications, of crashed hosts too.
+    /// Reports of applications, of crashed hosts too.
     reports: Vec<Rc<RefCell<Report>>>,
     audits: Rc<RefCell<Vec<Audit>>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
@@ -288,7 +288,7 @@ impl Machine {
         host.noted()
     }
 
-    /// A host whose applications are threads that submit through a switchboard.
+    /// Makes a host with applications that are threads which submit through a switchboard.
     fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
         let knobs = random_position(&mut self.prng, &Knobs::default());
         let mut controlling: Vec<Core<SimDriver, Controlling>> = Vec::new();
@@ -348,7 +348,7 @@ impl Machine {
         }))
     }
 
-    /// A host on a subsystem of its own, which nobody judges.
+    /// Adds a host on a subsystem of its own, which no oracle judges.
     fn add_liar(&mut self) {
         let workload = Workload {
             requests: u64::MAX,
@@ -425,7 +425,7 @@ impl Machine {
         self.world.wait_until(until);
     }
 
-    /// Where everybody stands, for a message.
+    /// Returns the state of all actors, for a message.
     pub(super) fn standing(&self) -> String {
         let reports: Vec<_> = self.reports.iter().map(|report| *report.borrow()).collect();
         let cast = self.cast.borrow();
@@ -503,7 +503,7 @@ impl Machine {
         self.count("other volumes");
         let volume = Volume::new(self.made, &self.plan, &mut self.prng);
         self.made += 1;
-        // Whoever knows the old one by its size has to be told of the new one's.
+        // Observers that know the old volume by its size must learn the new one's.
         volume.extent.begin();
         volume.extent.end(volume.extent.blocks());
         for host in &mut self.cast.borrow_mut().hosts {
@@ -568,7 +568,7 @@ impl Machine {
         }
     }
 
-    /// Changes a target as its control plane does, while everybody goes on. Returns whether it is
+    /// Changes a target as its control plane does, while all actors go on. Returns true if it is
     /// changed.
     fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
         let shared = self.cast.borrow().targets[target]
@@ -678,7 +678,7 @@ impl Machine {
         }
     }
 
-    /// Everybody leaves; nothing is left over, and every block is what it may be.
+    /// Lets all actors leave; nothing is left over, and every block is what it may be.
     pub(super) fn end(&mut self, at_most: Nanos) {
         let until = self.world.now() + at_most;
         loop {

@@ -1,4 +1,4 @@
-//! What happens in a run, drawn from its seed.
+//! The plan of a run, drawn from its seed.
 
 use super::feature::{Feature, complete};
 use crate::client::{Tolerance, Workload};
@@ -17,7 +17,7 @@ use target::Limits;
 pub struct Options {
     /// Everything is drawn from it.
     pub seed: u64,
-    /// What is left out, although the seed would have it.
+    /// Features that are left out, although the seed would have them.
     pub without: BTreeSet<Feature>,
     /// Requests of each application, rather than as many as the seed says.
     pub requests: Option<u64>,
@@ -28,11 +28,11 @@ pub struct Options {
 pub struct Event {
     /// Requests of all applications together.
     pub after: u64,
-    /// What it is.
+    /// The incident.
     pub what: Incident,
 }
 
-/// What happens.
+/// An incident of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// The target crashes, and comes back after a while.
@@ -52,7 +52,7 @@ pub enum Incident {
     PauseTarget((usize, usize), Nanos),
     /// A host stops for so long.
     PauseHost(usize, Nanos),
-    /// Somebody turns a knob of a target.
+    /// A knob of a target changes.
     TurnKnobs(usize),
     /// The clock of a target's machine jumps ahead.
     JumpTarget(usize, Nanos),
@@ -71,7 +71,7 @@ pub enum Incident {
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it has in it.
+    /// The features of the run.
     pub features: BTreeSet<Feature>,
     /// Targets, each on a machine of its own.
     pub targets: usize,
@@ -91,29 +91,29 @@ pub struct Plan {
     pub applications: usize,
     /// I/O queues of each channel.
     pub queues: u16,
-    /// What each application does.
+    /// Workload of each application.
     pub workload: Workload,
-    /// How long each application asks for nothing, once.
+    /// Time for which each application asks for nothing, once.
     pub rest: Nanos,
-    /// What may happen to connections.
+    /// Disturbances that the run brings to connections.
     pub provoked: Provoked,
     /// Errors that applications must be ready for.
     pub tolerance: Tolerance,
-    /// What hosts wait for a command.
+    /// Time for which hosts wait for a command.
     pub command_timeout: Nanos,
     /// The hosts' keep-alive time-out.
     pub keep_alive: Nanos,
     /// The target's limits.
     pub limits: Limits,
-    /// What the network does until all is calm.
+    /// Faults of the network until all is calm.
     pub network: NetworkFaults,
-    /// How fast cores are until all is calm.
+    /// Pace of the cores until all is calm.
     pub pace: Pace,
-    /// What the disks do until all is calm.
+    /// Faults of the disks until all is calm.
     pub disk: DiskFaults,
     /// A send of the liar in so many is changed.
     pub lie_one_in: u64,
-    /// Who lies to whom.
+    /// The lies of the run.
     pub lies: Lies,
     /// Memory of each core.
     pub memory: Memory,
@@ -363,10 +363,7 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     }
 }
 
-/// A foreign target's disk does late writes by so much sooner, and its cores stand still for so much
-/// less: within the margin that a host adds to the keep-alive time-out before it sends lost writes
-/// again. What is done later than that no host can know of, and it may undo what was acknowledged
-/// since (docs/decisions/0004-replay.md).
+/// Small sends are many, and a peer that sends the same again and again gives up.
 const LATE_AT_FOREIGN: u64 = 64;
 
 fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {

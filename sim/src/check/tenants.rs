@@ -1,4 +1,4 @@
-//! Who hosts are to a target, and what they may do: as drawn, and as a target is told.
+//! The tenants of hosts and their permissions: as drawn, and as a target is told.
 
 use super::machine::host_name;
 use crate::rights::Permit;
@@ -59,7 +59,7 @@ impl Tenants {
         Self((0..hosts).map(draw).collect())
     }
 
-    /// What a host may do in a volume; `None` for everything.
+    /// Returns the permissions of a host in a volume; `None` for everything.
     pub(super) fn permits(&self, host: usize, volume: usize) -> Option<Vec<Permit>> {
         let tenant = self.0.get(host)?.as_ref()?;
         tenant
