@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -772,6 +773,13 @@ impl Driver for SimDriver {
         if let Some(socket) = self.sockets.get_mut(slot) {
             self.arrivals.set_class(&mut socket.interest, class, now);
         }
+    }
+
+    fn set_receive_quantum(&mut self, socket: SocketId, quantum: Option<NonZeroUsize>) {
+        let key = self.key(socket);
+        let quantum = quantum.map_or(usize::MAX, NonZeroUsize::get);
+        let (arrivals, mut kernel) = self.split();
+        arrivals.set_quantum(key, quantum, &mut kernel);
     }
 
     /// By connection, as a network card with some receive queues has it.
