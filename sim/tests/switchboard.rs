@@ -246,11 +246,10 @@ fn completions_beside_latency_work_are_told_in_groups() {
                     requests: 4_000,
                     ..SMALL
                 },
-                // Small ones, so that several are done in the time that the hold lasts.
+                // So many that several are done in the time that the hold lasts.
                 Workload {
                     requests: 2_000,
-                    blocks_max: 8,
-                    blocks_large: 8,
+                    depth: 64,
                     ..BULK
                 },
             ]),
