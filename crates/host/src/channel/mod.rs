@@ -27,6 +27,7 @@ use crate::qpair::Qpair;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::replay::Recovery;
 use base::Time;
+use base::mutation::{self, Mutation};
 use base::state::{State as _, StateMachine};
 use block::{BlockError, Capabilities, Channel, Completion, Request, Submit};
 use reactor::{Context, Driver, OpNamespace, OpNamespaceLease};
@@ -270,7 +271,8 @@ impl RemoteChannel {
 
     /// Returns true if a request has to wait.
     fn must_wait(&self, exchange: &Exchange) -> bool {
-        if self.state() != ChannelState::Live || self.requests.barriers > 0 {
+        let barred = self.requests.barriers > 0 && !mutation::active(Mutation::BarrierNotKept);
+        if self.state() != ChannelState::Live || barred {
             return true;
         }
         if self.recovery.locks.is_empty() {

@@ -21,6 +21,7 @@ use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use crate::target::wake::Wake;
+use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
 use reactor::{MailboxSender, OpNamespace};
@@ -451,7 +452,7 @@ impl Target {
         let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         subsystem.lock().allowed_hosts.remove(host_nqn);
-        if !subsystem.allows(host_nqn) {
+        if !subsystem.allows(host_nqn) && !mutation::active(Mutation::DeniedHostStays) {
             self.shared.deliver_all(|| CoreMessage::EndHost {
                 subsystem: subsystem.index,
                 host_nqn: host_nqn.to_owned(),
