@@ -116,3 +116,7 @@ const _: () = assert!(
     "slot numbers are the low bits of a CID"
 );
 const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(4096));
+
+/// Buffers of a core that requests leave to its controllers, which could not connect again without
+/// any while requests that wait for them hold all others.
+pub const CONTROLLER_BUFFERS: usize = 4;

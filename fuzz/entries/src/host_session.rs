@@ -76,7 +76,7 @@ pub fn host_session(input: &[u8]) {
     };
     let report = Rc::clone(&application.report);
     let options = options(relay.address, how);
-    let service = HostCore::with(options, vec![application], &mut driver);
+    let service = HostCore::with(vec![options], vec![application], &mut driver);
     let mut host = Core::new(driver, service, PollPolicy::Never);
     let association = Arc::clone(host.service.association());
     let until = world.now() + LONG;

@@ -25,7 +25,7 @@ const COMMAND_BYTES: u64 = 72;
 /// The header of data, or a response. `[NVMe-TCP 1.0 §3.6.2.10]`
 const ANSWER_BYTES: u64 = 24;
 
-/// Why there is no run.
+/// The reason for which there is no run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// A tenant was not admitted.
@@ -95,7 +95,7 @@ struct Live {
     load: Load,
     /// Counts changes of the pace.
     pace: u32,
-    /// Where its connections are, and what it is called there; none while it is not registered.
+    /// The threads of its connections, and its keys there; none while it is not registered.
     keys: Vec<(usize, TenantKey)>,
     next: usize,
     /// Its first connection.

@@ -1,4 +1,4 @@
-//! What came out, for each tenant.
+//! The results, for each tenant.
 
 use base::Nanos;
 use hdrhistogram::Histogram;
@@ -11,12 +11,12 @@ const DIGITS: u8 = 3;
 /// Later ones count as this: ten seconds.
 const LATENCY_MAX_NS: u64 = 10_000_000_000;
 
-/// What one tenant got while it was measured.
+/// The results of one tenant while it was measured.
 #[derive(Clone, Debug)]
 pub struct TenantReport {
     /// Requests that ended.
     pub requests: u64,
-    /// What the scheduler charged for those that it released, or would have, in milli-tokens.
+    /// Cost of the requests that the scheduler released, or would have, in milli-tokens.
     pub milli_tokens: u64,
     /// Requests that were refused: the tenant was removed.
     pub refused: u64,
@@ -74,20 +74,20 @@ fn latency(reads: &Histogram<u64>, percentile: Percentile) -> Nanos {
     Nanos(reads.value_at_quantile(quantile))
 }
 
-/// What all tenants got.
+/// The results of all tenants.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// By number.
     pub tenants: Vec<TenantReport>,
-    /// What became of the tokens, warm-up included.
+    /// Totals of the tokens, warm-up included.
     pub tokens: Totals,
     /// The rate at which tokens were generated in the end, in tokens a second.
     pub rate: u64,
-    /// Whose promises the device cannot keep in the end, by number.
+    /// Tenants with SLOs that the device cannot keep in the end, by number.
     pub unkept: Vec<usize>,
     /// Rounds of all threads.
     pub rounds: u64,
-    /// How long each thread worked while it was measured; nothing where work takes no time.
+    /// Time for which each thread worked while it was measured; empty where work takes no time.
     pub busy: Vec<Nanos>,
     pub(super) reads: Histogram<u64>,
 }

@@ -3,6 +3,7 @@
 use crate::association::parameters::Parameters;
 use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
+use crate::limits::CONTROLLER_BUFFERS;
 use block::{BlockError, Geometry, Operation, Request};
 use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
@@ -67,7 +68,10 @@ pub(super) fn exchange(
         Operation::Read => Direction::In,
         Operation::Write { .. } | Operation::Compare => Direction::Out,
         Operation::Deallocate => {
-            let Some(buffer) = buffers.take(DatasetRange::SIZE) else {
+            let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
+            let spare = free > CONTROLLER_BUFFERS;
+            let buffer = spare.then(|| buffers.take(DatasetRange::SIZE));
+            let Some(buffer) = buffer.flatten() else {
                 return Err(request);
             };
             part.begin(geometry, parameters);

@@ -316,7 +316,8 @@ impl RemoteChannel {
 
     /// Whether a request has to wait although the channel is live.
     fn must_wait(&self, exchange: &Exchange) -> bool {
-        if self.state != ChannelState::Live || self.barriers > 0 {
+        let barred = self.barriers > 0 && !mutation::active(Mutation::BarrierNotKept);
+        if self.state != ChannelState::Live || barred {
             return true;
         }
         if self.locks.is_empty() {

@@ -112,6 +112,8 @@ struct Pending {
     bounce: Option<u32>,
     /// The data has to be copied back from there.
     reads: bool,
+    /// A Flush, which reports losses of the target's cache.
+    flushes: bool,
 }
 
 /// One thread's channel through a switchboard.
@@ -138,6 +140,8 @@ pub struct SwitchedChannel {
     registration: Option<Registration>,
     /// Bytes of data outstanding.
     outstanding_bytes: u64,
+    /// Losses of the target's cache that a Flush of this thread has reported.
+    told: u32,
     closing: bool,
 }
 
@@ -170,6 +174,7 @@ impl SwitchedChannel {
                 .then(|| device.board.inner.steering.join(device.class))
                 .flatten(),
             outstanding_bytes: 0,
+            told: device.remote.state().unflushed.told(),
             closing: false,
             device,
         };
@@ -245,8 +250,31 @@ impl SwitchedChannel {
         }
         Completion {
             tag: pending.tag,
-            result,
+            result: if pending.flushes {
+                self.flushed(result)
+            } else {
+                result
+            },
             data,
+        }
+    }
+
+    /// Returns the result of a Flush for this thread. A lane reports a loss of the target's cache to
+    /// the first thread that flushes by it, and every thread has to know of those since its own last
+    /// report: its writes may be among what was lost.
+    fn flushed(&mut self, result: Result<(), BlockError>) -> Result<(), BlockError> {
+        let losses = self.device.remote.state().unflushed.losses();
+        let news = losses != self.told;
+        match result {
+            Ok(()) if news => {
+                self.told = losses;
+                Err(BlockError::CacheLost)
+            }
+            Err(BlockError::CacheLost) => {
+                self.told = losses;
+                result
+            }
+            _ => result,
         }
     }
 }
@@ -328,6 +356,7 @@ impl Channel for SwitchedChannel {
             data: request.data,
             bounce,
             reads,
+            flushes: request.operation == Operation::Flush,
         });
         Submit::Queued
     }

@@ -5,6 +5,7 @@
 //! commands are still in flight) is acknowledged when it is through. The caller waits for all, or
 //! gives up after a bounded time and undoes the change.
 
+use super::waiting;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,11 +73,12 @@ impl Ack {
     /// Waits for every core, at most as long as `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), AckError> {
         let begin = Instant::now();
+        let ran = waiting::run(&|| self.poll().is_some(), timeout);
         loop {
             if let Some(result) = self.poll() {
                 return result;
             }
-            let waited = begin.elapsed();
+            let waited = if ran { timeout } else { begin.elapsed() };
             let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
                 let missing = self.lock().missing;
                 return Err(AckError::TimedOut {

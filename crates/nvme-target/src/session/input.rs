@@ -355,6 +355,7 @@ impl Connection {
         }
         let payload = match &stalled.data {
             Some((data, digest_ok)) => Payload::Whole(data, *digest_ok),
+            None if stalled.arriving == 0 => Payload::None,
             None => Payload::Arriving(stalled.arriving),
         };
         if transfer::dispatch(self, &stalled.command, payload, core, cx) == Flow::Stall {

@@ -20,6 +20,7 @@ use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use crate::target::slo_watch::Wake;
+use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
 use reactor::{MailboxSender, OpNamespace};
@@ -447,7 +448,7 @@ impl Target {
         let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         subsystem.lock().allowed_hosts.remove(host_nqn);
-        if !subsystem.allows(host_nqn) {
+        if !subsystem.allows(host_nqn) && !mutation::active(Mutation::DeniedHostStays) {
             self.shared.deliver_all(|| Note::EndHost {
                 subsystem: subsystem.index,
                 host_nqn: host_nqn.to_owned(),

@@ -6,7 +6,6 @@
 //! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
 //! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
 
-mod arrivals;
 mod connections;
 mod in_flight;
 mod listener;
@@ -18,6 +17,7 @@ mod wake;
 
 pub use ring::{Features, SetupError, TaskRun};
 
+use crate::arrivals::{Arrivals, Next};
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
     COMPLETION_RING_ENTRIES, LISTENERS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
@@ -29,7 +29,6 @@ use crate::op::{
     Stream,
 };
 use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
-use arrivals::{Arrivals, Next};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;

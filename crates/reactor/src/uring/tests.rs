@@ -1,7 +1,7 @@
 //! The driver against the real kernel: loopback sockets and a temporary file.
 
-use super::arrivals::HOT_WINDOW;
 use super::*;
+use crate::arrivals::HOT_WINDOW;
 use crate::limits::{ACCEPT_PAUSE, HOT_SOCKETS_MAX};
 use crate::memory::{Buffer, IoSlice, Memory};
 use crate::op::{Allocation, Received};

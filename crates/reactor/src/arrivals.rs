@@ -11,6 +11,7 @@
 
 use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
+use base::mutation::{self, Mutation};
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
 use switch::class_scheduler::{self, Order};
@@ -18,7 +19,7 @@ use switch::limits::LOAD_RESET;
 use switch::{Class, ClassScheduler, Knobs, PerClass};
 
 /// Time for which a silent socket stays hot.
-pub(super) const HOT_WINDOW: Nanos = Nanos::from_micros(200);
+pub const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 
 /// Time for which a core that found more busy sockets than can be hot makes only those hot on which
 /// data came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in
@@ -39,7 +40,7 @@ const UNSEEN_TURNS_MAX: u32 = 8;
 
 /// The receive that is outstanding on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub enum Wanted {
     /// No receive is outstanding.
     Nothing,
     /// Whatever comes.
@@ -50,12 +51,13 @@ pub(super) enum Wanted {
 
 /// The part of a socket that the decisions need.
 #[derive(Debug)]
-pub(super) struct Interest {
-    pub(super) wanted: Wanted,
+pub struct Interest {
+    /// What is received.
+    pub wanted: Wanted,
     /// Class of what arrives.
-    pub(super) class: Class,
+    pub class: Class,
     /// Data came lately: the socket is read directly on every turn.
-    pub(super) hot: bool,
+    pub hot: bool,
     /// Time at which it became hot.
     hot_since: Time,
     last_arrival: Time,
@@ -66,16 +68,19 @@ pub(super) struct Interest {
     /// Time of the last receive that left nothing behind.
     drained: Time,
     /// Something arrived, and others were before it.
-    pub(super) in_line: bool,
+    pub in_line: bool,
     /// Bytes that one receive takes at most; `usize::MAX` without a quantum.
     quantum: usize,
     /// The last receive took its quantum, so more may have arrived.
     cut: bool,
-    pub(super) closing: bool,
+    /// The socket closes: nothing is received any more.
+    pub closing: bool,
 }
 
 impl Interest {
-    pub(super) const fn new(now: Time) -> Self {
+    /// Makes the state of a socket that was adopted at `now`, on which nothing is received yet.
+    #[must_use]
+    pub const fn new(now: Time) -> Self {
         Self {
             wanted: Wanted::Nothing,
             class: Class::DEFAULT,
@@ -93,7 +98,8 @@ impl Interest {
     }
 
     /// Returns true if what arrives must not wait for what arrives on others.
-    pub(super) const fn is_urgent(&self) -> bool {
+    #[must_use]
+    pub const fn is_urgent(&self) -> bool {
         !self.class.properties().may_wait
     }
 
@@ -115,7 +121,7 @@ impl Interest {
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got {
+pub enum Got {
     /// No receive buffer is free.
     NoBuffer,
     /// No data has arrived.
@@ -127,7 +133,7 @@ pub(super) enum Got {
 }
 
 /// Calls that the decisions make.
-pub(super) trait Kernel {
+pub trait Kernel {
     /// The socket with this key, while it is open.
     fn interest(&self, key: SlabKey) -> Option<&Interest>;
     /// The same, to change it.
@@ -144,7 +150,7 @@ pub(super) trait Kernel {
 
 /// The step that follows a look at the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub enum Next {
     /// Sleep until the ring has something, or until then.
     Sleep(Time),
     /// The ring does its work, without a wait.
@@ -209,8 +215,8 @@ impl Line {
 
 /// The sockets of a core on which something arrives, or may.
 #[derive(Debug)]
-pub(super) struct Arrivals {
-    pub(super) hot: Vec<SlabKey>,
+pub struct Arrivals {
+    pub(crate) hot: Vec<SlabKey>,
     /// Start of the next round over the hot sockets, so that none is always last: one over those
     /// that are urgent, and any other.
     urgent_start: usize,
@@ -219,7 +225,7 @@ pub(super) struct Arrivals {
     /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
     /// Number of sockets with arrivals that go before those of others.
-    pub(super) urgent_sockets: usize,
+    pub(crate) urgent_sockets: usize,
     /// Time until which such arrivals count as active.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
@@ -228,7 +234,7 @@ pub(super) struct Arrivals {
     /// Bytes received so far.
     received_bytes: u64,
     /// The ring told of an arrival on a socket that has to wait for its turn.
-    pub(super) bulk_arrived: bool,
+    pub(crate) bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
     unseen_turns: u32,
     /// The next quantum of what may wait is for a socket with a quantum of its own.
@@ -237,7 +243,8 @@ pub(super) struct Arrivals {
 
 impl Arrivals {
     /// Makes the decisions of a core with at most `sockets` sockets.
-    pub(super) fn new(sockets: usize) -> Self {
+    #[must_use]
+    pub fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
             urgent_start: 0,
@@ -258,7 +265,7 @@ impl Arrivals {
     /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there
     /// is something to hand out already.
     #[inline]
-    pub(super) fn turn(
+    pub fn turn(
         &mut self,
         wait: Wait,
         now: Time,
@@ -291,7 +298,7 @@ impl Arrivals {
 
     /// Takes note of a receive that was submitted on a socket.
     #[inline]
-    pub(super) fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
+    pub fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest(key) else {
             return;
         };
@@ -306,7 +313,7 @@ impl Arrivals {
 
     /// A receive on a socket takes `quantum` bytes at most from now on, and a turn receives from
     /// one such socket at most; `usize::MAX` is no quantum.
-    pub(super) fn set_quantum(&mut self, key: SlabKey, quantum: usize, kernel: &mut impl Kernel) {
+    pub fn set_quantum(&mut self, key: SlabKey, quantum: usize, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest_mut(key) else {
             return;
         };
@@ -323,7 +330,7 @@ impl Arrivals {
     }
 
     /// The ring tells that something arrived on a socket.
-    pub(super) fn arrived(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
+    pub fn arrived(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest(key) else {
             return;
         };
@@ -341,7 +348,7 @@ impl Arrivals {
     }
 
     /// A socket closes: nothing is received on it any more.
-    pub(super) fn closes(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
+    pub fn closes(&mut self, key: SlabKey, kernel: &mut impl Kernel) {
         let Some(socket) = kernel.interest_mut(key) else {
             return;
         };
@@ -356,12 +363,12 @@ impl Arrivals {
     }
 
     /// A socket is no more.
-    pub(super) fn closed(&mut self, socket: &Interest) {
+    pub fn closed(&mut self, socket: &Interest) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
     }
 
     /// Sets the class of what arrives on a socket.
-    pub(super) fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
+    pub fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
         socket.class = class;
         if socket.is_urgent() {
@@ -371,12 +378,13 @@ impl Arrivals {
     }
 
     /// Classes are received by these rules from now on.
-    pub(super) fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
+    pub fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.service.reconfigure(*rules);
     }
 
     /// Returns counters of what was received of each class.
-    pub(super) fn service_counters(&self) -> &class_scheduler::ClassSchedulerCounters {
+    #[must_use]
+    pub fn service_counters(&self) -> &class_scheduler::ClassSchedulerCounters {
         self.service.counters()
     }
 
@@ -503,7 +511,8 @@ impl Arrivals {
     /// Returns true while sockets wait in line and a receive buffer is free. The ring watches none
     /// of these sockets, so a core that slept would not be woken for them.
     fn can_receive_line(&self, kernel: &impl Kernel) -> bool {
-        !self.line.is_empty() && kernel.free_buffers() > 0
+        let waits = !self.line.is_empty() && kernel.free_buffers() > 0;
+        waits && !mutation::active(Mutation::LineForgotten)
     }
 
     /// Puts a socket on which something arrived at the end of the line. The ring is not asked
@@ -537,7 +546,7 @@ impl Arrivals {
 
     /// Returns true while some arrivals go before others: there is a queue of such, and something
     /// came on one lately.
-    pub(super) fn prioritises(&self, now: Time) -> bool {
+    pub(crate) fn prioritises(&self, now: Time) -> bool {
         self.urgent_sockets > 0
             && now < self.urgent_until
             && self.service.rules().order == Order::Strict
@@ -682,7 +691,9 @@ impl Arrivals {
         let key = self.hot.swap_remove(index);
         if let Some(socket) = kernel.interest_mut(key) {
             socket.hot = false;
-            wait_for_arrival(key, kernel);
+            if !mutation::active(Mutation::ColdSocketForgotten) {
+                wait_for_arrival(key, kernel);
+            }
         }
     }
 
