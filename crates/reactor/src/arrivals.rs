@@ -52,7 +52,7 @@ pub enum Wanted {
 /// The part of a socket that the decisions need.
 #[derive(Debug)]
 pub struct Interest {
-    /// What is received.
+    /// The receive that is outstanding.
     pub wanted: Wanted,
     /// Class of what arrives.
     pub class: Class,
