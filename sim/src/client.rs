@@ -608,10 +608,8 @@ impl Client {
             Kind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.fail(range, version);
-                for block in untouched
-                    .into_iter()
-                    .filter(|_| answer == Err(BlockError::Denied))
-                {
+                let denied = answer == Err(BlockError::Denied);
+                for block in untouched.into_iter().filter(|_| denied) {
                     oracle.never(block..block + 1, version);
                 }
             }

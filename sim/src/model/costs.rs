@@ -238,10 +238,7 @@ impl Costs {
         }
         let mut permille = 0;
         for noise in &core.noise {
-            let Noise {
-                period_ns,
-                length_ns,
-            } = *noise;
+            let (period_ns, length_ns) = (noise.period_ns, noise.length_ns);
             within(
                 "core.noise.period_ns",
                 period_ns,
