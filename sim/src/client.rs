@@ -649,7 +649,7 @@ impl Client {
             Tolerance::Any => true,
             Tolerance::Only { forgets, .. } => forgets,
         };
-        // A lane of a switchboard tells whoever flushes next by it, and there are several.
+        // A lane of a switchboard tells the next Flush by it, and there are several.
         let again = matches!(self.channel, Way::Any(_)) && losses > 0;
         assert!(
             forgets || again || oracle.losses() > losses || began < told,
@@ -684,8 +684,8 @@ impl Client {
         );
     }
 
-    /// A write did not pass an older one that was lost with a connection. The older one is known to
-    /// have been sent on it where somebody read it before the host was connected again.
+    /// Asserts that a write did not pass an older one that was lost with a connection. The older
+    /// one is known to have been sent on it if it was read before the host was connected again.
     fn check_order(&self, range: &Range<usize>, version: Version) {
         if matches!(self.channel, Way::Any(_)) {
             // Other threads connect again, and when they did is not known here.
@@ -706,7 +706,7 @@ impl Client {
         }
     }
 
-    /// What was acknowledged before a Flush, or written with FUA, is on the medium.
+    /// Asserts that what was acknowledged before a Flush, or written with FUA, is on the medium.
     fn check_medium(&self, promised: impl Iterator<Item = (usize, Version)>) {
         let Some(medium) = &self.medium else { return };
         for (block, promised) in promised {
@@ -778,14 +778,14 @@ impl Client {
         }
     }
 
-    /// Whether the application has asked for everything and has every answer.
+    /// Returns true if the application has asked for everything and has every answer.
     #[must_use]
     pub fn all_answered(&self) -> bool {
         self.issued == self.workload.requests && self.in_flight.is_empty()
     }
 }
 
-/// Who crashes reads nothing more; what was being written may still take effect.
+/// A crashed application reads nothing more; what was being written may still take effect.
 impl Drop for Client {
     fn drop(&mut self) {
         let Ok(mut oracle) = self.oracle.try_borrow_mut() else {
@@ -826,7 +826,8 @@ pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     version
 }
 
-/// What a write of `version` puts into `block`; version 0 is a block that was never written.
+/// Returns what a write of `version` puts into `block`; version 0 is a block that was never
+/// written.
 fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
     let pattern = pattern(block, version);
     let mut content = vec![0; size];
@@ -836,7 +837,7 @@ fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
     content
 }
 
-/// What is all over a block.
+/// Returns the pattern that fills a block.
 fn pattern(block: usize, version: Version) -> [u8; 16] {
     let mut pattern = [0; 16];
     if version > 0 {

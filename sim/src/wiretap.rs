@@ -72,7 +72,7 @@ pub(crate) struct Wiretap {
     /// Data of one H2CData.
     data_max: u32,
     queue: Option<Queue>,
-    /// The command whose data is being sent.
+    /// The command with data that is being sent.
     data_of: Option<u16>,
     commands: BTreeMap<u16, Asked>,
     /// By TTAG.
@@ -332,7 +332,7 @@ mod tests {
     use wire::nvme::sgl::SglDescriptor;
     use wire::tcp::{CapsuleCmd, CapsuleResp, PduFormat};
 
-    /// What encodes a PDU encodes here.
+    /// Encodes a PDU with the production code.
     fn bytes(encode: impl FnOnce(&PduFormat, &mut [u8]) -> usize) -> Vec<u8> {
         let mut out = [0; 256];
         let length = encode(&PduFormat::default(), &mut out);

@@ -1,4 +1,5 @@
-//! Deliberate mistakes in production code, which prove that the simulator's checkers find such ones.
+//! Deliberate mistakes in production code, which prove that the simulator's checkers find such
+//! ones.
 //!
 //! Each [`Mutation`] names one place where the code does something wrong while it is in force. Code
 //! asks [`active`], which is constantly `false` without the feature `mutations`: nothing of it is

@@ -1,4 +1,4 @@
-//! What a target is and did, at one moment: for people and for metrics.
+//! Snapshot of a target: for people and for metrics.
 
 use crate::controller::registry::ControllerKind;
 use crate::latency::NamespaceLatency;
@@ -13,12 +13,12 @@ use reactor::priority::PriorityStatus;
 use std::net::SocketAddr;
 use switch::Knobs;
 
-/// What a target is at one moment.
+/// A target at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Counts the changes of what discovery hosts may see.
     pub generation: u64,
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub listeners: Vec<SocketAddr>,
     /// Other discovery services that it refers to.
     pub referrals: Vec<Referral>,
@@ -28,17 +28,17 @@ pub struct Snapshot {
     pub devices: Vec<ScheduledDevice>,
     /// Its controllers, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
-    /// What each core did.
+    /// Counters of each core.
     pub cores: Vec<CoreStats>,
-    /// What each core's switch did, in the same order.
+    /// Counters of each core's switch, in the same order.
     pub switch: Vec<SwitchStats>,
-    /// By what each core's thread goes before others.
+    /// Scheduling priority of each core's thread.
     pub priorities: Vec<PriorityStatus>,
-    /// Which threads are in use.
+    /// Threads in use.
     pub threads: ThreadsSnapshot,
-    /// How everything that can be turned is turned.
+    /// The knobs.
     pub knobs: Knobs,
-    /// What it was made with.
+    /// Its limits.
     pub limits: Limits,
 }
 
@@ -51,9 +51,9 @@ pub struct SubsystemSnapshot {
     pub serial: String,
     /// Its model number.
     pub model: String,
-    /// Whether every host may connect.
+    /// Every host may connect.
     pub allow_any_host: bool,
-    /// Who may connect otherwise.
+    /// Hosts that may connect otherwise.
     pub allowed_hosts: Vec<String>,
     /// Its namespaces, by identifier.
     pub namespaces: Vec<NamespaceSnapshot>,
@@ -68,20 +68,20 @@ pub struct NamespaceSnapshot {
     pub blocks: u64,
     /// Size of a block in bytes.
     pub block_bytes: u32,
-    /// Whether writes are refused.
+    /// Writes are refused.
     pub read_only: bool,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// What it did, on all cores together.
+    /// Counters of all cores together.
     pub stats: NamespaceStats,
-    /// How long its commands took, on all cores together.
+    /// Service times of its commands, on all cores together.
     pub latency: NamespaceLatency,
 }
 
 /// A device that is shared by tokens, at one moment.
 #[derive(Clone, Debug)]
 pub struct ScheduledDevice {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// At which rate tokens are generated, and how much of that is promised.
     pub plan: Plan,
@@ -96,15 +96,15 @@ pub struct ScheduledDevice {
 pub struct ControllerSnapshot {
     /// CNTLID.
     pub id: u16,
-    /// Whether it is a discovery controller.
+    /// I/O or discovery.
     pub kind: ControllerKind,
     /// The subsystem of an I/O controller.
     pub subsystem: Option<String>,
-    /// Who connected.
+    /// HOSTNQN.
     pub host_nqn: String,
     /// HOSTID.
     pub host_id: [u8; 16],
-    /// Where the admin queue comes from.
+    /// Peer of the admin queue.
     pub peer: SocketAddr,
     /// I/O queues connected.
     pub io_queues: usize,

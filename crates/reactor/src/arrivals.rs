@@ -1,13 +1,13 @@
 //! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
 //! calls (docs/decisions/0002-hot-sockets.md).
 //!
-//! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came lately,
-//! and the line of those on which something arrived and that a turn had no receive buffer for. It
-//! is told the time, and calls a [`Kernel`]: the driver's, or that of the tests, where nothing but
-//! these decisions is real. Must never: let the core sleep while something has arrived that the
-//! ring does not tell of; serve a socket twice while another one that was readable before waits;
-//! leave a socket that is waited for without a place among the hot ones, in the line, or with the
-//! ring.
+//! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came
+//! lately, and the line of those on which something arrived and that a turn had no receive buffer
+//! for. It is told the time, and calls a [`Kernel`]: the driver's, or that of the tests, where
+//! nothing but these decisions is real. Must never: let the core sleep while something has arrived
+//! that the ring does not tell of; serve a socket twice while another one that was readable before
+//! waits; leave a socket that is waited for without a place among the hot ones, in the line, or
+//! with the ring.
 
 use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
@@ -32,7 +32,7 @@ const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
 /// fast link brings some 40 KiB. A socket that brings little at a time is never left alone.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
 
-/// A receive of so many bytes is bulk; so is one into the middle of a payload.
+/// Size from which on a receive is bulk; one into the middle of a payload is, too.
 const BULK_BYTES: usize = 32 << 10;
 
 /// Turns in a row that may pass by what has arrived, because something else completed at once.
@@ -52,7 +52,7 @@ pub enum Wanted {
 /// The part of a socket that the decisions need.
 #[derive(Debug)]
 pub struct Interest {
-    /// What is received.
+    /// The receive that is outstanding.
     pub wanted: Wanted,
     /// Class of what arrives.
     pub class: Class,
@@ -153,14 +153,14 @@ pub trait Kernel {
 pub enum Next {
     /// Sleep until the ring has something, or until then.
     Sleep(Time),
-    /// Let the ring do what it has to do, and do not wait.
+    /// The ring does its work, without a wait.
     Turn,
 }
 
 /// The queues of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
-    /// Sockets whose arrivals go before those of others.
+    /// Sockets with arrivals that go before those of others.
     Urgent,
     /// Sockets without a quantum.
     Others,
@@ -242,7 +242,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Makes the decisions of a core with so many sockets at most.
+    /// Makes the decisions of a core with at most `sockets` sockets.
     #[must_use]
     pub fn new(sockets: usize) -> Self {
         Self {
@@ -262,8 +262,8 @@ impl Arrivals {
         }
     }
 
-    /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there is
-    /// something to hand out already.
+    /// Receives what is due, or gets everything ready for a sleep; says which. `completed`: there
+    /// is something to hand out already.
     #[inline]
     pub fn turn(
         &mut self,
@@ -587,7 +587,7 @@ impl Arrivals {
         }
     }
 
-    /// Receives from one socket whose arrivals may wait. Those with a quantum of their own and the
+    /// Receives from one socket with arrivals that may wait. Those with a quantum of their own and the
     /// others take turns. Returns how many have brought something.
     fn receive_rest(&mut self, now: Time, kernel: &mut impl Kernel) -> usize {
         let bounded_first = self.bounded_first;

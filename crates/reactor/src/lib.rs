@@ -5,6 +5,7 @@
 //! I/O path after start.
 
 pub mod arrivals;
+pub mod clock;
 mod core;
 mod driver;
 mod idle;

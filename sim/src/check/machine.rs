@@ -764,7 +764,7 @@ impl Machine {
         self.world.run(&mut actors, until, done)
     }
 
-    /// What everybody survived so far.
+    /// Returns what all actors survived so far.
     pub(super) fn survived(&self) -> Survived {
         let mut survived = Survived {
             faults: self.incidents.clone(),

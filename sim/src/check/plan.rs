@@ -223,7 +223,7 @@ impl Plan {
     }
 }
 
-/// How many targets there are, and which hosts have a switchboard.
+/// Returns the number of targets, and which hosts have a switchboard.
 fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Vec<bool>) {
     let mut prng = draws(seed, 10);
     let targets = size(&mut prng, 2, 3);
@@ -357,7 +357,7 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
         partition_one_in,
         refuse_one_in,
         silent_one_in,
-        // Small sends are many, and whoever sends the same again and again gives up.
+        // Small sends are many, and a peer that sends the same again and again gives up.
         flip_one_in: flip_one_in * if small { 16 } else { 1 },
         ..NetworkFaults::CALM
     }
@@ -390,7 +390,7 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
     }
 }
 
-/// What may be met.
+/// The incidents that may be met.
 #[derive(Clone, Copy)]
 struct There {
     targets: usize,

@@ -9,7 +9,7 @@ use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
 use wire::nvme::io::DatasetRange;
 
-/// Whether the controller can do it: the command is optional, or the transfer too large.
+/// Checks that the controller supports the command and the length of the transfer.
 pub(super) fn allowed(
     request: &mut Request,
     geometry: Geometry,
@@ -39,7 +39,7 @@ pub(super) fn allowed(
     Ok(())
 }
 
-/// Whether somebody else owns the same buffer, so that it can only be read.
+/// Returns true if the buffer has further owners, so that it can only be read.
 fn has_more_owners(data: &mut IoSlice) -> bool {
     data.bytes().is_some() && data.bytes_mut().is_none()
 }

@@ -106,7 +106,7 @@ impl Device for SwitchedNamespace {
 #[derive(Debug)]
 struct Pending {
     tag: u64,
-    /// What it came with.
+    /// Data that it was submitted with.
     data: Option<IoSlice>,
     /// The place in the channel's memory that stands for its data, if it came with other memory.
     bounce: Option<u32>,
@@ -148,7 +148,7 @@ pub struct SwitchedChannel {
 impl SwitchedChannel {
     fn open(device: SwitchedNamespace, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
         let (depth, bytes) = (device.depth as usize, device.bytes as usize);
-        // Half for requests whose memory is elsewhere, half for those who ask for some.
+        // Half for requests with memory elsewhere, half for memory that is lent.
         let region = Region::new(2 * depth * bytes)
             .map_err(|error| DeviceError::Invalid(error.to_string()))?;
         let submitter = Arc::new(Submitter::new(depth, region.clone(), driver.waker()));
@@ -204,7 +204,8 @@ impl SwitchedChannel {
         &self.device.board.inner.ingresses[self.core][self.device.class]
     }
 
-    /// Where a request's data lies in the channel's memory; `Err` when there is no place for it.
+    /// Returns the offset of a request's data in the channel's memory; `Err` when there is no place
+    /// for it.
     fn place(&mut self, data: &IoSlice, copies_in: bool) -> Result<(u32, Option<u32>), ()> {
         if data.is_region_of(&self.submitter.region) {
             return Ok((narrow(data.offset()), None));
@@ -383,7 +384,7 @@ impl Channel for SwitchedChannel {
     }
 
     fn deadline(&self) -> Time {
-        // Asked before a sleep: from now on whoever brings a completion wakes this thread.
+        // Asked before a sleep: from now on a dataplane thread with a completion wakes this thread.
         if self.submitter.may_sleep() {
             Time::NEVER
         } else {

@@ -8,18 +8,18 @@ use qos::{Declaration, TokenRate};
 /// A tenant on a device, at one moment.
 #[derive(Clone, Debug)]
 pub struct TenantSnapshot {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// What it is promised.
+    /// Its declaration.
     pub declaration: Declaration,
     /// The rate of tokens that this takes.
     pub reserved: TokenRate,
-    /// What it was served, on all cores together.
+    /// Its counters, of all cores together.
     pub stats: TenantStats,
-    /// How long its commands took, on all cores together.
+    /// Service times of its commands, of all cores together.
     pub latency: TenantLatency,
-    /// In how many seconds its promise was kept.
+    /// Seconds in which its promise was kept, and in which it was not.
     pub windows: Windows,
-    /// Whether it keeps asking for more than its promise says.
+    /// It keeps asking for more than its promise says.
     pub overruns: bool,
 }

@@ -1,7 +1,7 @@
-//! What the switch of a core did, by class: for people and for metrics.
+//! Counters of the switch of a core, by class: for people and for metrics.
 //!
 //! Plain numbers that their core alone counts. Now and then it publishes a copy, under a lock that
-//! it only ever tries: whoever reads a snapshot never holds a core up.
+//! it only ever tries: a reader of a snapshot never holds a core up.
 
 use base::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use switch::limits::LOAD_RESET;
 use switch::{Class, PerClass, class_scheduler, doorbell};
 
-/// What one core's switch did.
+/// Counters of one core's switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchStats {
-    /// By class. An I/O queue whose host named no class counts as
+    /// Counters by class. An I/O queue without a named class counts as
     /// [`Class::DEFAULT`](switch::Class::DEFAULT).
     pub classes: PerClass<ClassStats>,
     /// Steps of application steering: each core steers its own queues.
@@ -25,7 +25,7 @@ pub struct SwitchStats {
     pub sparse_arrivals: u64,
 }
 
-/// What one core's switch did for one class.
+/// Counters of one core's switch for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStats {
     /// I/O queues open now.
@@ -112,7 +112,7 @@ impl SwitchStats {
 pub(crate) struct SharedSwitchStats(Mutex<SwitchStats>);
 
 impl SharedSwitchStats {
-    /// Publishes, unless somebody is reading: then the next time does.
+    /// Publishes, unless a reader has it: then the next time does. Returns true if it did.
     pub(crate) fn publish(&self, stats: &SwitchStats) -> bool {
         match self.0.try_lock() {
             Ok(mut published) => *published = *stats,
@@ -128,12 +128,12 @@ impl SharedSwitchStats {
     }
 }
 
-/// How busy each class keeps one core, for the others to see: on cache lines of its own.
+/// Load of each class on one core, published for the others: on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct SharedLoad {
     bytes: PerClass<AtomicU64>,
-    /// When that was, in nanoseconds of the drivers' clock.
+    /// Time of publication, in nanoseconds of the drivers' clock.
     at: AtomicU64,
 }
 

@@ -7,7 +7,7 @@ use crate::subsystem::Subsystem;
 use crate::target::Target;
 
 impl Target {
-    /// What there is, and what it did. Counters are up to a few hundredths of a second old.
+    /// Returns a snapshot. Counters are up to a few hundredths of a second old.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let configuration = self.shared.configuration();

@@ -1,5 +1,5 @@
-//! The decisions against a kernel that is a model, by seed, with a slow and obvious account of who
-//! waits since when.
+//! The decisions against a kernel that is a model, by seed, with a slow and obvious account of the
+//! sockets that wait, and since when.
 //!
 //! Bytes arrive on sockets at any time; the ring tells of watched ones in the order in which they
 //! became readable; the owner gives receive buffers back at once or later, asks for more or does
@@ -25,7 +25,7 @@ struct ModelSocket {
     ended: bool,
     /// The ring tells when something arrives.
     watched: bool,
-    /// Since which step it is readable, and somebody wants to receive.
+    /// Since which step it is readable, with an outstanding receive.
     waits_since: Option<u64>,
     /// Since which step it is readable.
     readable_since: Option<u64>,
@@ -334,7 +334,7 @@ impl Play {
     /// Nothing that has arrived is forgotten while the core sleeps, and whatever arrives wakes it.
     fn check_sleep(&self) {
         for (key, socket) in self.model.sockets.iter() {
-            // Whoever has the buffers gives them back on this very core.
+            // The owner of the buffers gives them back on this very core.
             let waits_for_buffer = socket.interest.in_line && self.model.free_buffers == 0;
             assert!(
                 !socket.interest.receives() || socket.watched || waits_for_buffer,
@@ -395,7 +395,7 @@ impl Play {
                 self.check_sleep();
                 (self.awake, self.sleeps) = (0, self.sleeps + 1);
                 let mut woken = self.tell();
-                // Who sleeps is woken by the next arrival, or by the time.
+                // A sleeping core is woken by the next arrival, or by the time.
                 while !quiet && !woken && self.prng.chance(3, 4) {
                     self.arrive(1);
                     self.model.now = self.model.now + Nanos(self.prng.below(300_000));
@@ -409,7 +409,7 @@ impl Play {
         self.model.now = self.model.now + Nanos(500 + self.prng.below(3_000));
     }
 
-    /// Whether anything is left that somebody waits for.
+    /// Whether anything is left that a receive waits for.
     fn is_done(&self) -> bool {
         !self.model.sockets.iter().any(|(_, socket)| socket.waits())
     }
@@ -435,7 +435,7 @@ fn play(seed: u64) {
     play.awake = 0;
     let slept = play.sleeps;
     while play.sleeps == slept {
-        // A silent socket is hot for a while, which keeps nobody awake.
+        // A silent socket is hot for a while, which keeps no core awake.
         assert!(play.awake <= AWAKE_MAX, "awake for nothing");
         play.turn(true);
     }

@@ -18,6 +18,7 @@ mod wake;
 pub use ring::{Features, SetupError, TaskRun};
 
 use crate::arrivals::{Arrivals, Next};
+use crate::clock::monotonic;
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
     COMPLETION_RING_ENTRIES, LISTENERS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
@@ -35,7 +36,6 @@ use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
 use ring::Ring;
 use rustix::thread::set_current_timer_slack;
-use rustix::time::{ClockId, clock_gettime};
 use socket::{Attempt, Sending, Socket};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -138,7 +138,7 @@ impl UringDriver {
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
             waker: Arc::new(waker),
             op_namespaces: OpNamespaces::default(),
-            now: clock(),
+            now: monotonic(),
             slept: Nanos::ZERO,
             stats: DriverStats::default(),
         };
@@ -227,7 +227,7 @@ impl UringDriver {
 
 impl Driver for UringDriver {
     fn now(&self) -> Time {
-        clock()
+        monotonic()
     }
 
     fn buffers(&self) -> &BufferPool {
@@ -277,7 +277,7 @@ impl Driver for UringDriver {
 
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
-        self.now = clock();
+        self.now = monotonic();
         let (now, completed) = (self.now, !self.ready.is_empty());
         let (arrivals, mut receiver) = self.split();
         match arrivals.turn(wait, now, completed, &mut receiver) {
@@ -290,7 +290,7 @@ impl Driver for UringDriver {
                     until.since(now)
                 };
                 self.ring.sleep(span)?;
-                self.now = clock();
+                self.now = monotonic();
                 self.slept += self.now.since(now);
             }
         }
@@ -420,14 +420,6 @@ impl Drop for UringDriver {
 
 fn canceled() -> io::Error {
     io::Error::from_raw_os_error(libc::ECANCELED)
-}
-
-/// The monotonic clock.
-fn clock() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-    Time(seconds * 1_000_000_000 + nanos)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl Receiving {
     }
 }
 
-/// A connected socket and what is going on with it.
+/// A connected socket and its outstanding operations.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,

@@ -517,7 +517,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     let quanta = order[1..].iter().all(|&(_, len)| len <= quantum);
     assert!(quanta, "{order:?}");
 
-    // Without urgent sockets there is nobody to make room for.
+    // Without urgent sockets there is no socket to make room for.
     driver.set_class(urgent_far, Class::Throughput);
     driver.submit(
         key(5),
