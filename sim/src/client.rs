@@ -304,6 +304,8 @@ impl Client {
         if let Some(oracle) = oracle {
             client.oracle = oracle;
         }
+        // What was lost before its channel was opened is told to the channels of that time.
+        client.told.1 = client.oracle.borrow_mut().mark();
         client.asking(mix, tolerance)
     }
 
