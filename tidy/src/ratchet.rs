@@ -45,9 +45,8 @@ pub const RATCHETS: &[(&str, Ratchet)] = &[
     ("crates/control", row(0, 1, 1, 63, 187, 0)),
     ("crates/host", row(0, 1, 0, 0, 0, 0)),
     ("crates/lab", row(2, 0, 0, 0, 0, 0)),
-    ("crates/nvme-target", row(0, 0, 0, 0, 1, 0)),
     ("crates/reactor", row(0, 0, 1, 0, 0, 0)),
-    ("sim", row(6, 0, 5, 0, 0, 14)),
+    ("sim", row(6, 0, 5, 0, 0, 0)),
 ];
 
 /// Returns the numbers of a crate by its folder.
