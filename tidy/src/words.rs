@@ -13,6 +13,7 @@ pub const FORBIDDEN: &[(&str, &str)] = &[
     ("luggage", "the connection's state in transit"),
     ("steersman", "application steering"),
     ("aftermath", "fencing"),
+    ("passage", "fencing"),
     ("turner", "knob changes"),
     ("purse", "balance"),
     ("hungry", "backlogged"),
