@@ -35,10 +35,12 @@ fn events_are_told_by_number_and_to_those_who_wait() {
         kind: TenantEventKind::OverrunBegan,
         tenant: "db".to_owned(),
         device: "fast".to_owned(),
-        window_ms: 1_000,
-        promised_tokens_per_second: 100,
-        asked_tokens_per_second: 250,
-        waiting: 9,
+        demand: target::Demand {
+            window_ms: 1_000,
+            promised_milli: 100_000,
+            asked_milli: 250_000,
+            waiting: 9,
+        },
     };
     let (control, plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");

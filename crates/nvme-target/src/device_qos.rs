@@ -15,10 +15,7 @@ use crate::tenants::DEFAULT_TENANT;
 use qos::account::Contract;
 use qos::live::{LiveError, Observation, Refit, refit};
 use qos::overrun::Notice;
-use qos::{
-    Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants,
-    TokenRate,
-};
+use qos::{Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -207,13 +204,13 @@ impl DeviceQos {
             let (stats, latency) = record.total();
             let (overruns, windows) = record.judged();
             let reserved = match account.contract() {
-                Contract::LatencyCritical(rate) => rate,
-                Contract::BestEffort(_) | Contract::Closed => TokenRate::default(),
+                Contract::LatencyCritical(rate) => rate.0,
+                Contract::BestEffort(_) | Contract::Closed => 0,
             };
             TenantSnapshot {
                 name,
-                declaration,
-                reserved,
+                class: declaration.into(),
+                reserved_tokens_per_second: reserved,
                 stats,
                 latency,
                 windows,
@@ -291,7 +288,7 @@ mod tests {
     use base::Nanos;
     use qos::cost::Price;
     use qos::curve::Point;
-    use qos::{Percentile, Slo, Weight};
+    use qos::{Percentile, Slo, TokenRate, Weight};
 
     fn device() -> Arc<DeviceQos> {
         let point = |rate, us| Point {

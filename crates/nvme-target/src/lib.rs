@@ -49,10 +49,10 @@ pub use qos::access::Grant;
 pub use registry::{ControllerKind, Referral};
 pub use running::{RunningTarget, TargetOptions};
 pub use snapshot::{
-    ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, Snapshot, SubsystemSnapshot,
-    TenantSnapshot,
+    ControllerSnapshot, NamespaceSnapshot, OperationSnapshot, QueueSnapshot, ScheduledDevice,
+    ServiceClass, Snapshot, SubsystemSnapshot, TenantSnapshot,
 };
-pub use stats::{CoreStats, NamespaceStats, TenantStats};
+pub use stats::{CoreStats, Metric, MetricKind, NamespaceStats, TenantStats};
 pub use subsystem::{SubsystemOptions, serial_of};
 pub use switch_stats::{ClassStats, ServiceStats, SwitchStats};
 pub use target::{Change, Target, TargetError};

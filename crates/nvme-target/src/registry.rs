@@ -17,6 +17,7 @@ use base::SlabKey;
 use base::mutation::{self, Mutation};
 use reactor::MailboxSender;
 use reactor::priority::Standing;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -348,8 +349,9 @@ impl ControllerLimit {
     }
 }
 
-/// What kind of controller it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ControllerKind {
     /// It gives access to namespaces.
     Io,
@@ -417,6 +419,19 @@ pub(crate) struct Queues {
     pub(crate) classes: bool,
     /// Where each is, by QID.
     pub(crate) places: BTreeMap<u16, Place>,
+    /// What each was connected with, by QID; of queues that are in no place any more, too.
+    pub(crate) terms: BTreeMap<u16, QueueTerms>,
+}
+
+/// Parameters of an I/O queue from its connection and its Connect command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueTerms {
+    /// Entries of the queue.
+    pub(crate) depth: u32,
+    /// Header digests are in use.
+    pub(crate) header_digest: bool,
+    /// Data digests are in use.
+    pub(crate) data_digest: bool,
 }
 
 impl SharedController {
@@ -435,6 +450,7 @@ impl SharedController {
             granted,
             classes: false,
             places: BTreeMap::new(),
+            terms: BTreeMap::new(),
         };
         Self {
             id,

@@ -326,10 +326,10 @@ fn served(subsystem: &Subsystem, snapshot: &Snapshot) -> ServedSubsystem {
         },
         namespaces: namespaces
             .map(|namespace| ServedNamespace {
-                nsid: namespace.nsid,
+                nsid: namespace.namespace.nsid,
                 device: namespace.device.clone(),
                 bytes: namespace.size_bytes,
-                block_bytes: namespace.block_bytes,
+                block_bytes: namespace.namespace.block_bytes.into(),
             })
             .collect(),
     }

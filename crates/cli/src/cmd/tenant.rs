@@ -7,7 +7,7 @@ use crate::http::{self, ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Error, Result};
 use control::model::Tenant;
-use control::snapshot::{ClassOfService, LatencyHistogram, TenantSnapshot};
+use control::snapshot::{Latency, ServiceClass, TenantSnapshot};
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::Value;
@@ -195,15 +195,13 @@ struct Line<'a>(&'a TenantSnapshot);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TenantSnapshot {
-            commands, waiting, ..
-        } = self.0;
+        let stats = &self.0.stats;
         write!(
             f,
-            "{} reads, {} writes, {} others, {} errors, {waiting} waiting",
-            commands.reads, commands.writes, commands.others, commands.errors
+            "{} reads, {} writes, {} others, {} errors, {} waiting",
+            stats.reads, stats.writes, stats.others, stats.errors, stats.waiting
         )?;
-        if let ClassOfService::LatencyCritical {
+        if let ServiceClass::LatencyCritical {
             percentile,
             latency_ns,
         } = &self.0.class
@@ -212,8 +210,8 @@ impl fmt::Display for Line<'_> {
                 f,
                 "; {percentile} within {} us in {} of {} seconds",
                 latency_ns / 1000,
-                self.0.windows_met,
-                self.0.windows_met + self.0.windows_missed
+                self.0.windows.met,
+                self.0.windows.met + self.0.windows.missed
             )?;
         }
         if self.0.overruns {
@@ -229,18 +227,18 @@ struct Details<'a>(&'a TenantSnapshot);
 impl fmt::Display for Details<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let served = self.0;
-        let tokens = &served.tokens_milli;
+        let stats = &served.stats;
         let whole = |milli: u64| milli / 1000;
         write!(
             f,
             "\n  tokens: {} earned, {} spent, {} given away, {} lent by others; {} reserved a \
              second; stopped in {} rounds",
-            whole(tokens.earned),
-            whole(tokens.spent),
-            whole(tokens.given),
-            whole(tokens.taken),
+            whole(stats.earned_milli),
+            whole(stats.spent_milli),
+            whole(stats.given_milli),
+            whole(stats.taken_milli),
             served.reserved_tokens_per_second,
-            served.limited_rounds
+            stats.limited_rounds
         )?;
         let latency = &served.latency;
         for (what, histogram) in [
@@ -249,7 +247,7 @@ impl fmt::Display for Details<'_> {
             ("others", &latency.others),
             ("others in the device", &latency.device_others),
         ] {
-            if histogram.count() > 0 {
+            if histogram.commands() > 0 {
                 write!(f, "\n  {what}: {}", Percentiles(histogram))?;
             }
         }
@@ -258,7 +256,7 @@ impl fmt::Display for Details<'_> {
 }
 
 /// Percentiles of a histogram, each as the bound of its bucket.
-struct Percentiles<'a>(&'a LatencyHistogram);
+struct Percentiles<'a>(&'a Latency);
 
 impl fmt::Display for Percentiles<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -65,6 +65,7 @@ impl fmt::Display for Line<'_> {
             number,
             tenant,
             device,
+            demand,
             ..
         } = self.0;
         match self.0.kind {
@@ -72,10 +73,10 @@ impl fmt::Display for Line<'_> {
                 f,
                 "{number}: {tenant} asks for more than it is promised on {device}: {} tokens/s \
                  over {} ms, {} promised, {} commands wait",
-                self.0.asked_tokens_per_second,
-                self.0.window_ms,
-                self.0.promised_tokens_per_second,
-                self.0.waiting
+                demand.asked_milli / 1000,
+                demand.window_ms,
+                demand.promised_milli / 1000,
+                demand.waiting
             ),
             TenantEventKind::OverrunEnded => {
                 write!(

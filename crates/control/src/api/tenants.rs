@@ -30,7 +30,7 @@ fn view(tenant: &Tenant, snapshot: &Snapshot) -> Value {
     let devices = snapshot.devices.iter().filter_map(|device| {
         let mut tenants = device.tenants.iter();
         let served = tenants.find(|served| served.name == tenant.name)?;
-        Some(json!({ "device": device.device, "served": served }))
+        Some(json!({ "device": device.name, "served": served }))
     });
     json!({ "tenant": tenant, "devices": devices.collect::<Vec<_>>() })
 }
@@ -53,7 +53,7 @@ async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
         .collect();
     let devices = snapshot.devices.iter().map(|device| {
         json!({
-            "device": device.device,
+            "device": device.name,
             "tokens_per_second": device.tokens_per_second,
             "reserved_tokens_per_second": device.reserved_tokens_per_second,
         })

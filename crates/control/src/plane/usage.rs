@@ -40,15 +40,11 @@ const LIMITED: [Row; 20] = [
     ("barrier_timeout_ms", |s| s.barriers_given_up),
 ];
 
-/// How often each limit held somebody back, on all cores together.
-pub(super) fn limited(snapshot: &Snapshot) -> Vec<LimitedSnapshot> {
-    let mut total = CoreStats::default();
-    for core in &snapshot.cores {
-        total.add(core);
-    }
+/// Returns the refusals and waits that each limit caused, of the counters of all cores together.
+pub(super) fn limited(total: &CoreStats) -> Vec<LimitedSnapshot> {
     let limited = LIMITED.iter().map(|(limit, count)| LimitedSnapshot {
         limit: (*limit).to_owned(),
-        count: count(&total),
+        count: count(total),
     });
     limited.collect()
 }

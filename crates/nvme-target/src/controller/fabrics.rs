@@ -4,7 +4,7 @@ use crate::controller::keep_alive::KeepAlive;
 use crate::controller::{Controller, Reply, async_events::AsyncEvents, features::Features};
 use crate::core::{Action, CoreState};
 use crate::io;
-use crate::registry::{ControllerKind, ControllerLimit, Place, SharedController};
+use crate::registry::{ControllerKind, ControllerLimit, Place, QueueTerms, SharedController};
 use crate::request::Kind;
 use crate::shares::Purpose;
 use crate::subsystem::Subsystem;
@@ -334,6 +334,12 @@ fn connect_io(
         connection: connection.key,
     };
     queues.places.insert(connect.queue_id, place);
+    let terms = QueueTerms {
+        depth: u32::from(connect.sq_size) + 1,
+        header_digest: connection.output.format.header_digest,
+        data_digest: connection.output.format.data_digest,
+    };
+    queues.terms.insert(connect.queue_id, terms);
     // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
     controller.attach();
     let means_it = queues.classes && core.switch.knobs().lanes == Lanes::PerClass;

@@ -683,7 +683,10 @@ pub(crate) fn finish(
     {
         let stats = &mut namespace.stats;
         match kind {
-            _ if !status.is_success() => stats.errors += 1,
+            Kind::Read if !status.is_success() => stats.read_errors += 1,
+            Kind::Write if !status.is_success() => stats.write_errors += 1,
+            Kind::Flush if !status.is_success() => stats.flush_errors += 1,
+            _ if !status.is_success() => stats.other_errors += 1,
             Kind::Read => {
                 stats.reads += 1;
                 stats.read_bytes += length;

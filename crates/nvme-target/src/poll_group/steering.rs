@@ -248,8 +248,8 @@ impl PollGroup {
         };
         match luggage.why {
             Why::Dealt => {}
-            Why::Steered => self.core.switch.moved_out[luggage.class] += 1,
-            Why::Scaled => self.core.switch.scaled_out += 1,
+            Why::Steered => self.core.switch.counters.classes[luggage.class].moved_out += 1,
+            Why::Scaled => self.core.switch.counters.scaled_out += 1,
         }
         self.core.touch();
         // Its new core knows whether the subsystem goes; this one waits for it no more.
@@ -285,8 +285,8 @@ impl PollGroup {
         connection.enroll(&mut self.core);
         match why {
             Why::Dealt => {}
-            Why::Steered => self.core.switch.moved_in[class] += 1,
-            Why::Scaled => self.core.switch.scaled_in += 1,
+            Why::Steered => self.core.switch.counters.classes[class].moved_in += 1,
+            Why::Scaled => self.core.switch.counters.scaled_in += 1,
         }
         self.core.touch();
         // Whoever ended the queue meanwhile took its place away, and could not find it.

@@ -15,7 +15,7 @@ use base::mutation::{self, Mutation};
 use reactor::{Context, IoSlice};
 use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
-use wire::nvme::{Command, Completion, FabricsType, Status};
+use wire::nvme::{Command, Completion, FabricsType, IoOpcode, Status};
 use wire::tcp::limits::PREFIX_BYTES_MAX;
 use wire::tcp::{CapsuleCmd, FatalErrorStatus, H2cData, R2t};
 
@@ -132,7 +132,13 @@ pub(crate) fn refuse(
     if matches!(connection.owner, Owner::Io(_))
         && let Some(namespace) = core.namespace(connection.subsystem, nsid)
     {
-        namespace.stats.errors += 1;
+        let stats = &mut namespace.stats;
+        match IoOpcode(command.opcode()) {
+            IoOpcode::READ => stats.read_errors += 1,
+            IoOpcode::WRITE => stats.write_errors += 1,
+            IoOpcode::FLUSH => stats.flush_errors += 1,
+            _ => stats.other_errors += 1,
+        }
     }
     respond(connection, cid, status, 0, core, cx);
 }
