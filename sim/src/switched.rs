@@ -21,7 +21,7 @@ use base::units::CoreId;
 use block::Device;
 use block::device::Ram;
 use block::layer::delay::{Delay, DelayOptions};
-use host::switchboard::{CoreCounters, EgressService};
+use host::switch::{CoreCounters, EgressService};
 use host::{ConnectOptions, HostIdentity, Switchboard, SwitchboardOptions};
 use reactor::{Core, PollPolicy, Service};
 use std::cell::{Cell, RefCell};
@@ -230,8 +230,8 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     Ending {
         reports,
         steered: counters.steering.steered,
-        told: counters.told,
-        told_of: counters.told_of,
+        told: counters.notifications,
+        told_of: counters.notified_completions,
         moved,
         turns: turns.get(),
         changed: changed.get(),

@@ -1,9 +1,11 @@
 //! A namespace of a remote subsystem, as a block device.
 
-use crate::association::{Association, NamespaceState, Phase};
+use crate::association::Association;
+use crate::association::namespace_state::NamespaceState;
 use crate::channel::RemoteChannel;
 use crate::error::HostError;
 use crate::info::NamespaceInfo;
+use crate::recovery::epoch::Phase;
 use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use reactor::Driver;
 use std::fmt;

@@ -5,58 +5,50 @@
 //! [`reactor::Core`]; the [`RunningTarget`] starts one on each core of a machine.
 
 mod barrier;
+mod change;
+mod command;
 mod controller;
-mod core;
-mod core_barriers;
-mod core_switch;
-mod core_tokens;
-mod demand;
-mod device_qos;
-mod discovery;
-mod io;
+mod error;
 mod latency;
 pub mod limits;
 mod log_budget;
+mod message;
 mod namespace;
-mod pause;
-mod poll_group;
+mod permit;
 pub mod probe;
-mod promises;
-mod qpair;
-mod registry;
+mod qos;
 mod request;
-mod running;
+mod service;
+mod session;
+mod shared;
 mod shares;
 mod snapshot;
 pub mod stats;
 mod subsystem;
-mod switch_stats;
+mod switch;
 mod target;
-mod tcp;
-mod tenant_events;
-mod tenant_record;
-mod tenant_watch;
-mod tenants;
-mod threads;
-mod work;
 
-pub use device_qos::DeviceQos;
+pub use ::qos::access::Grant;
+pub use controller::registry::ControllerKind;
+pub use error::TargetError;
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};
 pub use limits::{Limits, LimitsError};
+pub use message::Message;
 pub use namespace::NamespaceOptions;
-pub use poll_group::{Held, Message, PollGroup};
-pub use qos::access::Grant;
-pub use registry::{ControllerKind, Referral};
-pub use running::{RunningTarget, TargetOptions};
+pub use qos::access::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOptions};
+pub use qos::device::DeviceQos;
+pub use qos::events::{Demand, TenantEvent, TenantEventKind};
+pub use qos::record::Windows;
+pub use qos::snapshot::{ServiceClass, TenantSnapshot};
+pub use service::{Held, PollGroup};
+pub use shared::Referral;
 pub use snapshot::{
     ControllerSnapshot, NamespaceSnapshot, OperationSnapshot, QueueSnapshot, ScheduledDevice,
-    ServiceClass, Snapshot, SubsystemSnapshot, TenantSnapshot,
+    Snapshot, SubsystemSnapshot,
 };
 pub use stats::{CoreStats, Metric, MetricKind, NamespaceStats, TenantStats};
 pub use subsystem::{SubsystemOptions, serial_of};
-pub use switch_stats::{ClassStats, ServiceStats, SwitchStats};
-pub use target::{Change, Target, TargetError};
-pub use tenant_events::{Demand, TenantEvent, TenantEventKind};
-pub use tenant_record::Windows;
-pub use tenants::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOptions};
-pub use threads::ThreadsSnapshot;
+pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
+pub use switch::threads::ThreadsSnapshot;
+pub use target::running::{RunningTarget, TargetOptions};
+pub use target::{Change, Target};

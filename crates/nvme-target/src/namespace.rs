@@ -4,9 +4,9 @@
 //! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know
 //! without asking anybody. A core owns its own and nobody else touches it.
 
-use crate::device_qos::DeviceQos;
+use crate::change::ack::Pausing;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
-use crate::pause::Pausing;
+use crate::qos::device::DeviceQos;
 use crate::request::Ticket;
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
 use base::Time;

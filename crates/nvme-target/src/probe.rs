@@ -14,7 +14,7 @@
 
 mod pace;
 
-use crate::device_qos::DeviceQos;
+use crate::qos::device::DeviceQos;
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
 use block::{BlockError, Channel, Completion, Device, DeviceError, Operation, Request, Submit};

@@ -1,106 +1,17 @@
 //! Everything that is known about a target at one moment, in the form in which interfaces show it.
 
-use crate::latency::{Latency, TenantLatency};
+use crate::controller::registry::ControllerKind;
+use crate::latency::Latency;
 use crate::limits::Limits;
-use crate::registry::{ControllerKind, Referral, SharedController};
-use crate::stats::{CoreStats, TenantStats};
-use crate::subsystem::Subsystem;
-use crate::switch_stats::SwitchStats;
-use crate::target::Target;
-use crate::tenant_record::Windows;
-use crate::threads::ThreadsSnapshot;
-use qos::Declaration;
+use crate::qos::snapshot::TenantSnapshot;
+use crate::shared::Referral;
+use crate::stats::CoreStats;
+use crate::switch::stats::SwitchStats;
+use crate::switch::threads::ThreadsSnapshot;
 use reactor::priority::Standing;
 use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
 use switch::Knobs;
-use wire::nvme::nqn::DISCOVERY_NQN;
-
-impl Target {
-    /// What there is, and what it did. Counters are up to a few hundredths of a second old.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        let configuration = self.shared.configuration();
-        let subsystems = configuration
-            .subsystems
-            .values()
-            .map(|s| subsystem_snapshot(s))
-            .collect();
-        let generation = configuration.generation;
-        let listeners = configuration.listeners.clone();
-        let referrals = configuration.referrals.clone();
-        drop(configuration);
-        let devices = self.scheduled_devices().into_iter();
-        let devices = devices.map(|(qos, namespaces)| ScheduledDevice {
-            name: qos.name().to_owned(),
-            tokens_per_second: qos.plan().rate.0,
-            reserved_tokens_per_second: qos.plan().reserved.0,
-            namespaces,
-            tenants: qos.tenants(),
-        });
-        let devices = devices.collect();
-        let registry = self.shared.controllers();
-        let controllers = registry.iter();
-        let controllers = controllers.map(|controller| self.controller(controller));
-        let controllers = controllers.collect();
-        let cores = self
-            .shared
-            .core_stats
-            .iter()
-            .map(|core| core.load())
-            .collect();
-        let switch = self.shared.switch_stats.iter();
-        let switch = switch.map(|core| core.load()).collect();
-        let standings = self.shared.standings.iter();
-        let standings = standings.map(|core| core.get().copied().unwrap_or_default());
-        let knobs = self.knobs();
-        Snapshot {
-            generation,
-            listeners,
-            referrals,
-            subsystems,
-            devices,
-            controllers,
-            cores,
-            switch,
-            standings: standings.collect(),
-            threads: self.shared.threads.snapshot(&knobs),
-            knobs,
-            limits: self.shared.limits.clone(),
-        }
-    }
-
-    fn controller(&self, controller: &SharedController) -> ControllerSnapshot {
-        let subsystem = controller.subsystem.as_ref();
-        let queues = controller.queues();
-        let io_queues = queues.places.iter().map(|(&qid, place)| {
-            let terms = queues.terms.get(&qid).copied().unwrap_or_default();
-            QueueSnapshot {
-                qid,
-                core: self.shared.threads.core_of(place.core).map(|core| core.0),
-                depth: terms.depth,
-                header_digest: terms.header_digest,
-                data_digest: terms.data_digest,
-            }
-        });
-        ControllerSnapshot {
-            id: controller.id,
-            kind: controller.kind,
-            nqn: subsystem
-                .map_or(DISCOVERY_NQN, |subsystem| &subsystem.nqn)
-                .to_owned(),
-            host_nqn: controller.host_nqn.clone(),
-            host_id: controller
-                .host_id
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
-            peer: controller.peer,
-            io_queues: io_queues.collect(),
-            errors: controller.error_count(),
-        }
-    }
-}
 
 /// What a target is at one moment.
 #[derive(Clone, Debug)]
@@ -217,66 +128,6 @@ pub struct ScheduledDevice {
     pub tenants: Vec<TenantSnapshot>,
 }
 
-/// A tenant on a device, at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TenantSnapshot {
-    /// Its name.
-    pub name: String,
-    /// Its class of service, with its parameters.
-    pub class: ServiceClass,
-    /// Tokens a second that its promise takes.
-    pub reserved_tokens_per_second: u64,
-    /// Counters of all cores together.
-    #[serde(flatten)]
-    pub stats: TenantStats,
-    /// Service times of its commands, on all cores together.
-    pub latency: TenantLatency,
-    /// Seconds with reads, by the verdict on its promise.
-    #[serde(flatten)]
-    pub windows: Windows,
-    /// It keeps asking for more than its promise says.
-    pub overruns: bool,
-}
-
-/// The class of service of a tenant on a device. `[ReFlex §3.2]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ServiceClass {
-    /// The tenant has a share of the tokens that latency-critical tenants leave.
-    BestEffort {
-        /// The share, in proportion to the weights of the others.
-        weight: u32,
-    },
-    /// The tenant is promised a latency of reads.
-    LatencyCritical {
-        /// The percentile of the reads for which the latency holds.
-        percentile: String,
-        /// The latency in nanoseconds.
-        latency_ns: u64,
-    },
-}
-
-impl Default for ServiceClass {
-    fn default() -> Self {
-        Declaration::default().into()
-    }
-}
-
-impl From<Declaration> for ServiceClass {
-    fn from(declaration: Declaration) -> Self {
-        match declaration {
-            Declaration::BestEffort(weight) => Self::BestEffort {
-                weight: weight.get(),
-            },
-            Declaration::LatencyCritical(slo) => Self::LatencyCritical {
-                percentile: slo.percentile.to_string(),
-                latency_ns: slo.latency.0,
-            },
-        }
-    }
-}
-
 /// A controller at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerSnapshot {
@@ -319,60 +170,4 @@ pub struct QueueSnapshot {
     pub header_digest: bool,
     /// Its PDUs carry data digests.
     pub data_digest: bool,
-}
-
-fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
-    let changing = subsystem.lock();
-    let namespaces = changing.namespaces.values().map(|namespace| {
-        let device = &namespace.options.device;
-        let geometry = device.geometry();
-        let (stats, latency) = (namespace.total(), namespace.total_latency());
-        let operation = |succeeded, errors, bytes, latency| OperationSnapshot {
-            completed: succeeded + errors,
-            errors,
-            bytes,
-            latency,
-        };
-        NamespaceSnapshot {
-            nsid: namespace.nsid(),
-            blocks: geometry.blocks,
-            block_bytes: geometry.block_bytes,
-            read_only: namespace.read_only(),
-            uuid: uuid_text(&namespace.options.uuid),
-            reads: operation(
-                stats.reads,
-                stats.read_errors,
-                stats.read_bytes,
-                latency.reads,
-            ),
-            writes: operation(
-                stats.writes,
-                stats.write_errors,
-                stats.written_bytes,
-                latency.writes,
-            ),
-            flushes: operation(stats.flushes, stats.flush_errors, 0, latency.flushes),
-            others: operation(stats.others, stats.other_errors, 0, latency.others),
-        }
-    });
-    SubsystemSnapshot {
-        nqn: subsystem.nqn.clone(),
-        serial: subsystem.serial.clone(),
-        model: subsystem.model.clone(),
-        allow_any_host: changing.allow_any_host,
-        allowed_hosts: changing.allowed_hosts.iter().cloned().collect(),
-        namespaces: namespaces.collect(),
-    }
-}
-
-/// Returns the text of a UUID. `[RFC 9562 §4]`
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
 }

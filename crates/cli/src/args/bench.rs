@@ -2,10 +2,10 @@
 
 use super::host::HostArgs;
 use super::{FlashSpec, KnobTurn, SwitchArgs, block_size, seconds};
-use bench::load::App;
 use clap::{Args, Subcommand, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
+use load::App;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -127,7 +127,7 @@ pub struct LoadArgs {
         default_value_t = 1,
         conflicts_with = "device"
     )]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(bench::load::limits::HOSTS_MAX)))]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(load::limits::HOSTS_MAX)))]
     pub hosts: u32,
     /// Run every app in a process of its own: they share nothing but the kernel
     #[arg(long)]

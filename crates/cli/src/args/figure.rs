@@ -1,8 +1,8 @@
 //! `switchyard figure` and `switchyard bench goals`.
 
 use super::seconds;
-use bench::figure::TRIES_MAX;
 use clap::Args;
+use lab::figure::TRIES_MAX;
 use std::path::PathBuf;
 use std::time::Duration;
 

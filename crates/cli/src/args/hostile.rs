@@ -1,9 +1,9 @@
 //! `switchyard bench hostile`.
 
 use super::seconds;
-use bench::hostile::Load;
 use clap::Args;
 use control::model::DEFAULT_NQN;
+use lab::hostile::Load;
 use std::net::SocketAddr;
 use std::time::Duration;
 

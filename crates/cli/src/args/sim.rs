@@ -2,8 +2,8 @@
 
 use super::{SwitchArgs, seconds};
 use base::Mutation;
-use bench::figure::TRIES_MAX;
 use clap::{Args, Subcommand, ValueEnum};
+use lab::figure::TRIES_MAX;
 use sim::check::Feature;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -7,14 +7,14 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use bench::load::{
-    App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage, SwitchReport,
-};
 use block::Device;
 use control::model::Device as Model;
 use control::plane::devices;
 use host::{Namespace, Switchboard, SwitchboardOptions};
 use indicatif::ProgressBar;
+use load::{
+    App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage, SwitchReport,
+};
 use reactor::placement::allowed_cores;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -102,8 +102,8 @@ pub(super) fn measure(
         progress(now);
     };
     let mut report = match led {
-        Some(led) => bench::load::run_led(&loads, &options, led, stop, progress)?,
-        None => bench::load::run(&loads, &options, stop, progress)?,
+        Some(led) => load::run_led(&loads, &options, led, stop, progress)?,
+        None => load::run(&loads, &options, stop, progress)?,
     };
     for namespace in &remote {
         tell_of_tenants(namespace);

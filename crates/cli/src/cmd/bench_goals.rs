@@ -6,10 +6,10 @@ use crate::args::GoalsArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Result, ensure};
-use bench::Spread;
-use bench::figure::goals::{self, Judged, QuotientVerdict};
-use bench::figure::{Disturbances, Effort, Quiet, aligned, measure, short};
-use bench::load::Machine;
+use lab::figure::goals::{self, Judged, QuotientVerdict};
+use lab::figure::{Disturbances, Effort, Quiet, aligned, measure, short};
+use load::Machine;
+use load::RunSummary;
 use serde::Serialize;
 use std::fmt;
 
@@ -99,7 +99,7 @@ fn row(goal: &Judged) -> Vec<String> {
         _ => "MISSED",
     };
     let [of, to, limit] = divided;
-    let (Spread { median, min, max }, bound) = number;
+    let (RunSummary { median, min, max }, bound) = number;
     let mut row = says.map(str::to_owned).to_vec();
     row.extend([of, to, short(median)]);
     row.push(format!("{}..{}", short(min), short(max)));

@@ -4,10 +4,10 @@ use super::bench::of_class;
 use super::connect::builder;
 use crate::args::LoadArgs;
 use anyhow::{Context as _, Result};
-use bench::load::{App, Load, Spread};
 use block::Device;
 use host::limits::CONTROLLERS_MAX;
 use host::{HostIdentity, Namespace};
+use load::{App, Load, RoundRobin};
 use reactor::PollPolicy;
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
@@ -76,7 +76,7 @@ pub(super) fn loads(apps: &[App], namespaces: &[Namespace]) -> Vec<Load> {
                 let device = namespace.device().with_queues(app.queues, depth);
                 Arc::new(device.with_class(class)) as Arc<dyn Device>
             };
-            Arc::new(Spread::over(namespaces.iter().map(device).collect()))
+            Arc::new(RoundRobin::over(namespaces.iter().map(device).collect()))
         })
     };
     apps.iter().map(load).collect()

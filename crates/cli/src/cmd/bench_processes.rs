@@ -10,7 +10,7 @@ use super::signals;
 use crate::args::{LoadArgs, LocalDevice};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
-use ::bench::load::{Led, LoadReport, Stage, monotonic};
+use ::load::{Led, LoadReport, Stage, monotonic};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base::{Nanos, Time};
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -221,7 +221,7 @@ fn gather(
 /// # Errors
 /// As a load within one process.
 pub fn follow(args: &LoadArgs, index: usize) -> Result<Outcome> {
-    let threads = |apps: &[::bench::load::App]| apps.iter().map(|app| app.count).sum();
+    let threads = |apps: &[::load::App]| apps.iter().map(|app| app.count).sum();
     let app = args.apps.get(index).context("there is no such app")?;
     let mut alone = args.clone();
     alone.apps = vec![app.clone()];

@@ -6,9 +6,6 @@ use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::calibrate::{
-    Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, calibrate, curves,
-};
 use block::Device;
 use block::device::flash::Profile;
 use control::DeviceModel;
@@ -17,6 +14,9 @@ use control::model::{Device as Model, DeviceKind};
 use control::plane::devices;
 use control::provenance;
 use indicatif::ProgressBar;
+use lab::calibrate::{
+    Calibration, Emulated, OnDevice, OnDeviceOptions, Plan, Progress, calibrate, curves,
+};
 use qos::fit::Known;
 use reactor::PollPolicy;
 use std::path::Path;

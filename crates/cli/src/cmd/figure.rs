@@ -5,10 +5,10 @@ use crate::args::FigureArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::figure::{
+use indicatif::ProgressBar;
+use lab::figure::{
     self, Effort, Extent, FIGURES, Figure, Plan, Point, Progress, Quiet, Report, Work, aligned,
 };
-use indicatif::ProgressBar;
 use serde::Serialize;
 use sim::model::Costs;
 use std::fmt;

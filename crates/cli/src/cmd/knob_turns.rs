@@ -2,8 +2,8 @@
 
 use crate::args::{KnobChange, LoadArgs};
 use anyhow::{Context as _, Result, ensure};
-use bench::load::{LoadProgress, Turned};
 use host::Switchboard;
+use load::{LoadProgress, Turned};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use switch::Knobs;

@@ -372,9 +372,8 @@ columns! { NAMESPACES, namespace_cells(row: NamespaceRow<'_>):
 fn namespaces(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     let nothing = NamespaceSnapshot::default();
     let row = |is: &NamespaceSnapshot| {
-        let same = |was: &&NamespaceSnapshot| {
-            was.nqn == is.nqn && was.namespace.nsid == is.namespace.nsid
-        };
+        let same =
+            |was: &&NamespaceSnapshot| was.nqn == is.nqn && was.namespace.nsid == is.namespace.nsid;
         let was = earlier.namespaces.iter().find(same).unwrap_or(&nothing);
         let (before, now) = (&was.namespace, &is.namespace);
         Row::plain(namespace_cells(&NamespaceRow {

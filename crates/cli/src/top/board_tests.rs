@@ -77,7 +77,10 @@ fn namespaces_and_queues_are_told() {
     assert_eq!(namespace["errors_per_second"], 3);
     let queue = &board["queues"][1];
     assert_eq!((&queue["qid"], &queue["core"]), (&json!(2), &json!(1)));
-    assert_eq!((&queue["depth"], &queue["header_digest"]), (&json!(128), &json!("yes")));
+    assert_eq!(
+        (&queue["depth"], &queue["header_digest"]),
+        (&json!(128), &json!("yes"))
+    );
     assert_eq!(queue["host"], "nqn.2026-11.com.example:db?[2J");
 }
 

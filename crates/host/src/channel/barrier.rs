@@ -6,7 +6,7 @@
 //! side of it: a barrier that is lost is sent again as it is.
 
 use super::{ChannelState, RemoteChannel};
-use crate::inflight::Exchange;
+use crate::command::exchange::Exchange;
 use block::{BlockError, Completion};
 use reactor::Context;
 
@@ -31,7 +31,7 @@ impl RemoteChannel {
             return Err(QueueFull);
         }
         self.outstanding += 1;
-        let nsid = self.namespaces.first().map(|served| served.state.nsid);
+        let nsid = self.namespaces.first().map(|entry| entry.state.nsid);
         let known = if self.state == ChannelState::Live {
             self.parameters.barrier
         } else {

@@ -2,10 +2,11 @@
 //! for commands that take too long.
 
 use super::{ChannelState, RemoteChannel};
-use crate::association::{AbortRequest, Phase};
+use crate::association::AbortRequest;
 use crate::controller::quiet_time;
 use crate::limits::ABORT_TIME;
-use crate::tcp::Join;
+use crate::qpair::Join;
+use crate::recovery::epoch::Phase;
 use base::Time;
 use block::BlockError;
 use reactor::Context;

@@ -7,20 +7,25 @@
 //! overlapping one that is being sent again.
 
 mod barrier;
+mod commands;
 mod lanes;
 mod replay;
-mod translate;
 
 pub use barrier::QueueFull;
 
-use crate::association::{Association, Epoch, NamespaceState, Parameters, Phase};
+use crate::association::Association;
+use crate::association::namespace_state::NamespaceState;
+use crate::association::parameters::Parameters;
 use crate::command::BlockRequest;
+use crate::command::exchange::Exchange;
+use crate::command::table::{Finished, Outcome};
 use crate::controller::qpair_config;
-use crate::fence::{Aftermath, Passage};
-use crate::inflight::{Exchange, Finished, Outcome};
 use crate::limits::RETRIES_PER_REQUEST_MAX;
-use crate::recovery::{RangeLocks, Verdict, judge};
-use crate::tcp::{Departure, Qpair};
+use crate::qpair::{LaneDoorbell, Qpair};
+use crate::recovery::epoch::{Epoch, Phase};
+use crate::recovery::fences::{FenceSnapshot, ReplayPermission};
+use crate::recovery::range_locks::RangeLocks;
+use crate::recovery::status::{Verdict, judge};
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::{BlockError, Capabilities, Channel, Completion, Operation, Request, Submit};
@@ -59,7 +64,7 @@ struct Lane {
 
 /// A namespace whose requests a channel carries.
 #[derive(Debug)]
-struct Served {
+struct ChannelNamespace {
     state: Arc<NamespaceState>,
     capabilities: Capabilities,
     /// Losses of unflushed writes that a Flush of this channel has reported.
@@ -71,7 +76,7 @@ struct Served {
 pub struct RemoteChannel {
     association: Arc<Association>,
     /// Whose requests the lanes carry; never empty unless the channel is [`shared`](Self::shared).
-    namespaces: Vec<Served>,
+    namespaces: Vec<ChannelNamespace>,
     /// The lanes are nobody's own: they stay when a namespace goes.
     shared: bool,
     /// What the lanes carry.
@@ -84,8 +89,8 @@ pub struct RemoteChannel {
     /// The association that the lanes were opened on last.
     joined: u64,
     /// What may still come of lost associations, and which change of it this is.
-    aftermath: Aftermath,
-    aftermaths: u64,
+    fence_snapshot: FenceSnapshot,
+    fence_version: u64,
     lanes: Vec<Lane>,
     /// While the channel is live: the lanes that have something under way. Others need no look in a
     /// turn, so what a turn takes follows the requests and not the connections.
@@ -158,8 +163,8 @@ impl RemoteChannel {
             },
             parameters: Parameters::default(),
             joined: 0,
-            aftermath: Aftermath::default(),
-            aftermaths: 0,
+            fence_snapshot: FenceSnapshot::default(),
+            fence_version: 0,
             busy: Vec::with_capacity(lanes.len()),
             lanes,
             next_lane: 0,
@@ -190,7 +195,7 @@ impl RemoteChannel {
         capabilities: Capabilities,
     ) -> usize {
         let told = state.unflushed.told();
-        self.namespaces.push(Served {
+        self.namespaces.push(ChannelNamespace {
             told,
             state,
             capabilities,
@@ -200,7 +205,7 @@ impl RemoteChannel {
 
     /// Whether everything that the channel was opened for is gone.
     fn is_deserted(&self) -> bool {
-        !self.shared && self.namespaces.iter().all(|served| served.state.is_gone())
+        !self.shared && self.namespaces.iter().all(|entry| entry.state.is_gone())
     }
 
     /// The state now.
@@ -238,14 +243,14 @@ impl RemoteChannel {
     /// A Flush was done: it fails all the same where it promised what was lost before.
     fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
         let (mark, told) = request.promise();
-        let served = &mut self.namespaces[usize::from(request.namespace)];
-        let unflushed = &served.state.unflushed;
+        let entry = &mut self.namespaces[usize::from(request.namespace)];
+        let unflushed = &entry.state.unflushed;
         unflushed.flushed(mark);
         let losses = unflushed.losses();
         if losses == told {
             return Ok(());
         }
-        served.told = losses;
+        entry.told = losses;
         unflushed.tell(losses);
         Err(BlockError::CacheLost)
     }
@@ -401,32 +406,32 @@ impl RemoteChannel {
     }
 
     /// Commands of all lanes leave by these rules from now on.
-    pub(crate) fn set_departure(&mut self, mode: Mode, limits: CaravanLimits) {
+    pub(crate) fn set_doorbell(&mut self, mode: Mode, limits: CaravanLimits) {
         for lane in &mut self.lanes {
-            match lane.qpair.departure() {
-                Some(departure) => departure.reconfigure(mode, limits),
+            match lane.qpair.doorbell() {
+                Some(doorbell) => doorbell.reconfigure(mode, limits),
                 None => {
-                    let departure = Departure::new(mode, limits, self.class);
-                    lane.qpair.set_departure(departure);
+                    let doorbell = LaneDoorbell::new(mode, limits, self.class);
+                    lane.qpair.set_doorbell(doorbell);
                 }
             }
         }
     }
 
     /// Adds to `counters` what left on the lanes, and why.
-    pub(crate) fn add_departures(&mut self, counters: &mut doorbell::Counters) {
+    pub(crate) fn add_doorbell_counters(&mut self, counters: &mut doorbell::Counters) {
         for lane in &mut self.lanes {
-            if let Some(departure) = lane.qpair.departure() {
-                counters.merge(departure.counters());
+            if let Some(doorbell) = lane.qpair.doorbell() {
+                counters.merge(doorbell.counters());
             }
         }
     }
 
     /// Requests that wait for a doorbell.
-    pub(crate) fn waiting_to_leave(&mut self) -> u32 {
+    pub(crate) fn waiting_for_doorbell(&mut self) -> u32 {
         let lanes = self.lanes.iter_mut();
         lanes
-            .filter_map(|lane| lane.qpair.departure().map(|departure| departure.waiting()))
+            .filter_map(|lane| lane.qpair.doorbell().map(|doorbell| doorbell.waiting()))
             .sum()
     }
 
@@ -496,7 +501,7 @@ impl RemoteChannel {
             return Submit::Busy(request);
         }
         let tag = request.tag;
-        let served = &self.namespaces[namespace];
+        let entry = &self.namespaces[namespace];
         let refused = |error, data: Option<IoSlice>| {
             Submit::Done(Completion {
                 tag,
@@ -507,14 +512,14 @@ impl RemoteChannel {
         if self.closing {
             return refused(BlockError::Aborted, request.data);
         }
-        if self.state == ChannelState::Gone || served.state.is_gone() {
+        if self.state == ChannelState::Gone || entry.state.is_gone() {
             return refused(BlockError::Gone, request.data);
         }
         let capabilities = Capabilities {
-            read_only: served.state.read_only(),
-            ..served.capabilities
+            read_only: entry.state.read_only(),
+            ..entry.capabilities
         };
-        let geometry = served.state.geometry();
+        let geometry = entry.state.geometry();
         if let Err(error) = block::check(&request, geometry, capabilities) {
             return refused(error, request.data);
         }
@@ -525,25 +530,24 @@ impl RemoteChannel {
             latest = self.association.parameters();
             &latest
         };
-        if let Err(error) = translate::allowed(&mut request, geometry, parameters) {
+        if let Err(error) = commands::allowed(&mut request, geometry, parameters) {
             return refused(error, request.data);
         }
         let buffers = cx.driver.buffers();
-        let nsid = served.state.nsid;
+        let nsid = entry.state.nsid;
         let names = (u16::try_from(namespace).expect("at most 1,024"), nsid);
-        let mut exchange = match translate::exchange(request, names, geometry, parameters, buffers)
-        {
+        let mut exchange = match commands::exchange(request, names, geometry, parameters, buffers) {
             Ok(exchange) => exchange,
             Err(request) => return Submit::Busy(request),
         };
         if let Some(request) = exchange.request_mut()
             && request.operation == Operation::Flush
         {
-            request.set_promise(served.state.unflushed.begin_flush(), served.told);
+            request.set_promise(entry.state.unflushed.begin_flush(), entry.told);
         }
-        self.heed_aftermath();
+        self.refresh_fences();
         let closed = exchange.request();
-        if let Some(request) = closed.filter(|request| self.is_closed_for(request)) {
+        if let Some(request) = closed.filter(|request| self.is_fenced(request)) {
             let private = request.private_data;
             return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
         }
@@ -621,7 +625,9 @@ impl Channel for RemoteChannel {
             (0..self.lanes.len()).map(of).min()
         };
         // Who waits for a fence is woken when it falls.
-        let waits = |replay: &Replay| self.aftermath.passage(replay.lost_with) == Passage::Waits;
+        let waits = |replay: &Replay| {
+            self.fence_snapshot.replay_permission(replay.lost_with) == ReplayPermission::Fenced
+        };
         let due = !self.replay.iter().all(waits);
         let replay = if self.state == ChannelState::Live && due {
             self.replay_writes_at

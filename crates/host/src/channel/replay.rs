@@ -3,10 +3,9 @@
 
 use super::{ChannelState, RemoteChannel};
 use crate::command::BlockRequest;
-use crate::fence::Passage;
-use crate::inflight::Exchange;
+use crate::command::exchange::Exchange;
 use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
-use crate::recovery::Span;
+use crate::recovery::fences::ReplayPermission;
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::BlockError;
@@ -34,7 +33,7 @@ impl RemoteChannel {
         if self.state != ChannelState::Live {
             return;
         }
-        self.heed_aftermath();
+        self.refresh_fences();
         for _ in 0..self.replay.len() {
             let Some(replay) = self.replay.pop_front() else {
                 break;
@@ -43,13 +42,13 @@ impl RemoteChannel {
                 self.report_lost_write(replay, BlockError::Gone);
                 continue;
             }
-            let passage = self.aftermath.passage(replay.lost_with);
+            let replay_permission = self.fence_snapshot.replay_permission(replay.lost_with);
             let early = replay.exchange.replayed && self.replay_writes_at > now;
-            if early || passage == Passage::Waits {
+            if early || replay_permission == ReplayPermission::Fenced {
                 self.replay.push_back(replay);
                 continue;
             }
-            if passage == Passage::Overdue {
+            if replay_permission == ReplayPermission::Overdue {
                 self.report_lost_write(replay, BlockError::TimedOut);
                 continue;
             }
@@ -80,7 +79,7 @@ impl RemoteChannel {
                 continue;
             }
             let request = exchange.request();
-            if request.is_some_and(|request| self.is_closed_for(request)) {
+            if request.is_some_and(|request| self.is_fenced(request)) {
                 self.finish(exchange, Err(BlockError::TimedOut));
                 continue;
             }
@@ -164,25 +163,25 @@ impl RemoteChannel {
             lost_with,
         } = replay;
         if let Some(request) = exchange.request().filter(|_| lost_with > 0) {
-            self.association.close_blocks(lost_with, Span::of(request));
-            self.heed_aftermath();
+            self.association.fence_blocks(lost_with, request.span());
+            self.refresh_fences();
         }
         self.finish(exchange, Err(error));
     }
 
     /// Follows what may still come of lost associations.
     #[inline]
-    pub(super) fn heed_aftermath(&mut self) {
-        if self.association.aftermaths() != self.aftermaths {
-            (self.aftermaths, self.aftermath) = self.association.aftermath();
+    pub(super) fn refresh_fences(&mut self) {
+        if self.association.fence_version() != self.fence_version {
+            (self.fence_version, self.fence_snapshot) = self.association.fence_snapshot();
         }
     }
 
     /// Whether a new request would write blocks that an old write may still change.
-    pub(super) fn is_closed_for(&self, request: &BlockRequest) -> bool {
-        !self.aftermath.is_open()
+    pub(super) fn is_fenced(&self, request: &BlockRequest) -> bool {
+        !self.fence_snapshot.is_open()
             && request.operation.is_write()
-            && self.aftermath.closes(Span::of(request))
+            && self.fence_snapshot.closes(request.span())
     }
 
     /// Everything that waits fails.

@@ -11,12 +11,13 @@ mod service;
 pub use blocking::{Namespace, Subsystem};
 pub use queue::{Completions, Queue, QueueOptions};
 
-use crate::association::{Association, Phase};
+use crate::association::Association;
 use crate::controller::Controller;
 use crate::error::{ConnectionError, HostError};
 use crate::info::{DiscoveryEntry, SubsystemKind};
 use crate::limits::{CONTROLLERS_MAX, REFERRAL_DEPTH_MAX, REFERRALS_MAX, THREAD_LOOK};
 use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
+use crate::recovery::epoch::Phase;
 use base::Nanos;
 use base::units::{KIB, MIB};
 use reactor::uring::UringDriver;

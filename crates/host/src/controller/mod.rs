@@ -12,14 +12,16 @@ mod shutdown;
 
 pub(crate) use setup::quiet_time;
 
-use crate::association::{Association, Epoch, Phase};
+use crate::association::Association;
+use crate::command::exchange::Exchange;
+use crate::command::table::{Finished, Outcome};
 use crate::error::ConnectionError;
-use crate::fence::Fences;
-use crate::inflight::{Exchange, Finished, Outcome};
 use crate::limits::{ABORTS_MAX, ADMIN_DEPTH, STABLE_TIME};
 use crate::options::ConnectOptions;
-use crate::recovery::Backoff;
-use crate::tcp::{Join, Qpair, QpairConfig};
+use crate::qpair::{Join, Qpair, QpairConfig};
+use crate::recovery::backoff::Backoff;
+use crate::recovery::epoch::{Epoch, Phase};
+use crate::recovery::fences::Fences;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use inquiry::Inquiry;

@@ -2,13 +2,13 @@
 
 use super::inquiry::{Inquiry, LogScan, NamespaceScan, Progress};
 use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
-use crate::association::{CommandLengths, Features, Parameters};
+use crate::association::parameters::{CommandLengths, Features, Parameters};
+use crate::command::exchange::Exchange;
 use crate::error::ConnectionError;
-use crate::inflight::Exchange;
 use crate::info::ControllerInfo;
 use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, REPLAY_MARGIN, STATUS_POLL, TRANSFER_BYTES_MAX};
 use crate::options::{ConnectOptions, ReplayPolicy};
-use crate::recovery::is_passing;
+use crate::recovery::status::is_passing;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use reactor::Context;

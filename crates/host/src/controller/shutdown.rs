@@ -1,8 +1,8 @@
 //! The end of an association that its user asked for. `[NVMe Base 2.0 §3.6.1]`
 
 use super::{CHANNELS_CLOSE_TIME, Controller, ControllerState, Purpose};
-use crate::association::{Epoch, Phase};
 use crate::limits::{SHUTDOWN_TIME, STATUS_POLL};
+use crate::recovery::epoch::{Epoch, Phase};
 use base::Time;
 use reactor::Context;
 use wire::fabrics::{FabricsCommand, Property, PropertyGet, PropertySet, PropertySize};

@@ -1,10 +1,10 @@
 //! Admin commands: who carries out which. `[NVMe Base 2.0 §5]`
 
 use crate::controller::{Controller, Reply, features, identify, log_pages};
-use crate::core::{Action, CoreState};
 use crate::request::Ticket;
-use crate::tcp::connection::Connection;
-use crate::tcp::transfer;
+use crate::service::core::{Action, CoreState};
+use crate::session::connection::Connection;
+use crate::session::transfer;
 use reactor::Context;
 use std::sync::Arc;
 use wire::nvme::admin::ABORT_NOT_ABORTED;

@@ -3,11 +3,7 @@
 //! A notice is sent once; the same notice comes again only after the host has read the log page
 //! that goes with it, so that a busy control plane cannot flood a host.
 
-use crate::core::CoreState;
 use crate::limits::ASYNC_EVENT_REQUESTS_MAX;
-use crate::tcp::connection::{Connection, Owner};
-use crate::tcp::transfer;
-use reactor::Context;
 use std::collections::{BTreeSet, VecDeque};
 use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::log_page::LogPageId;
@@ -118,17 +114,6 @@ impl AsyncEvents {
     /// The namespaces that changed since the host last read of them.
     pub(crate) fn changed(&self) -> impl Iterator<Item = u32> + '_ {
         self.changed.iter().copied()
-    }
-}
-
-/// Answers Asynchronous Event Requests with what is to be told.
-pub(crate) fn deliver(connection: &mut Connection, core: &mut CoreState, cx: &mut Context<'_>) {
-    while connection.answers()
-        && let Owner::Admin(controller) = &mut connection.owner
-        && let Some((cid, event)) = controller.events.next()
-    {
-        let result = u64::from(event.to_dword());
-        transfer::respond(connection, cid, Status::SUCCESS, result, core, cx);
     }
 }
 

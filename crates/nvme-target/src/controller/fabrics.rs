@@ -1,15 +1,19 @@
 //! Fabrics commands: Connect, properties, Disconnect. `[NVMe Base 2.0 §6]`
 
+use crate::command;
+use crate::controller::async_events::AsyncEvents;
+use crate::controller::features::Features;
 use crate::controller::keep_alive::KeepAlive;
-use crate::controller::{Controller, Reply, async_events::AsyncEvents, features::Features};
-use crate::core::{Action, CoreState};
-use crate::io;
-use crate::registry::{ControllerKind, ControllerLimit, Place, QueueTerms, SharedController};
+use crate::controller::registry::{
+    ControllerKind, ControllerLimit, Place, QueueTerms, SharedController,
+};
+use crate::controller::{Controller, Reply};
+use crate::qos::access::Pass;
 use crate::request::Kind;
+use crate::service::core::{Action, CoreState};
+use crate::session::connection::{Connection, Owner, State};
 use crate::shares::Purpose;
 use crate::subsystem::Subsystem;
-use crate::tcp::connection::{Connection, Owner, State};
-use crate::tenants::Pass;
 use base::{Nanos, Time};
 use reactor::Context;
 use std::sync::Arc;
@@ -90,7 +94,7 @@ pub(crate) fn execute(
                 let entry = connection.qpair.slot(slot);
                 entry.kind = Kind::Shutdown;
                 entry.nsid = NSID_BROADCAST;
-                io::schedule::flush_all(connection, slot, core, cx);
+                command::tokens::flush_all(connection, slot, core, cx);
                 return Ok(Reply::Taken);
             }
             Ok(Reply::Bare(0))

@@ -1,7 +1,7 @@
 //! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
 
 use crate::controller::{Controller, Reply};
-use crate::core::CoreState;
+use crate::service::core::CoreState;
 use base::Time;
 use wire::nvme::feature::{
     AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,

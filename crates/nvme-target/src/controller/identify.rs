@@ -1,11 +1,11 @@
 //! Identify: what the controller and its namespaces are. `[NVMe Base 2.0 §5.17]`
 
 use crate::controller::{Controller, Reply};
-use crate::core::CoreState;
 use crate::limits::{
     ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX,
 };
 use crate::namespace::Namespace;
+use crate::service::core::CoreState;
 use std::sync::Arc;
 use wire::fabrics::property::Version;
 use wire::limits::{DATASET_RANGES_MAX, IDENTIFY_BYTES, NSID_BROADCAST, NSID_MAX};

@@ -1,10 +1,10 @@
 //! Get Log Page. `[NVMe Base 2.0 §5.16]`
 
+use crate::controller::discovery;
 use crate::controller::{Controller, Reply};
-use crate::core::CoreState;
-use crate::discovery;
+use crate::qos::events::TenantEvent;
+use crate::service::core::CoreState;
 use crate::stats::NamespaceStats;
-use crate::tenant_events::TenantEvent;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::log_page::{
     ChangedNamespaces, EffectsLog, FirmwareSlotLog, LogPageId, SmartLog, SupportedLogPages,

@@ -5,21 +5,24 @@
 
 pub(crate) mod admin;
 pub(crate) mod async_events;
+pub(crate) mod discovery;
 pub(crate) mod fabrics;
 pub(crate) mod features;
 pub(crate) mod identify;
 pub(crate) mod keep_alive;
 pub(crate) mod log_pages;
+pub(crate) mod registry;
 
-use crate::core::CoreState;
-use crate::io;
+use crate::command;
+use crate::controller::registry::{ControllerKind, SharedController};
 use crate::namespace::Namespace;
-use crate::registry::{ControllerKind, SharedController};
+use crate::qos::access::Rights;
 use crate::request::{Kind, Phase};
-use crate::tcp::connection::{Connection, Owner};
-use crate::tcp::input::{Flow, Incoming, Payload, Sink, take_buffer};
-use crate::tcp::transfer;
-use crate::tenants::Rights;
+use crate::service::core::CoreState;
+use crate::service::events;
+use crate::session::connection::{Connection, Owner};
+use crate::session::input::{Flow, Incoming, Payload, Sink, take_buffer};
+use crate::session::transfer;
 use async_events::{AsyncEvents, Notice};
 use features::Features;
 use keep_alive::KeepAlive;
@@ -194,7 +197,7 @@ fn try_begin(
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let inside = match direction {
-        Direction::ToController if length > 0 => io::arrival(pointer, payload, length)?,
+        Direction::ToController if length > 0 => command::arrival(pointer, payload, length)?,
         _ if matches!(payload, Payload::None) => Some((0, &[][..])),
         _ => return Err(Status::INVALID_FIELD.with_dnr()),
     };
@@ -213,7 +216,7 @@ fn try_begin(
     entry.length = length;
     let Some((skip, data)) = inside else {
         entry.data = buffer;
-        io::ask(connection, slot, core, cx);
+        command::ask(connection, slot, core, cx);
         return Ok(Flow::Continue);
     };
     match (direction, payload) {
@@ -245,7 +248,7 @@ fn try_begin(
         _ => {}
     }
     entry.data = buffer;
-    io::arrived(connection, slot, core, cx);
+    command::arrived(connection, slot, core, cx);
     Ok(Flow::Continue)
 }
 
@@ -299,6 +302,6 @@ pub(crate) fn execute(
     if !sends {
         entry.data = None;
     }
-    io::finish(connection, slot, status, core, cx);
-    async_events::deliver(connection, core, cx);
+    command::finish(connection, slot, status, core, cx);
+    events::deliver(connection, core, cx);
 }

@@ -12,12 +12,12 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use bench::Spread;
-use bench::hostile::{Load, Measured, Neighbour, Peer, Size, beside};
-use bench::load::Machine;
 use block::Device as _;
 use confined::Confined;
 use host::Host;
+use lab::hostile::{Load, Measured, Neighbour, Peer, Size, beside};
+use load::Machine;
+use load::RunSummary;
 use reactor::{PollPolicy, placement};
 use report::{Line, RATIO_MAX, Report};
 use std::time::{Duration, Instant};
@@ -98,7 +98,7 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
     }
     let spread = |value: &dyn Fn(&Pair) -> f64| {
         let values: Vec<_> = pairs.iter().map(value).collect();
-        Spread::of(&values).expect("at least one pair")
+        RunSummary::of(&values).expect("at least one pair")
     };
     let ratio = spread(&|pair| pair.disturbed.p99_us / pair.undisturbed.p99_us);
     let runs = || pairs.iter().flat_map(|p| [&p.undisturbed, &p.disturbed]);
@@ -108,7 +108,7 @@ fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
         load: name,
         done: pairs.iter().map(|pair| pair.done).sum(),
         memory_bytes: pairs.iter().filter_map(|pair| pair.memory_bytes).max(),
-        cpu_percent: Spread::of(&cpu),
+        cpu_percent: RunSummary::of(&cpu),
         undisturbed_p50_us: spread(&|pair| pair.undisturbed.p50_us),
         disturbed_p50_us: spread(&|pair| pair.disturbed.p50_us),
         undisturbed_p99_us: spread(&|pair| pair.undisturbed.p99_us),

@@ -1,7 +1,7 @@
 //! What was noticed of the loads, as JSON and as a table.
 
-use bench::Spread;
-use bench::load::Machine;
+use load::Machine;
+use load::RunSummary;
 use serde::Serialize;
 use std::fmt;
 
@@ -28,14 +28,14 @@ pub(super) struct Line {
     pub(super) memory_bytes: Option<u64>,
     /// Of one core.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cpu_percent: Option<Spread>,
-    pub(super) undisturbed_p50_us: Spread,
-    pub(super) disturbed_p50_us: Spread,
-    pub(super) undisturbed_p99_us: Spread,
-    pub(super) disturbed_p99_us: Spread,
-    pub(super) disturbed_max_us: Spread,
+    pub(super) cpu_percent: Option<RunSummary>,
+    pub(super) undisturbed_p50_us: RunSummary,
+    pub(super) disturbed_p50_us: RunSummary,
+    pub(super) undisturbed_p99_us: RunSummary,
+    pub(super) disturbed_p99_us: RunSummary,
+    pub(super) disturbed_max_us: RunSummary,
     /// Of the two in each pair.
-    pub(super) ratio: Spread,
+    pub(super) ratio: RunSummary,
     /// Commands of the neighbour that succeeded.
     pub(super) commands: u64,
     /// Those that did not.
@@ -65,7 +65,7 @@ impl fmt::Display for Report {
         )?;
         for line in &self.loads {
             let number = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.0}"));
-            let spread = |s: Spread, digits: usize| {
+            let spread = |s: RunSummary, digits: usize| {
                 format!(
                     "{:.digits$} ({:.digits$}–{:.digits$})",
                     s.median, s.min, s.max

@@ -2,9 +2,9 @@
 
 use crate::cmd::bench::remote_loads;
 use anyhow::{Result, ensure};
-use bench::limit::{Metric, RawCase};
-use bench::load::{Access, App, LoadOptions, Pace};
 use host::Namespace;
+use lab::limit::{Metric, RawCase};
+use load::{Access, App, LoadOptions, Pace};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use switch::Knobs;
@@ -147,7 +147,7 @@ impl Case {
         };
         let loads = remote_loads(&[app], namespace);
         let stop = AtomicBool::new(false);
-        let report = bench::load::run(&loads, &options, &stop, &mut |_| {})?;
+        let report = load::run(&loads, &options, &stop, &mut |_| {})?;
         ensure!(report.errors() == 0, "{}", report.notes().join("; "));
         let app = &report.apps[0];
         Ok(self.value(app.iops, app.latency_us.p50))
@@ -157,7 +157,7 @@ impl Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::limit::Poll;
+    use lab::limit::Poll;
 
     #[test]
     fn both_sides_of_a_case_wait_alike_and_move_the_same_bytes() {

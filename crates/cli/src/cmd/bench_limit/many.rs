@@ -4,9 +4,9 @@ use crate::args::{LimitArgs, LoadArgs};
 use crate::cmd::bench::measure;
 use crate::cmd::child::{RAM_BYTES, Target, prefill};
 use anyhow::{Context as _, Result, ensure};
-use bench::Spread;
-use bench::limit::{CaseReport, ManyCase, Metric, compare, run_many};
 use clap::Parser;
+use lab::limit::{CaseReport, ManyCase, Metric, compare, run_many};
+use load::RunSummary;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -33,14 +33,14 @@ pub(super) struct ManyReport {
     pub(super) report: CaseReport,
     pub(super) bound: f64,
     /// 99th percentile of our latency divided by its mean, of each run.
-    p99_over_mean: Spread,
+    p99_over_mean: RunSummary,
     p99_over_mean_bound: f64,
     pub(super) within: bool,
 }
 
 impl fmt::Display for ManyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spread { median, min, max } = self.p99_over_mean;
+        let RunSummary { median, min, max } = self.p99_over_mean;
         write!(
             f,
             "{}: p99 is {median:.2} times the mean ({min:.2}..{max:.2}, ≤ {P99_OVER_MEAN_MAX})",
@@ -78,7 +78,7 @@ pub(super) fn run(args: &LimitArgs) -> Result<ManyReport> {
             Ok(run_many(&CASE, server, client, warmup, measured)?.exchanges_per_second)
         },
     )?;
-    let p99_over_mean = Spread::of(&evenness).context("there is at least one run")?;
+    let p99_over_mean = RunSummary::of(&evenness).context("there is at least one run")?;
     let even = p99_over_mean.median <= P99_OVER_MEAN_MAX;
     Ok(ManyReport {
         within: even && report.fraction.median >= BOUND,
@@ -120,4 +120,4 @@ fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
 }
 
 /// Bytes of a request's data.
-const RESPONSE_BYTES: usize = CASE.raw.response_bytes - bench::limit::RESPONSE_HEADER_BYTES;
+const RESPONSE_BYTES: usize = CASE.raw.response_bytes - lab::limit::RESPONSE_HEADER_BYTES;

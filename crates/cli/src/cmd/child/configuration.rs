@@ -2,9 +2,9 @@
 
 use super::load::HOST_NQN;
 use base::Nanos;
-use bench::figure::{FLASH_READ_US, FLASH_WRITE_US, System};
 use control::DeviceModel;
 use control::device_model::{PriceList, Provenance};
+use lab::figure::{FLASH_READ_US, FLASH_WRITE_US, System};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{Curve, Percentile, TokenRate};

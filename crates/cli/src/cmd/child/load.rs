@@ -2,8 +2,8 @@
 
 use super::threads::Scheduled;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::figure::{Effort, LoadProcess, Reported, Storage, System};
-use bench::load::SwitchReport;
+use lab::figure::{Effort, LoadProcess, Reported, Storage, System};
+use load::SwitchReport;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};

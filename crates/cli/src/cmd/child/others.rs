@@ -8,9 +8,9 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use base::units::CoreId;
-use bench::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
-use bench::load::Latency;
-use bench::remote::{Iscsi, Nbd, OneByOne, Plain, PlainServer, Remote, Wait};
+use lab::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
+use lab::remote::{Iscsi, Nbd, OneByOne, Plain, PlainServer, Remote, Wait};
+use load::Latency;
 use reactor::placement;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use super::target::{RAM_BYTES, Target, prefill, sends};
 use super::threads::Scheduled;
 use super::{cpu_seconds, ended_children_cpu_seconds};
 use anyhow::{Context as _, Result, ensure};
-use bench::figure::{
+use lab::figure::{
     Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Stack,
     Storage,
 };

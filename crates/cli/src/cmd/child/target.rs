@@ -3,11 +3,11 @@
 use crate::http::ask;
 use crate::token;
 use anyhow::{Context as _, Result, bail, ensure};
-use bench::figure::Sends;
 use control::model::ApiAddress;
 use control::snapshot::SwitchSnapshot;
 use host::{Host, Namespace};
 use hyper::Method;
+use lab::figure::Sends;
 use reactor::PollPolicy;
 use serde::Deserialize;
 use std::io::{BufRead as _, BufReader};

@@ -52,11 +52,11 @@ impl Scheduled {
     }
 
     /// The means; `None` of no slice.
-    pub(super) fn means(self) -> Option<bench::figure::Slices> {
+    pub(super) fn means(self) -> Option<lab::figure::Slices> {
         let slices = u32::try_from(self.slices)
             .ok()
             .filter(|&slices| slices > 0)?;
-        Some(bench::figure::Slices {
+        Some(lab::figure::Slices {
             run: self.run / slices,
             wait: self.wait / slices,
         })

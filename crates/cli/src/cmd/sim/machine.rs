@@ -153,7 +153,7 @@ mod tests {
             depth: 1,
             core: 1,
         };
-        let read: bench::load::App = app.text().parse().unwrap();
+        let read: load::App = app.text().parse().unwrap();
         assert_eq!((read.depth, read.cpu), (1, Some(1)));
         assert_eq!(read.class, Some(Class::Latency));
     }

@@ -12,9 +12,9 @@ use crate::output::Output;
 use anyhow::{Context as _, Result};
 use base::Nanos;
 use base::units::CoreId;
-use bench::Spread;
-use bench::figure::{Disturbance, Disturbances, ProcessorTime, aligned};
-use bench::load::Machine;
+use lab::figure::{Disturbance, Disturbances, ProcessorTime, aligned};
+use load::Machine;
+use load::RunSummary;
 use serde::Serialize;
 use sim::model::{self, AppSpec, Config, Costs, Report, Topology};
 use std::fmt;
@@ -82,10 +82,10 @@ struct Comparison {
     preset: String,
     apps: &'static str,
     what: &'static str,
-    predicted: Spread,
-    measured: Spread,
+    predicted: RunSummary,
+    measured: RunSummary,
     /// By how much the prediction of a round is too high, as a share of what was measured in it.
-    relative_error: Spread,
+    relative_error: RunSummary,
     /// Whether the median of the errors is small enough.
     good: bool,
 }
@@ -273,7 +273,7 @@ fn compare(case: &Case) -> Vec<Comparison> {
         let errors: Vec<_> = rounds
             .map(|(predicted, measured)| (predicted - measured) / measured.max(f64::MIN_POSITIVE))
             .collect();
-        let spread = |numbers: &[f64]| Spread::of(numbers).expect("at least one round");
+        let spread = |numbers: &[f64]| RunSummary::of(numbers).expect("at least one round");
         let relative_error = spread(&errors);
         Comparison {
             preset: case.preset.to_string(),

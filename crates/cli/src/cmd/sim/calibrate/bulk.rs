@@ -1,6 +1,6 @@
 //! What a thread that moves bulk leaves of a core's caches.
 
-use bench::limit::Region;
+use lab::limit::Region;
 
 /// What is moved at a time: as much as a dataplane loop does where `Latency` is near.
 const PIECE: usize = 64 * 1024;

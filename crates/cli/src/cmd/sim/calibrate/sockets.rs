@@ -13,7 +13,7 @@ use super::bulk::Bulk;
 use super::{median, nanos_since, typical_of_each};
 use anyhow::{Context as _, Result, ensure};
 use base::units::CoreId;
-use bench::limit::Region;
+use lab::limit::Region;
 use reactor::placement::pin_to;
 use rustix::net::{SendFlags, send};
 use sim::model::costs::SocketCosts;

@@ -1,0 +1,666 @@
+//! The control plane's [`DataPlane`] over a [`Target`].
+//!
+//! This is where the two meet, because neither crate knows the other: it owns the devices by the
+//! names that a configuration gives them, turns each [`Action`] into a call on the target, and the
+//! target's snapshot into the control plane's. Never called on a dataplane core.
+
+use crate::recalibration::{Recalibrations, Subject};
+use crate::tenants::tenancy;
+use crate::usage;
+use crate::view::{View, whole_blocks};
+use block::Device;
+use control::model::{DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
+use control::plane::devices;
+use control::snapshot::{
+    CalibrationRequest, CalibrationSnapshot, ClassOfService, ClassSnapshot, CommandCounters,
+    ConnectionCounters, ControllerSnapshot, CoreSnapshot, LatencyBucket, LatencyHistogram,
+    NamespaceSnapshot, OperationCounters, QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot,
+    SwitchSnapshot, TenantEvent, TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot,
+    TokenCounters,
+};
+use control::{Action, ApplyError, ApplyErrorKind, DataPlane, DeviceModel, Snapshot};
+use qos::{Declaration, Rules};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use target::{
+    ControllerKind, DeviceQos, LATENCY_BOUNDS_NS, Latency, NamespaceOptions, Referral,
+    SubsystemOptions, Target, TargetError,
+};
+
+/// A target, and the devices that it shares.
+#[derive(Debug)]
+pub struct Plane {
+    target: Arc<Target>,
+    /// The processors of the target's threads, in the target's order.
+    cores: Vec<u32>,
+    started: Instant,
+    opened: Mutex<Opened>,
+    recalibrations: Recalibrations,
+}
+
+/// Devices, and who uses them.
+#[derive(Debug, Default)]
+struct Opened {
+    devices: BTreeMap<String, OpenDevice>,
+    /// The device's name of each namespace.
+    users: BTreeMap<(String, u32), String>,
+}
+
+/// A device that is open.
+#[derive(Clone, Debug)]
+struct OpenDevice {
+    device: Arc<dyn Device>,
+    /// Names what is on it.
+    content: String,
+    /// How tenants share it, where it has a model, and the file's.
+    shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
+    /// More than one namespace may use it at a time.
+    used_by_many: bool,
+    /// The size that the configuration states, in bytes: what "all of the device" means, also
+    /// where the device had grown for a change that was undone.
+    stated: Option<u64>,
+}
+
+impl OpenDevice {
+    /// The size that a namespace over it has, in bytes; `None` where the device decides.
+    fn size_of_namespace(&self, size: Option<Size>) -> Option<u64> {
+        size.map(|size| size.bytes).or(self.stated)
+    }
+}
+
+impl Plane {
+    /// A plane over `target`, which shares nothing yet and runs on `cores`.
+    #[must_use]
+    pub fn new(target: Arc<Target>, cores: Vec<u32>) -> Self {
+        Self {
+            target,
+            cores,
+            started: Instant::now(),
+            opened: Mutex::default(),
+            recalibrations: Recalibrations::default(),
+        }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        // Every change is one insertion or removal, so a poisoned lock is still good.
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn device(&self, name: &str) -> Result<OpenDevice, ApplyError> {
+        let device = self.opened().devices.get(name).cloned();
+        device.ok_or_else(|| {
+            ApplyError::new(
+                ApplyErrorKind::NotFound,
+                format!("there is no device {name:?}"),
+                "add the device first",
+            )
+        })
+    }
+
+    fn add_subsystem(&self, subsystem: &Subsystem) -> Result<(), ApplyError> {
+        let options = SubsystemOptions {
+            nqn: subsystem.nqn.clone(),
+            serial: subsystem.serial.clone(),
+            model: subsystem.model.clone(),
+            allow_any_host: subsystem.allow_any_host,
+            allowed_hosts: subsystem.allowed_hosts.iter().cloned().collect(),
+        };
+        self.target.add_subsystem(options).map_err(refused)?;
+        if !is_qualified(&subsystem.nqn) {
+            let nqn = &subsystem.nqn;
+            tracing::warn!(
+                nqn,
+                "this name is no NVMe Qualified Name: some hosts refuse it"
+            );
+        }
+        for namespace in &subsystem.namespaces {
+            if let Err(error) = self.add_namespace(subsystem, namespace) {
+                // All of it or nothing; the first error is the one that helps.
+                if let Err(error) = self.remove_subsystem(&subsystem.nqn) {
+                    tracing::error!(nqn = subsystem.nqn, %error, "cannot undo a subsystem");
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_subsystem(&self, nqn: &str) -> Result<(), ApplyError> {
+        let removed = self.target.remove_subsystem(nqn).map_err(refused);
+        self.opened().users.retain(|(user, _), _| user != nqn);
+        removed
+    }
+
+    fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {
+        let opened = self.device(&namespace.device)?;
+        let bytes = opened.size_of_namespace(namespace.size);
+        let OpenDevice {
+            device,
+            content,
+            shared,
+            used_by_many,
+            ..
+        } = opened;
+        let view = View::new(device, bytes, used_by_many).map_err(|error| {
+            ApplyError::new(
+                ApplyErrorKind::Invalid,
+                format!("namespace {}: {error}", namespace.nsid),
+                "choose a size that the device has",
+            )
+        })?;
+        let options = NamespaceOptions {
+            nsid: namespace.nsid,
+            device: Arc::new(view),
+            uuid: namespace.uuid_or_derived(owner, &content).bytes,
+            nguid: namespace.nguid.map_or([0; 16], |nguid| nguid.bytes),
+            eui64: namespace.eui64.map_or([0; 8], |eui64| eui64.bytes),
+            read_only: namespace.read_only,
+            qos: shared.map(|(qos, _)| qos),
+        };
+        self.target
+            .add_namespace(&owner.nqn, options)
+            .map_err(refused)?;
+        let user = (owner.nqn.clone(), namespace.nsid);
+        self.opened().users.insert(user, namespace.device.clone());
+        Ok(())
+    }
+
+    /// The serial number is what a namespace's derived UUID needs to know of its subsystem.
+    fn owner(&self, nqn: &str) -> Result<Subsystem, ApplyError> {
+        let snapshot = self.target.snapshot();
+        let found = snapshot
+            .subsystems
+            .into_iter()
+            .find(|subsystem| subsystem.nqn == nqn);
+        let found = found.ok_or_else(|| refused(TargetError::NoSubsystem(nqn.to_owned())))?;
+        let mut owner = Subsystem::new(nqn);
+        owner.serial = found.serial;
+        Ok(owner)
+    }
+
+    fn resize_namespace(
+        &self,
+        nqn: &str,
+        nsid: u32,
+        size: Option<Size>,
+        device_size: Option<Size>,
+    ) -> Result<(), ApplyError> {
+        let user = (nqn.to_owned(), nsid);
+        let name = self.opened().users.get(&user).cloned();
+        let missing = || {
+            refused(TargetError::NoNamespace {
+                nqn: nqn.to_owned(),
+                nsid,
+            })
+        };
+        let name = name.ok_or_else(missing)?;
+        let mut device = self.device(&name)?;
+        device.stated = device_size.map(|size| size.bytes);
+        let bytes = device.size_of_namespace(size);
+        let blocks = whole_blocks(&*device.device, bytes).map_err(|error| {
+            let remedy = "choose a multiple of the device's block size";
+            ApplyError::new(ApplyErrorKind::Invalid, error.to_string(), remedy)
+        })?;
+        self.target
+            .resize_namespace(nqn, nsid, blocks)
+            .map_err(refused)?;
+        self.opened().devices.insert(name, device);
+        Ok(())
+    }
+
+    /// Lets every host in, or only those by name; the others' controllers end.
+    fn set_allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), ApplyError> {
+        self.target.allow_any_host(nqn, allow).map_err(refused)?;
+        if allow {
+            return Ok(());
+        }
+        let snapshot = self.target.snapshot();
+        let subsystem = snapshot
+            .subsystems
+            .iter()
+            .find(|subsystem| subsystem.nqn == nqn);
+        let allowed = subsystem.map_or(&[][..], |subsystem| &subsystem.allowed_hosts);
+        for controller in &snapshot.controllers {
+            let here = controller.subsystem.as_deref() == Some(nqn);
+            if here && !allowed.contains(&controller.host_nqn) {
+                self.target
+                    .deny_host(nqn, &controller.host_nqn)
+                    .map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DataPlane for Plane {
+    fn apply(&self, action: &Action) -> Result<(), ApplyError> {
+        let target = &self.target;
+        match action {
+            Action::AddDevice { name, device } => {
+                let opened = open(name, device)?;
+                self.opened().devices.insert(name.clone(), opened);
+                Ok(())
+            }
+            Action::RemoveDevice { name } => {
+                self.device(name)?;
+                self.opened().devices.remove(name);
+                self.recalibrations.forget(name);
+                Ok(())
+            }
+            Action::AddSubsystem { subsystem } => self.add_subsystem(subsystem),
+            Action::RemoveSubsystem { nqn } => self.remove_subsystem(nqn),
+            Action::AddNamespace { nqn, namespace } => {
+                self.add_namespace(&self.owner(nqn)?, namespace)
+            }
+            Action::ResizeNamespace {
+                nqn,
+                nsid,
+                size,
+                device_size,
+            } => self.resize_namespace(nqn, *nsid, *size, *device_size),
+            Action::RemoveNamespace { nqn, nsid } => {
+                target.remove_namespace(nqn, *nsid).map_err(refused)?;
+                self.opened().users.remove(&(nqn.clone(), *nsid));
+                Ok(())
+            }
+            Action::AllowHost { nqn, host } => target.allow_host(nqn, host).map_err(refused),
+            Action::DenyHost { nqn, host } => target.deny_host(nqn, host).map_err(refused),
+            Action::SetAllowAnyHost { nqn, allow } => self.set_allow_any_host(nqn, *allow),
+            Action::AddReferral { referral } => {
+                target.add_referral(to_referral(referral)?).map_err(refused)
+            }
+            Action::SetTenants {
+                tenants,
+                default_tenant,
+            } => target
+                .set_tenants(&tenancy(tenants, *default_tenant))
+                .map_err(refused),
+            Action::TurnKnobs { switch } => target.set_knobs(switch.0).map_err(refused),
+            Action::RemoveReferral { referral } => target
+                .remove_referral(to_referral(referral)?)
+                .map_err(refused),
+        }
+    }
+
+    fn events(&self, after: u64) -> Vec<TenantEvent> {
+        let events = self.target.tenant_events(after);
+        events.into_iter().map(tenant_event).collect()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let snapshot = self.target.snapshot();
+        let mut connections = ConnectionCounters::default();
+        for core in &snapshot.cores {
+            connections.open += core.connections;
+            connections.accepted += core.accepted;
+            connections.refused += core.refused;
+            connections.protocol_errors += core.terminations_sent;
+            connections.terminated_by_host += core.terminations_received;
+            connections.digest_errors += core.data_digest_errors;
+            connections.keep_alive_expired += core.keep_alive_expirations;
+        }
+        let cores = self
+            .cores
+            .iter()
+            .zip(&snapshot.cores)
+            .map(|(&core, stats)| CoreSnapshot {
+                core,
+                connections: stats.connections,
+                command_places: stats.command_places,
+                busy_ns: busy_ns(core),
+                work_ns: stats.work_ns,
+                loops: stats.turns,
+                sleeps: stats.sleeps,
+                received_bytes: stats.received_bytes,
+                sent_bytes: stats.sent_bytes,
+                receives: stats.receives,
+                sends: stats.sends,
+            });
+        let uptime = self.started.elapsed().as_millis();
+        Snapshot {
+            uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
+            listen: snapshot.listeners.clone(),
+            discovery_generation: snapshot.generation,
+            connections,
+            usage: usage::usage(&snapshot, &self.cores),
+            limited: usage::limited(&snapshot),
+            cores: cores.collect(),
+            threads: threads(&snapshot.threads),
+            switch: self.switch(&snapshot),
+            namespaces: self.namespaces(&snapshot),
+            devices: snapshot.devices.iter().map(shared_device).collect(),
+            controllers: snapshot.controllers.iter().map(controller).collect(),
+        }
+    }
+
+    fn calibrate(&self, name: &str, request: CalibrationRequest) -> Result<(), ApplyError> {
+        let OpenDevice { device, shared, .. } = self.device(name)?;
+        let (qos, model) = shared.ok_or_else(|| {
+            ApplyError::new(
+                ApplyErrorKind::Conflict,
+                format!("device {name:?} has no model, so nothing pays for reads of it"),
+                "calibrate it with `switchyard calibrate DEVICE --output FILE` and name the file as \
+                 its model",
+            )
+        })?;
+        let subject = Subject {
+            name: name.to_owned(),
+            device,
+            qos,
+            model,
+        };
+        self.recalibrations.start(subject, request)
+    }
+
+    fn calibration(&self, device: &str) -> Result<CalibrationSnapshot, ApplyError> {
+        self.device(device)?;
+        self.recalibrations.show(device)
+    }
+
+    fn cancel_calibration(&self, device: &str) -> Result<(), ApplyError> {
+        self.device(device)?;
+        self.recalibrations.cancel(device)
+    }
+}
+
+impl Plane {
+    fn switch(&self, snapshot: &target::Snapshot) -> Vec<SwitchSnapshot> {
+        let service = |stats: &target::ServiceStats| ServiceSnapshot {
+            quanta: stats.quanta,
+            bytes: stats.bytes,
+            preemptions: stats.preemptions,
+            floor_turns: stats.floor_turns,
+        };
+        let class = |stats: &target::ClassStats| ClassSnapshot {
+            queues: stats.queues,
+            outstanding_bytes: stats.outstanding_bytes,
+            load_bytes: stats.load_bytes,
+            caravans: (&stats.caravans).into(),
+            receive: service(&stats.receive),
+            send: service(&stats.send),
+            moved_in: stats.moved_in,
+            moved_out: stats.moved_out,
+        };
+        let cores = self.cores.iter().zip(&snapshot.switch);
+        let cores = cores.zip(&snapshot.standings).enumerate();
+        cores
+            .map(|(thread, ((&core, stats), standing))| SwitchSnapshot {
+                core,
+                in_use: thread < snapshot.threads.active,
+                scaled_in: stats.scaled_in,
+                scaled_out: stats.scaled_out,
+                sparse_arrivals: stats.sparse_arrivals,
+                privilege: standing.privilege().name().to_owned(),
+                privilege_refused: standing.refusal(),
+                steering_steps: stats.steering_steps,
+                classes: stats
+                    .classes
+                    .iter()
+                    .map(|(name, stats)| (name.to_string(), class(stats)))
+                    .collect(),
+            })
+            .collect()
+    }
+
+    fn namespaces(&self, snapshot: &target::Snapshot) -> Vec<NamespaceSnapshot> {
+        let opened = self.opened();
+        let all = snapshot.subsystems.iter().flat_map(|subsystem| {
+            subsystem
+                .namespaces
+                .iter()
+                .map(move |namespace| (&subsystem.nqn, namespace))
+        });
+        all.map(|(nqn, namespace)| {
+            let user = (nqn.clone(), namespace.nsid);
+            let stats = namespace.stats;
+            let block_bytes = u64::from(namespace.block_bytes);
+            let latency = &namespace.latency;
+            let counted = |completed, bytes, latency| OperationCounters {
+                completed,
+                bytes,
+                latency: histogram(latency),
+                errors: 0,
+            };
+            NamespaceSnapshot {
+                nqn: nqn.clone(),
+                nsid: namespace.nsid,
+                device: opened.users.get(&user).cloned().unwrap_or_default(),
+                size_bytes: namespace.blocks * block_bytes,
+                block_bytes,
+                reads: counted(stats.reads, stats.read_bytes, &latency.reads),
+                writes: counted(stats.writes, stats.written_bytes, &latency.writes),
+                flushes: counted(stats.flushes, 0, &latency.flushes),
+                // The target counts failures of all kinds in one number.
+                others: OperationCounters {
+                    errors: stats.errors,
+                    ..counted(stats.others + stats.errors, 0, &latency.others)
+                },
+            }
+        })
+        .collect()
+    }
+}
+
+/// Which threads are in use, as the control plane's.
+fn threads(threads: &target::ThreadsSnapshot) -> ThreadsSnapshot {
+    ThreadsSnapshot {
+        active: threads.active as u64,
+        min: threads.range.min as u64,
+        max: threads.range.max as u64,
+        grown: threads.counters.grown,
+        shrunk: threads.counters.shrunk,
+        balanced: threads.counters.balanced,
+    }
+}
+
+/// Opens a device, and reads its model.
+fn open(name: &str, model: &control::model::Device) -> Result<OpenDevice, ApplyError> {
+    let refused = |error: &dyn std::fmt::Display, remedy| {
+        let message = format!("device {name:?}: {error}");
+        ApplyError::new(ApplyErrorKind::Failed, message, remedy)
+    };
+    let (device, content) = devices::open_identified(model)
+        .map_err(|error| refused(&error, "correct the device, or leave it out"))?;
+    let shared = match &model.model {
+        None => None,
+        Some(path) => {
+            let read = DeviceModel::load(path)
+                .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
+            let (costs, curve) = (read.prices.costs(), read.curve.clone());
+            let qos = DeviceQos::new(name, Rules::default(), costs, curve);
+            Some((qos, Arc::new(read)))
+        }
+    };
+    Ok(OpenDevice {
+        device,
+        content,
+        shared,
+        used_by_many: model.shared,
+        stated: model.kind.size().map(|size| size.bytes),
+    })
+}
+
+/// What the target knows of a device that tenants share, as the control plane's.
+fn shared_device(device: &target::ScheduledDevice) -> SharedDeviceSnapshot {
+    SharedDeviceSnapshot {
+        device: device.name.clone(),
+        tokens_per_second: device.plan.rate.0,
+        reserved_tokens_per_second: device.plan.reserved.0,
+        tenants: device.tenants.iter().map(tenant).collect(),
+    }
+}
+
+fn tenant_event(event: target::TenantEvent) -> TenantEvent {
+    let demand = event.demand;
+    TenantEvent {
+        number: event.number,
+        unix_ms: event.unix_ms,
+        kind: match event.kind {
+            target::TenantEventKind::OverrunBegan => TenantEventKind::OverrunBegan,
+            target::TenantEventKind::OverrunEnded => TenantEventKind::OverrunEnded,
+        },
+        tenant: event.tenant,
+        device: event.device,
+        window_ms: demand.window_ms,
+        promised_tokens_per_second: demand.promised_milli / 1000,
+        asked_tokens_per_second: demand.asked_milli / 1000,
+        waiting: demand.waiting,
+    }
+}
+
+fn tenant(tenant: &target::TenantSnapshot) -> TenantSnapshot {
+    let (stats, latency) = (&tenant.stats, &tenant.latency);
+    TenantSnapshot {
+        name: tenant.name.clone(),
+        class: match tenant.declaration {
+            Declaration::BestEffort(weight) => ClassOfService::BestEffort {
+                weight: weight.get(),
+            },
+            Declaration::LatencyCritical(slo) => ClassOfService::LatencyCritical {
+                percentile: slo.percentile.to_string(),
+                latency_ns: slo.latency.0,
+            },
+        },
+        reserved_tokens_per_second: tenant.reserved.0,
+        seats: stats.seats,
+        waiting: stats.waiting,
+        commands: CommandCounters {
+            reads: stats.reads,
+            read_bytes: stats.read_bytes,
+            writes: stats.writes,
+            written_bytes: stats.written_bytes,
+            others: stats.others,
+            errors: stats.errors,
+        },
+        tokens_milli: TokenCounters {
+            earned: stats.earned_milli,
+            spent: stats.spent_milli,
+            given: stats.given_milli,
+            taken: stats.taken_milli,
+        },
+        limited_rounds: stats.limited_rounds,
+        promised_reads: stats.promised_reads,
+        late_reads: stats.late_reads,
+        windows_met: tenant.windows.met,
+        windows_missed: tenant.windows.missed,
+        overruns: tenant.overruns,
+        latency: TenantLatencies {
+            reads: histogram(&latency.reads),
+            others: histogram(&latency.others),
+            device_reads: histogram(&latency.device_reads),
+            device_others: histogram(&latency.device_others),
+        },
+    }
+}
+
+fn controller(controller: &target::ControllerSnapshot) -> ControllerSnapshot {
+    let nqn = match controller.kind {
+        ControllerKind::Discovery => DISCOVERY_NQN.to_owned(),
+        ControllerKind::Io => controller.subsystem.clone().unwrap_or_default(),
+    };
+    let queues = (1u16..).take(controller.io_queues);
+    ControllerSnapshot {
+        cntlid: controller.id,
+        nqn,
+        host_nqn: match controller.host_nqn.as_str() {
+            "" => "(none)".to_owned(),
+            name => name.to_owned(),
+        },
+        host_id: controller
+            .host_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect(),
+        peer: Some(controller.peer),
+        io_queues: queues
+            .map(|qid| QueueSnapshot {
+                qid,
+                ..QueueSnapshot::default()
+            })
+            .collect(),
+        ..ControllerSnapshot::default()
+    }
+}
+
+fn to_referral(referral: &control::model::Referral) -> Result<Referral, ApplyError> {
+    if referral.nqn != DISCOVERY_NQN {
+        return Err(ApplyError::new(
+            ApplyErrorKind::Invalid,
+            format!("a referral to {:?} cannot be named to hosts", referral.nqn),
+            format!("use the well-known name {DISCOVERY_NQN}"),
+        ));
+    }
+    Ok(Referral {
+        address: SocketAddr::new(referral.address, referral.port),
+    })
+}
+
+/// The target's service times, as the control plane's.
+fn histogram(latency: &Latency) -> LatencyHistogram {
+    let bounds = LATENCY_BOUNDS_NS.iter().zip(&latency.buckets);
+    LatencyHistogram {
+        buckets: bounds
+            .map(|(&up_to_ns, &count)| LatencyBucket { up_to_ns, count })
+            .collect(),
+        above: latency.buckets[LATENCY_BOUNDS_NS.len()],
+        sum_ns: latency.sum_ns,
+    }
+}
+
+/// Processor time of the target's thread on a core, from the kernel.
+fn busy_ns(core: u32) -> u64 {
+    let name = format!("target-{core}\n");
+    let tasks = std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let ours = tasks
+        .map(|task| task.path())
+        .find(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm == name));
+    ours.and_then(|path| std::fs::read_to_string(path.join("schedstat")).ok())
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// The target's refusal, as the control plane's.
+fn refused(error: TargetError) -> ApplyError {
+    let (kind, what_to_do) = match &error {
+        TargetError::NoSubsystem(_) | TargetError::NoNamespace { .. } => {
+            (ApplyErrorKind::NotFound, "name one that there is")
+        }
+        TargetError::Exists(_) => (ApplyErrorKind::Conflict, "remove the other one first"),
+        TargetError::Refused { .. } => (
+            ApplyErrorKind::Conflict,
+            "ask for what would be admitted, or take promises of other tenants back",
+        ),
+        TargetError::Limits(_)
+        | TargetError::Knobs(_)
+        | TargetError::Name { .. }
+        | TargetError::Invalid(_) => (ApplyErrorKind::Invalid, "correct it and try again"),
+        TargetError::Undone(_) => (ApplyErrorKind::Failed, "try again when there is less to do"),
+        TargetError::Device(_) | TargetError::Listen { .. } | TargetError::Core { .. } => {
+            (ApplyErrorKind::Failed, "see the reason above")
+        }
+    };
+    ApplyError::new(kind, error.to_string(), what_to_do)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_keeps_its_counts_and_what_is_above_its_bounds() {
+        let mut latency = Latency::default();
+        latency.buckets[0] = 5;
+        latency.buckets[LATENCY_BOUNDS_NS.len()] = 2;
+        latency.sum_ns = 70_000_000_000;
+        let histogram = histogram(&latency);
+        assert_eq!(histogram.count(), 7);
+        assert_eq!(histogram.buckets.len(), LATENCY_BOUNDS_NS.len());
+        assert_eq!((histogram.buckets[0].count, histogram.above), (5, 2));
+        assert_eq!(histogram.sum_ns, 70_000_000_000);
+    }
+}

@@ -1,0 +1,485 @@
+//! What the parts of one association share, on whatever core each of them runs.
+//!
+//! One [`Controller`](crate::Controller) drives the admin queue; any number of channels have I/O
+//! queues. They agree through an *epoch*: a number that counts associations, together with the
+//! phase. A channel looks at it once a turn (one load of a line that hardly ever changes) and
+//! follows: it opens its queues when a new association is live, and closes them when that is lost.
+//! Whoever notices the loss first moves the epoch on and wakes everybody. Nothing in here is
+//! touched by a request.
+
+pub(crate) mod namespace_state;
+pub(crate) mod parameters;
+mod queue_ids;
+pub(crate) mod tenant_event;
+
+use crate::error::ConnectionError;
+use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
+use crate::options::{ConnectOptions, ReplayPolicy};
+pub use crate::recovery::epoch::Phase;
+use crate::recovery::epoch::{Epoch, SharedEpoch};
+use crate::recovery::fences::{FenceSnapshot, Fences};
+use crate::recovery::span::Span;
+use namespace_state::NamespaceState;
+use parameters::Parameters;
+use queue_ids::QueueIds;
+use reactor::Wake;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tenant_event::{TenantEvent, TenantEventLog};
+use wire::nvme::log_page::TenantEvents;
+
+/// A command that a channel wants aborted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AbortRequest {
+    pub(crate) generation: u64,
+    pub(crate) queue_id: u16,
+    pub(crate) cid: u16,
+}
+
+/// What is known about the other end; behind one lock, for administration.
+#[derive(Debug, Default)]
+struct Knowledge {
+    parameters: Parameters,
+    controller: Option<ControllerInfo>,
+    namespaces: BTreeMap<u32, NamespaceInfo>,
+    states: BTreeMap<u32, Arc<NamespaceState>>,
+    unusable: BTreeMap<u32, &'static str>,
+    discovery: Vec<DiscoveryEntry>,
+    error: Option<ConnectionError>,
+    fence_snapshot: FenceSnapshot,
+    aborts: Vec<AbortRequest>,
+    queue_ids: QueueIds,
+    tenants: TenantEventLog,
+    wakers: Vec<(u64, Arc<dyn Wake>)>,
+    next_waker: u64,
+}
+
+/// The shared state of one controller's associations.
+#[derive(Debug)]
+pub struct Association {
+    options: ConnectOptions,
+    epoch: SharedEpoch,
+    /// Counts the changes of what may still come of lost associations.
+    fence_version: AtomicU64,
+    /// The last association whose controller may have lost its write cache since; 0 for none.
+    caches_lost: AtomicU64,
+    /// There are aborts to send.
+    aborts: AtomicBool,
+    /// The owner wants it to end.
+    closing: AtomicBool,
+    knowledge: Mutex<Knowledge>,
+    changed: Condvar,
+}
+
+impl Association {
+    pub(crate) fn new(options: ConnectOptions) -> Arc<Self> {
+        Arc::new(Self {
+            options,
+            epoch: SharedEpoch::new(),
+            fence_version: AtomicU64::new(0),
+            caches_lost: AtomicU64::new(0),
+            aborts: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            knowledge: Mutex::new(Knowledge::default()),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Knowledge> {
+        // Every change under the lock is a single assignment, so a poisoned lock is still good.
+        self.knowledge
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How it was asked to connect.
+    #[must_use]
+    pub fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
+    /// The phase now.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.epoch().phase
+    }
+
+    /// How many associations have been live.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.epoch().generation
+    }
+
+    /// Why the last connection ended, or could not be made.
+    #[must_use]
+    pub fn last_error(&self) -> Option<ConnectionError> {
+        self.lock().error.clone()
+    }
+
+    /// The controller, once it was identified.
+    #[must_use]
+    pub fn controller(&self) -> Option<ControllerInfo> {
+        self.lock().controller.clone()
+    }
+
+    /// The active namespaces, in order, as they were last identified.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<NamespaceInfo> {
+        self.lock().namespaces.values().cloned().collect()
+    }
+
+    /// The discovery log of a discovery controller, as it was last read.
+    #[must_use]
+    pub fn discovery_log(&self) -> Vec<DiscoveryEntry> {
+        self.lock().discovery.clone()
+    }
+
+    /// What the target has told since the last call about the tenants that we are, oldest first; a
+    /// target of ours alone does. At most 64 are kept.
+    #[must_use]
+    pub fn take_tenant_events(&self) -> Vec<TenantEvent> {
+        self.lock().tenants.take()
+    }
+
+    /// The log page of tenants' events was read.
+    pub(crate) fn note_tenant_events(&self, page: &TenantEvents) {
+        self.lock().tenants.note(page);
+    }
+
+    /// Why a namespace that exists cannot be used.
+    pub(crate) fn unusable(&self, nsid: u32) -> Option<&'static str> {
+        self.lock().unusable.get(&nsid).copied()
+    }
+
+    pub(crate) fn namespace_state(&self, nsid: u32) -> Option<Arc<NamespaceState>> {
+        self.lock().states.get(&nsid).cloned()
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch.get()
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters {
+        self.lock().parameters
+    }
+
+    /// Moves on, and tells everybody.
+    pub(crate) fn set_epoch(&self, epoch: Epoch) {
+        self.epoch.set(epoch);
+        self.announce();
+    }
+
+    /// The association of this generation is lost. Only the first report counts.
+    pub(crate) fn report_lost(&self, generation: u64, error: Option<ConnectionError>) {
+        if self.epoch.lose(generation) {
+            if error.is_some() {
+                self.lock().error = error;
+            }
+            self.announce();
+        }
+    }
+
+    pub(crate) fn set_error(&self, error: Option<ConnectionError>) {
+        if error.is_some() {
+            self.lock().error = error;
+        }
+    }
+
+    /// The fences that stand have changed: channels look at them before anything else is sent.
+    pub(crate) fn set_fences(&self, fences: &Fences) {
+        let mut knowledge = self.lock();
+        knowledge.fence_snapshot.update(fences);
+        self.fence_version.fetch_add(1, Ordering::SeqCst);
+        drop(knowledge);
+        self.announce();
+    }
+
+    /// A write that was lost with the association of this generation is about to be reported.
+    /// Whoever learns that, and then writes its blocks anew on any channel, finds them closed.
+    pub(crate) fn fence_blocks(&self, generation: u64, span: Span) {
+        let live = Epoch {
+            generation,
+            phase: Phase::Live,
+        };
+        let mut knowledge = self.lock();
+        let is_lost = self.epoch() != live;
+        knowledge.fence_snapshot.close(generation, span, is_lost);
+        self.fence_version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often the fence_snapshot has changed: one load of a line that hardly ever does.
+    #[inline]
+    pub(crate) fn fence_version(&self) -> u64 {
+        self.fence_version.load(Ordering::SeqCst)
+    }
+
+    /// What may still come of lost associations, and how often that has changed.
+    pub(crate) fn fence_snapshot(&self) -> (u64, FenceSnapshot) {
+        let knowledge = self.lock();
+        (self.fence_version(), knowledge.fence_snapshot.clone())
+    }
+
+    fn announce(&self) {
+        let knowledge = self.lock();
+        for (_, waker) in &knowledge.wakers {
+            waker.wake();
+        }
+        drop(knowledge);
+        self.changed.notify_all();
+    }
+
+    /// Registers a core to be woken when the epoch moves.
+    pub(crate) fn add_waker(&self, waker: Arc<dyn Wake>) -> u64 {
+        let mut knowledge = self.lock();
+        let id = knowledge.next_waker;
+        knowledge.next_waker += 1;
+        knowledge.wakers.push((id, waker));
+        id
+    }
+
+    pub(crate) fn remove_waker(&self, id: u64) {
+        self.lock().wakers.retain(|(other, _)| *other != id);
+    }
+
+    /// Asks the controller to end everything in order.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.announce();
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    /// Blocks the calling thread until the phase is neither connecting nor recovering, or `limit`
+    /// has passed. For threads that do not run a core.
+    pub(crate) fn wait_settled(&self, limit: Duration) -> Phase {
+        let end = Instant::now() + limit;
+        let mut knowledge = self.lock();
+        loop {
+            let phase = self.phase();
+            let left = end.saturating_duration_since(Instant::now());
+            if !phase.is_making() || left.is_zero() {
+                return phase;
+            }
+            let waited = self.changed.wait_timeout(knowledge, left);
+            knowledge = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// An I/O connection is about to be opened; refused when the epoch has moved meanwhile.
+    pub(crate) fn enter_open(&self, epoch: Epoch) -> bool {
+        if self.epoch.enter(epoch) {
+            return true;
+        }
+        self.leave_open();
+        false
+    }
+
+    /// An I/O connection is closed.
+    pub(crate) fn leave_open(&self) {
+        if self.epoch.leave() {
+            self.announce();
+        }
+    }
+
+    pub(crate) fn open_connections(&self) -> u32 {
+        self.epoch.open()
+    }
+
+    /// Takes a free identifier of an I/O queue among the first `granted`.
+    pub(crate) fn take_queue(&self, granted: u16) -> Option<u16> {
+        self.lock().queue_ids.take(granted)
+    }
+
+    /// Returns the number of I/O queues that are granted and not in use.
+    pub(crate) fn free_queues(&self) -> usize {
+        let knowledge = self.lock();
+        knowledge.queue_ids.free(knowledge.parameters.io_queues)
+    }
+
+    /// Gives an identifier back.
+    pub(crate) fn release_queue(&self, queue_id: u16) {
+        self.lock().queue_ids.release(queue_id);
+    }
+
+    pub(crate) fn request_abort(&self, request: AbortRequest) {
+        self.lock().aborts.push(request);
+        self.aborts.store(true, Ordering::SeqCst);
+        self.announce();
+    }
+
+    pub(crate) fn take_aborts(&self) -> Vec<AbortRequest> {
+        if !self.aborts.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lock().aborts)
+    }
+
+    /// The controller was identified anew.
+    pub(crate) fn learn_controller(&self, info: ControllerInfo, parameters: Parameters) {
+        let mut knowledge = self.lock();
+        let known = knowledge.controller.is_some();
+        if known && !self.caches_live(knowledge.parameters.cache_life, parameters.cache_life) {
+            // A channel that is told of an old answer from now on looks here.
+            let lost = self.epoch().generation;
+            self.caches_lost.store(lost, Ordering::SeqCst);
+            for state in knowledge.states.values() {
+                state.unflushed.lose();
+            }
+        }
+        knowledge.controller = Some(info);
+        knowledge.parameters = parameters;
+    }
+
+    /// Whether what the controller had acknowledged and not flushed must be there after a reconnect.
+    fn caches_live(&self, before: u64, now: u64) -> bool {
+        // Who knows the target says that it loses nothing unless it says so itself.
+        let trusted = self.options.replay == ReplayPolicy::Immediate;
+        before == now && (now != 0 || trusted)
+    }
+
+    /// The last association whose unflushed writes may be lost.
+    #[inline]
+    pub(crate) fn caches_lost(&self) -> u64 {
+        self.caches_lost.load(Ordering::SeqCst)
+    }
+
+    /// The namespaces were identified anew: those that are missing went away.
+    pub(crate) fn learn_namespaces(
+        &self,
+        found: Vec<NamespaceInfo>,
+        unusable: BTreeMap<u32, &'static str>,
+    ) {
+        let mut knowledge = self.lock();
+        let controller = knowledge.controller.as_ref();
+        let serial = controller.map_or_else(String::new, |info| info.serial.clone());
+        let found: BTreeMap<_, _> = found.into_iter().map(|info| (info.nsid, info)).collect();
+        let mut replaced = None;
+        for (nsid, state) in &knowledge.states {
+            let info = found.get(nsid);
+            if info.is_some_and(|info| !state.is_volume(info, &serial)) {
+                replaced = Some(ConnectionError::OtherVolume { nsid: *nsid });
+            }
+            state.update(info, &serial);
+        }
+        knowledge.error = replaced.or_else(|| knowledge.error.take());
+        // A namespace that went away, or whose block size or volume changed, is another namespace
+        // from now on: holders of the old state find it gone.
+        knowledge.states.retain(|_, state| !state.is_gone());
+        for (nsid, info) in &found {
+            let new = || Arc::new(NamespaceState::new(info, &serial));
+            knowledge.states.entry(*nsid).or_insert_with(new);
+        }
+        knowledge.namespaces = found;
+        knowledge.unusable = unusable;
+    }
+
+    pub(crate) fn learn_discovery(&self, entries: Vec<DiscoveryEntry>) {
+        self.lock().discovery = entries;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{HostIdentity, parse_nqn};
+    use block::Geometry;
+
+    fn association() -> Arc<Association> {
+        let nqn = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
+        let host = HostIdentity::generate();
+        Association::new(ConnectOptions::new(([127, 0, 0, 1], 1).into(), nqn, host))
+    }
+
+    fn info(nsid: u32, blocks: u64) -> NamespaceInfo {
+        NamespaceInfo {
+            nsid,
+            geometry: Geometry {
+                block_bytes: 512,
+                blocks,
+            },
+            blocks_used: 0,
+            thin: false,
+            read_only: false,
+            preferred_bytes: 0,
+            nguid: None,
+            eui64: None,
+            uuid: None,
+        }
+    }
+
+    #[test]
+    fn only_the_first_report_of_a_loss_counts() {
+        let association = association();
+        association.set_epoch(Epoch {
+            generation: 3,
+            phase: Phase::Live,
+        });
+        association.report_lost(2, None);
+        assert_eq!(association.phase(), Phase::Live);
+        association.report_lost(3, Some(ConnectionError::Unusable("first")));
+        association.report_lost(3, Some(ConnectionError::Unusable("second")));
+        assert_eq!(association.phase(), Phase::Recovering);
+        assert_eq!(
+            association.last_error(),
+            Some(ConnectionError::Unusable("first"))
+        );
+    }
+
+    #[test]
+    fn a_resized_namespace_keeps_its_state_and_a_removed_one_is_gone_for_good() {
+        let association = association();
+        association.learn_namespaces(vec![info(1, 10), info(2, 10)], BTreeMap::new());
+        let one = association.namespace_state(1).unwrap();
+        association.learn_namespaces(vec![info(1, 20)], BTreeMap::new());
+        assert_eq!(one.geometry().blocks, 20);
+        association.learn_namespaces(vec![], BTreeMap::new());
+        assert!(one.is_gone());
+        association.learn_namespaces(vec![info(1, 30)], BTreeMap::new());
+        assert!(one.is_gone());
+        assert_eq!(
+            association.namespace_state(1).unwrap().geometry().blocks,
+            30
+        );
+    }
+
+    #[test]
+    fn another_volume_under_the_same_identifier_is_another_namespace() {
+        let association = association();
+        let volume = |byte| NamespaceInfo {
+            uuid: Some([byte; 16]),
+            ..info(1, 10)
+        };
+        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        let first = association.namespace_state(1).unwrap();
+        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        assert!(!first.is_gone());
+        assert_eq!(association.last_error(), None);
+        association.learn_namespaces(vec![volume(2)], BTreeMap::new());
+        assert!(first.is_gone());
+        assert!(!association.namespace_state(1).unwrap().is_gone());
+        let error = association.last_error().unwrap().to_string();
+        assert!(error.contains("namespace 1"), "{error}");
+        association.learn_namespaces(vec![volume(1)], BTreeMap::new());
+        assert!(first.is_gone(), "who had it does not know what was missed");
+    }
+
+    #[test]
+    fn a_connection_that_comes_too_late_does_not_open() {
+        let association = association();
+        let epoch = Epoch {
+            generation: 1,
+            phase: Phase::Live,
+        };
+        association.set_epoch(epoch);
+        assert!(association.enter_open(epoch));
+        association.report_lost(1, None);
+        assert!(!association.enter_open(epoch));
+        assert_eq!(association.open_connections(), 1);
+        association.leave_open();
+        assert_eq!(association.open_connections(), 0);
+    }
+}

@@ -1,0 +1,121 @@
+//! A command with its data, on its way to the controller and back.
+
+use crate::command::BlockRequest;
+use block::Operation;
+use reactor::IoSlice;
+use wire::nvme::Command;
+
+/// Which way the data of a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// There is none.
+    None,
+    /// From the controller.
+    In,
+    /// To the controller.
+    Out,
+}
+
+/// A command with its data, on its way to the controller and back.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// The submitter's name for it.
+    pub(crate) tag: u64,
+    /// What is asked.
+    pub(crate) work: Work,
+    /// Which way the data goes.
+    pub(crate) direction: Direction,
+    /// The data: as long as the command asks for, shared while it is being sent.
+    pub(crate) data: Option<IoSlice>,
+    /// The data had other owners when it was submitted, and may have them when it goes back.
+    pub(crate) lent: bool,
+    /// How often it timed out.
+    pub(crate) timeouts: u8,
+    /// How often it was sent again because the controller asked for that.
+    pub(crate) retries: u8,
+    /// It was lost with a connection: its range is locked against newer writes.
+    pub(crate) replayed: bool,
+}
+
+/// What a command asks. Its identifier and data pointer are set when it is sent.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Anything, ready to be sent.
+    Admin(Box<Command>),
+    /// What the block layer asked for, of which the command is made when it is sent: it is
+    /// smaller, and the table of a deep queue has to stay in the cache.
+    Block(BlockRequest),
+    /// A barrier of the tenant that we are in this namespace.
+    Barrier(u32),
+}
+
+impl Exchange {
+    /// That moves no data, or moves `data` this way, and was never sent.
+    pub(crate) const fn new(
+        tag: u64,
+        work: Work,
+        direction: Direction,
+        data: Option<IoSlice>,
+    ) -> Self {
+        Self {
+            tag,
+            work,
+            direction,
+            data,
+            lent: false,
+            timeouts: 0,
+            retries: 0,
+            replayed: false,
+        }
+    }
+
+    /// An admin command.
+    pub(crate) fn admin(tag: u64, command: Command, data_in: Option<IoSlice>) -> Self {
+        let direction = if data_in.is_some() {
+            Direction::In
+        } else {
+            Direction::None
+        };
+        Self::new(tag, Work::Admin(Box::new(command)), direction, data_in)
+    }
+
+    /// A barrier.
+    pub(crate) const fn barrier(tag: u64, nsid: u32) -> Self {
+        Self::new(tag, Work::Barrier(nsid), Direction::None, None)
+    }
+
+    /// Whether it is a barrier.
+    #[inline]
+    pub(crate) const fn is_barrier(&self) -> bool {
+        matches!(self.work, Work::Barrier(_))
+    }
+
+    /// What the block layer asked for; `None` for admin commands and barriers.
+    #[inline]
+    pub(crate) fn request(&self) -> Option<&BlockRequest> {
+        match &self.work {
+            Work::Block(request) => Some(request),
+            Work::Admin(_) | Work::Barrier(_) => None,
+        }
+    }
+
+    /// The same, to move on in it.
+    pub(crate) fn request_mut(&mut self) -> Option<&mut BlockRequest> {
+        match &mut self.work {
+            Work::Block(request) => Some(request),
+            Work::Admin(_) | Work::Barrier(_) => None,
+        }
+    }
+
+    /// Whether its success means that all its data was moved: Deallocate only advises, and a
+    /// controller need not look at its range.
+    pub(crate) fn needs_data(&self) -> bool {
+        let request = self.request();
+        request.is_none_or(|request| request.operation != Operation::Deallocate)
+    }
+
+    /// Bytes of data.
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.data.as_ref().map_or(0, IoSlice::len)
+    }
+}

@@ -1,0 +1,169 @@
+//! A block request as NVMe commands. `[NVMe NVM 1.0 §3.2]`
+//!
+//! What the command table keeps of a request: enough to make its current command, again if need
+//! be, and to move on to the next one where a request takes several.
+
+pub(crate) mod exchange;
+pub(crate) mod table;
+
+use crate::association::parameters::Parameters;
+use crate::recovery::span::Span;
+use base::units::Lba;
+use block::{Geometry, Operation};
+use wire::limits::BLOCKS_PER_COMMAND_MAX;
+use wire::nvme::io::{DatasetRange, LbaControl};
+use wire::nvme::{Command, DatasetManagement, IoOpcode, LbaCommand};
+
+/// The part of a block request that outlives one command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockRequest {
+    pub(crate) operation: Operation,
+    pub(crate) nsid: u32,
+    /// The namespace's number in its channel: an NSID may come to name another volume.
+    pub(crate) namespace: u16,
+    /// The range of the current command.
+    pub(crate) lba: Lba,
+    pub(crate) blocks: u32,
+    /// Blocks before it that are done.
+    pub(crate) blocks_done: u32,
+    /// Blocks beyond it that are still to be done, by further commands.
+    pub(crate) blocks_left: u32,
+    /// The data belongs to the command, not to the submitter.
+    pub(crate) private_data: bool,
+}
+
+impl BlockRequest {
+    /// Whether the request is done with its current command, its data is the submitter's, and its
+    /// success needs no second look.
+    #[inline]
+    pub(crate) fn is_plain_end(&self) -> bool {
+        self.blocks_left == 0 && !self.private_data && self.operation != Operation::Flush
+    }
+
+    /// Whether it changes what a Flush has to put onto the medium.
+    #[inline]
+    pub(crate) fn is_cached(&self) -> bool {
+        use Operation::{Deallocate, Write, WriteZeroes};
+        matches!(
+            self.operation,
+            Write { durable: false } | WriteZeroes { durable: false, .. } | Deallocate
+        )
+    }
+
+    /// What a Flush promises: its mark, and the losses that its channel was told of before.
+    /// It has no range, so these take its place.
+    pub(crate) fn promise(&self) -> (u64, u32) {
+        (self.lba.0, self.blocks)
+    }
+
+    /// Sets what a Flush promises.
+    pub(crate) fn set_promise(&mut self, mark: u64, told: u32) {
+        (self.lba, self.blocks) = (Lba(mark), told);
+    }
+
+    /// Leaves only the first part of the range to the current command.
+    pub(crate) fn begin(&mut self, geometry: Geometry, parameters: &Parameters) {
+        self.blocks_left = std::mem::take(&mut self.blocks);
+        self.advance(geometry, parameters);
+    }
+
+    /// Moves on to the next part of a request that one command cannot cover.
+    pub(crate) fn advance(&mut self, geometry: Geometry, parameters: &Parameters) {
+        let lengths = &parameters.lengths;
+        let blocks = |bytes: u64| {
+            let blocks = bytes / u64::from(geometry.block_bytes);
+            u32::try_from(blocks).map_or(BLOCKS_PER_COMMAND_MAX, |b| b.min(BLOCKS_PER_COMMAND_MAX))
+        };
+        let fits = match self.operation {
+            Operation::WriteZeroes { .. } => blocks(lengths.write_zeroes_bytes),
+            Operation::Verify => blocks(lengths.verify_bytes),
+            Operation::Deallocate => lengths.deallocate_blocks,
+            _ => blocks(u64::from(parameters.max_transfer_bytes)),
+        };
+        let step = fits.max(1).min(self.blocks_left);
+        self.lba = Lba(self.lba.0 + u64::from(self.blocks));
+        self.blocks_done += self.blocks;
+        self.blocks = step;
+        self.blocks_left -= step;
+    }
+
+    /// Starts again with the first part.
+    pub(crate) fn rewind(&mut self, geometry: Geometry, parameters: &Parameters) {
+        self.lba = Lba(self.lba.0 - u64::from(self.blocks_done));
+        self.blocks += std::mem::take(&mut self.blocks_done) + self.blocks_left;
+        self.begin(geometry, parameters);
+    }
+
+    /// Returns the blocks that this command and those that follow it for the same request touch. The
+    /// end stays the same from command to command of a split request.
+    pub(crate) fn span(&self) -> Span {
+        let Lba(start) = self.lba;
+        Span {
+            nsid: self.nsid,
+            start,
+            end: start + u64::from(self.blocks) + u64::from(self.blocks_left),
+        }
+    }
+
+    /// The list of one range that Dataset Management carries as data.
+    pub(crate) fn range(&self) -> DatasetRange {
+        DatasetRange {
+            attributes: 0,
+            blocks: self.blocks,
+            slba: self.lba.0,
+        }
+    }
+
+    /// The command for the current part.
+    #[inline]
+    pub(crate) fn command(&self) -> Command {
+        let (opcode, control) = match self.operation {
+            Operation::Read => (IoOpcode::READ, LbaControl(0)),
+            Operation::Write { durable } => (IoOpcode::WRITE, fua(durable)),
+            Operation::Compare => (IoOpcode::COMPARE, LbaControl(0)),
+            Operation::Verify => (IoOpcode::VERIFY, LbaControl(0)),
+            Operation::WriteZeroes {
+                deallocate,
+                durable,
+            } => {
+                let hole = if deallocate {
+                    LbaControl::DEALLOCATE
+                } else {
+                    LbaControl(0)
+                };
+                (IoOpcode::WRITE_ZEROES, fua(durable).with(hole))
+            }
+            Operation::Flush => {
+                let mut flush = Command::new(IoOpcode::FLUSH.0, 0);
+                flush.set_nsid(self.nsid);
+                return flush;
+            }
+            Operation::Deallocate => {
+                let deallocate = DatasetManagement {
+                    nsid: self.nsid,
+                    ranges: 1,
+                    deallocate: true,
+                    integral_write: false,
+                    integral_read: false,
+                };
+                return deallocate.encode(0);
+            }
+        };
+        let command = LbaCommand {
+            nsid: self.nsid,
+            slba: self.lba.0,
+            blocks: self.blocks,
+            control,
+            dataset_hints: 0,
+        };
+        command.encode(opcode, 0)
+    }
+}
+
+const fn fua(durable: bool) -> LbaControl {
+    if durable {
+        LbaControl::FORCE_UNIT_ACCESS
+    } else {
+        LbaControl(0)
+    }
+}

@@ -1,0 +1,529 @@
+//! The command table of a queue: who waits for which answer.
+//!
+//! A fixed number of slots. The command identifier on the wire is the slot's number in the low
+//! bits and, above them, how often the slot was used, so that an answer to a command that is long
+//! over finds nobody. Owned by a [`Qpair`](crate::qpair::Qpair); the I/O path neither searches nor
+//! hashes nor allocates here.
+
+use crate::command::exchange::{Exchange, Work};
+use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
+use base::mutation::{self, Mutation};
+use base::{Nanos, Time};
+use reactor::IoSlice;
+use std::collections::VecDeque;
+use wire::nvme::{Completion, Status};
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) exchange: Exchange,
+    pub(crate) outcome: Outcome,
+}
+
+/// The answer to a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// The controller answered.
+    Answered(Completion),
+    /// We aborted it because it took too long, and the controller answered that it is over.
+    TimedOut,
+    /// The connection ended first: nobody knows whether it was done.
+    Lost,
+}
+
+/// Where a slot's command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// There is none.
+    Free,
+    /// It waits for room in a send.
+    Queued,
+    /// It is with the controller, or in a send.
+    Outstanding,
+    /// It was answered while a send still read its data; the table keeps the answer.
+    Answered,
+    /// It is over, and its owner has not taken it yet.
+    Finished,
+}
+
+/// An R2T that we have not fulfilled yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) tag: u16,
+    /// Next byte to send.
+    pub(crate) offset: u32,
+    /// Bytes left to send.
+    pub(crate) left: u32,
+}
+
+/// The R2Ts of a command that are not fulfilled, in order of arrival.
+#[derive(Clone, Copy, Debug)]
+struct Transfers {
+    list: [Transfer; R2T_PER_COMMAND_MAX],
+    count: u8,
+}
+
+impl Transfers {
+    const NONE: Self = Self {
+        list: [Transfer {
+            tag: 0,
+            offset: 0,
+            left: 0,
+        }; R2T_PER_COMMAND_MAX],
+        count: 0,
+    };
+
+    /// The oldest one.
+    fn first(&mut self) -> Option<&mut Transfer> {
+        self.list[..usize::from(self.count)].first_mut()
+    }
+
+    /// False where there are too many.
+    fn push(&mut self, transfer: Transfer) -> bool {
+        let Some(place) = self.list.get_mut(usize::from(self.count)) else {
+            return false;
+        };
+        *place = transfer;
+        self.count += 1;
+        true
+    }
+
+    /// Drops the oldest one.
+    fn pop(&mut self) {
+        self.list.rotate_left(1);
+        self.count -= 1;
+    }
+}
+
+/// A slot of the table: what every command needs, in two lines of the cache, because the payload of
+/// a deep queue drives the table out of the nearest cache between a command and its answer.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Slot {
+    pub(crate) state: SlotState,
+    generation: u16,
+    pub(crate) exchange: Option<Exchange>,
+    /// Bytes of the data, also while the slice is away.
+    pub(crate) data_bytes: u32,
+    /// Bytes received so far; the next must continue there.
+    pub(crate) received: u32,
+    /// A data digest did not match.
+    pub(crate) damaged: bool,
+    /// There are R2Ts that are not fulfilled.
+    has_transfers: bool,
+    /// When the command has taken too long.
+    pub(crate) deadline: Time,
+    /// We asked the controller to abort it.
+    pub(crate) aborting: bool,
+}
+
+const _: () = assert!(size_of::<Slot>() == 128, "two lines of the cache");
+
+impl Slot {
+    const fn empty() -> Self {
+        Self {
+            state: SlotState::Free,
+            generation: 0,
+            exchange: None,
+            data_bytes: 0,
+            received: 0,
+            damaged: false,
+            has_transfers: false,
+            deadline: Time::NEVER,
+            aborting: false,
+        }
+    }
+
+    /// Whether R2Ts of it are not fulfilled.
+    pub(crate) fn has_transfers(&self) -> bool {
+        self.has_transfers
+    }
+}
+
+/// The slots of one queue.
+#[derive(Debug)]
+pub(crate) struct CommandTable {
+    slots: Vec<Slot>,
+    /// The R2Ts of each slot.
+    transfers: Vec<Transfers>,
+    /// The answer of each slot that is `Answered`.
+    answers: Vec<Completion>,
+    free: Vec<u16>,
+    /// Bits of a command identifier that are the slot's number.
+    index_bits: u32,
+    /// Slots of finished commands, in order, for the owner to take.
+    finished: VecDeque<(u16, Outcome)>,
+    /// Commands under way that may take as long as they will.
+    patient: usize,
+}
+
+impl CommandTable {
+    /// A table for `depth` commands.
+    pub(crate) fn new(depth: u16) -> Self {
+        assert!(
+            (1..=QUEUE_DEPTH_MAX).contains(&depth),
+            "checked with the options"
+        );
+        Self {
+            slots: (0..depth).map(|_| Slot::empty()).collect(),
+            transfers: vec![Transfers::NONE; usize::from(depth)],
+            answers: vec![Completion::new(0, 0, Status::SUCCESS); usize::from(depth)],
+            free: (0..depth).rev().collect(),
+            index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
+            finished: VecDeque::with_capacity(usize::from(depth)),
+            patient: 0,
+        }
+    }
+
+    /// How many commands may be outstanding.
+    pub(crate) fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many are, or are over but not taken yet.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether any of them can become [`overdue`](Self::overdue).
+    pub(crate) fn is_timed(&self) -> bool {
+        self.len() > self.patient
+    }
+
+    /// Whether another command fits.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Puts a command into a free slot.
+    ///
+    /// # Panics
+    /// If there is none: the caller asked [`has_room`](Self::has_room).
+    #[inline]
+    pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> u16 {
+        let index = self.free.pop().expect("the caller asked for room");
+        let slot = &mut self.slots[usize::from(index)];
+        slot.state = SlotState::Queued;
+        slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
+        slot.received = 0;
+        slot.damaged = false;
+        slot.has_transfers = false;
+        slot.deadline = deadline;
+        slot.aborting = false;
+        slot.exchange = Some(exchange);
+        self.patient += usize::from(deadline == Time::NEVER);
+        index
+    }
+
+    /// The identifier of the command in a slot.
+    pub(crate) fn cid(&self, index: u16) -> u16 {
+        let slot = &self.slots[usize::from(index)];
+        if mutation::active(Mutation::CommandIdReused) && index == 1 {
+            return self.cid(0);
+        }
+        // With sixteen bits of number there is no room for a generation.
+        index | slot.generation.checked_shl(self.index_bits).unwrap_or(0)
+    }
+
+    /// The slot of the outstanding command with this identifier.
+    pub(crate) fn find(&self, cid: u16) -> Option<u16> {
+        let index = cid & !u16::MAX.checked_shl(self.index_bits).unwrap_or(0);
+        let slot = self.slots.get(usize::from(index))?;
+        let live = slot.state == SlotState::Outstanding && self.cid(index) == cid;
+        live.then_some(index)
+    }
+
+    pub(crate) fn slot(&mut self, index: u16) -> &mut Slot {
+        &mut self.slots[usize::from(index)]
+    }
+
+    /// Asks for the slot that an identifier names, which is looked at soon: only a hint, so the
+    /// identifier may be anything.
+    #[inline]
+    pub(crate) fn prefetch(&self, cid: u16) {
+        let index = cid & !u16::MAX.checked_shl(self.index_bits).unwrap_or(0);
+        if let Some(slot) = self.slots.get(usize::from(index)) {
+            reactor::prefetch(slot);
+        }
+    }
+
+    /// The oldest R2T of a slot that is not fulfilled.
+    pub(crate) fn transfer(&mut self, index: u16) -> Option<&mut Transfer> {
+        if !self.slots[usize::from(index)].has_transfers {
+            return None;
+        }
+        self.transfers[usize::from(index)].first()
+    }
+
+    /// Takes note of an R2T; false where there are too many.
+    pub(crate) fn push_transfer(&mut self, index: u16, transfer: Transfer) -> bool {
+        let slot = &mut self.slots[usize::from(index)];
+        let transfers = &mut self.transfers[usize::from(index)];
+        if !slot.has_transfers {
+            *transfers = Transfers::NONE;
+        }
+        slot.has_transfers = true;
+        transfers.push(transfer)
+    }
+
+    /// The oldest R2T of a slot is fulfilled.
+    pub(crate) fn pop_transfer(&mut self, index: u16) {
+        let transfers = &mut self.transfers[usize::from(index)];
+        transfers.pop();
+        self.slots[usize::from(index)].has_transfers = transfers.count > 0;
+    }
+
+    /// The answer of a command that was answered while a send still read its data.
+    pub(crate) fn early_answer(&self, index: u16) -> Option<Completion> {
+        let index = usize::from(index);
+        (self.slots[index].state == SlotState::Answered).then(|| self.answers[index])
+    }
+
+    /// Ends a command with the controller's answer. While its data is still shared with a send it
+    /// only becomes `Answered`; returns whether it is over.
+    pub(crate) fn answer(&mut self, index: u16, completion: Completion) -> bool {
+        let slot = &mut self.slots[usize::from(index)];
+        let exchange = slot
+            .exchange
+            .as_mut()
+            .expect("answered commands are occupied");
+        slot.has_transfers = false;
+        if let Some(data) = exchange.data.take() {
+            match data.into_exclusive() {
+                Ok(data) => exchange.data = Some(data),
+                // Nobody can change it while a send still reads it.
+                Err(data) if exchange.lent => exchange.data = Some(data),
+                Err(data) => {
+                    exchange.data = Some(data);
+                    slot.state = SlotState::Answered;
+                    self.answers[usize::from(index)] = completion;
+                    return false;
+                }
+            }
+        }
+        let timed_out = slot.aborting && completion.status.is(Status::ABORTED_BY_REQUEST);
+        let outcome = if timed_out {
+            Outcome::TimedOut
+        } else {
+            Outcome::Answered(completion)
+        };
+        self.release(index, outcome);
+        true
+    }
+
+    /// Ends the command of a slot; its owner takes it next.
+    fn release(&mut self, index: u16, outcome: Outcome) {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.state = SlotState::Finished;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.patient -= usize::from(slot.deadline == Time::NEVER);
+        slot.deadline = Time::NEVER;
+        // [NVMe Base 2.0 §3.3.3.1]: FFFFh means "no command" in the error log.
+        if self.cid(index) == 0xffff {
+            let slot = &mut self.slots[usize::from(index)];
+            slot.generation = slot.generation.wrapping_add(1);
+        }
+        self.finished.push_back((index, outcome));
+    }
+
+    /// The oldest finished command, which leaves the table.
+    pub(crate) fn take_finished(&mut self) -> Option<Finished> {
+        let (index, outcome) = self.finished.pop_front()?;
+        let exchange = self.vacate(index);
+        Some(Finished { exchange, outcome })
+    }
+
+    /// Takes the oldest finished command out of the table if it was a block request's only or last
+    /// command and was done: its tag and data, and in which of its channel's namespaces it wrote
+    /// what a cache may have, which is all that is left to be said about it.
+    #[inline]
+    pub(crate) fn take_done(&mut self) -> Option<(u64, Option<IoSlice>, Option<u16>)> {
+        let &(index, Outcome::Answered(completion)) = self.finished.front()? else {
+            return None;
+        };
+        let slot = &mut self.slots[usize::from(index)];
+        let exchange = slot.exchange.as_mut()?;
+        let request = exchange.request().copied()?;
+        let done = completion.status.is_success() && !exchange.replayed && request.is_plain_end();
+        if !done {
+            return None;
+        }
+        let cached = request.is_cached().then_some(request.namespace);
+        let (tag, data) = (exchange.tag, exchange.data.take());
+        self.finished.pop_front();
+        slot.exchange = None;
+        slot.state = SlotState::Free;
+        self.free.push(index);
+        Some((tag, data, cached))
+    }
+
+    /// Takes the newest finished command out of the table if it is an admin command with this tag:
+    /// requests have any tag that their submitters like.
+    pub(crate) fn take_newest(&mut self, tag: u64) -> Option<Exchange> {
+        let &(index, _) = self.finished.back()?;
+        let exchange = self.slots[usize::from(index)].exchange.as_ref()?;
+        if exchange.tag != tag || !matches!(exchange.work, Work::Admin(_)) {
+            return None;
+        }
+        self.finished.pop_back();
+        Some(self.vacate(index))
+    }
+
+    fn vacate(&mut self, index: u16) -> Exchange {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.state = SlotState::Free;
+        self.free.push(index);
+        slot.exchange
+            .take()
+            .expect("a finished command keeps its slot until it is taken")
+    }
+
+    /// Ends every command as lost; no send and no receive holds their data any more.
+    pub(crate) fn lose_all(&mut self) {
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            let outcome = match slot.state {
+                SlotState::Free | SlotState::Finished => continue,
+                SlotState::Answered => Outcome::Answered(self.answers[index]),
+                SlotState::Queued | SlotState::Outstanding => Outcome::Lost,
+            };
+            if let Some(exchange) = &mut slot.exchange
+                && let Some(data) = exchange.data.take()
+            {
+                let data = data.into_exclusive();
+                exchange.data = Some(data.unwrap_or_else(|shared| {
+                    assert!(exchange.lent, "no send holds data of a closed connection");
+                    shared
+                }));
+            }
+            self.release(u16::try_from(index).expect("at most the depth"), outcome);
+        }
+    }
+
+    /// Gives every command that can become [`overdue`](Self::overdue) so much more time, but none
+    /// until after `latest`.
+    pub(crate) fn postpone(&mut self, by: Nanos, latest: Time) {
+        let timed = |slot: &&mut Slot| slot.deadline != Time::NEVER;
+        for slot in self.slots.iter_mut().filter(timed) {
+            slot.deadline = (slot.deadline + by).min(latest);
+        }
+    }
+
+    /// The first command from `start` on that has taken too long: its slot.
+    pub(crate) fn overdue(&self, start: u16, now: Time) -> Option<u16> {
+        let late = self.slots[usize::from(start)..]
+            .iter()
+            .position(|slot| slot.deadline <= now && slot.state != SlotState::Free)?;
+        Some(start + u16::try_from(late).expect("at most the depth"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::nvme::Command;
+
+    fn exchange(tag: u64) -> Exchange {
+        Exchange::admin(tag, Command::new(0x18, 0), None)
+    }
+
+    #[test]
+    fn an_answer_to_an_old_command_finds_nobody() {
+        let mut table = CommandTable::new(2);
+        let slot = table.insert(exchange(1), Time::NEVER);
+        let old = table.cid(slot);
+        assert_eq!(table.find(old), None, "not sent yet");
+        table.slot(slot).state = SlotState::Outstanding;
+        assert_eq!(table.find(old), Some(slot));
+        assert!(table.answer(slot, Completion::new(old, 0, Status::SUCCESS)));
+        assert_eq!(table.find(old), None);
+        assert_eq!(table.take_finished().unwrap().exchange.tag, 1);
+        let again = table.insert(exchange(2), Time::NEVER);
+        table.slot(again).state = SlotState::Outstanding;
+        assert_eq!(again, slot);
+        assert_ne!(table.cid(again), old);
+        assert_eq!(table.find(old), None);
+        assert_eq!(table.find(0xffff), None);
+    }
+
+    #[test]
+    fn what_may_take_as_long_as_it_will_need_not_be_looked_for() {
+        let mut table = CommandTable::new(3);
+        assert!(!table.is_timed());
+        table.insert(exchange(1), Time::NEVER);
+        assert!(!table.is_timed(), "an event is waited for without end");
+        let slot = table.insert(exchange(2), Time(7));
+        assert!(table.is_timed());
+        table.slot(slot).state = SlotState::Outstanding;
+        let cid = table.cid(slot);
+        assert!(table.answer(slot, Completion::new(cid, 0, Status::SUCCESS)));
+        assert!(table.take_finished().is_some());
+        assert!(!table.is_timed());
+        table.insert(exchange(3), Time(9));
+        table.lose_all();
+        while table.take_finished().is_some() {}
+        assert!(!table.is_timed());
+        table.insert(exchange(4), Time(9));
+        assert!(table.is_timed(), "a slot is used again");
+    }
+
+    #[test]
+    fn a_full_table_has_no_room_and_loses_each_once() {
+        let mut table = CommandTable::new(3);
+        for tag in 0..3 {
+            assert!(table.has_room());
+            table.insert(exchange(tag), Time(tag));
+        }
+        assert_eq!(table.len(), table.depth());
+        assert!(!table.has_room());
+        assert_eq!(table.overdue(0, Time(1)), Some(0));
+        assert_eq!(table.overdue(2, Time(1)), None);
+        table.lose_all();
+        table.lose_all();
+        assert_eq!(table.len(), 3, "nobody has taken them yet");
+        let tags: Vec<_> = std::iter::from_fn(|| table.take_finished())
+            .map(|finished| finished.exchange.tag)
+            .collect();
+        assert_eq!(tags, [0, 1, 2]);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
+    fn time_in_which_nobody_looked_is_nobodys_fault() {
+        let mut table = CommandTable::new(3);
+        table.insert(exchange(1), Time(10));
+        table.insert(exchange(2), Time(90));
+        table.insert(exchange(3), Time::NEVER);
+        table.postpone(Nanos(50), Time(100));
+        assert_eq!(table.overdue(0, Time(59)), None);
+        assert_eq!(table.overdue(0, Time(60)), Some(0));
+        assert_eq!(table.overdue(1, Time(99)), None);
+        assert_eq!(table.overdue(1, Time(100)), Some(1));
+        assert_eq!(table.overdue(2, Time(1 << 60)), None);
+    }
+
+    #[test]
+    fn transfers_are_a_short_queue() {
+        let mut table = CommandTable::new(2);
+        let slot = table.insert(exchange(1), Time::NEVER);
+        let transfer = |tag| Transfer {
+            tag,
+            offset: 0,
+            left: 1,
+        };
+        assert!(table.transfer(slot).is_none());
+        for tag in (0..).take(R2T_PER_COMMAND_MAX) {
+            assert!(table.push_transfer(slot, transfer(tag)));
+        }
+        assert!(!table.push_transfer(slot, transfer(9)));
+        assert_eq!(table.transfer(slot).unwrap().tag, 0);
+        table.pop_transfer(slot);
+        assert_eq!(table.transfer(slot).unwrap().tag, 1);
+        assert!(table.slot(slot).has_transfers());
+        for _ in 1..R2T_PER_COMMAND_MAX {
+            table.pop_transfer(slot);
+        }
+        assert!(!table.slot(slot).has_transfers() && table.transfer(slot).is_none());
+    }
+}

@@ -1,0 +1,640 @@
+//! A queue pair: a TCP connection, its set-up and end, and the commands on it.
+//!
+//! Owns the socket, the framer, the command table and the two send lists. A controller (for the
+//! admin queue) or a channel (for an I/O queue) hands it commands, passes on the completions of
+//! its operations, and takes finished commands out of the table. It must never hand out a command
+//! as finished while an operation of the driver still holds the command's data.
+//!
+//! Budget of a 4 KiB read, depth 128: 64 bytes copied into the slot and again into the send list,
+//! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
+//! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
+
+use super::doorbell::LaneDoorbell;
+use super::receive::Reception;
+use super::transmit::Transmission;
+use crate::command::exchange::Exchange;
+use crate::command::table::CommandTable;
+use crate::error::{ConnectionError, ProtocolError};
+use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
+use base::{Nanos, Time};
+use reactor::{Context, IoSlice, Op, OpKey, Outcome, Room, SocketId, SocketOptions};
+use std::io;
+use std::net::SocketAddr;
+use wire::fabrics::connect::ConnectAttributes;
+use wire::fabrics::{Connect, ConnectData, ConnectResponse};
+use wire::nvme::{Command, Completion, SglDescriptor};
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+use wire::tcp::{
+    DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, PduHeader, Role, TermReq,
+};
+
+/// What state a connection is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionState {
+    /// Nothing of it exists.
+    Closed,
+    /// The TCP connection is being made.
+    Connecting,
+    /// ICReq was sent; ICResp is due.
+    Initializing,
+    /// Connect was sent; its completion is due.
+    Joining,
+    /// Commands flow.
+    Live,
+    /// The controller broke the rules; H2CTermReq is leaving.
+    Terminating,
+    /// The socket is being closed.
+    Closing,
+}
+
+impl ConnectionState {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Connecting => "connecting",
+            Self::Initializing => "initializing",
+            Self::Joining => "joining",
+            Self::Live => "live",
+            Self::Terminating => "terminating",
+            Self::Closing => "closing",
+        }
+    }
+}
+
+/// What a connection needs to know before it is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct QpairConfig {
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: SocketOptions,
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+    pub(crate) step_timeout: Nanos,
+    pub(crate) command_timeout: Nanos,
+}
+
+/// The Connect command of one opening. `[NVMe Base 2.0 §6.3]`
+#[derive(Debug)]
+pub(crate) struct Join {
+    pub(crate) queue_id: u16,
+    /// Zero-based.
+    pub(crate) sq_size: u16,
+    pub(crate) keep_alive_ms: u32,
+    pub(crate) data: Box<ConnectData>,
+    /// Bytes of in-capsule data that the queue takes once it is live.
+    pub(crate) in_capsule_bytes: u32,
+    /// Priority class: bits 1:0 of CATTR.
+    pub(crate) priority: u8,
+}
+
+/// Kinds of operation keys.
+const OPEN: u8 = 0;
+const RECEIVE: u8 = 1;
+const SEND: u8 = 2;
+const CLOSE: u8 = 3;
+
+/// Tag of the Connect command in the table.
+const JOIN_TAG: u64 = u64::MAX;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct Qpair {
+    config: QpairConfig,
+    room: Room,
+    index: u32,
+    /// How often the connection was opened; part of the operation keys.
+    generation: u8,
+    pub(super) state: ConnectionState,
+    socket: Option<SocketId>,
+    join: Option<Join>,
+    pub(crate) cntlid: u16,
+    pub(super) framer: Framer,
+    pub(super) format: PduFormat,
+    pub(super) max_h2c_data: u32,
+    pub(super) in_capsule_bytes: u32,
+    pub(super) table: CommandTable,
+    pub(super) tx: Transmission,
+    pub(super) rx: Reception,
+    /// When commands leave, where that is not at once.
+    pub(super) doorbell: Option<Box<LaneDoorbell>>,
+    /// When the current step of set-up or end has taken too long.
+    step_deadline: Time,
+    /// When the table is looked over for time-outs.
+    scan_at: Time,
+    error: Option<ConnectionError>,
+}
+
+impl Qpair {
+    /// A closed connection with room for `depth` commands.
+    pub(crate) fn new(config: QpairConfig, room: Room, index: u32, depth: u16) -> Self {
+        Self {
+            config,
+            room,
+            index,
+            generation: 0,
+            state: ConnectionState::Closed,
+            socket: None,
+            join: None,
+            cntlid: 0,
+            framer: new_framer(),
+            format: PduFormat::PLAIN,
+            max_h2c_data: 0,
+            in_capsule_bytes: 0,
+            table: CommandTable::new(depth),
+            tx: Transmission::new(depth),
+            rx: Reception::default(),
+            doorbell: None,
+            step_deadline: Time::NEVER,
+            scan_at: Time::NEVER,
+            error: None,
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == ConnectionState::Live
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == ConnectionState::Closed
+    }
+
+    /// Whether the connection is on its way to its end.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(
+            self.state,
+            ConnectionState::Terminating | ConnectionState::Closing
+        )
+    }
+
+    /// Why the connection ended, once.
+    pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
+        self.error.take()
+    }
+
+    pub(crate) fn table(&mut self) -> &mut CommandTable {
+        &mut self.table
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.table.depth()
+    }
+
+    fn key(&self, kind: u8) -> OpKey {
+        let slot = base::SlabKey {
+            index: self.index,
+            generation: self.generation,
+        };
+        OpKey::new(self.room, kind, slot)
+    }
+
+    /// Opens the connection; TCP may take so long.
+    pub(crate) fn open(&mut self, join: Join, patience: Nanos, cx: &mut Context<'_>) {
+        assert!(self.is_closed(), "a connection is opened when it is closed");
+        self.generation = self.generation.wrapping_add(1);
+        self.framer = new_framer();
+        self.format = PduFormat::PLAIN;
+        self.rx = Reception::default();
+        self.error = None;
+        self.scan_at = Time::NEVER;
+        self.join = Some(join);
+        // The driver's own time-out ends the operation; ours only backs it up.
+        self.enter(ConnectionState::Connecting, Time::NEVER);
+        let op = Op::Connect {
+            address: self.config.address,
+            options: self.config.socket.clone(),
+            timeout: patience,
+        };
+        cx.submit(self.key(OPEN), op);
+    }
+
+    /// Ends the connection without an error.
+    pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
+        // A termination request may still leave; that takes a moment only.
+        if self.state != ConnectionState::Terminating {
+            self.close_now(cx);
+        }
+    }
+
+    pub(super) fn close_now(&mut self, cx: &mut Context<'_>) {
+        match self.state {
+            ConnectionState::Closed | ConnectionState::Closing => {}
+            // The socket is not ours yet; it is closed as soon as it is.
+            ConnectionState::Connecting => self.enter(ConnectionState::Closing, Time::NEVER),
+            _ => self.close_socket(cx),
+        }
+    }
+
+    fn enter(&mut self, state: ConnectionState, deadline: Time) {
+        self.state = state;
+        self.step_deadline = deadline;
+    }
+
+    fn close_socket(&mut self, cx: &mut Context<'_>) {
+        let socket = self.socket.take().expect("an open connection has a socket");
+        // Commands that are still in the socket's buffer must not arrive once they are given up:
+        // nobody could say from when on the controller hears nothing more.
+        let given_up = self.state == ConnectionState::Terminating || self.table.is_timed();
+        self.enter(ConnectionState::Closing, Time::NEVER);
+        let op = if given_up {
+            Op::Reset { socket }
+        } else {
+            Op::Close { socket }
+        };
+        cx.submit(self.key(CLOSE), op);
+    }
+
+    /// Ends the connection because of an error; the first one is remembered.
+    pub(crate) fn fail(&mut self, error: ConnectionError, cx: &mut Context<'_>) {
+        self.error.get_or_insert(error);
+        self.close_now(cx);
+    }
+
+    /// Ends the connection because the controller broke the rules, and tells it so.
+    /// `[NVMe-TCP 1.0 §3.6.2.4]`
+    pub(super) fn violated(&mut self, error: ProtocolError, header: &[u8], cx: &mut Context<'_>) {
+        let address = self.config.address;
+        self.error
+            .get_or_insert(ConnectionError::Protocol { address, error });
+        if self.socket.is_none() {
+            return self.close_now(cx);
+        }
+        let deadline = cx.now + TERMINATION_TIME;
+        self.enter(ConnectionState::Terminating, deadline);
+        self.tx.terminate(&error.term_req(), header);
+        self.pump(cx);
+    }
+
+    /// Whether the connection takes another command.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.state == ConnectionState::Live && self.table.has_room()
+    }
+
+    /// Takes a command.
+    ///
+    /// # Panics
+    /// If there is no room: the caller asked [`has_room`](Self::has_room).
+    #[inline]
+    pub(crate) fn start(&mut self, exchange: Exchange, now: Time) {
+        let deadline = now + self.config.command_timeout;
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.joins(&exchange, now, self.table.len() + 1);
+        }
+        self.start_until(exchange, deadline);
+    }
+
+    /// The same for a command with a time-out of its own.
+    #[inline]
+    pub(crate) fn start_until(&mut self, exchange: Exchange, deadline: Time) {
+        debug_assert!(self.is_live(), "the caller asked for room");
+        let index = self.table.insert(exchange, deadline);
+        if !self.tx.queue.is_empty() || !self.encode_command(index) {
+            self.tx.queue.push_back(index);
+        }
+    }
+
+    /// Sends what was gathered. Returns how many bytes of data left, where commands leave by a
+    /// [`LaneDoorbell`].
+    pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
+        let Some(socket) = self.socket else { return 0 };
+        if self.tx.has_nothing_to_send() {
+            return 0;
+        }
+        if self.state == ConnectionState::Live
+            && let Some(doorbell) = &mut self.doorbell
+            && !doorbell.rings(cx.now, self.table.len())
+        {
+            return 0;
+        }
+        let Some(list) = self.tx.next_send() else {
+            return 0;
+        };
+        let bytes = list.bytes();
+        cx.submit(self.key(SEND), Op::Send { socket, list });
+        self.doorbell
+            .as_mut()
+            .map_or(0, |doorbell| doorbell.left(bytes))
+    }
+
+    /// What an event made ready leaves at once; but where commands leave by a rule it does when
+    /// the owner pumps at the end of its turn, because other lanes may come first.
+    pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
+        if self.state != ConnectionState::Live || self.doorbell.is_none() {
+            self.pump(cx);
+        }
+    }
+
+    /// Commands leave by this rule from now on.
+    pub(crate) fn set_doorbell(&mut self, doorbell: LaneDoorbell) {
+        self.doorbell = Some(Box::new(doorbell));
+    }
+
+    /// The rule by which commands leave, where there is one.
+    pub(crate) fn doorbell(&mut self) -> Option<&mut LaneDoorbell> {
+        self.doorbell.as_deref_mut()
+    }
+
+    /// An operation of this connection has completed.
+    pub(crate) fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        debug_assert_eq!(completion.key.generation, self.generation);
+        match completion.outcome {
+            Outcome::Connected(result) => self.connected(result, cx),
+            Outcome::Received(received) => self.received(received, cx),
+            Outcome::Sent { list, result } => self.sent(list, result, cx),
+            Outcome::Closed => self.closed(),
+            other => debug_assert!(false, "no such operation was submitted: {other:?}"),
+        }
+    }
+
+    fn io_error(&self, error: &io::Error) -> ConnectionError {
+        ConnectionError::Io {
+            address: self.config.address,
+            kind: error.kind(),
+        }
+    }
+
+    fn connected(&mut self, result: io::Result<SocketId>, cx: &mut Context<'_>) {
+        match result {
+            Err(error) => {
+                if self.state == ConnectionState::Connecting {
+                    let error = self.io_error(&error);
+                    self.error.get_or_insert(error);
+                }
+                self.closed();
+            }
+            Ok(socket) => {
+                self.socket = Some(socket);
+                if self.state == ConnectionState::Closing {
+                    return self.close_socket(cx);
+                }
+                self.enter(
+                    ConnectionState::Initializing,
+                    cx.now + self.config.step_timeout,
+                );
+                self.tx.push_bytes(&self.ic_req());
+                self.pump(cx);
+                self.receive_more(None, cx);
+            }
+        }
+    }
+
+    /// Digests as asked for, no padding, and a few R2Ts per command. `[NVMe-TCP 1.0 §3.6.2.2]`
+    fn ic_req(&self) -> [u8; IcReq::SIZE] {
+        let request = IcReq {
+            host_alignment: DataAlignment::DWORD,
+            header_digest: self.config.header_digest,
+            data_digest: self.config.data_digest,
+            max_r2t: u32::try_from(R2T_PER_COMMAND_MAX).expect("a few") - 1,
+        };
+        request.to_bytes()
+    }
+
+    /// Hands the driver the next receive; the first bytes go to `into`, if there is one.
+    pub(super) fn receive_more(&mut self, into: Option<IoSlice>, cx: &mut Context<'_>) {
+        if let Some(socket) = self.socket {
+            cx.submit(self.key(RECEIVE), Op::Receive { socket, into });
+        }
+    }
+
+    /// ICResp came: both ends know what PDUs look like from here on; now join the controller.
+    pub(super) fn initialized(
+        &mut self,
+        response: &IcResp,
+        now: Time,
+    ) -> Result<(), ProtocolError> {
+        let unasked = (response.header_digest && !self.config.header_digest)
+            || (response.data_digest && !self.config.data_digest);
+        if unasked {
+            return Err(ProtocolError::Digests);
+        }
+        self.framer
+            .set_digests(response.header_digest, response.data_digest);
+        self.format = PduFormat {
+            header_digest: response.header_digest,
+            data_digest: response.data_digest,
+            alignment: response.controller_alignment,
+        };
+        self.max_h2c_data = response.max_h2c_data;
+        self.enter(ConnectionState::Joining, now + self.config.step_timeout);
+        let join = self.join.take().expect("opening set it");
+        let connect = Connect {
+            record_format: 0,
+            queue_id: join.queue_id,
+            sq_size: join.sq_size,
+            // Without flow control the controller may leave out the capsule of a successful read.
+            attributes: ConnectAttributes(ConnectAttributes::DISABLE_SQ_FLOW_CONTROL)
+                .with_priority_class(join.priority),
+            keep_alive_timeout_ms: join.keep_alive_ms,
+        };
+        let data = join.data.to_bytes();
+        let mut command = connect.encode(0);
+        let length = u32::try_from(data.len()).expect("1024");
+        debug_assert!(length <= ADMIN_IN_CAPSULE_BYTES);
+        command.set_sgl(SglDescriptor::in_capsule(0, length));
+        self.in_capsule_bytes = join.in_capsule_bytes;
+        self.send_join(command, &data);
+        Ok(())
+    }
+
+    fn send_join(&mut self, command: Command, data: &[u8]) {
+        let exchange = Exchange::admin(JOIN_TAG, command, None);
+        let index = self.table.insert(exchange, Time::NEVER);
+        self.encode_capsule_with(index, data);
+    }
+
+    /// Connect was answered.
+    pub(super) fn joined(&mut self, completion: &Completion, now: Time) -> Option<ConnectionError> {
+        let join = self.table.take_newest(JOIN_TAG);
+        debug_assert!(join.is_some(), "it was answered just now");
+        if !completion.status.is_success() {
+            return Some(ConnectionError::Refused {
+                what: "Connect",
+                status: completion.status,
+            });
+        }
+        let response = ConnectResponse::from_dword(completion.dword0());
+        if response.authentication != 0 {
+            return Some(ConnectionError::Unusable(
+                "it demands authentication, which this host does not have",
+            ));
+        }
+        self.cntlid = response.cntlid;
+        self.enter(ConnectionState::Live, Time::NEVER);
+        self.scan_at = now + TIMEOUT_SCAN;
+        None
+    }
+
+    /// The controller ended the connection with C2HTermReq.
+    pub(super) fn terminated(&mut self, request: TermReq, cx: &mut Context<'_>) {
+        let error = ConnectionError::Terminated {
+            address: self.config.address,
+            status: request.status,
+            information: request.information,
+        };
+        self.fail(error, cx);
+    }
+
+    pub(super) fn receive_failed(&mut self, error: &io::Error, cx: &mut Context<'_>) {
+        let error = self.io_error(error);
+        self.fail(error, cx);
+    }
+
+    fn sent(&mut self, list: Box<reactor::SendList>, result: io::Result<()>, cx: &mut Context<'_>) {
+        self.tx.sent(list);
+        if let Err(error) = result {
+            if self.state != ConnectionState::Closing {
+                let error = self.io_error(&error);
+                self.fail(error, cx);
+            }
+            return;
+        }
+        self.tx.finish_answered(&mut self.table);
+        match self.state {
+            // The controller closes when it has read that; to reset before would take it back.
+            ConnectionState::Terminating if self.tx.is_idle() => self.receive_more(None, cx),
+            ConnectionState::Live => {
+                self.encode_backlog();
+                self.follow_up(cx);
+            }
+            _ => {
+                self.pump(cx);
+            }
+        }
+    }
+
+    /// Nothing of the connection is left in the driver: every command on it is lost.
+    fn closed(&mut self) {
+        self.socket = None;
+        self.join = None;
+        self.enter(ConnectionState::Closed, Time::NEVER);
+        self.scan_at = Time::NEVER;
+        self.tx.reset();
+        if let Some(doorbell) = &mut self.doorbell {
+            doorbell.clear();
+        }
+        self.table.lose_all();
+        // A Connect that was lost is nobody's business but ours. It was alone on the connection.
+        let _ = self.table.take_newest(JOIN_TAG);
+    }
+
+    /// Fires what is due. Returns whether the table should be looked over for time-outs.
+    pub(crate) fn tick(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.step_deadline <= cx.now {
+            match self.state {
+                ConnectionState::Terminating => self.close_now(cx),
+                // What came meanwhile was not looked at yet.
+                _ if was_away(self.step_deadline, cx.now) => {
+                    self.step_deadline = cx.now + self.config.step_timeout;
+                }
+                ConnectionState::Initializing => self.step_timed_out("ICReq", cx),
+                _ => self.step_timed_out("Connect", cx),
+            }
+        }
+        self.follow_up(cx);
+        if self.scan_at > cx.now {
+            return false;
+        }
+        if was_away(self.scan_at, cx.now) {
+            // Nothing was sent and no answer taken: that time was not the controller's.
+            let latest = cx.now + self.config.command_timeout;
+            let away = cx.now.since(self.scan_at);
+            self.table.postpone(away, latest);
+        }
+        self.scan_at = cx.now + TIMEOUT_SCAN;
+        true
+    }
+
+    fn step_timed_out(&mut self, what: &'static str, cx: &mut Context<'_>) {
+        let error = ConnectionError::TimedOut {
+            address: self.config.address,
+            what,
+            seconds: self.config.step_timeout.0 / 1_000_000_000,
+        };
+        self.fail(error, cx);
+    }
+
+    /// Whether nothing is due of it before another request, or something from the peer, comes.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_live()
+            && self.table.len() == 0
+            && self.tx.has_nothing_to_send()
+            && self.step_deadline == Time::NEVER
+    }
+
+    /// When [`tick`](Self::tick) must run at the latest.
+    pub(crate) fn deadline(&self) -> Time {
+        if self.table.len() == 0 {
+            return self.step_deadline;
+        }
+        // While a send is under way its end is what everything else waits for.
+        let doorbell = self.doorbell.as_ref().filter(|_| self.tx.may_send());
+        let held = doorbell.map_or(Time::NEVER, |doorbell| doorbell.deadline());
+        // Events are waited for without end, so that nobody need look how long.
+        let scan_at = if self.table.is_timed() {
+            self.scan_at
+        } else {
+            Time::NEVER
+        };
+        self.step_deadline.min(scan_at).min(held)
+    }
+}
+
+/// Whether the core did not run for a while: it looks now at what was due long ago.
+fn was_away(due: Time, now: Time) -> bool {
+    now.since(due) > TIMEOUT_SCAN
+}
+
+fn new_framer() -> Framer {
+    let limits = FramerLimits {
+        capsule_data_bytes: 0,
+        data_pdu_bytes: TRANSFER_BYTES_MAX,
+    };
+    Framer::new(Role::Host, limits)
+}
+
+/// A header as bytes again, for a termination request.
+pub(super) fn header_bytes(header: &PduHeader, format: &PduFormat) -> ([u8; 128], usize) {
+    let mut out = [0; 128];
+    let length = match header {
+        PduHeader::C2hData(pdu) => {
+            pdu.encode(format, &mut out);
+            wire::tcp::C2hData::SIZE
+        }
+        PduHeader::R2t(pdu) => {
+            pdu.encode(format, &mut out);
+            wire::tcp::R2t::SIZE
+        }
+        PduHeader::CapsuleResp(pdu) => {
+            pdu.encode(format, &mut out);
+            wire::tcp::CapsuleResp::SIZE
+        }
+        PduHeader::IcResp(pdu) => {
+            out = pdu.to_bytes();
+            IcResp::SIZE
+        }
+        _ => 0,
+    };
+    (out, length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::qpair_config;
+    use crate::{ConnectOptions, HostIdentity};
+    use wire::nvme::Command;
+
+    #[test]
+    fn who_only_waits_for_events_sleeps() {
+        let nqn = crate::parse_nqn("nqn.2026-11.io.switchyard:sleeps").unwrap();
+        let identity = HostIdentity { nqn, id: [7; 16] };
+        let address = SocketAddr::from(([127, 0, 0, 1], 4420));
+        let options = ConnectOptions::new(address, nqn, identity);
+        let mut qpair = Qpair::new(qpair_config(&options, true), Room(0), 0, 4);
+        qpair.enter(ConnectionState::Live, Time::NEVER);
+        qpair.scan_at = Time(5);
+        qpair.start_until(Exchange::admin(1, Command::new(0x0c, 0), None), Time::NEVER);
+        assert_eq!(qpair.deadline(), Time::NEVER);
+        qpair.start(Exchange::admin(2, Command::new(0x18, 0), None), Time::ZERO);
+        assert_eq!(qpair.deadline(), Time(5), "a keep-alive can be late");
+    }
+}

@@ -1,0 +1,293 @@
+//! Fences: what of lost associations may still take effect, and who must heed it.
+//!
+//! A fence stands between an association that was lost and those after it, until the target says
+//! that no command of it can change anything any more, or, where it cannot say so, until it must
+//! have ended the lost controller by itself. [`Fences`] is the list of a
+//! [`Controller`](crate::Controller); what channels need to know of it is an [`FenceSnapshot`], which
+//! the [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
+//! docs/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
+//! written anew after it was reported, while its fence stands.
+
+use super::span::Span;
+use base::mutation::{self, Mutation};
+use base::{Nanos, Time};
+
+/// An association that was lost, and is not known to be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    /// Which association.
+    pub(crate) generation: u64,
+    /// Its controller.
+    pub(crate) cntlid: u16,
+    lost_at: Time,
+    /// When its connections were closed, once they are.
+    left_at: Option<Time>,
+    /// It stands for longer than a loss may last.
+    overdue: bool,
+}
+
+impl Fence {
+    fn expires(&self, quiet: Nanos) -> Time {
+        self.left_at.map_or(Time::NEVER, |left_at| left_at + quiet)
+    }
+}
+
+/// The fences of a controller, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    standing: Vec<Fence>,
+    /// The association that was lost last.
+    lost: u64,
+}
+
+impl Fences {
+    /// An association is lost.
+    pub(crate) fn raise(&mut self, generation: u64, cntlid: u16, now: Time) {
+        self.lost = generation;
+        self.standing.push(Fence {
+            generation,
+            cntlid,
+            lost_at: now,
+            left_at: None,
+            overdue: false,
+        });
+    }
+
+    /// Nothing of this association can take effect any more.
+    pub(crate) fn lower(&mut self, generation: u64) {
+        let others = mutation::active(Mutation::FenceFellsOthers);
+        self.standing
+            .retain(|fence| fence.generation != generation && !others);
+    }
+
+    /// This controller is a new one of ours: an old one with its identifier is no more.
+    pub(crate) fn lower_controller(&mut self, cntlid: u16) {
+        self.standing.retain(|fence| fence.cntlid != cntlid);
+    }
+
+    /// The connections of whatever was lost are closed.
+    pub(crate) fn leave(&mut self, now: Time) {
+        for fence in &mut self.standing {
+            fence.left_at.get_or_insert(now);
+        }
+    }
+
+    /// Nobody will say when an association is over: those are that were left for `quiet`. Returns
+    /// whether there were any.
+    pub(crate) fn expire(&mut self, now: Time, quiet: Nanos) -> bool {
+        let before = self.standing.len();
+        self.standing.retain(|fence| fence.expires(quiet) > now);
+        self.standing.len() < before
+    }
+
+    /// When the next of them will have been left for `quiet`.
+    pub(crate) fn next_expiry(&self, quiet: Nanos) -> Time {
+        let times = self.standing.iter().map(|fence| fence.expires(quiet));
+        times.min().unwrap_or(Time::NEVER)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.standing.len()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Fence {
+        self.standing[index]
+    }
+
+    /// Marks those that stand for `limit`; whether there are any that were not marked before.
+    pub(crate) fn mark_overdue(&mut self, now: Time, limit: Nanos) -> bool {
+        let late = |fence: &&mut Fence| !fence.overdue && fence.lost_at + limit <= now;
+        let late = self.standing.iter_mut().filter(late);
+        late.map(|fence| fence.overdue = true).count() > 0
+    }
+
+    /// When the next of them will have stood for `limit`.
+    pub(crate) fn next_overdue(&self, limit: Nanos) -> Time {
+        let waiting = self.standing.iter().filter(|fence| !fence.overdue);
+        let times = waiting.map(|fence| fence.lost_at + limit);
+        times.min().unwrap_or(Time::NEVER)
+    }
+}
+
+/// What a lost write has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplayPermission {
+    /// It may be sent again.
+    Allowed,
+    /// It waits for its fence.
+    Fenced,
+    /// It has waited for as long as a loss may last: it is reported, and its blocks are closed.
+    Overdue,
+}
+
+/// What channels heed of the fences that stand.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FenceSnapshot {
+    /// Associations whose fences stand, and whether these are overdue.
+    standing: Vec<(u64, bool)>,
+    /// The association that was lost last, as far as the controller has said.
+    lost: u64,
+    /// Blocks of writes that were reported while their fence stood: an old copy may still come.
+    closed: Vec<(u64, Span)>,
+}
+
+impl FenceSnapshot {
+    /// Takes over what stands now. Blocks behind fences that fell are open again.
+    pub(crate) fn update(&mut self, fences: &Fences) {
+        self.lost = fences.lost;
+        self.standing.clear();
+        let standing = fences.standing.iter();
+        self.standing
+            .extend(standing.map(|fence| (fence.generation, fence.overdue)));
+        self.closed.retain(|&(generation, _)| {
+            generation > fences.lost || self.standing.iter().any(|&(other, _)| other == generation)
+        });
+    }
+
+    /// What a write that was lost with this association has to do.
+    pub(crate) fn replay_permission(&self, generation: u64) -> ReplayPermission {
+        match self.standing.iter().find(|(other, _)| *other == generation) {
+            _ if mutation::active(Mutation::FenceIgnored) => ReplayPermission::Allowed,
+            None => ReplayPermission::Allowed,
+            Some((_, false)) => ReplayPermission::Fenced,
+            Some((_, true)) => ReplayPermission::Overdue,
+        }
+    }
+
+    /// Closes the blocks of a write that was lost with an association, and is reported before it
+    /// is known to be over. `is_lost`: that association is not live any more.
+    pub(crate) fn close(&mut self, generation: u64, span: Span, is_lost: bool) {
+        let unknown = generation > self.lost && is_lost;
+        if unknown || self.replay_permission(generation) != ReplayPermission::Allowed {
+            self.closed.push((generation, span));
+        }
+    }
+
+    /// Whether a new write of these blocks could be undone by an old one.
+    pub(crate) fn closes(&self, span: Span) -> bool {
+        self.closed.iter().any(|(_, closed)| closed.overlaps(span))
+    }
+
+    /// Whether there is nothing that a write would have to heed.
+    pub(crate) fn is_open(&self) -> bool {
+        self.closed.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn span(start: u64, end: u64) -> Span {
+        Span {
+            nsid: 1,
+            start,
+            end,
+        }
+    }
+
+    const LIMIT: Nanos = Nanos::from_secs(10);
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Nanos::from_secs(seconds)
+    }
+
+    #[test]
+    fn each_loss_has_a_fence_of_its_own() {
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
+        fences.raise(1, 7, at(0));
+        fences.raise(2, 8, at(3));
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Fenced
+        );
+        assert_eq!(
+            fence_snapshot.replay_permission(2),
+            ReplayPermission::Fenced
+        );
+        fences.lower(2);
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Fenced
+        );
+        assert_eq!(
+            fence_snapshot.replay_permission(2),
+            ReplayPermission::Allowed
+        );
+        fences.lower_controller(7);
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Allowed
+        );
+    }
+
+    #[test]
+    fn where_nobody_says_so_a_fence_falls_when_its_connections_were_closed_for_long_enough() {
+        let mut fences = Fences::default();
+        fences.raise(1, 7, at(0));
+        assert_eq!(fences.next_expiry(LIMIT), Time::NEVER);
+        assert!(!fences.expire(at(100), LIMIT), "it may still be sending");
+        fences.leave(at(2));
+        fences.raise(2, 8, at(5));
+        fences.leave(at(6));
+        assert_eq!(fences.next_expiry(LIMIT), at(12));
+        assert!(!fences.expire(at(11), LIMIT));
+        assert!(fences.expire(at(12), LIMIT));
+        assert_eq!((fences.len(), fences.get(0).generation), (1, 2));
+        assert!(fences.expire(at(6), Nanos::ZERO), "whoever does not wait");
+        assert_eq!(fences.len(), 0);
+    }
+
+    #[test]
+    fn a_fence_is_overdue_once_and_closes_blocks_until_it_falls() {
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
+        fences.raise(1, 7, at(0));
+        fences.raise(2, 8, at(3));
+        assert_eq!(fences.next_overdue(LIMIT), at(10));
+        assert!(!fences.mark_overdue(at(9), LIMIT));
+        assert!(fences.mark_overdue(at(10), LIMIT) && !fences.mark_overdue(at(10), LIMIT));
+        assert_eq!(fences.next_overdue(LIMIT), at(13));
+        fence_snapshot.update(&fences);
+        assert_eq!(
+            fence_snapshot.replay_permission(1),
+            ReplayPermission::Overdue
+        );
+        assert_eq!(
+            fence_snapshot.replay_permission(2),
+            ReplayPermission::Fenced
+        );
+        fence_snapshot.close(1, span(4, 8), true);
+        assert!(fence_snapshot.closes(span(7, 9)) && !fence_snapshot.closes(span(8, 9)));
+        let elsewhere = Span {
+            nsid: 2,
+            ..span(4, 8)
+        };
+        assert!(!fence_snapshot.closes(elsewhere));
+        fences.lower(2);
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.closes(span(4, 8)), "the other fence fell");
+        fences.lower(1);
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.is_open());
+    }
+
+    #[test]
+    fn blocks_are_closed_before_the_controller_knows_of_the_loss_and_never_without_one() {
+        let (mut fences, mut fence_snapshot) = (Fences::default(), FenceSnapshot::default());
+        fence_snapshot.close(1, span(0, 1), false);
+        assert!(fence_snapshot.is_open(), "that association is live");
+        fence_snapshot.close(1, span(0, 1), true);
+        assert!(fence_snapshot.closes(span(0, 1)));
+        fences.raise(1, 7, at(0));
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.closes(span(0, 1)), "now it has a fence");
+        fences.lower(1);
+        fence_snapshot.update(&fences);
+        assert!(fence_snapshot.is_open());
+        fence_snapshot.close(1, span(0, 1), true);
+        assert!(fence_snapshot.is_open(), "it is known to be over");
+    }
+}

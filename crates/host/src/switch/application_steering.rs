@@ -1,0 +1,328 @@
+//! Application steering on the host: every 10 ms, threads that opted in move to the core where
+//! they are better off. `[blk-switch §3.3, Algorithm 2]`
+//!
+//! A thread opts in when it opens a channel of a namespace that is
+//! [`steered`](super::SwitchedNamespace::steered); it is moved within the cores that it could run
+//! on then and that the switchboard has, and gets its cores back when the channel is dropped. One
+//! that may run on a single core was pinned by its user and stays. Owned by the switchboard; sleeps
+//! while nobody has opted in.
+
+use super::request_steering::LoadTable;
+use base::units::CoreId;
+use base::{Nanos, Time};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::application_steering::{Rules, Thread};
+use switch::load::{CoreLoad, Ewma};
+use switch::{ApplicationSteering, Class, CoreSet, PerClass};
+
+/// A thread that may be moved, as it says itself.
+#[derive(Debug)]
+pub(super) struct Standing {
+    class: Class,
+    /// Bytes that it has outstanding; written by the thread alone.
+    outstanding_bytes: AtomicU64,
+    /// The number of the core that it runs on, as it saw it last.
+    core: AtomicU64,
+}
+
+impl Standing {
+    pub(super) fn note_bytes(&self, bytes: u64) {
+        self.outstanding_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_core(&self, core: CoreId) {
+        self.core.store(u64::from(core.0), Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Member {
+    standing: Arc<Standing>,
+    thread: Pid,
+    /// Where it could run when it opted in.
+    before: CpuSet,
+    allowed: CoreSet,
+    pinned: bool,
+    load: Ewma,
+    moved: bool,
+}
+
+impl Member {
+    /// Where it was moved, it may run wherever it could before.
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.moved) {
+            // A thread that has ended needs no cores.
+            let _ = sched_setaffinity(Some(self.thread), &self.before);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Members {
+    list: Vec<(u64, Member)>,
+    next: u64,
+    rules: Rules,
+    moved: PerClass<u64>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    members: Mutex<Members>,
+    changed: Condvar,
+    over: AtomicBool,
+    cores: Vec<CoreId>,
+    loads: Arc<LoadTable>,
+}
+
+impl Shared {
+    fn members(&self) -> MutexGuard<'_, Members> {
+        // No change of the list can stop half way.
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that steers.
+#[derive(Debug)]
+pub(super) struct SteeringThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A thread's registration; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Registration {
+    shared: Arc<Shared>,
+    number: u64,
+    pub(super) standing: Arc<Standing>,
+}
+
+impl SteeringThread {
+    /// Starts it; with a single core there is nothing to steer, and no thread.
+    pub(super) fn start(
+        cores: &[CoreId],
+        loads: Arc<LoadTable>,
+        rules: Rules,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            members: Mutex::new(Members {
+                list: Vec::new(),
+                next: 0,
+                rules,
+                moved: PerClass::default(),
+            }),
+            changed: Condvar::new(),
+            over: AtomicBool::new(false),
+            cores: cores.to_vec(),
+            loads,
+        });
+        let thread = if cores.len() > 1 {
+            let shared = Arc::clone(&shared);
+            let run = move || steer(&shared);
+            let thread = std::thread::Builder::new().name("switch-steer".into());
+            Some(thread.spawn(run)?)
+        } else {
+            None
+        };
+        Ok(Self { shared, thread })
+    }
+
+    /// The calling thread may be moved from now on.
+    pub(super) fn join(&self, class: Class) -> Option<Registration> {
+        let before = sched_getaffinity(None).ok()?;
+        let mut allowed = CoreSet::EMPTY;
+        for &core in &self.shared.cores {
+            if before.is_set(core.0 as usize) {
+                allowed.insert(core);
+            }
+        }
+        let standing = Arc::new(Standing {
+            class,
+            outstanding_bytes: AtomicU64::new(0),
+            core: AtomicU64::new(u64::from(self.shared.cores.first()?.0)),
+        });
+        let mut members = self.shared.members();
+        let number = members.next;
+        members.next += 1;
+        let member = Member {
+            standing: Arc::clone(&standing),
+            thread: gettid(),
+            pinned: before.count() == 1,
+            before,
+            allowed,
+            load: Ewma::default(),
+            moved: false,
+        };
+        members.list.push((number, member));
+        drop(members);
+        self.shared.changed.notify_one();
+        Some(Registration {
+            shared: Arc::clone(&self.shared),
+            number,
+            standing,
+        })
+    }
+
+    /// Other rules, from the next step on.
+    pub(super) fn reconfigure(&self, rules: Rules) {
+        self.shared.members().rules = rules;
+        self.shared.changed.notify_one();
+    }
+
+    /// Threads moved so far, by class.
+    pub(super) fn moved(&self) -> PerClass<u64> {
+        self.shared.members().moved
+    }
+}
+
+impl Drop for SteeringThread {
+    fn drop(&mut self) {
+        let members = self.shared.members();
+        self.shared.over.store(true, Ordering::Relaxed);
+        drop(members);
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut members = self.shared.members();
+        let place = members.list.iter().position(|(n, _)| *n == self.number);
+        if let Some(place) = place {
+            let (_, mut member) = members.list.swap_remove(place);
+            member.let_go();
+        }
+    }
+}
+
+/// Steers until it is over.
+fn steer(shared: &Shared) {
+    let began = Instant::now();
+    let mut members = shared.members();
+    let mut steering = ApplicationSteering::new(members.rules);
+    let mut cores: Vec<_> = shared.cores.iter().map(|_| CoreLoad::new()).collect();
+    while !shared.over.load(Ordering::Relaxed) {
+        if members.list.is_empty() || !members.rules.enabled {
+            for (_, member) in &mut members.list {
+                member.let_go();
+            }
+            // Until somebody joins, or turns the rules on.
+            let waited = shared.changed.wait(members);
+            members = waited.unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        steering.reconfigure(members.rules);
+        let now = Time(Nanos::from(began.elapsed()).0);
+        step(shared, &mut members, &mut steering, &mut cores, now);
+        let period = Duration::from(members.rules.period);
+        let waited = shared.changed.wait_timeout(members, period);
+        members = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// One look at the loads, and the moves that follow from it.
+fn step(
+    shared: &Shared,
+    members: &mut Members,
+    steering: &mut ApplicationSteering,
+    cores: &mut [CoreLoad],
+    now: Time,
+) {
+    let highest = shared.cores.iter().map(|core| core.0).max().unwrap_or(0);
+    let mut loads = vec![PerClass::<u64>::default(); highest as usize + 1];
+    for (place, core) in shared.cores.iter().enumerate() {
+        for (class, &bytes) in shared.loads.outstanding(place).iter() {
+            cores[place].sample(now, class, bytes);
+        }
+        loads[core.0 as usize] = cores[place].all(now);
+    }
+    let threads: Vec<_> = members
+        .list
+        .iter_mut()
+        .map(|(number, member)| {
+            let bytes = member.standing.outstanding_bytes.load(Ordering::Relaxed);
+            member.load.add(bytes);
+            let core = member.standing.core.load(Ordering::Relaxed);
+            Thread {
+                id: *number,
+                class: member.standing.class,
+                core: CoreId(u32::try_from(core).unwrap_or(0)),
+                allowed: member.allowed,
+                pinned_by_user: member.pinned,
+                load_bytes: member.load.value(),
+            }
+        })
+        .collect();
+    for change in steering.step(now, &loads, &threads) {
+        let member = members.list.iter_mut().find(|(n, _)| *n == change.id);
+        let Some((_, member)) = member else { continue };
+        let mut set = CpuSet::new();
+        set.set(change.to.0 as usize);
+        // It may have ended meanwhile, or its cpuset have shrunk: then it stays where it is.
+        if sched_setaffinity(Some(member.thread), &set).is_ok() {
+            member.moved = true;
+            member.standing.note_core(change.to);
+            let class = member.standing.class;
+            members.moved[class] += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use switch::Knobs;
+
+    fn rules() -> Rules {
+        Knobs::switchyard().application_steering
+    }
+
+    #[test]
+    fn a_thread_leaves_the_core_of_a_latency_load_and_gets_its_cores_back() {
+        let before = sched_getaffinity(None).unwrap();
+        let cores: Vec<_> = (0..CpuSet::MAX_CPU)
+            .filter(|&core| before.is_set(core))
+            .map(|core| CoreId(u32::try_from(core).unwrap()))
+            .collect();
+        if cores.len() < 2 {
+            eprintln!("skipped: this test needs two cores");
+            return;
+        }
+        let loads = Arc::new(LoadTable::new(cores.len()));
+        loads.note(0, 0, Class::Latency, 4_096, true);
+        loads.note(0, 0, Class::Throughput, 1 << 20, true);
+        let steering = SteeringThread::start(&cores, loads, rules()).unwrap();
+        let registration = steering.join(Class::Throughput).unwrap();
+        registration.standing.note_bytes(1 << 20);
+        registration.standing.note_core(cores[0]);
+        while steering.moved()[Class::Throughput] == 0 {
+            std::thread::yield_now();
+        }
+        let now = sched_getaffinity(None).unwrap();
+        assert_eq!(now.count(), 1);
+        assert!(!now.is_set(cores[0].0 as usize));
+        // It stayed where it had been moved for as long as it lived.
+        let off = Rules {
+            enabled: false,
+            ..rules()
+        };
+        steering.reconfigure(off);
+        while sched_getaffinity(None).unwrap() != before {
+            std::thread::yield_now();
+        }
+        let moved = steering.moved()[Class::Throughput];
+        steering.reconfigure(rules());
+        registration.standing.note_core(cores[0]);
+        while steering.moved()[Class::Throughput] == moved {
+            std::thread::yield_now();
+        }
+        drop(registration);
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+}

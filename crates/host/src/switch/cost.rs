@@ -1,0 +1,90 @@
+//! What passing through the switchboard costs, without the lanes: for benchmarks.
+
+use super::egress::{DataplaneConfig, EgressService, Message, Update};
+use super::ingress::{Ingress, IngressRequest, Submitter};
+use super::limits::INGRESS_ENTRIES;
+use super::request_steering::LoadTable;
+use crate::error::HostError;
+use base::Nanos;
+use base::units::{KIB, Lba};
+use block::Operation;
+use reactor::uring::UringDriver;
+use reactor::{Context, Driver as _, Region, Service as _};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use switch::{Class, Knobs, PerClass};
+
+/// Processor time of one `Latency` request through ingress, steering, accounts and egress and back
+/// to its submitter, with `depth` of them (1 to 128) between two turns of the dataplane thread,
+/// measured over `requests` requests on the calling thread. No controller is connected, so the
+/// egress answers at once: what a lane costs comes on top.
+///
+/// # Errors
+/// When the machine refuses an io_uring or memory.
+pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
+    let mut driver = UringDriver::new(&super::driver_options())?;
+    let ingress = Arc::new(Ingress::new(INGRESS_ENTRIES));
+    let region = Region::new(4 * KIB).map_err(|error| HostError::Option(error.to_string()))?;
+    let depth = depth.clamp(1, 128);
+    let submitter = Arc::new(Submitter::new(depth as usize, region, driver.waker()));
+    let mut service = EgressService::new(DataplaneConfig {
+        id: driver.core(),
+        core: 0,
+        classes: Class::ALL.to_vec(),
+        ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
+        loads: Arc::new(LoadTable::new(1)),
+        shown: Arc::default(),
+        knobs: Knobs::switchyard(),
+    });
+    let mut cx = Context {
+        now: driver.now(),
+        driver: &mut driver,
+    };
+    let join = Update::Join(0, Arc::clone(&submitter));
+    service.message(Message(join), &mut cx);
+    let entry = |slot| IngressRequest {
+        submitter: 0,
+        slot,
+        target: 0,
+        namespace: 0,
+        class: Class::Latency,
+        steered: false,
+        operation: Operation::Read,
+        lba: Lba(u64::from(slot)),
+        blocks: 8,
+        data: Some((0, 4096)),
+    };
+    let began = processor_time();
+    let mut answered = 0;
+    while answered < requests {
+        for slot in 0..depth {
+            let put = ingress.put(entry(slot));
+            submitter.asked();
+            debug_assert!(put.is_ok(), "the queue is longer than that");
+        }
+        ingress.ring();
+        service.maintain(&mut cx);
+        while submitter.take().is_some() {
+            answered += 1;
+        }
+    }
+    let took = processor_time().saturating_sub(began);
+    Ok(Nanos(took / answered.max(1)))
+}
+
+/// What the calling thread has used of its processor, in nanoseconds.
+fn processor_time() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    let parts = [(used.tv_sec, 1_000_000_000), (used.tv_nsec, 1)];
+    let nanos = parts.map(|(part, scale)| u64::try_from(part).unwrap_or(0) * scale);
+    nanos.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_request_comes_back() {
+        // It would never end if one were lost.
+        super::cost_of_passing(10_000, 7).unwrap();
+    }
+}

@@ -1,0 +1,67 @@
+//! What the switchboard has done, core by core and class by class.
+
+use std::sync::{Mutex, PoisonError};
+use switch::{Coalescer, PerClass, doorbell, request_steering};
+
+/// What one dataplane thread has done since its start. PublishedCounters every 10 ms at most.
+#[derive(Clone, Debug, Default)]
+pub struct CoreCounters {
+    /// Requests taken from the ingress, by class.
+    pub requests: PerClass<u64>,
+    /// Their bytes of data.
+    pub bytes: PerClass<u64>,
+    /// What request steering did with them.
+    pub steering: request_steering::Counters,
+    /// Average load in bytes outstanding, by class.
+    pub load_bytes: PerClass<u64>,
+    /// Caravans: how large they were, and why they left.
+    pub caravans: PerClass<doorbell::Counters>,
+    /// Times that a submitter was told of completions, which woke it if it slept.
+    pub notifications: u64,
+    /// Completions that it was told of then.
+    pub notified_completions: u64,
+    /// Times that a `Latency` request came while these were sparse ([`switch::nearness`]).
+    pub sparse_arrivals: u64,
+}
+
+impl CoreCounters {
+    /// A submitter is told of what was held.
+    pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
+        self.notifications += 1;
+        self.notified_completions += u64::from(held_completions.told());
+    }
+
+    /// Adds what another thread of the same core did.
+    pub fn merge(&mut self, other: &Self) {
+        for (class, requests) in other.requests.iter() {
+            self.requests[class] += requests;
+            self.bytes[class] += other.bytes[class];
+            self.load_bytes[class] += other.load_bytes[class];
+            self.caravans[class].merge(&other.caravans[class]);
+        }
+        self.notifications += other.notifications;
+        self.notified_completions += other.notified_completions;
+        self.sparse_arrivals += other.sparse_arrivals;
+        self.steering.stayed += other.steering.stayed;
+        self.steering.steered += other.steering.steered;
+        self.steering.preferred += other.steering.preferred;
+        self.steering.nowhere += other.steering.nowhere;
+    }
+}
+
+/// The counters as their thread showed them last.
+#[derive(Debug, Default)]
+pub(super) struct PublishedCounters {
+    counters: Mutex<CoreCounters>,
+}
+
+impl PublishedCounters {
+    pub(super) fn show(&self, counters: CoreCounters) {
+        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+
+    pub(super) fn look(&self) -> CoreCounters {
+        let counters = self.counters.lock();
+        counters.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,181 @@
+//! Where requests come in: one ingress for each core and class, into which any thread may put, and
+//! from which one dataplane thread takes.
+//!
+//! Putting in takes no lock and waits for nobody: a bounded queue of a few words per request. A
+//! thread that sleeps is woken when its submitter has put in all it has ([`Ingress::ring`]), not
+//! for each request.
+
+use super::request_count::Account;
+use base::Doze;
+use base::units::Lba;
+use block::{BlockError, Operation};
+use crossbeam_queue::ArrayQueue;
+use reactor::{Region, Wake};
+use std::sync::{Arc, OnceLock};
+use switch::{Class, PerClass};
+
+/// A request on its way from an ingress to an egress.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IngressRequest {
+    /// Whose it is: the submitter's number.
+    pub(super) submitter: u32,
+    /// The submitter's name for it.
+    pub(super) slot: u32,
+    /// To which controller, by its number on this switchboard.
+    pub(super) target: u16,
+    /// To which of the controller's namespaces, by its number there.
+    pub(super) namespace: u16,
+    pub(super) class: Class,
+    /// Steering has chosen this core: it is not asked again.
+    pub(super) steered: bool,
+    pub(super) operation: Operation,
+    pub(super) lba: Lba,
+    pub(super) blocks: u32,
+    /// Where its data lies in the submitter's region, and how long it is; nothing for those without.
+    pub(super) data: Option<(u32, u32)>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IngressCompletion {
+    pub(super) slot: u32,
+    pub(super) result: Result<(), BlockError>,
+}
+
+/// The ingress queues that one dataplane thread serves.
+#[derive(Debug)]
+pub(super) struct Ingress {
+    queues: PerClass<ArrayQueue<IngressRequest>>,
+    doze: Doze,
+    waker: OnceLock<Arc<dyn Wake>>,
+}
+
+impl Ingress {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self {
+            queues: PerClass::from_fn(|_| ArrayQueue::new(capacity)),
+            doze: Doze::new(),
+            waker: OnceLock::new(),
+        }
+    }
+
+    /// The thread that serves it exists now.
+    pub(super) fn serve(&self, waker: Arc<dyn Wake>) {
+        // Called once, by that thread.
+        let _ = self.waker.set(waker);
+    }
+
+    /// Takes a request; hands it back when the queue is full.
+    #[inline]
+    pub(super) fn put(&self, entry: IngressRequest) -> Result<(), IngressRequest> {
+        self.queues[entry.class].push(entry)
+    }
+
+    /// Wakes the thread, where that is needed: after a run of [`put`](Self::put).
+    #[inline]
+    pub(super) fn ring(&self) {
+        if self.doze.is_needed()
+            && let Some(waker) = self.waker.get()
+        {
+            waker.wake();
+        }
+    }
+
+    /// The oldest request of a class.
+    #[inline]
+    pub(super) fn take(&self, class: Class) -> Option<IngressRequest> {
+        self.queues[class].pop()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.iter().all(|(_, queue)| queue.is_empty())
+    }
+
+    /// The thread wants to sleep; whether it may.
+    pub(super) fn may_sleep(&self) -> bool {
+        self.doze.may_sleep(|| self.is_empty())
+    }
+
+    /// The thread looks at its queues.
+    #[inline]
+    pub(super) fn awake(&self) {
+        self.doze.awake();
+    }
+}
+
+/// Where completions come back to: one for each submitter, whatever cores its requests left by.
+#[derive(Debug)]
+pub(super) struct Submitter {
+    /// Never full: it holds as many as the submitter may have outstanding.
+    done: ArrayQueue<IngressCompletion>,
+    account: Account,
+    doze: Doze,
+    waker: Arc<dyn Wake>,
+    /// The memory of its requests' data.
+    pub(super) region: Region,
+}
+
+impl Submitter {
+    pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
+        Self {
+            done: ArrayQueue::new(depth),
+            account: Account::new(),
+            doze: Doze::new(),
+            waker,
+            region,
+        }
+    }
+
+    /// A request was put into an ingress.
+    #[inline]
+    pub(super) fn asked(&self) {
+        self.account.asked();
+    }
+
+    /// A request is over.
+    #[inline]
+    pub(super) fn finish(&self, done: IngressCompletion) {
+        let put = self.done.push(done);
+        debug_assert!(put.is_ok(), "at most a depth of requests");
+        self.account.answered();
+    }
+
+    /// Requests that were put into an ingress and are not over, nearly: it may be asking.
+    #[inline]
+    pub(super) fn under_way(&self) -> u64 {
+        self.account.under_way()
+    }
+
+    /// Whether no request of it is on its way, in any queue or lane. Asked after it left: a message
+    /// said so, and it has asked for nothing since.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.account.is_quiet()
+    }
+
+    /// Wakes the submitter, whatever it does.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Wakes the submitter, where that is needed: after a run of [`finish`](Self::finish).
+    #[inline]
+    pub(super) fn ring(&self) {
+        if self.doze.is_needed() {
+            self.waker.wake();
+        }
+    }
+
+    #[inline]
+    pub(super) fn take(&self) -> Option<IngressCompletion> {
+        self.done.pop()
+    }
+
+    pub(super) fn may_sleep(&self) -> bool {
+        self.doze.may_sleep(|| self.done.is_empty())
+    }
+
+    #[inline]
+    pub(super) fn awake(&self) {
+        self.doze.awake();
+    }
+}

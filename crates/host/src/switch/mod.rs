@@ -1,0 +1,408 @@
+//! The host's switch: an ingress for each core and class, an egress for each (core, class, target).
+//! `[blk-switch §3]`
+//!
+//! A process with many application threads that each opened connections of their own would have
+//! as many lanes as threads. Behind a [`Switchboard`] it has one lane per core, class and target,
+//! whatever the number of threads and namespaces: a thread puts its request into the ingress of the
+//! core that it runs on, a dataplane thread of that core steers it and sends it by an egress, and
+//! the completion comes back to the submitter, wherever it runs by then.
+//!
+//! Each core has a dataplane thread that serves the classes in strict order. It shares the core
+//! with the applications that it serves, so it polls only as long as that pays, and gives way to
+//! them between two looks (docs/decisions/0010-switchboard.md). A thread for each class instead, of
+//! which the kernel lets that of `Latency` go first, can be had by a knob.
+
+mod application_steering;
+mod cost;
+mod counters;
+mod egress;
+mod health;
+mod ingress;
+pub mod limits;
+mod registry;
+mod request_count;
+mod request_steering;
+mod submitter;
+#[cfg(test)]
+mod tests;
+
+pub use cost::cost_of_passing;
+pub use counters::CoreCounters;
+pub use egress::{DataplaneConfig, EgressService, Message};
+pub use submitter::{SwitchedChannel, SwitchedNamespace};
+
+use crate::error::HostError;
+use crate::namespace::RemoteNamespace;
+use application_steering::SteeringThread;
+use base::units::{CoreId, KIB};
+use counters::PublishedCounters;
+use egress::Update;
+use health::Health;
+use ingress::Ingress;
+use reactor::priority::{self, Privilege, Standing};
+use reactor::uring::{self, UringDriver};
+use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
+use registry::Registry;
+use request_steering::LoadTable;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use switch::knobs::{Lanes, Polling, Threads};
+use switch::{Class, Knobs, PerClass};
+
+/// What a switchboard is made of.
+#[derive(Clone, Debug)]
+pub struct SwitchboardOptions {
+    /// Cores that get an ingress and egresses; never empty. Threads that run elsewhere use one of
+    /// these.
+    pub cores: Vec<CoreId>,
+    /// How it switches.
+    pub knobs: Knobs,
+}
+
+/// A host's switch. Cheap to clone; ended when the last clone, and every namespace that was opened
+/// through it, is dropped.
+#[derive(Clone, Debug)]
+pub struct Switchboard {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    cores: Vec<CoreId>,
+    ingresses: Arc<Vec<PerClass<Arc<Ingress>>>>,
+    loads: Arc<LoadTable>,
+    health: Arc<Health>,
+    threads: Vec<DataplaneThread>,
+    /// Lanes, which are I/O queues, to each controller.
+    lanes_per_target: usize,
+    steering: SteeringThread,
+    registry: Mutex<Registry>,
+    /// Submitters that left, of which the cores were not told; nobody else is told anything
+    /// meanwhile.
+    left: Mutex<Vec<u32>>,
+}
+
+/// A dataplane core; of its thread, unless somebody else runs it.
+#[derive(Debug)]
+struct DataplaneThread {
+    core: usize,
+    classes: Vec<Class>,
+    standing: Standing,
+    sender: MailboxSender<Message>,
+    shown: Arc<PublishedCounters>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Switchboard {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] for knobs or cores that cannot be; the machine's where it refuses a
+    /// thread or an io_uring.
+    pub fn start(options: &SwitchboardOptions) -> Result<Self, HostError> {
+        options.check()?;
+        placement::check_allowed(&options.cores)
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        let apart = wants_threads_apart(&options.knobs) && may_raise();
+        let health = Arc::new(Health::default());
+        let run = |place| DataplaneThread::start(place, Arc::clone(&health));
+        Self::assemble(options, apart, &options.cores, Arc::clone(&health), run)
+    }
+
+    /// A switchboard without threads: `run` is given each [`DataplaneConfig`] and returns the mailbox of the
+    /// core that runs its [service](DataplaneConfig::service) from then on, as a simulator does. `apart`
+    /// says whether each class has a core of its own, as where priorities may be raised. Nobody
+    /// moves the threads that opt in to application steering.
+    ///
+    /// Whatever changes the switchboard tells every core; one that is never run takes only so many
+    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)). What one of them cannot
+    /// take fails, and nobody is told.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), or what `run` returns.
+    pub fn run_by(
+        options: &SwitchboardOptions,
+        apart: bool,
+        mut run: impl FnMut(DataplaneConfig) -> Result<MailboxSender<Message>, HostError>,
+    ) -> Result<Self, HostError> {
+        options.check()?;
+        let run = |place: DataplaneConfig| {
+            let (core, classes, shown) = place.known_by();
+            Ok(DataplaneThread {
+                core,
+                classes,
+                standing: Standing::Ordinary,
+                sender: run(place)?,
+                shown,
+                thread: None,
+            })
+        };
+        Self::assemble(options, apart, &[], Arc::default(), run)
+    }
+
+    /// Puts a switchboard together; `steered` are the cores among which its steering moves
+    /// threads.
+    fn assemble(
+        options: &SwitchboardOptions,
+        apart: bool,
+        steered: &[CoreId],
+        health: Arc<Health>,
+        mut run: impl FnMut(DataplaneConfig) -> Result<DataplaneThread, HostError>,
+    ) -> Result<Self, HostError> {
+        let knobs = options.knobs;
+        let thread_groups = thread_groups(apart);
+        let ingresses = options.cores.iter().map(|_| {
+            let queues: Vec<_> = thread_groups
+                .iter()
+                .map(|_| Arc::new(Ingress::new(limits::INGRESS_ENTRIES)))
+                .collect();
+            PerClass::from_fn(|class| {
+                let group = thread_groups
+                    .iter()
+                    .position(|group| group.contains(&class));
+                Arc::clone(&queues[group.expect("every class is served")])
+            })
+        });
+        let ingresses: Arc<Vec<_>> = Arc::new(ingresses.collect());
+        let loads = Arc::new(LoadTable::new(options.cores.len()));
+        let rules = knobs.application_steering;
+        let steering = SteeringThread::start(steered, Arc::clone(&loads), rules);
+        let steering = steering.map_err(|source| HostError::Io {
+            what: "cannot start a thread",
+            source,
+        })?;
+        let mut inner = Inner {
+            steering,
+            cores: options.cores.clone(),
+            ingresses,
+            loads,
+            health,
+            threads: Vec::new(),
+            lanes_per_target: options.cores.len() * classes_with_lanes(knobs.lanes).count(),
+            registry: Mutex::default(),
+            left: Mutex::default(),
+        };
+        for (core, &id) in options.cores.iter().enumerate() {
+            for group in &thread_groups {
+                let place = DataplaneConfig {
+                    id,
+                    core,
+                    classes: group.clone(),
+                    ingresses: Arc::clone(&inner.ingresses),
+                    loads: Arc::clone(&inner.loads),
+                    shown: Arc::default(),
+                    knobs,
+                };
+                inner.threads.push(run(place)?);
+            }
+        }
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The same namespace through this switchboard: a device whose channels are submitters.
+    ///
+    /// # Errors
+    /// [`HostError::Limit`] when it has lanes to as many controllers, or knows as many namespaces,
+    /// as it may, or the controller grants fewer I/O queues than it has lanes to it.
+    pub fn namespace(&self, remote: &RemoteNamespace) -> Result<SwitchedNamespace, HostError> {
+        let (target, namespace) = self.inner.register(remote)?;
+        Ok(SwitchedNamespace::new(
+            self.clone(),
+            remote.clone(),
+            target,
+            namespace,
+        ))
+    }
+
+    /// Other knobs, while it runs. [`Knobs::lanes`] and the threads stay as they were made.
+    ///
+    /// # Errors
+    /// [`HostError::Option`] with the first knob that is out of range.
+    pub fn set_knobs(&self, knobs: &Knobs) -> Result<(), HostError> {
+        knobs
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        self.inner.steering.reconfigure(knobs.application_steering);
+        self.inner.tell(|| Update::Knobs(Box::new(*knobs)))
+    }
+
+    /// Threads that application steering has moved, by class.
+    #[must_use]
+    pub fn moved_threads(&self) -> PerClass<u64> {
+        self.inner.steering.moved()
+    }
+
+    /// The cores, in the order of [`counters`](Self::counters).
+    #[must_use]
+    pub fn cores(&self) -> &[CoreId] {
+        &self.inner.cores
+    }
+
+    /// What each core has done; at most 10 ms old while it works.
+    #[must_use]
+    pub fn counters(&self) -> Vec<CoreCounters> {
+        let mut cores = vec![CoreCounters::default(); self.inner.cores.len()];
+        for thread in &self.inner.threads {
+            cores[thread.core].merge(&thread.shown.look());
+        }
+        cores
+    }
+
+    /// By what privilege each class goes before others: that of the thread that serves it.
+    #[must_use]
+    pub fn privileges(&self) -> PerClass<Privilege> {
+        PerClass::from_fn(|class| {
+            let mut serving = self.inner.threads.iter();
+            serving
+                .find(|thread| thread.classes.contains(&class))
+                .map_or(Privilege::Unprivileged, |thread| {
+                    thread.standing.privilege()
+                })
+        })
+    }
+
+    /// The same of each core, in the order of [`counters`](Self::counters), and why where that was
+    /// refused.
+    #[must_use]
+    pub fn standings(&self) -> Vec<PerClass<Standing>> {
+        let mut cores = vec![PerClass::default(); self.inner.cores.len()];
+        for thread in &self.inner.threads {
+            for &class in &thread.classes {
+                cores[thread.core][class] = thread.standing;
+            }
+        }
+        cores
+    }
+}
+
+impl SwitchboardOptions {
+    fn check(&self) -> Result<(), HostError> {
+        self.knobs
+            .validate()
+            .map_err(|error| HostError::Option(error.to_string()))?;
+        if self.cores.is_empty() {
+            return Err(HostError::Option(
+                "a switchboard needs a core; name one that the process may use".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether each class is to have a thread, where priorities may be raised.
+fn wants_threads_apart(knobs: &Knobs) -> bool {
+    knobs.threads == Threads::PerClass && knobs.lanes == Lanes::PerClass && knobs.prioritisation
+}
+
+/// The classes that have a lane to each controller; the others use that of the default class.
+fn classes_with_lanes(lanes: Lanes) -> impl Iterator<Item = Class> {
+    let has_lane = move |class: &Class| lanes == Lanes::PerClass || *class == Class::DEFAULT;
+    Class::ALL.into_iter().filter(has_lane)
+}
+
+/// Which classes share a thread.
+fn thread_groups(apart: bool) -> Vec<Vec<Class>> {
+    if apart {
+        Class::ALL.iter().map(|&class| vec![class]).collect()
+    } else {
+        vec![Class::ALL.to_vec()]
+    }
+}
+
+/// Whether the process may raise a thread's priority; tried on a thread that ends at once.
+fn may_raise() -> bool {
+    let tried =
+        std::thread::spawn(|| priority::raise().privilege() != Privilege::Unprivileged).join();
+    tried.unwrap_or(false)
+}
+
+type Started = Result<(MailboxSender<Message>, Standing), HostError>;
+
+impl DataplaneThread {
+    /// Starts its thread. The driver must be made on the thread that uses it.
+    fn start(place: DataplaneConfig, health: Arc<Health>) -> Result<Self, HostError> {
+        let id = place.id;
+        let (core, classes, shown) = place.known_by();
+        let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
+        let (started, starting) = mpsc::channel::<Started>();
+        let thread = std::thread::Builder::new()
+            .name(format!("switch-{}/{}", names.concat(), id.0))
+            .spawn(move || run(place, &health, &started))
+            .map_err(|source| HostError::Io {
+                what: "cannot start a thread",
+                source,
+            })?;
+        let (sender, standing) = starting.recv().map_err(|_| HostError::Closed)??;
+        Ok(Self {
+            core,
+            classes,
+            standing,
+            sender,
+            shown,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// A dataplane thread from start to end.
+fn run(place: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
+    let id = place.id;
+    let knobs = place.knobs;
+    let serves_all = place.classes.len() == Class::COUNT;
+    let made = placement::pin_to(id)
+        .map_err(|error| HostError::Option(error.to_string()))
+        .and_then(|()| UringDriver::new(&driver_options()).map_err(HostError::from));
+    let driver = match made {
+        Ok(driver) => driver,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return;
+        }
+    };
+    let urgent = place.classes.iter().any(|c| !c.properties().may_wait);
+    let standing = match (urgent, serves_all) {
+        (true, true) if knobs.raises_dataplane() => priority::raise_nice(),
+        // Chosen together with threads apart, whatever applications ask for.
+        (true, false) => priority::raise(),
+        _ => Standing::Ordinary,
+    };
+    let service = place.service(&driver);
+    // While it sleeps, the keeper polls in its place, and gives way to everybody.
+    let keeper = Keeper::start(id).ok();
+    let poll = match knobs.polling {
+        Polling::Always if standing.privilege() != Privilege::RealTime => PollPolicy::Always,
+        Polling::Adaptive if serves_all => PollPolicy::Auto,
+        _ => PollPolicy::Never,
+    };
+    // Outlives the ring: submitters hear of its end when it is closed.
+    let serving = health.serve();
+    let mut core = Core::new(driver, service, poll).with_keeper(keeper);
+    if started.send(Ok((core.sender(), standing))).is_err() || core.run().is_ok() {
+        serving.end();
+    }
+}
+
+/// Buffers for the few commands that carry data of their own (Dataset Management).
+fn driver_options() -> uring::Options {
+    uring::Options {
+        buffers: vec![BufferClass {
+            bytes: 4 * KIB,
+            count: 256,
+        }],
+        sockets: limits::TARGETS_MAX * Class::COUNT + 4,
+        file_operations: 4,
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.tell_end();
+        for thread in &mut self.threads {
+            if let Some(thread) = thread.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

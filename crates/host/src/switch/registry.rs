@@ -1,0 +1,182 @@
+//! What was made known to the cores of a switchboard: controllers, namespaces, submitters.
+//!
+//! A number stands for each, and means the same on every core. So either all cores are told of
+//! something or none is, and only what all were told is entered here.
+
+use super::egress::{Message, Update};
+use super::ingress::Submitter;
+use super::{DataplaneThread, Inner, limits};
+use crate::association::Association;
+use crate::association::namespace_state::NamespaceState;
+use crate::error::HostError;
+use crate::namespace::RemoteNamespace;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What every core knows.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    /// Controllers by their numbers.
+    targets: Vec<Target>,
+    /// Submitters by theirs.
+    submitters: Vec<Option<Arc<Submitter>>>,
+}
+
+#[derive(Debug)]
+struct Target {
+    association: Arc<Association>,
+    /// The namespaces that are known, by their numbers. An NSID that came to name another volume
+    /// is another namespace.
+    namespaces: Vec<Arc<NamespaceState>>,
+}
+
+/// How long to wait before looking again whether a thread has emptied its mailbox.
+const MAILBOX_PAUSE: Duration = Duration::from_micros(200);
+
+impl Inner {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // No change of the registry can stop half way.
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells every core, or none; waits while a thread's mailbox is full.
+    pub(super) fn tell(&self, note: impl Fn() -> Update) -> Result<(), HostError> {
+        // One at a time, so that the room that there is stays there.
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        self.tell_left(&mut left)?;
+        self.tell_all(note)
+    }
+
+    /// A submitter is gone. The cores are told now, or with whatever they are told next.
+    pub(super) fn leave(&self, number: u32) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.push(number);
+        // Threads that have ended know nobody any more.
+        let _ = self.tell_left(&mut left);
+    }
+
+    fn tell_left(&self, left: &mut Vec<u32>) -> Result<(), HostError> {
+        while let Some(&number) = left.last() {
+            self.tell_all(|| Update::Leave(number))?;
+            left.pop();
+        }
+        Ok(())
+    }
+
+    fn tell_all(&self, note: impl Fn() -> Update) -> Result<(), HostError> {
+        if self.health.is_broken() {
+            return Err(HostError::Closed);
+        }
+        let run_by_others = self.threads.iter().filter(|core| core.thread.is_none());
+        if run_by_others.clone().any(|core| core.sender.is_full()) {
+            return Err(HostError::Limit(
+                "a core of this switchboard has too many messages; run it first",
+            ));
+        }
+        // What breaks from here on breaks as a whole: nobody has to be told of the others then.
+        let mut cores = self.threads.iter();
+        cores.try_for_each(|core| core.tell(Message(note())))
+    }
+
+    /// Tells every core that still listens that this is the end.
+    pub(super) fn tell_end(&self) {
+        for core in &self.threads {
+            // One that has ended keeps nobody from being told.
+            let _ = core.tell(Message(Update::Close));
+        }
+    }
+
+    /// The numbers of a namespace and its controller, which every core knows from now on.
+    pub(super) fn register(&self, remote: &RemoteNamespace) -> Result<(u16, u16), HostError> {
+        let mut registry = self.registry();
+        let association = remote.association();
+        let mut targets = registry.targets.iter();
+        let known = targets.position(|target| Arc::ptr_eq(&target.association, association));
+        let target = known.unwrap_or(registry.targets.len());
+        let number = u16::try_from(target).expect("at most 64");
+        if known.is_none() {
+            if registry.targets.len() >= limits::TARGETS_MAX {
+                return Err(HostError::Limit(
+                    "this switchboard has lanes to 64 controllers already; make another one",
+                ));
+            }
+            if association.free_queues() < self.lanes_per_target {
+                return Err(HostError::Limit(
+                    "the controller has fewer free I/O queues than the switchboard has lanes to it \
+                     (one for each core and class); use fewer cores, or raise the target's limit",
+                ));
+            }
+            self.tell(|| Update::Target(number, Arc::clone(association)))?;
+            registry.targets.push(Target {
+                association: Arc::clone(association),
+                namespaces: Vec::new(),
+            });
+        }
+        let all: usize = registry.targets.iter().map(|t| t.namespaces.len()).sum();
+        let namespaces = &mut registry.targets[target].namespaces;
+        let state = remote.state();
+        let known = namespaces
+            .iter()
+            .position(|known| Arc::ptr_eq(known, state));
+        let namespace = known.unwrap_or(namespaces.len());
+        let namespace = u16::try_from(namespace).expect("at most 1,024");
+        if known.is_none() {
+            if all >= limits::NAMESPACES_MAX {
+                return Err(HostError::Limit(
+                    "this switchboard knows 1,024 namespaces already; make another one",
+                ));
+            }
+            let capabilities = block::Device::capabilities(remote);
+            self.tell(|| Update::Namespace {
+                target: number,
+                namespace,
+                state: Arc::clone(state),
+                capabilities,
+            })?;
+            namespaces.push(Arc::clone(state));
+        }
+        Ok((number, namespace))
+    }
+
+    /// Makes a submitter known to every core; its number.
+    pub(super) fn join(&self, submitter: &Arc<Submitter>) -> Result<u32, HostError> {
+        let mut registry = self.registry();
+        // One that left is forgotten when the threads have let go of it as well.
+        for place in &mut registry.submitters {
+            place.take_if(|known| Arc::strong_count(known) == 1);
+        }
+        let free = registry.submitters.iter().position(Option::is_none);
+        let index = free.unwrap_or(registry.submitters.len());
+        if index >= limits::SUBMITTERS_MAX {
+            return Err(HostError::Limit(
+                "this switchboard has 4,096 submitters already; close one, or make another",
+            ));
+        }
+        let number = u32::try_from(index).expect("at most 4,096");
+        self.tell(|| Update::Join(number, Arc::clone(submitter)))?;
+        if free.is_none() {
+            registry.submitters.push(None);
+        }
+        registry.submitters[index] = Some(Arc::clone(submitter));
+        Ok(number)
+    }
+}
+
+impl DataplaneThread {
+    /// Sends a message; waits for room while the thread lives.
+    fn tell(&self, message: Message) -> Result<(), HostError> {
+        let mut next = message;
+        loop {
+            if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+                return Err(HostError::Closed);
+            }
+            match self.sender.send(next) {
+                Ok(()) => return Ok(()),
+                Err(_) if self.thread.is_none() => return Err(HostError::Closed),
+                Err(back) => next = back,
+            }
+            std::thread::sleep(MAILBOX_PAUSE);
+        }
+    }
+}

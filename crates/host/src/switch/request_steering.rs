@@ -1,0 +1,126 @@
+//! How busy the egresses are, as every core may read it.
+//!
+//! Each number has one writer, the dataplane thread of its core, and is read without any order
+//! towards anything else: a steering decision is as good as its numbers are fresh, and right with
+//! any of them.
+
+use crate::switch::limits::TARGETS_MAX;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use switch::request_steering::Loads;
+use switch::{Class, PerClass};
+
+/// One core's numbers; on cache lines of its own, because it writes them for every request.
+#[derive(Debug)]
+#[repr(align(128))]
+struct CoreNumbers {
+    /// Bytes outstanding in the `Throughput` egress to each target.
+    throughput: [AtomicU64; TARGETS_MAX],
+    /// Requests that wait in the caravan of that egress.
+    waiting: [AtomicU32; TARGETS_MAX],
+    /// Bytes outstanding in all egresses, by class.
+    outstanding: PerClass<AtomicU64>,
+}
+
+/// The numbers of all cores of a switchboard.
+#[derive(Debug)]
+pub(super) struct LoadTable {
+    cores: Vec<CoreNumbers>,
+}
+
+impl LoadTable {
+    pub(super) fn new(cores: usize) -> Self {
+        let core = |_| CoreNumbers {
+            throughput: [const { AtomicU64::new(0) }; TARGETS_MAX],
+            waiting: [const { AtomicU32::new(0) }; TARGETS_MAX],
+            outstanding: PerClass::from_fn(|_| AtomicU64::new(0)),
+        };
+        Self {
+            cores: (0..cores).map(core).collect(),
+        }
+    }
+
+    /// The core's own account of an egress changed by this request: it left, or came back.
+    #[inline]
+    pub(super) fn note(&self, core: usize, target: usize, class: Class, bytes: u64, left: bool) {
+        let numbers = &self.cores[core];
+        let change = |number: &AtomicU64| {
+            let old = number.load(Ordering::Relaxed);
+            let new = if left {
+                old.saturating_add(bytes)
+            } else {
+                old.saturating_sub(bytes)
+            };
+            number.store(new, Ordering::Relaxed);
+        };
+        change(&numbers.outstanding[class]);
+        if class.properties().steered {
+            change(&numbers.throughput[target]);
+        }
+    }
+
+    /// So many requests wait in the caravan of the core's `Throughput` egress to a target.
+    #[inline]
+    pub(super) fn note_waiting(&self, core: usize, target: usize, requests: u32) {
+        self.cores[core].waiting[target].store(requests, Ordering::Relaxed);
+    }
+
+    /// Bytes outstanding on a core, by class.
+    pub(super) fn outstanding(&self, core: usize) -> PerClass<u64> {
+        PerClass::from_fn(|class| self.cores[core].outstanding[class].load(Ordering::Relaxed))
+    }
+
+    /// The numbers of the egresses to one target, as steering asks for them.
+    pub(super) fn to(&self, target: usize) -> TargetLoads<'_> {
+        TargetLoads {
+            board: self,
+            target,
+        }
+    }
+}
+
+/// The egresses to one target.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TargetLoads<'a> {
+    board: &'a LoadTable,
+    target: usize,
+}
+
+impl Loads for TargetLoads<'_> {
+    fn cores(&self) -> usize {
+        self.board.cores.len()
+    }
+
+    #[inline]
+    fn throughput_bytes(&self, core: usize) -> Option<u64> {
+        let numbers = &self.board.cores[core];
+        Some(numbers.throughput[self.target].load(Ordering::Relaxed))
+    }
+
+    fn latency_bytes(&self, core: usize) -> u64 {
+        self.board.cores[core].outstanding[Class::Latency].load(Ordering::Relaxed)
+    }
+
+    fn waiting_requests(&self, core: usize) -> u32 {
+        self.board.cores[core].waiting[self.target].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_and_class_has_its_own_number() {
+        let board = LoadTable::new(2);
+        board.note(0, 3, Class::Throughput, 65_536, true);
+        board.note(0, 3, Class::Latency, 4_096, true);
+        board.note(1, 4, Class::Throughput, 10, true);
+        assert_eq!(board.to(3).throughput_bytes(0), Some(65_536));
+        assert_eq!(board.to(4).throughput_bytes(0), Some(0));
+        assert_eq!(board.to(4).throughput_bytes(1), Some(10));
+        assert_eq!(board.to(3).latency_bytes(0), 4_096);
+        assert_eq!(board.outstanding(0), PerClass::of([4_096, 65_536]));
+        board.note(0, 3, Class::Throughput, 65_536, false);
+        assert_eq!(board.outstanding(0), PerClass::of([4_096, 0]));
+    }
+}

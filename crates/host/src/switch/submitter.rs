@@ -1,0 +1,394 @@
+//! A submitter: one application thread's way into the switchboard, as a device's channel.
+
+use super::Switchboard;
+use super::application_steering::Registration;
+use super::ingress::{Ingress, IngressRequest, Submitter};
+use super::limits::{DEPTH_MAX, MEMORY_BYTES_MAX, SUBMITTER_BYTES, SUBMITTER_DEPTH};
+use crate::namespace::RemoteNamespace;
+use base::Time;
+use block::{
+    BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
+    Request, Submit,
+};
+use reactor::{Context, Driver, IoSlice, Memory, Region, RegionHandle};
+use std::fmt;
+use std::sync::Arc;
+use switch::Class;
+
+/// A remote namespace behind a [`Switchboard`]. Every thread that opens it becomes a submitter.
+#[derive(Clone)]
+pub struct SwitchedNamespace {
+    board: Switchboard,
+    remote: RemoteNamespace,
+    target: u16,
+    namespace: u16,
+    class: Class,
+    depth: u32,
+    bytes: u32,
+    steered: bool,
+}
+
+impl SwitchedNamespace {
+    pub(super) fn new(
+        board: Switchboard,
+        remote: RemoteNamespace,
+        target: u16,
+        namespace: u16,
+    ) -> Self {
+        let bytes = SUBMITTER_BYTES.min(remote.capabilities().max_transfer_bytes);
+        Self {
+            board,
+            remote,
+            target,
+            namespace,
+            class: Class::DEFAULT,
+            depth: SUBMITTER_DEPTH,
+            bytes,
+            steered: false,
+        }
+    }
+
+    /// The same namespace; threads that open it opt in to application steering: they are moved to
+    /// other cores of the switchboard while they have the channel, unless they were pinned to one.
+    #[must_use]
+    pub const fn steered(mut self, steered: bool) -> Self {
+        self.steered = steered;
+        self
+    }
+
+    /// The same namespace; what is submitted to channels opened from it has this class.
+    #[must_use]
+    pub const fn with_class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// The same namespace; channels opened from it hold `depth` requests (1 to 4,096) of at most
+    /// `bytes` bytes (a block, to what the controller takes). Both decide how much memory a
+    /// channel may touch.
+    #[must_use]
+    pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
+        let block = self.remote.geometry().block_bytes;
+        let most = self.remote.capabilities().max_transfer_bytes;
+        self.bytes = bytes.next_multiple_of(block).clamp(block, most);
+        let room = MEMORY_BYTES_MAX / (2 * u64::from(self.bytes));
+        self.depth = depth
+            .clamp(1, DEPTH_MAX)
+            .min(u32::try_from(room).unwrap_or(DEPTH_MAX));
+        self
+    }
+}
+
+impl fmt::Debug for SwitchedNamespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} through a switchboard", self.remote)
+    }
+}
+
+impl Device for SwitchedNamespace {
+    fn geometry(&self) -> Geometry {
+        self.remote.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_transfer_bytes: self.bytes,
+            ..self.remote.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        SwitchedChannel::open(self.clone(), driver).map(|channel| Box::new(channel) as _)
+    }
+}
+
+/// A request on its way.
+#[derive(Debug)]
+struct Pending {
+    tag: u64,
+    /// What it came with.
+    data: Option<IoSlice>,
+    /// The place in the channel's memory that stands for its data, if it came with other memory.
+    bounce: Option<u32>,
+    /// The data has to be copied back from there.
+    reads: bool,
+}
+
+/// One thread's channel through a switchboard.
+#[derive(Debug)]
+pub struct SwitchedChannel {
+    device: SwitchedNamespace,
+    number: u32,
+    submitter: Arc<Submitter>,
+    memory: RegionHandle,
+    /// DataplaneConfig of the core in the switchboard that this thread's requests go into.
+    core: usize,
+    slots: Vec<Option<Pending>>,
+    free: Vec<u32>,
+    /// Places in the memory for requests that come with memory of their own; those that no
+    /// request uses.
+    places: Vec<u32>,
+    /// The other places: each is lent while there are clones of its handle.
+    lendable: Vec<RegionHandle>,
+    /// The one to be lent next, unless it still is.
+    next_lent: usize,
+    /// Something was put into the ingress since the last kick.
+    put: bool,
+    /// This thread may be moved.
+    registration: Option<Registration>,
+    /// Bytes of data outstanding.
+    outstanding_bytes: u64,
+    closing: bool,
+}
+
+impl SwitchedChannel {
+    fn open(device: SwitchedNamespace, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
+        let (depth, bytes) = (device.depth as usize, device.bytes as usize);
+        // Half for requests whose memory is elsewhere, half for those who ask for some.
+        let region = Region::new(2 * depth * bytes)
+            .map_err(|error| DeviceError::Invalid(error.to_string()))?;
+        let submitter = Arc::new(Submitter::new(depth, region.clone(), driver.waker()));
+        device.board.inner.health.watch(&submitter);
+        let number = device
+            .board
+            .inner
+            .join(&submitter)
+            .map_err(|error| DeviceError::Invalid(error.to_string()))?;
+        let mut channel = Self {
+            number,
+            memory: region.handle(),
+            submitter,
+            core: 0,
+            slots: (0..depth).map(|_| None).collect(),
+            free: (0..device.depth).rev().collect(),
+            places: (0..device.depth).rev().collect(),
+            lendable: (0..depth).map(|_| region.handle()).collect(),
+            next_lent: 0,
+            put: false,
+            registration: device
+                .steered
+                .then(|| device.board.inner.steering.join(device.class))
+                .flatten(),
+            outstanding_bytes: 0,
+            closing: false,
+            device,
+        };
+        channel.look_where(driver);
+        Ok(channel)
+    }
+
+    /// Which ingress is this thread's: that of the core that it runs on, now.
+    #[inline]
+    fn look_where(&mut self, driver: &dyn Driver) {
+        let cores = &self.device.board.inner.cores;
+        if cores.len() == 1 {
+            return;
+        }
+        let here = driver.core();
+        self.core = cores
+            .iter()
+            .position(|&core| core == here)
+            .unwrap_or(here.0 as usize % cores.len());
+        if let Some(registration) = &self.registration {
+            registration.standing.note_core(here);
+            registration.standing.note_bytes(self.outstanding_bytes);
+        }
+    }
+
+    fn ingress(&self) -> &Ingress {
+        &self.device.board.inner.ingresses[self.core][self.device.class]
+    }
+
+    /// Where a request's data lies in the channel's memory; `Err` when there is no place for it.
+    fn place(&mut self, data: &IoSlice, copies_in: bool) -> Result<(u32, Option<u32>), ()> {
+        if data.is_region_of(&self.submitter.region) {
+            return Ok((narrow(data.offset()), None));
+        }
+        let place = self.places.pop().ok_or(())?;
+        let offset = place as usize * self.device.bytes as usize;
+        if copies_in {
+            match data.bytes() {
+                Some(bytes) => self.memory.copy_in(offset, bytes),
+                None => in_pieces(data.len(), |at, piece| {
+                    data.copy_out(at, piece);
+                    self.memory.copy_in(offset + at, piece);
+                }),
+            }
+        }
+        Ok((narrow(offset), Some(place)))
+    }
+
+    /// A dataplane thread broke: whatever is outstanding ends without an answer.
+    fn is_broken(&self) -> bool {
+        self.device.board.inner.health.is_broken()
+    }
+
+    fn complete_one(&mut self, slot: u32, result: Result<(), BlockError>) -> Completion {
+        let pending = self.slots[slot as usize]
+            .take()
+            .expect("a request is answered once");
+        self.free.push(slot);
+        let mut data = pending.data;
+        self.outstanding_bytes -= data.as_ref().map_or(0, IoSlice::len) as u64;
+        if let Some(place) = pending.bounce {
+            if let (true, true, Some(data)) = (pending.reads, result.is_ok(), &mut data) {
+                let offset = place as usize * self.device.bytes as usize;
+                match data.bytes_mut() {
+                    Some(bytes) => self.memory.copy_out(offset, bytes),
+                    None => in_pieces(data.len(), |at, piece| {
+                        self.memory.copy_out(offset + at, piece);
+                        data.copy_in(at, piece);
+                    }),
+                }
+            }
+            self.places.push(place);
+        }
+        Completion {
+            tag: pending.tag,
+            result,
+            data,
+        }
+    }
+}
+
+/// From one device's memory to another's, neither of which can be looked at: `copy` has each piece
+/// of `length` bytes read, and written.
+fn in_pieces(length: usize, mut copy: impl FnMut(usize, &mut [u8])) {
+    let mut piece = [0; 4096];
+    for at in (0..length).step_by(piece.len()) {
+        let size = piece.len().min(length - at);
+        copy(at, &mut piece[..size]);
+    }
+}
+
+fn narrow(offset: usize) -> u32 {
+    u32::try_from(offset).expect("a channel's memory is less than 4 GiB")
+}
+
+impl Channel for SwitchedChannel {
+    fn submit(&mut self, mut request: Request, _: &mut Context<'_>) -> Submit {
+        let refused = |error, data| {
+            Submit::Done(Completion {
+                tag: request.tag,
+                result: Err(error),
+                data,
+            })
+        };
+        if self.closing {
+            return refused(BlockError::Aborted, request.data);
+        }
+        if self.is_broken() || self.device.remote.state().is_gone() {
+            return refused(BlockError::Gone, request.data);
+        }
+        let (geometry, capabilities) = (self.device.geometry(), self.device.capabilities());
+        if let Err(error) = block::check(&request, geometry, capabilities) {
+            return refused(error, request.data);
+        }
+        let reads = request.operation == Operation::Read;
+        if reads && let Some(data) = &mut request.data {
+            // Several own it: it can only be read.
+            if data.bytes().is_some() && data.bytes_mut().is_none() {
+                return refused(BlockError::Malformed, request.data);
+            }
+        }
+        let Some(&slot) = self.free.last() else {
+            return Submit::Busy(request);
+        };
+        let mut bounce = None;
+        let mut range = None;
+        if let Some(data) = &request.data {
+            let length = narrow(data.len());
+            let Ok((offset, place)) = self.place(data, !reads) else {
+                return Submit::Busy(request);
+            };
+            (bounce, range) = (place, Some((offset, length)));
+        }
+        let entry = IngressRequest {
+            submitter: self.number,
+            slot,
+            target: self.device.target,
+            namespace: self.device.namespace,
+            class: self.device.class,
+            steered: false,
+            operation: request.operation,
+            lba: request.lba,
+            blocks: request.blocks,
+            data: range,
+        };
+        if self.ingress().put(entry).is_err() {
+            self.places.extend(bounce);
+            return Submit::Busy(request);
+        }
+        self.submitter.asked();
+        self.free.pop();
+        self.put = true;
+        self.outstanding_bytes += request.data.as_ref().map_or(0, IoSlice::len) as u64;
+        self.slots[slot as usize] = Some(Pending {
+            tag: request.tag,
+            data: request.data,
+            bounce,
+            reads,
+        });
+        Submit::Queued
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        if std::mem::take(&mut self.put) {
+            self.ingress().ring();
+        }
+        self.look_where(cx.driver);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        if self.is_broken() {
+            let slot = self.slots.iter().position(Option::is_some)?;
+            return Some(self.complete_one(narrow(slot), Err(BlockError::Gone)));
+        }
+        let done = self.submitter.take()?;
+        Some(self.complete_one(done.slot, done.result))
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.submitter.awake();
+        self.kick(cx);
+    }
+
+    fn deadline(&self) -> Time {
+        // Asked before a sleep: from now on whoever brings a completion wakes this thread.
+        if self.submitter.may_sleep() {
+            Time::NEVER
+        } else {
+            Time::ZERO
+        }
+    }
+
+    fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
+        let each = self.device.bytes as usize;
+        // A thread that still serves may write into what it was lent.
+        if bytes > each || self.is_broken() {
+            return None;
+        }
+        let count = self.lendable.len();
+        let mut turn = (self.next_lent..count).chain(0..self.next_lent);
+        let place = turn.find(|&place| self.lendable[place].is_alone())?;
+        self.next_lent = (place + 1) % count;
+        // The other half is for requests that come with memory of their own.
+        let offset = (count + place) * each;
+        let memory = Memory::Region(self.lendable[place].clone());
+        Some(IoSlice::new(memory, offset, bytes))
+    }
+
+    fn close(&mut self, _: &mut Context<'_>) {
+        self.closing = true;
+    }
+
+    fn closed(&self) -> bool {
+        self.closing && self.free.len() == self.slots.len()
+    }
+}
+
+impl Drop for SwitchedChannel {
+    fn drop(&mut self) {
+        self.device.board.inner.leave(self.number);
+    }
+}

@@ -1,0 +1,160 @@
+//! Whoever cannot tell all cores of something tells none.
+
+use super::egress::Update;
+use super::*;
+use crate::association::Association;
+use crate::association::parameters::Parameters;
+use crate::info::{ControllerInfo, NamespaceInfo};
+use crate::options::{ConnectOptions, HostIdentity, parse_nqn};
+use crate::recovery::epoch::{Epoch, Phase};
+use block::Geometry;
+use reactor::limits::MAILBOX_CAPACITY;
+use reactor::{Mailbox, Region, Wake};
+use std::collections::BTreeMap;
+use wire::nvme::IdentifyController;
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self) {}
+}
+
+/// A switchboard whose two cores are run by nobody, and their mailboxes.
+fn board() -> (Switchboard, Vec<Mailbox<Message>>) {
+    let options = SwitchboardOptions {
+        cores: vec![CoreId(0), CoreId(1)],
+        knobs: Knobs::switchyard(),
+    };
+    let mut mailboxes = Vec::new();
+    let board = Switchboard::run_by(&options, false, |_| {
+        let mailbox = Mailbox::new(Arc::new(Nobody));
+        let sender = mailbox.sender();
+        mailboxes.push(mailbox);
+        Ok(sender)
+    });
+    (board.unwrap(), mailboxes)
+}
+
+/// Lets every mailbox be full, and then empties the first.
+fn fill_the_second(board: &Switchboard, mailboxes: &mut [Mailbox<Message>]) {
+    while board.set_knobs(&Knobs::switchyard()).is_ok() {}
+    let emptied = std::iter::from_fn(|| mailboxes[0].pop()).count();
+    assert_eq!(emptied, MAILBOX_CAPACITY);
+}
+
+fn told(mailbox: &mut Mailbox<Message>) -> Vec<String> {
+    let notes = std::iter::from_fn(|| mailbox.pop()).map(|Message(note)| match note {
+        Update::Target(target, _) => format!("target {target}"),
+        Update::Namespace {
+            target, namespace, ..
+        } => format!("namespace {target}.{namespace}"),
+        Update::Join(number, _) => format!("join {number}"),
+        Update::Leave(number) => format!("leave {number}"),
+        Update::Knobs(_) => "knobs".to_owned(),
+        Update::Close => "close".to_owned(),
+    });
+    notes.filter(|note| note != "knobs").collect()
+}
+
+fn namespaces() -> [RemoteNamespace; 2] {
+    let subsystem = parse_nqn("nqn.2026-11.io.switchyard:default").unwrap();
+    let host = HostIdentity::generate();
+    let options = ConnectOptions::new(([127, 0, 0, 1], 1).into(), subsystem, host);
+    let association = Association::new(options);
+    let info = |nsid| NamespaceInfo {
+        nsid,
+        geometry: Geometry {
+            block_bytes: 512,
+            blocks: 8,
+        },
+        blocks_used: 0,
+        thin: false,
+        read_only: false,
+        preferred_bytes: 0,
+        nguid: None,
+        eui64: None,
+        uuid: None,
+    };
+    let parameters = Parameters {
+        io_queues: 4,
+        ..Parameters::default()
+    };
+    let identify = IdentifyController::default();
+    association.learn_controller(ControllerInfo::from_identify(&identify), parameters);
+    association.learn_namespaces(vec![info(1), info(2)], BTreeMap::new());
+    association.set_epoch(Epoch {
+        generation: 1,
+        phase: Phase::Live,
+    });
+    [1, 2].map(|nsid| RemoteNamespace::new(&association, nsid).unwrap())
+}
+
+fn submitter() -> Arc<ingress::Submitter> {
+    let region = Region::new(4096).unwrap();
+    Arc::new(ingress::Submitter::new(1, region, Arc::new(Nobody)))
+}
+
+#[test]
+fn what_one_core_cannot_be_told_no_core_is_told() {
+    let (board, mut mailboxes) = board();
+    fill_the_second(&board, &mut mailboxes);
+    let [one, two] = namespaces();
+    let (early, late) = (submitter(), submitter());
+    for _ in 0..2 {
+        board.namespace(&one).unwrap_err();
+        board.inner.join(&early).unwrap_err();
+        board.set_knobs(&Knobs::linux()).unwrap_err();
+        assert!(mailboxes[0].pop().is_none(), "the first core has room");
+        assert_eq!(Arc::strong_count(&early), 1, "nobody knows it");
+    }
+
+    mailboxes[1].pop().unwrap();
+    board.namespace(&one).unwrap_err();
+    // There was room for the controller, not for its namespace.
+    assert_eq!(told(&mut mailboxes[0]), ["target 0"]);
+    assert_eq!(told(&mut mailboxes[1]), ["target 0"]);
+    for (namespace, number) in [(&two, 0), (&one, 1), (&two, 0)] {
+        let switched = board.inner.register(namespace).unwrap();
+        assert_eq!(switched, (0, number));
+    }
+    assert_eq!(board.inner.join(&late).unwrap(), 0);
+    assert_eq!(board.inner.join(&early).unwrap(), 1);
+    let all = ["namespace 0.0", "namespace 0.1", "join 0", "join 1"];
+    assert_eq!(told(&mut mailboxes[0]), all);
+    assert_eq!(told(&mut mailboxes[1]), all);
+}
+
+#[test]
+fn who_leaves_while_a_core_cannot_be_told_leaves_later() {
+    let (board, mut mailboxes) = board();
+    let gone = submitter();
+    let number = board.inner.join(&gone).unwrap();
+    fill_the_second(&board, &mut mailboxes);
+    board.inner.leave(number);
+    assert!(mailboxes[0].pop().is_none());
+    assert_eq!(told(&mut mailboxes[1]), ["join 0"]);
+    drop(gone);
+    // It is told first, and the number is free once the cores have let go of it.
+    assert_eq!(board.inner.join(&submitter()).unwrap(), 0);
+    for mailbox in &mut mailboxes {
+        assert_eq!(told(mailbox), ["leave 0", "join 0"]);
+    }
+}
+
+#[test]
+fn a_broken_switchboard_makes_nothing_known_and_enters_nothing() {
+    let (board, mut mailboxes) = board();
+    let [one, _] = namespaces();
+    drop(board.inner.health.serve());
+    for _ in 0..2 {
+        board.namespace(&one).unwrap_err();
+        board.inner.join(&submitter()).unwrap_err();
+        board.set_knobs(&Knobs::linux()).unwrap_err();
+    }
+    assert!(mailboxes.iter_mut().all(|mailbox| told(mailbox).is_empty()));
+    drop(board);
+    for mailbox in &mut mailboxes {
+        assert_eq!(told(mailbox), ["close"], "whoever still listens ends");
+    }
+}

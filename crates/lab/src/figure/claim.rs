@@ -1,0 +1,210 @@
+//! Claims: what a figure should show, as a quotient and a bound that can fail.
+
+use super::plan::Cell;
+use super::sample::Metric;
+use anyhow::{Context as _, Result, ensure};
+use load::RunSummary;
+use serde::{Serialize, Serializer};
+use std::fmt;
+
+/// What a quotient must keep to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// So much or more.
+    AtLeast(f64),
+    /// So much or less.
+    AtMost(f64),
+}
+
+impl Eq for Bound {}
+
+impl Bound {
+    /// Whether `quotient` keeps to it.
+    #[must_use]
+    pub fn holds(self, quotient: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => quotient >= bound,
+            Self::AtMost(bound) => quotient <= bound,
+        }
+    }
+
+    /// How far within the bound a quotient is, in factors; more is further within.
+    fn margin(self, quotient: f64) -> f64 {
+        match self {
+            Self::AtLeast(bound) => quotient / bound,
+            Self::AtMost(bound) => bound / quotient,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::AtLeast(bound) => format!("≥ {bound}"),
+            Self::AtMost(bound) => format!("≤ {bound}"),
+        };
+        f.pad(&text)
+    }
+}
+
+impl Serialize for Bound {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// One number of a figure divided by another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// What is divided.
+    pub of: Cell,
+    /// By what.
+    pub to: Cell,
+}
+
+/// How many of several comparisons must keep to the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantifier {
+    /// Each; the worst one is reported.
+    Every,
+    /// One; the best one is reported.
+    Some,
+}
+
+/// What a figure should show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Its name within the figure.
+    pub name: &'static str,
+    /// What the paper says, with the paper's numbers.
+    pub says: &'static str,
+    /// The number that is compared.
+    pub metric: Metric,
+    /// Which places.
+    pub comparisons: Vec<Comparison>,
+    /// How many of them.
+    pub quantifier: Quantifier,
+    /// What a quotient must keep to.
+    pub bound: Bound,
+}
+
+/// What came of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The claim's name.
+    pub name: &'static str,
+    /// What the paper says.
+    pub says: &'static str,
+    /// The number that was compared.
+    pub metric: &'static str,
+    /// Which two were: of several, the decisive ones.
+    pub compared: String,
+    /// The first.
+    pub of: RunSummary,
+    /// The second.
+    pub to: RunSummary,
+    /// The first divided by the second, repetition by repetition.
+    pub quotient: RunSummary,
+    /// What the median of the quotients must keep to.
+    pub bound: Bound,
+    /// Whether it does.
+    pub holds: bool,
+}
+
+impl Claim {
+    /// Judges the claim by `numbers`: those of each repetition at a place.
+    ///
+    /// # Errors
+    /// A place that was not run, or where the number makes no sense.
+    pub fn judge(&self, numbers: impl Fn(&Cell, Metric) -> Option<Vec<f64>>) -> Result<Verdict> {
+        let judged = self.comparisons.iter().map(|Comparison { of, to }| {
+            let metric = self.metric.key();
+            let runs = |cell: &Cell| {
+                numbers(cell, self.metric)
+                    .with_context(|| format!("{}: no {metric} of {cell} was measured", self.name))
+            };
+            ensure!(
+                runs(to)?.iter().all(|&number| number > 0.0),
+                "{}: {metric} of {to} was 0, and nothing is so many times that",
+                self.name
+            );
+            self.compare(&runs(of)?, &runs(to)?, format!("{of} / {to}"))
+        });
+        let judged = judged.collect::<Result<Vec<_>>>()?.into_iter();
+        let margin = |verdict: &Verdict| self.bound.margin(verdict.quotient.median);
+        let by_margin = |a: &Verdict, b: &Verdict| margin(a).total_cmp(&margin(b));
+        let decisive = match self.quantifier {
+            Quantifier::Every => judged.min_by(by_margin),
+            Quantifier::Some => judged.max_by(by_margin),
+        };
+        decisive.with_context(|| format!("{}: nothing to compare", self.name))
+    }
+
+    /// Divides run by run.
+    fn compare(&self, of: &[f64], to: &[f64], compared: String) -> Result<Verdict> {
+        let quotients: Vec<_> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+        let spread = |runs: &[f64]| RunSummary::of(runs).context("there was no run");
+        let quotient = spread(&quotients)?;
+        Ok(Verdict {
+            name: self.name,
+            says: self.says,
+            metric: self.metric.key(),
+            compared,
+            of: spread(of)?,
+            to: spread(to)?,
+            quotient,
+            bound: self.bound,
+            holds: self.bound.holds(quotient.median),
+        })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.series)?;
+        if self.tick.is_empty() {
+            return Ok(());
+        }
+        write!(f, " at {}", self.tick)
+    }
+}
+
+/// Claims as lines for people.
+#[must_use]
+pub(super) fn lines(verdicts: &[Verdict]) -> String {
+    use fmt::Write as _;
+    let mut text = String::new();
+    for verdict in verdicts {
+        let RunSummary { median, min, max } = verdict.quotient;
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:6}  {}: {} {} = {} [{}..{}], bound {}\n        {}",
+            if verdict.holds { "holds" } else { "FAILS" },
+            verdict.name,
+            verdict.metric,
+            verdict.compared,
+            short(median),
+            short(min),
+            short(max),
+            verdict.bound,
+            verdict.says,
+        );
+    }
+    text
+}
+
+/// A number with three digits that count.
+#[must_use]
+pub fn short(value: f64) -> String {
+    let magnitude = value.abs();
+    if magnitude == 0.0 || magnitude >= 99.95 {
+        format!("{value:.0}")
+    } else if magnitude >= 9.995 {
+        format!("{value:.1}")
+    } else if magnitude >= 0.0995 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.4}")
+    }
+}

@@ -1,0 +1,566 @@
+//! The goals: what this stack promises, each as a number and a bound. Nearly all are quotients of
+//! two runs, against a baseline; what passing through the switchboard costs has no baseline.
+
+use super::claim::{Bound, Claim, Comparison, Quantifier, Verdict};
+use super::measure::{Effort, Measured};
+use super::plan::{Axis, Plan, cell};
+use super::sample::{Metric, Statistic};
+use super::scenario::{LOAD_CORE, Layout, Scenario, Storage, System, Workload};
+use anyhow::{Context as _, Result};
+use base::units::CoreId;
+use load::RunSummary;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use switch::Class;
+
+/// A promise.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    /// Its name.
+    pub name: &'static str,
+    /// What is bounded, in words.
+    pub what: &'static str,
+    number: Number,
+    bound: Bound,
+}
+
+/// The number that has a bound.
+#[derive(Clone, Debug)]
+enum Number {
+    /// That of one run divided by that of another; of several pairs the worst.
+    Quotient {
+        metric: Metric,
+        pairs: Vec<(Run, Run)>,
+        /// The same quotient of the best that could be: a run with nothing beside it. What this
+        /// misses, the machine does not allow.
+        limit: Option<Box<(Run, Run)>>,
+    },
+    /// Processor time of a request through ingress and egress and back, with so many of them
+    /// between two turns of the dataplane thread.
+    Passing { depth: u32 },
+}
+
+/// A scenario with a name.
+#[derive(Clone, Debug)]
+struct Run {
+    name: &'static str,
+    scenario: Scenario,
+}
+
+const L_AVERAGE: Metric = Metric::Latency(Class::Latency, Statistic::Average);
+const L_P50: Metric = Metric::Latency(Class::Latency, Statistic::P50);
+const L_P99: Metric = Metric::Latency(Class::Latency, Statistic::P99);
+const L_P999: Metric = Metric::Latency(Class::Latency, Statistic::P999);
+const T_P50: Metric = Metric::Latency(Class::Throughput, Statistic::P50);
+const T_BYTES: Metric = Metric::Throughput(Some(Class::Throughput));
+const TOTAL_BYTES: Metric = Metric::Throughput(None);
+const REQUESTS: Metric = Metric::Requests;
+
+/// The L-app's rate in an open loop, in requests per second.
+const RATE: u64 = 5000;
+
+/// The systems here use the workload of the goals: T is 64 KiB at depth 16, 32 for `linux`.
+const OURS: System = System::SWITCHYARD;
+const LINUX: System = System::LINUX;
+const NVME_TCP: System = System::NVME_TCP;
+const NO_DOORBELL: System = System {
+    turned: &["--knob", "doorbell=immediate"],
+    ..OURS
+};
+const POLL: System = System {
+    t_bytes: 64 << 10,
+    t_depth: 16,
+    ..System::POLL
+};
+
+fn split(system: System, name: &'static str, l: u32, t: u32) -> Run {
+    let scenario = Scenario::mix(system, Layout::Split, l, t);
+    Run { name, scenario }
+}
+
+fn shared(system: System, name: &'static str, l: u32, t: u32) -> Run {
+    let scenario = Scenario::mix(system, Layout::Shared, l, t);
+    Run { name, scenario }
+}
+
+/// An L-app that asks at its rate, beside `t` T-apps.
+fn paced(system: System, name: &'static str, t: u32) -> Run {
+    let l = Workload {
+        rate: Some(RATE),
+        ..Workload::latency(1)
+    };
+    let apps = [l, Workload::throughput(t, &system)];
+    let scenario = Scenario::of(system, Layout::Split, &apps);
+    Run { name, scenario }
+}
+
+/// T alone with 4 KiB requests.
+fn small(system: System, name: &'static str, depth: u32) -> Run {
+    let system = System {
+        t_bytes: 4096,
+        t_depth: depth,
+        ..system
+    };
+    split(system, name, 0, 1)
+}
+
+/// All promises, in the order of their table.
+#[must_use]
+pub fn all() -> Vec<Goal> {
+    let mut goals = against_linux();
+    goals.extend(many_latency_apps());
+    goals.extend(shared_cores());
+    goals.extend(against_polling());
+    goals.extend(doorbells());
+    goals.push(tokens());
+    goals.extend(passing());
+    goals
+}
+
+fn goal(
+    name: &'static str,
+    what: &'static str,
+    metric: Metric,
+    bound: Bound,
+    of: Run,
+    to: Run,
+) -> Goal {
+    Goal {
+        name,
+        what,
+        number: Number::Quotient {
+            metric,
+            pairs: vec![(of, to)],
+            limit: None,
+        },
+        bound,
+    }
+}
+
+impl Goal {
+    /// Shows beside the result what it would be with this run instead of ours, or of others.
+    fn limited_by(mut self, of: Run, to: Run) -> Self {
+        if let Number::Quotient { limit, .. } = &mut self.number {
+            *limit = Some(Box::new((of, to)));
+        }
+        self
+    }
+
+    /// The claim that a quotient keeps to the bound.
+    fn claim<'a>(&self, metric: Metric, pairs: impl IntoIterator<Item = &'a (Run, Run)>) -> Claim {
+        let comparison = |(of, to): &(Run, Run)| Comparison {
+            of: cell(of.name, HERE),
+            to: cell(to.name, HERE),
+        };
+        Claim {
+            name: self.name,
+            says: self.what,
+            metric,
+            comparisons: pairs.into_iter().map(comparison).collect(),
+            quantifier: Quantifier::Every,
+            bound: self.bound,
+        }
+    }
+}
+
+/// L with a core for itself and another for its target, both polling: what the machine does to
+/// this, it does to every stack.
+fn alone_polling() -> Run {
+    split(POLL, "poll 1 L", 1, 0)
+}
+
+fn against_linux() -> Vec<Goal> {
+    use Bound::{AtLeast, AtMost};
+    let ours = || split(OURS, "switchyard 1 L + 1 T", 1, 1);
+    let linux = || split(LINUX, "linux 1 L + 1 T", 1, 1);
+    let plain = || split(NVME_TCP, "nvme-tcp 1 L + 1 T", 1, 1);
+    let alone = || split(OURS, "switchyard 1 L", 1, 0);
+    vec![
+        goal(
+            "split-linux-average",
+            "split, 1 L + 1 T, L average: linux against switchyard",
+            L_AVERAGE,
+            AtLeast(10.0),
+            linux(),
+            ours(),
+        ),
+        goal(
+            "split-linux-p99",
+            "split, 1 L + 1 T, L p99: linux against switchyard",
+            L_P99,
+            AtLeast(8.0),
+            linux(),
+            ours(),
+        )
+        .limited_by(linux(), alone_polling()),
+        goal(
+            "split-nvme-tcp-p99",
+            "split, 1 L + 1 T, L p99: nvme-tcp against switchyard",
+            L_P99,
+            AtLeast(8.0),
+            plain(),
+            ours(),
+        )
+        .limited_by(plain(), alone_polling()),
+        goal(
+            "split-nvme-tcp-throughput",
+            "split, 1 L + 1 T, T: switchyard against nvme-tcp",
+            T_BYTES,
+            AtLeast(0.80),
+            ours(),
+            plain(),
+        ),
+        goal(
+            "split-alone-p99",
+            "split, L p99: beside 1 T against alone",
+            L_P99,
+            AtMost(2.0),
+            ours(),
+            alone(),
+        ),
+        goal(
+            "split-linux-throughput",
+            "split, 1 L + 1 T, T: switchyard against linux",
+            T_BYTES,
+            AtLeast(0.80),
+            ours(),
+            linux(),
+        ),
+    ]
+}
+
+fn shared_cores() -> Vec<Goal> {
+    use Bound::AtLeast;
+    let ours = || shared(OURS, "switchyard 4 L + 2 T, shared", 4, 2);
+    let linux = || shared(LINUX, "linux 4 L + 2 T, shared", 4, 2);
+    vec![
+        goal(
+            "shared-linux-p99",
+            "shared, 4 L + 2 T, L p99: linux against switchyard",
+            L_P99,
+            AtLeast(8.0),
+            linux(),
+            ours(),
+        ),
+        goal(
+            "shared-linux-total",
+            "shared, 4 L + 2 T, all bytes: switchyard against linux",
+            TOTAL_BYTES,
+            AtLeast(0.90),
+            ours(),
+            linux(),
+        ),
+    ]
+}
+
+fn many_latency_apps() -> Vec<Goal> {
+    let many = |l| {
+        let name = match l {
+            1 => "switchyard 1 L + 1 T",
+            2 => "switchyard 2 L + 1 T",
+            4 => "switchyard 4 L + 1 T",
+            8 => "switchyard 8 L + 1 T",
+            _ => "switchyard 16 L + 1 T",
+        };
+        split(OURS, name, l, 1)
+    };
+    let against = |ls: &[u32], base: &Run| {
+        let pair = |&l: &u32| (many(l), base.clone());
+        ls.iter().map(pair).collect()
+    };
+    vec![
+        Goal {
+            name: "many-l-p99",
+            what: "split, 2 to 16 L + 1 T, L p99: against that of 1 L + 1 T",
+            number: Number::Quotient {
+                metric: L_P99,
+                pairs: against(&[2, 4, 8, 16], &many(1)),
+                limit: None,
+            },
+            bound: Bound::AtMost(3.0),
+        }
+        .limited_by(split(OURS, "switchyard 16 L", 16, 0), many(1)),
+        Goal {
+            name: "many-l-throughput",
+            what: "split, 1 to 16 L + 1 T, T: against T alone",
+            number: Number::Quotient {
+                metric: T_BYTES,
+                pairs: against(&[1, 2, 4, 8, 16], &split(OURS, "switchyard 1 T", 0, 1)),
+                limit: None,
+            },
+            bound: Bound::AtLeast(0.4),
+        },
+    ]
+}
+
+fn against_polling() -> Vec<Goal> {
+    use Bound::AtLeast;
+    let ours = || paced(OURS, "switchyard 1 L at 5000/s + 1 T", 1);
+    let poll = || paced(POLL, "poll 1 L at 5000/s + 1 T", 1);
+    let polling = || split(POLL, "poll 1 L + 1 T", 1, 1);
+    vec![
+        goal(
+            "poll-open-p99",
+            "one core, 1 L at 5000/s + 1 T, L p99: poll against switchyard",
+            L_P99,
+            AtLeast(10.0),
+            poll(),
+            ours(),
+        )
+        .limited_by(poll(), paced(POLL, "poll 1 L at 5000/s", 0)),
+        goal(
+            "poll-open-throughput",
+            "one core, 1 L at 5000/s + 1 T, T: switchyard against poll",
+            T_BYTES,
+            AtLeast(1.3),
+            ours(),
+            poll(),
+        ),
+        goal(
+            "poll-closed-p999",
+            "one core, 1 L + 1 T, L p99.9: poll against switchyard",
+            L_P999,
+            AtLeast(10.0),
+            polling(),
+            split(OURS, "switchyard 1 L + 1 T", 1, 1),
+        )
+        .limited_by(polling(), alone_polling()),
+    ]
+}
+
+fn doorbells() -> Vec<Goal> {
+    use Bound::{AtLeast, AtMost};
+    let deep = || small(OURS, "switchyard 4 KiB x 128", 128);
+    vec![
+        goal(
+            "l-alone-doorbell",
+            "split, L alone, p50: switchyard against no doorbell",
+            L_P50,
+            AtMost(1.03),
+            split(OURS, "switchyard 1 L", 1, 0),
+            split(NO_DOORBELL, "switchyard 1 L, no doorbell", 1, 0),
+        ),
+        goal(
+            "t-alone-caravans",
+            "split, T alone, 4 KiB x 128: switchyard against one request a send",
+            REQUESTS,
+            AtLeast(4.0),
+            deep(),
+            small(NVME_TCP, "nvme-tcp 4 KiB x 128", 128),
+        ),
+        goal(
+            "t-alone-fixed",
+            "split, T alone, 4 KiB x 128: switchyard against the fixed doorbell",
+            REQUESTS,
+            AtLeast(1.1),
+            deep(),
+            small(LINUX, "linux 4 KiB x 128", 128),
+        ),
+        goal(
+            "t-alone-depth-1",
+            "split, T alone, 4 KiB x 1, p50: switchyard against no doorbell, so no 50 µs",
+            T_P50,
+            AtMost(1.1),
+            small(OURS, "switchyard 4 KiB x 1", 1),
+            small(NVME_TCP, "nvme-tcp 4 KiB x 1", 1),
+        ),
+    ]
+}
+
+/// What the token scheduler takes from a device that needs none.
+fn tokens() -> Goal {
+    let mut with = small(OURS, "switchyard 4 KiB x 128, tokens", 128);
+    for process in &mut with.scenario.processes {
+        process.storage = Storage::PricedMemory;
+    }
+    goal(
+        "t-alone-tokens",
+        "split, T alone, 4 KiB x 128: with a token scheduler against without",
+        REQUESTS,
+        Bound::AtLeast(0.95),
+        with,
+        small(OURS, "switchyard 4 KiB x 128", 128),
+    )
+}
+
+fn passing() -> Vec<Goal> {
+    let at = |name, what, depth| Goal {
+        name,
+        what,
+        number: Number::Passing { depth },
+        bound: Bound::AtMost(300.0),
+    };
+    vec![
+        at(
+            "passing-1",
+            "CPU of a request through ingress and egress, 1 at a time",
+            1,
+        ),
+        at(
+            "passing-16",
+            "CPU of a request through ingress and egress, 16 at a time",
+            16,
+        ),
+    ]
+}
+
+/// What `goals` run: each scenario once, however many of them use it.
+#[must_use]
+pub fn plan(goals: &[Goal]) -> Plan {
+    let mut plan = Plan::over(Axis::new("Goals", "", [HERE]));
+    let mut there = BTreeSet::new();
+    for goal in goals {
+        let Number::Quotient {
+            metric,
+            pairs,
+            limit,
+        } = &goal.number
+        else {
+            continue;
+        };
+        for (of, to) in pairs.iter().chain(limit.as_deref()) {
+            for run in [of, to] {
+                if there.insert(run.name) {
+                    plan.run(run.name, HERE, run.scenario.clone());
+                }
+            }
+        }
+        plan.claims.push(goal.claim(*metric, pairs));
+    }
+    plan
+}
+
+/// The only place on the axis: goals are not a sweep.
+const HERE: &str = "";
+
+/// What came of a goal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Judged {
+    /// A quotient was judged.
+    Quotient(QuotientVerdict),
+    /// A number was, as it is.
+    Number(NumberVerdict),
+}
+
+/// What came of a goal that bounds a quotient.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QuotientVerdict {
+    /// The quotient.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// The same with nothing beside the run that is to be good: what the machine allowed.
+    pub limit: Option<RunSummary>,
+}
+
+impl QuotientVerdict {
+    /// Whether what was missed could not have been reached here by anything.
+    #[must_use]
+    pub fn is_out_of_reach(&self) -> bool {
+        let beyond = |limit: RunSummary| !self.verdict.bound.holds(limit.median);
+        !self.verdict.holds && self.limit.is_some_and(beyond)
+    }
+}
+
+/// What came of a goal that bounds a number and no quotient.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NumberVerdict {
+    /// The goal's name.
+    pub name: &'static str,
+    /// What is bounded, in words.
+    pub says: &'static str,
+    /// The number's name, with the unit last.
+    pub metric: &'static str,
+    /// The number, over the repetitions.
+    pub number: RunSummary,
+    /// What its median must keep to.
+    pub bound: Bound,
+    /// Whether it does.
+    pub holds: bool,
+}
+
+impl Judged {
+    /// Whether the goal is reached.
+    #[must_use]
+    pub const fn holds(&self) -> bool {
+        match self {
+            Self::Quotient(quotient) => quotient.verdict.holds,
+            Self::Number(verdict) => verdict.holds,
+        }
+    }
+}
+
+/// What came of each of `goals`, of which `plan` was `measured`. `cost` measures what passing
+/// through the switchboard costs at a depth, in nanoseconds; it is asked `effort.runs` times.
+///
+/// # Errors
+/// A number that could not be measured.
+pub fn judge(
+    goals: &[Goal],
+    plan: &Plan,
+    measured: &Measured,
+    effort: &Effort,
+    cost: &mut dyn FnMut(u32) -> Result<f64>,
+) -> Result<Vec<Judged>> {
+    let numbers = |cell: &_, metric| measured.numbers(plan, cell, metric);
+    let judged = goals.iter().map(|goal| match &goal.number {
+        Number::Quotient {
+            metric,
+            pairs,
+            limit,
+        } => {
+            let judge = |claim: Claim| claim.judge(numbers);
+            let limit = limit.as_deref().map(|pair| goal.claim(*metric, [pair]));
+            Ok(Judged::Quotient(QuotientVerdict {
+                verdict: judge(goal.claim(*metric, pairs))?,
+                limit: limit
+                    .map(judge)
+                    .transpose()?
+                    .map(|verdict| verdict.quotient),
+            }))
+        }
+        &Number::Passing { depth } => {
+            let runs = (0..effort.runs).map(|_| cost(depth));
+            let runs = runs
+                .collect::<Result<Vec<_>>>()
+                .with_context(|| goal.name.to_owned())?;
+            let number = RunSummary::of(&runs).context("there was no run")?;
+            Ok(Judged::Number(NumberVerdict {
+                name: goal.name,
+                says: goal.what,
+                metric: "ns_per_request",
+                number,
+                bound: goal.bound,
+                holds: goal.bound.holds(number.median),
+            }))
+        }
+    });
+    judged.collect()
+}
+
+/// Requests of one measurement: enough to forget how it began, and some milliseconds.
+const PASSING_REQUESTS: u64 = 20_000;
+
+/// Processor time in nanoseconds of a request through ingress and egress and back: the mean over
+/// `span`, alone on the processor where applications run.
+///
+/// # Errors
+/// When the processor may not be used, or the machine refuses an io_uring.
+pub fn cost_of_passing(depth: u32, span: Duration) -> Result<f64> {
+    let measure = move || {
+        reactor::placement::pin_to(CoreId(LOAD_CORE))?;
+        let once = || host::switch::cost_of_passing(PASSING_REQUESTS, depth);
+        // The first brings code and data into the caches.
+        once()?;
+        let (began, mut costs) = (Instant::now(), Vec::new());
+        while costs.is_empty() || began.elapsed() < span {
+            costs.push(once()?.0 as f64);
+        }
+        Ok(costs.iter().sum::<f64>() / costs.len() as f64)
+    };
+    // Pinned, the thread is of no further use.
+    let thread = std::thread::Builder::new().spawn(measure);
+    let thread = thread.context("cannot start a thread")?;
+    thread.join().expect("measuring does not panic")
+}

@@ -1,0 +1,290 @@
+//! What a figure came to: as JSON, as CSV, and as a table.
+
+use super::claim::{self, Verdict, short};
+use super::measure::Effort;
+use super::plan::{Axis, Cell, Extent, Panel, Plan, titled};
+use super::quiet::Disturbances;
+use super::sample::Metric;
+use super::{Figure, Work};
+use anyhow::Result;
+use load::Machine;
+use load::RunSummary;
+use serde::Serialize;
+use std::fmt;
+
+/// All of a figure's results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The figure's name.
+    pub figure: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Where the paper shows it.
+    pub paper: &'static str,
+    /// What is run.
+    pub workload: &'static str,
+    /// Whether only a part of the sweep was run.
+    pub quick: bool,
+    /// Repetitions.
+    pub runs: usize,
+    /// Measured time of each run.
+    pub seconds: f64,
+    /// What fixed the order of requests.
+    pub seed: u64,
+    /// What is varied.
+    pub x: XAxis,
+    /// Names of the series.
+    pub series: Vec<&'static str>,
+    /// Numbers at each place.
+    pub points: Vec<PointReport>,
+    /// What came of the claims.
+    pub claims: Vec<Verdict>,
+    /// Whether a model says so, and no machine did it.
+    pub simulated: bool,
+    /// What disturbed the runs of a machine.
+    pub disturbances: Option<Disturbances>,
+    /// Series that were not run, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// What it was measured or simulated on.
+    pub machine: Machine,
+    /// The diagrams.
+    #[serde(skip)]
+    pub panels: Vec<Panel>,
+}
+
+/// What is varied.
+#[derive(Clone, Debug, Serialize)]
+pub struct XAxis {
+    /// What.
+    pub label: &'static str,
+    /// Its unit; empty for numbers of things and for names.
+    pub unit: &'static str,
+    /// Its values in order.
+    pub ticks: Vec<String>,
+}
+
+/// Numbers of a series at a tick.
+#[derive(Clone, Debug, Serialize)]
+pub struct PointReport {
+    /// The series.
+    pub series: &'static str,
+    /// The tick.
+    pub x: String,
+    /// Each metric that could be measured there.
+    pub values: Vec<Value>,
+}
+
+/// A number, over the repetitions.
+#[derive(Clone, Debug, Serialize)]
+pub struct Value {
+    /// Which number.
+    #[serde(serialize_with = "key")]
+    pub metric: Metric,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Median, smallest, largest.
+    #[serde(flatten)]
+    pub spread: RunSummary,
+    /// Each repetition's.
+    pub runs: Vec<f64>,
+}
+
+fn key<S: serde::Serializer>(metric: &Metric, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(metric.key())
+}
+
+impl Report {
+    /// Summarises what was measured of `plan`, and judges its claims.
+    ///
+    /// # Errors
+    /// A claim about something that was not measured.
+    pub fn of(
+        figure: &Figure,
+        plan: &Plan,
+        cells: &[Cell],
+        extent: Extent,
+        effort: &Effort,
+        numbers: impl Fn(&Cell, Metric) -> Option<Vec<f64>>,
+    ) -> Result<Self> {
+        let metrics = plan.metrics();
+        let points = cells.iter().map(|cell| {
+            let values = metrics.iter().filter_map(|&metric| {
+                let runs = numbers(cell, metric)?;
+                Some(Value {
+                    metric,
+                    unit: metric.unit(),
+                    spread: RunSummary::of(&runs)?,
+                    runs,
+                })
+            });
+            PointReport {
+                series: cell.series,
+                x: cell.tick.clone(),
+                values: values.collect(),
+            }
+        });
+        let claims = plan.claims.iter().map(|claim| claim.judge(&numbers));
+        let Axis { label, unit, ticks } = plan.x.clone();
+        Ok(Self {
+            figure: figure.name,
+            title: figure.title,
+            paper: figure.paper,
+            workload: figure.workload,
+            quick: extent == Extent::Quick,
+            runs: effort.runs,
+            seconds: effort.measured.as_secs_f64(),
+            seed: effort.seed,
+            x: XAxis { label, unit, ticks },
+            series: plan.series.clone(),
+            points: points.collect(),
+            claims: claims.collect::<Result<_>>()?,
+            simulated: matches!(figure.work, Work::Simulated(_)),
+            disturbances: None,
+            left_out: Vec::new(),
+            machine: Machine::look(),
+            panels: plan.panels.clone(),
+        })
+    }
+
+    /// Whether every claim holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.claims.iter().all(|claim| claim.holds)
+    }
+
+    /// Median, smallest and largest of a number at a place.
+    #[must_use]
+    pub fn at(&self, series: &str, tick: &str, metric: Metric) -> Option<RunSummary> {
+        let here = |point: &&PointReport| point.series == series && point.x == tick;
+        let values = &self.points.iter().find(here)?.values;
+        let value = values.iter().find(|value| value.metric == metric)?;
+        Some(value.spread)
+    }
+
+    /// One line for each number: figure, series, tick, metric, unit, median, smallest, largest,
+    /// repetitions. No field needs quotes.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        use fmt::Write as _;
+        let mut text = "figure,series,x,metric,unit,median,min,max,runs\n".to_owned();
+        for point in &self.points {
+            for Value {
+                metric,
+                unit,
+                spread: RunSummary { median, min, max },
+                runs,
+            } in &point.values
+            {
+                // Writing to a string cannot fail.
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{unit},{median},{min},{max},{}",
+                    self.figure,
+                    point.series,
+                    point.x,
+                    metric.key(),
+                    runs.len()
+                );
+            }
+        }
+        text
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = Vec::new();
+        for value in self.points.iter().flat_map(|point| &point.values) {
+            if !metrics.contains(&value.metric) {
+                metrics.push(value.metric);
+            }
+        }
+        metrics
+    }
+
+    fn table(&self) -> Vec<Vec<String>> {
+        let metrics = self.metrics();
+        let header = [titled(self.x.label, self.x.unit), "series".to_owned()];
+        let columns = metrics.iter().map(|metric| metric.key().to_owned());
+        let mut rows = vec![header.into_iter().chain(columns).collect()];
+        for tick in &self.x.ticks {
+            for point in self.points.iter().filter(|point| point.x == *tick) {
+                let number = |metric: &Metric| {
+                    let value = point.values.iter().find(|value| value.metric == *metric);
+                    value.map_or_else(
+                        || "-".to_owned(),
+                        |value| {
+                            let RunSummary { median, min, max } = value.spread;
+                            format!("{} [{}..{}]", short(median), short(min), short(max))
+                        },
+                    )
+                };
+                let names = [tick.clone(), point.series.to_owned()];
+                rows.push(
+                    names
+                        .into_iter()
+                        .chain(metrics.iter().map(number))
+                        .collect(),
+                );
+            }
+        }
+        rows
+    }
+}
+
+/// Lines up the columns of a table; the first `left` ones to the left.
+#[must_use]
+pub fn aligned(rows: &[Vec<String>], left: usize) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            let padded = if column < left {
+                format!("{cell:<width$}  ")
+            } else {
+                format!("{cell:>width$}  ")
+            };
+            text.push_str(&padded);
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {} ({})", self.figure, self.title, self.paper)?;
+        writeln!(f, "{}", self.workload)?;
+        let runs = if self.runs == 1 { "run" } else { "runs" };
+        writeln!(
+            f,
+            "median [min..max] of {} {runs} of {} s{}{}",
+            self.runs,
+            self.seconds,
+            if self.simulated { ", simulated" } else { "" },
+            if self.quick {
+                ", part of the sweep"
+            } else {
+                ""
+            }
+        )?;
+        write!(f, "{}", aligned(&self.table(), 2))?;
+        write!(f, "{}", claim::lines(&self.claims))?;
+        for reason in &self.left_out {
+            writeln!(f, "left out: {reason}")?;
+        }
+        if self.simulated {
+            f.write_str("simulated")
+        } else {
+            write!(f, "on {}", self.machine)?;
+            self.disturbances
+                .map_or(Ok(()), |disturbances| write!(f, "\n{disturbances}"))
+        }
+    }
+}

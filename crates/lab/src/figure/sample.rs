@@ -1,0 +1,344 @@
+//! What one run measured, and the numbers that figures show of it.
+
+use super::disturbance::Disturbance;
+use super::scenario::Scenario;
+use load::{Latency, SwitchReport};
+use serde::Deserialize;
+use std::time::Duration;
+use switch::Class;
+
+/// What one run of a scenario measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Each application, in the order of the scenario's.
+    pub apps: Vec<AppSample>,
+    /// Processors that the applications' processes kept busy, on average over their life.
+    pub host_cores: f64,
+    /// Processors that the target kept busy over the same time.
+    pub target_cores: f64,
+    /// What disturbed it.
+    pub disturbance: Disturbance,
+    /// How the kernel's scheduler served the threads of the processes that run L-apps only.
+    pub slices: Option<Slices>,
+    /// What the host's lanes sent.
+    pub host_sends: Sends,
+    /// What the target's I/O queues sent.
+    pub target_sends: Sends,
+}
+
+/// What figures need of an application in the report of `bench --json`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Reported {
+    /// The application's name.
+    pub name: String,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// Requests that failed.
+    pub errors: u64,
+    /// Latency of requests.
+    pub latency_us: Latency,
+    /// What the first error was.
+    pub first_error: Option<String>,
+}
+
+/// What one application achieved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AppSample {
+    /// Its class.
+    pub class: Class,
+    /// Requests per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
+    /// In microseconds.
+    pub latency: Latency,
+}
+
+/// Time slices that threads were given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slices {
+    /// Mean length of a slice.
+    pub run: Duration,
+    /// Mean time between being ready and being given one.
+    pub wait: Duration,
+}
+
+/// What one side's lanes sent, by their own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sends {
+    /// Sends.
+    pub sends: u64,
+    /// Those of a single request or answer.
+    pub single: u64,
+    /// Their bytes as they were handed to TCP: headers, data and digests.
+    pub bytes: u64,
+}
+
+impl Sends {
+    /// What the switchboards of the applications' processes sent since their start.
+    #[must_use]
+    pub fn of_host(reports: &[SwitchReport]) -> Self {
+        let cores = reports.iter().flat_map(|report| &report.cores);
+        let classes = cores.flat_map(|core| core.classes.values());
+        classes.fold(Self::default(), |sum, class| Self {
+            sends: sum.sends + class.sizes.iter().sum::<u64>(),
+            single: sum.single + class.sizes.first().copied().unwrap_or(0),
+            bytes: sum.bytes + class.sent_bytes,
+        })
+    }
+
+    /// What was sent since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            sends: self.sends.saturating_sub(before.sends),
+            single: self.single.saturating_sub(before.single),
+            bytes: self.bytes.saturating_sub(before.bytes),
+        }
+    }
+}
+
+/// One of the two ends of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It sends requests.
+    Host,
+    /// It sends answers.
+    Target,
+}
+
+/// A part of a latency distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// Mean.
+    Average,
+    /// Median.
+    P50,
+    /// 95th percentile.
+    P95,
+    /// 99th percentile.
+    P99,
+    /// 99.9th percentile.
+    P999,
+}
+
+/// A number that a figure shows of each run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Latency of a class's requests.
+    Latency(Class, Statistic),
+    /// Bytes of a class, or of all applications, over time.
+    Throughput(Option<Class>),
+    /// Bytes of all applications over time, divided by the processors that the busier of host
+    /// and target used. `[blk-switch §5.1]`
+    ThroughputPerCore,
+    /// Requests of all applications over time.
+    Requests,
+    /// The same, divided by the processors that the host used. `[i10 §4.2]`
+    RequestsPerHostCore,
+    /// Mean length of an L-app's time slice.
+    SliceRun,
+    /// Mean wait of an L-app for its next one.
+    SliceWait,
+    /// Mean bytes of a send.
+    SendBytes(End),
+    /// The part of the sends that carry a single request or answer.
+    SingleSends(End),
+    /// The 95th percentile of the latency of reads, whatever is beside them.
+    ReadTail,
+    /// What a tenant's requests cost, over time.
+    Tokens,
+}
+
+impl Metric {
+    /// Its name in JSON and CSV, with the unit last.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        use Statistic::{Average, P50, P95, P99, P999};
+        match self {
+            Self::Latency(Class::Latency, Average) => "l_avg_us",
+            Self::Latency(Class::Latency, P50) => "l_p50_us",
+            Self::Latency(Class::Latency, P95) => "l_p95_us",
+            Self::Latency(Class::Latency, P99) => "l_p99_us",
+            Self::Latency(Class::Latency, P999) => "l_p999_us",
+            Self::Latency(Class::Throughput, Average) => "t_avg_us",
+            Self::Latency(Class::Throughput, P50) => "t_p50_us",
+            Self::Latency(Class::Throughput, P95) => "t_p95_us",
+            Self::Latency(Class::Throughput, P99) => "t_p99_us",
+            Self::Latency(Class::Throughput, P999) => "t_p999_us",
+            Self::Throughput(None) => "total_gbit_per_s",
+            Self::Throughput(Some(Class::Latency)) => "l_gbit_per_s",
+            Self::Throughput(Some(Class::Throughput)) => "t_gbit_per_s",
+            Self::ThroughputPerCore => "gbit_per_s_per_core",
+            Self::Requests => "kiops",
+            Self::RequestsPerHostCore => "kiops_per_host_core",
+            Self::SliceRun => "l_slice_run_ms",
+            Self::SliceWait => "l_slice_wait_ms",
+            Self::SendBytes(End::Host) => "host_send_bytes",
+            Self::SendBytes(End::Target) => "target_send_bytes",
+            Self::SingleSends(End::Host) => "host_single_sends_percent",
+            Self::SingleSends(End::Target) => "target_single_sends_percent",
+            Self::ReadTail => "read_p95_us",
+            Self::Tokens => "ktokens",
+        }
+    }
+
+    /// Its name on an axis, without the unit.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        use Statistic::{Average, P50, P95, P99, P999};
+        match self {
+            Self::Latency(Class::Latency, Average) => "L-app latency, average",
+            Self::Latency(Class::Latency, P50) => "L-app latency, median",
+            Self::Latency(Class::Latency, P95) => "L-app latency, p95",
+            Self::Latency(Class::Latency, P99) => "L-app latency, p99",
+            Self::Latency(Class::Latency, P999) => "L-app latency, p99.9",
+            Self::Latency(Class::Throughput, Average) => "Latency, average",
+            Self::Latency(Class::Throughput, P50) => "Latency, median",
+            Self::Latency(Class::Throughput, P95) => "Latency, p95",
+            Self::Latency(Class::Throughput, P99) => "Latency, p99",
+            Self::Latency(Class::Throughput, P999) => "Latency, p99.9",
+            Self::Throughput(None) => "Throughput, all apps",
+            Self::Throughput(Some(Class::Latency)) => "Throughput, L-apps",
+            Self::Throughput(Some(Class::Throughput)) => "Throughput, T-apps",
+            Self::ThroughputPerCore => "Throughput per core",
+            Self::Requests => "Requests",
+            Self::RequestsPerHostCore => "Requests per host core",
+            Self::SliceRun => "L-app time slice, mean",
+            Self::SliceWait => "L-app wait for a slice, mean",
+            Self::SendBytes(End::Host) => "Send of the host, mean",
+            Self::SendBytes(End::Target) => "Send of the target, mean",
+            Self::SingleSends(End::Host) => "Host's sends of one request",
+            Self::SingleSends(End::Target) => "Target's sends of one answer",
+            Self::ReadTail => "Latency of reads, p95",
+            Self::Tokens => "Tokens",
+        }
+    }
+
+    /// The unit of [`Metric::of`].
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Latency(..) | Self::ReadTail => "µs",
+            Self::Throughput(_) => "Gbit/s",
+            Self::ThroughputPerCore => "Gbit/s per core",
+            Self::Requests | Self::Tokens => "1000/s",
+            Self::RequestsPerHostCore => "1000/s per core",
+            Self::SliceRun | Self::SliceWait => "ms",
+            Self::SendBytes(_) => "bytes",
+            Self::SingleSends(_) => "%",
+        }
+    }
+
+    /// The number; `None` where the run had no application that it is about.
+    #[must_use]
+    pub fn of(self, sample: &Sample) -> Option<f64> {
+        let value = match self {
+            Self::Latency(class, statistic) => sample.latency(class, statistic)?,
+            Self::Throughput(class) => sample.bytes_per_second(class)? * 8.0 / 1e9,
+            Self::ThroughputPerCore => {
+                let busier = sample.host_cores.max(sample.target_cores);
+                sample.bytes_per_second(None)? * 8.0 / 1e9 / busier
+            }
+            Self::Requests => sample.iops() / 1e3,
+            Self::RequestsPerHostCore => sample.iops() / 1e3 / sample.host_cores,
+            Self::SliceRun => sample.slices?.run.as_secs_f64() * 1e3,
+            Self::SliceWait => sample.slices?.wait.as_secs_f64() * 1e3,
+            Self::SendBytes(end) => {
+                let sends = sample.sends(end);
+                sends.bytes as f64 / sends.sends as f64
+            }
+            Self::SingleSends(end) => {
+                let sends = sample.sends(end);
+                sends.single as f64 * 100.0 / sends.sends as f64
+            }
+            // Loads of the machine's figures do not tell their reads from their writes.
+            Self::ReadTail | Self::Tokens => return None,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+impl Sample {
+    /// The applications of `scenario`, as its processes reported them one after the other.
+    ///
+    /// # Errors
+    /// When that is not one report for each, or when requests failed.
+    pub fn of_reports(scenario: &Scenario, reports: &[Reported]) -> anyhow::Result<Self> {
+        let classes: Vec<_> = scenario.apps().map(|app| app.class).collect();
+        anyhow::ensure!(
+            classes.len() == reports.len(),
+            "{} applications reported, not {}",
+            reports.len(),
+            classes.len()
+        );
+        let mut apps = Vec::with_capacity(classes.len());
+        for (class, report) in classes.into_iter().zip(reports) {
+            anyhow::ensure!(
+                report.errors == 0,
+                "{}: {} errors, the first: {}",
+                report.name,
+                report.errors,
+                report.first_error.as_deref().unwrap_or("unknown")
+            );
+            apps.push(AppSample {
+                class,
+                iops: report.iops,
+                bytes_per_second: report.bytes_per_second,
+                latency: report.latency_us,
+            });
+        }
+        // One application that gets nothing is a result: it starves.
+        anyhow::ensure!(
+            apps.iter().any(|app| app.iops > 0.0),
+            "no request completed in the measured time; measure for longer"
+        );
+        Ok(Self {
+            apps,
+            ..Self::default()
+        })
+    }
+
+    const fn sends(&self, end: End) -> Sends {
+        match end {
+            End::Host => self.host_sends,
+            End::Target => self.target_sends,
+        }
+    }
+
+    fn iops(&self) -> f64 {
+        self.apps.iter().map(|app| app.iops).sum()
+    }
+
+    fn bytes_per_second(&self, class: Option<Class>) -> Option<f64> {
+        let counts = |app: &&AppSample| class.is_none_or(|class| app.class == class);
+        let mut apps = self.apps.iter().filter(counts).peekable();
+        apps.peek()?;
+        Some(apps.map(|app| app.bytes_per_second).sum())
+    }
+
+    /// Several applications of a class: each counts by its requests. That is exact for the mean;
+    /// a percentile of all is not known from those of each, and lies between them as this does.
+    fn latency(&self, class: Class, statistic: Statistic) -> Option<f64> {
+        let apps = || self.apps.iter().filter(|app| app.class == class);
+        let requests: f64 = apps().map(|app| app.iops).sum();
+        let sum: f64 = apps()
+            .map(|app| app.iops * statistic.of(&app.latency))
+            .sum();
+        (requests > 0.0).then(|| sum / requests)
+    }
+}
+
+impl Statistic {
+    const fn of(self, latency: &Latency) -> f64 {
+        match self {
+            Self::Average => latency.avg,
+            Self::P50 => latency.p50,
+            Self::P95 => latency.p95,
+            Self::P99 => latency.p99,
+            Self::P999 => latency.p999,
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! The client's end: a closed loop that keeps its depth, counts, and takes the time.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use base::Prng;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use load::thread_cpu;
+
+use super::case::{Poll, RawCase};
+use super::error::RawError;
+use super::limits;
+use super::message::{Message, Parser, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
+use super::outbox::{Outbox, Sent};
+use super::region::Region;
+use super::socket::{self, Received};
+
+/// What a client measured between warm-up and end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RawResult {
+    /// Exchanges that ended while it measured.
+    pub exchanges: u64,
+    /// Exchanges per second.
+    pub exchanges_per_second: f64,
+    /// Time from when a request was due, that is when the one before it in its place had
+    /// completed, to its whole response.
+    pub latency_us: RawLatency,
+    /// CPU seconds of the client's thread while it measured.
+    pub cpu_seconds: f64,
+}
+
+/// Latency in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RawLatency {
+    /// Mean.
+    pub avg: f64,
+    /// Median.
+    pub p50: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// Connects to the server at `addr` and exchanges messages for `warmup` and then `measured`, on a
+/// thread of its own that is pinned to `core`.
+///
+/// # Errors
+/// When the case makes no sense, the connection cannot be had or breaks, the server breaks the
+/// exchange or answers nothing for [`limits::STALL`].
+pub fn run_client(
+    case: &RawCase,
+    addr: SocketAddr,
+    core: Option<usize>,
+    warmup: Duration,
+    measured: Duration,
+) -> Result<RawResult, RawError> {
+    case.check()?;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("raw-client".into())
+            .spawn_scoped(scope, || {
+                socket::pin(core)?;
+                let stream = TcpStream::connect(addr)
+                    .map_err(|source| RawError::Connect { addr, source })?;
+                socket::tune(&stream)?;
+                run_tuned(&stream, case, warmup, measured)
+            })
+            .map_err(|error| RawError::call("clone", error))?;
+        thread
+            .join()
+            .unwrap_or(Err(RawError::Panicked { end: "client" }))
+    })
+}
+
+/// As [`run_client`], on the calling thread and a socket whose buffers somebody else has chosen.
+pub(super) fn run_tuned(
+    stream: &TcpStream,
+    case: &RawCase,
+    warmup: Duration,
+    measured: Duration,
+) -> Result<RawResult, RawError> {
+    socket::set_receive_timeout(stream, limits::STALL)?;
+    let mut receive_region = Region::new(limits::RECEIVE_BYTES);
+    let written = Region::new(case.request_payload() * case.depth);
+    let mut parser = Parser::new(RESPONSE_HEADER_BYTES, case.response_payload());
+    let mut window = Window::new(case);
+    let mut clock = Clock::new(warmup, measured);
+    while !(clock.is_over() && window.outstanding() == 0 && window.outbox.is_empty()) {
+        window.issue(&clock);
+        let unsent = window.outbox.send(stream, written.bytes())? == Sent::Part;
+        let buffer = receive_region.bytes_mut();
+        match socket::receive(stream, buffer, case.poll, unsent)? {
+            Received::Bytes(bytes) => {
+                clock.progress();
+                let now_ns = clock.now_ns;
+                let mut latencies = Latencies::new(&mut clock);
+                parser.feed(&buffer[..bytes], |message| {
+                    latencies.add(window.complete(message, now_ns)?);
+                    Ok(())
+                })?;
+                latencies.finish();
+            }
+            Received::Nothing => clock.idle(case.poll, &window)?,
+            Received::End => {
+                return Err(RawError::Closed {
+                    outstanding: window.outstanding(),
+                });
+            }
+        }
+    }
+    stream
+        .shutdown(Shutdown::Write)
+        .map_err(|error| RawError::call("shutdown", error))?;
+    clock.result()
+}
+
+/// The requests in flight.
+#[derive(Debug)]
+struct Window {
+    outbox: Outbox,
+    random: Prng,
+    blocks: u64,
+    depth: usize,
+    request_payload: usize,
+    next: u64,
+    expected: u64,
+    /// When each request became due, by its sequence number masked: in a closed loop that is when
+    /// the one `depth` before it completed, even if the outbox has no room for it yet.
+    issued_ns: Vec<u64>,
+    mask: u64,
+}
+
+impl Window {
+    fn new(case: &RawCase) -> Self {
+        let slots = case.depth.next_power_of_two();
+        // Without payload a send is one piece of memory, whatever the number of requests.
+        let together = if case.request_payload() == 0 {
+            case.depth
+        } else {
+            case.messages_per_send
+        };
+        Self {
+            outbox: Outbox::new(REQUEST_HEADER_BYTES, case.request_payload(), together),
+            random: Prng::from_seed(2),
+            blocks: case.response_blocks() as u64,
+            depth: case.depth,
+            request_payload: case.request_payload(),
+            next: 0,
+            expected: 0,
+            issued_ns: vec![0; slots],
+            mask: slots as u64 - 1,
+        }
+    }
+
+    fn outstanding(&self) -> usize {
+        usize::try_from(self.next - self.expected).expect("at most the depth is outstanding")
+    }
+
+    fn slot(&self, sequence: u64) -> usize {
+        usize::try_from(sequence & self.mask).expect("the mask is a length less one")
+    }
+
+    /// Puts into the outbox what depth and outbox have room for; nothing when time is over.
+    fn issue(&mut self, clock: &Clock) {
+        if clock.is_over() {
+            return;
+        }
+        let count = self.outbox.room().min(self.depth - self.outstanding());
+        for _ in 0..count {
+            let message = Message {
+                sequence: self.next,
+                block: self.random.below(self.blocks),
+            };
+            let payload = self.slot(self.next) % self.depth;
+            self.outbox.push(message, payload * self.request_payload);
+            self.next += 1;
+        }
+    }
+
+    /// Takes a response; when its request became due.
+    #[inline]
+    fn complete(&mut self, message: Message, now_ns: u64) -> Result<u64, RawError> {
+        if message.sequence != self.expected || self.expected == self.next {
+            let (got, expected, next) = (message.sequence, self.expected, self.next);
+            let what = format!("response {got} instead of {expected} (requests issued: {next})");
+            return Err(RawError::Peer { what });
+        }
+        self.expected += 1;
+        let issued_ns = self.issued_ns[self.slot(message.sequence)];
+        let successor = self.slot(message.sequence + self.depth as u64);
+        self.issued_ns[successor] = now_ns;
+        Ok(issued_ns)
+    }
+}
+
+/// Which part of the run it is, and what was measured. The clock is read once per receive.
+#[derive(Debug)]
+pub(super) struct Clock {
+    start: Instant,
+    now_ns: u64,
+    measure_from_ns: u64,
+    end_ns: u64,
+    /// Time and CPU time when measuring began, and when it ended.
+    began: Option<(u64, Duration)>,
+    ended: Option<(u64, Duration)>,
+    histogram: Histogram<u64>,
+    idle_polls: u32,
+    progress_ns: u64,
+}
+
+impl Clock {
+    pub(super) fn new(warmup: Duration, measured: Duration) -> Self {
+        let measure_from_ns = nanos(warmup);
+        Self {
+            start: Instant::now(),
+            now_ns: 0,
+            measure_from_ns,
+            end_ns: measure_from_ns.saturating_add(nanos(measured)),
+            began: None,
+            ended: None,
+            histogram: Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, 3)
+                .expect("one nanosecond to a minute in three digits is a valid range"),
+            idle_polls: 0,
+            progress_ns: 0,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Nanoseconds from the start to the last progress.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Records `count` exchanges that end now, where it is measured.
+    pub(super) fn record(&mut self, issued_ns: u64, count: u64) {
+        if self.is_measuring() {
+            let latency_ns = self.now_ns - issued_ns;
+            self.histogram.saturating_record_n(latency_ns, count);
+        }
+    }
+
+    fn is_measuring(&self) -> bool {
+        self.began.is_some() && self.ended.is_none()
+    }
+
+    /// Bytes have come.
+    pub(super) fn progress(&mut self) {
+        self.advance();
+        self.progress_ns = self.now_ns;
+    }
+
+    /// Nothing has come.
+    fn idle(&mut self, poll: Poll, window: &Window) -> Result<(), RawError> {
+        self.idle_polls += 1;
+        if poll == Poll::Always && self.idle_polls < limits::POLLS_PER_CLOCK_READ {
+            return Ok(());
+        }
+        self.idle_polls = 0;
+        self.advance();
+        let waited = Duration::from_nanos(self.now_ns - self.progress_ns);
+        if waited < limits::STALL {
+            return Ok(());
+        }
+        Err(RawError::Stalled {
+            seconds: waited.as_secs(),
+            outstanding: window.outstanding(),
+        })
+    }
+
+    fn advance(&mut self) {
+        self.now_ns = nanos(self.start.elapsed());
+        if self.began.is_none() && self.now_ns >= self.measure_from_ns {
+            self.began = Some((self.now_ns, thread_cpu()));
+        } else if self.is_measuring() && self.now_ns >= self.end_ns {
+            self.ended = Some((self.now_ns, thread_cpu()));
+        }
+    }
+
+    pub(super) fn result(&self) -> Result<RawResult, RawError> {
+        let (Some((began_ns, began_cpu)), Some((ended_ns, ended_cpu))) = (self.began, self.ended)
+        else {
+            unreachable!("the loop ends after the measured time, which begins before it ends");
+        };
+        let histogram = &self.histogram;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let at = |quantile: f64| us(histogram.value_at_quantile(quantile));
+        Ok(RawResult {
+            exchanges: histogram.len(),
+            exchanges_per_second: histogram.len() as f64 * 1e9 / (ended_ns - began_ns) as f64,
+            latency_us: RawLatency {
+                avg: histogram.mean() / 1e3,
+                p50: at(0.5),
+                p95: at(0.95),
+                p99: at(0.99),
+                p999: at(0.999),
+                max: us(histogram.max()),
+            },
+            cpu_seconds: ended_cpu.saturating_sub(began_cpu).as_secs_f64(),
+        })
+    }
+}
+
+/// Records the latencies of one receive. Requests that were sent together and answered together
+/// have the same, so they are recorded as one.
+#[derive(Debug)]
+struct Latencies<'a> {
+    clock: &'a mut Clock,
+    issued_ns: u64,
+    count: u64,
+}
+
+impl<'a> Latencies<'a> {
+    fn new(clock: &'a mut Clock) -> Self {
+        Self {
+            clock,
+            issued_ns: 0,
+            count: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, issued_ns: u64) {
+        if issued_ns != self.issued_ns {
+            self.record();
+            self.issued_ns = issued_ns;
+        }
+        self.count += 1;
+    }
+
+    fn finish(mut self) {
+        self.record();
+    }
+
+    fn record(&mut self) {
+        if self.count > 0 {
+            self.clock.record(self.issued_ns, self.count);
+        }
+        self.count = 0;
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

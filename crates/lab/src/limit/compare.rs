@@ -1,0 +1,140 @@
+//! A workload and its limit, run in turns, and what fraction of the limit was reached.
+
+use anyhow::{Context as _, Result, ensure};
+use load::RunSummary;
+use serde::Serialize;
+
+use super::limits;
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Exchanges per second: more is better, and a fraction of 0.8 is 80 % of the limit's rate.
+    RequestsPerSecond,
+    /// The median latency in microseconds: less is better, and a fraction of 1.25 is a quarter
+    /// slower than the limit.
+    P50Us,
+}
+
+impl Metric {
+    /// The unit that reports name.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::RequestsPerSecond => "requests/s",
+            Self::P50Us => "µs p50",
+        }
+    }
+
+    /// Which direction is better.
+    #[must_use]
+    pub const fn better(self) -> Better {
+        match self {
+            Self::RequestsPerSecond => Better::Higher,
+            Self::P50Us => Better::Lower,
+        }
+    }
+}
+
+/// Which direction of a number and of its fraction is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+}
+
+/// One case of `bench limit`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseReport {
+    /// What the case is called.
+    pub case: String,
+    /// Unit of `ours` and `limit`.
+    pub unit: &'static str,
+    /// Which direction of `ours` and of `fraction` is better.
+    pub better: Better,
+    /// Pairs run.
+    pub runs: usize,
+    /// Median of our runs.
+    pub ours: f64,
+    /// Median of the limit's runs.
+    pub limit: f64,
+    /// Ours divided by the limit, pair by pair.
+    pub fraction: RunSummary,
+}
+
+/// The whole of `bench limit --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LimitReport {
+    /// The cases in the order they were run.
+    pub cases: Vec<CaseReport>,
+}
+
+/// Runs `runs` pairs of `run_ours` and `run_limit` and divides each pair.
+///
+/// The two of a pair follow each other at once, and take turns at going first, so that a machine
+/// that grows slower or faster over the minutes bears on both alike. `fraction` is the statistic to
+/// quote; the quotient of the two medians is not, since they may come from different minutes.
+///
+/// # Errors
+/// The first error of a run, with the number of its pair; or a run that yields no positive number.
+pub fn compare(
+    case: &str,
+    metric: Metric,
+    runs: usize,
+    run_ours: &mut dyn FnMut() -> Result<f64>,
+    run_limit: &mut dyn FnMut() -> Result<f64>,
+) -> Result<CaseReport> {
+    let most = limits::RUNS_MAX;
+    ensure!(
+        (1..=most).contains(&runs),
+        "{case}: choose 1 to {most} runs, not {runs}"
+    );
+    let mut ours = Vec::with_capacity(runs);
+    let mut limit = Vec::with_capacity(runs);
+    for run in 0..runs {
+        let mut measure_ours = || measured(case, "our", run, run_ours);
+        let mut measure_limit = || measured(case, "the limit's", run, run_limit);
+        let (of_ours, of_limit) = if run % 2 == 0 {
+            let first = measure_ours()?;
+            (first, measure_limit()?)
+        } else {
+            let first = measure_limit()?;
+            (measure_ours()?, first)
+        };
+        ours.push(of_ours);
+        limit.push(of_limit);
+    }
+    let fractions: Vec<f64> = ours
+        .iter()
+        .zip(&limit)
+        .map(|(ours, limit)| ours / limit)
+        .collect();
+    let spread = |runs: &[f64]| RunSummary::of(runs).expect("there is at least one run");
+    Ok(CaseReport {
+        case: case.to_owned(),
+        unit: metric.unit(),
+        better: metric.better(),
+        runs,
+        ours: spread(&ours).median,
+        limit: spread(&limit).median,
+        fraction: spread(&fractions),
+    })
+}
+
+fn measured(
+    case: &str,
+    whose: &str,
+    run: usize,
+    measure: &mut dyn FnMut() -> Result<f64>,
+) -> Result<f64> {
+    let value = measure().with_context(|| format!("{case}: {whose} run {} failed", run + 1))?;
+    ensure!(
+        value.is_finite() && value > 0.0,
+        "{case}: {whose} run {} measured {value}; was the measured time too short?",
+        run + 1
+    );
+    Ok(value)
+}

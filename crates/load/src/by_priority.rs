@@ -1,0 +1,142 @@
+//! A device whose requests have the class that the submitting thread's I/O priority means.
+//!
+//! It stands for one device that is open once for each class, on lanes of that class. The calling
+//! thread's I/O priority is asked for at the turns of its loop, a hundred times a second at most
+//! ([`reactor::priority::io_class`]), so a change at run time (`ionice -p`) sends the requests from
+//! then on by the other class's lanes; those in flight finish where they are.
+
+use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
+use reactor::{Context, Driver, Room, priority};
+use std::sync::Arc;
+use switch::{Class, PerClass};
+
+/// See the module's words.
+#[derive(Debug)]
+pub struct ByPriority {
+    devices: PerClass<Arc<dyn Device>>,
+}
+
+impl ByPriority {
+    /// `open` says by which device requests of a class go; all of them are the same storage.
+    pub fn new(open: impl FnMut(Class) -> Arc<dyn Device>) -> Self {
+        Self {
+            devices: PerClass::of(Class::ALL.map(open)),
+        }
+    }
+}
+
+impl Device for ByPriority {
+    fn geometry(&self) -> Geometry {
+        self.devices[Class::DEFAULT].geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.devices[Class::DEFAULT].capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let mut channels = Vec::with_capacity(Class::COUNT);
+        for (_, device) in self.devices.iter() {
+            channels.push(device.open(driver)?);
+        }
+        Ok(Box::new(Channels {
+            channels,
+            class: priority::io_class(driver.now()),
+        }))
+    }
+}
+
+/// The channels of all classes, and the class of the moment.
+#[derive(Debug)]
+struct Channels {
+    /// By [`Class::index`].
+    channels: Vec<Box<dyn Channel>>,
+    class: Class,
+}
+
+impl Channel for Channels {
+    fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+        self.channels[self.class.index()].submit(request, cx)
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        for channel in &mut self.channels {
+            channel.kick(cx);
+        }
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        self.channels.iter().any(|channel| channel.owns(room))
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        let room = completion.key.room;
+        let owner = self.channels.iter_mut().find(|channel| channel.owns(room));
+        if let Some(owner) = owner {
+            owner.complete(completion, cx);
+        }
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.channels.iter_mut().find_map(|channel| channel.reap())
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.class = priority::io_class(cx.now);
+        for channel in &mut self.channels {
+            channel.tick(cx);
+        }
+    }
+
+    fn deadline(&self) -> base::Time {
+        let deadlines = self.channels.iter().map(|channel| channel.deadline());
+        deadlines.min().unwrap_or(base::Time::NEVER)
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        for channel in &mut self.channels {
+            channel.close(cx);
+        }
+    }
+
+    fn closed(&self) -> bool {
+        self.channels.iter().all(|channel| channel.closed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Load, LoadOptions, run};
+    use block::device::{Null, Ram};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    #[test]
+    fn requests_go_by_the_device_of_the_thread_s_class() {
+        // The thread's I/O priority is the default, so its requests are not `Latency`: what the
+        // other device would have lost, this one keeps.
+        let device = ByPriority::new(|class| match class {
+            Class::Latency => Arc::new(Null::new(4 << 20, 4096).unwrap()) as Arc<dyn Device>,
+            Class::Throughput => Arc::new(Ram::new(4 << 20, 4096).unwrap()),
+        });
+        let load = Load {
+            app: "a:rw=randrw,depth=4,class=ioprio".parse().unwrap(),
+            device: Arc::new(device),
+        };
+        let options = LoadOptions {
+            warmup: Duration::from_millis(5),
+            measured: Duration::from_millis(50),
+            seed: 7,
+            verify: true,
+            prefill: true,
+            knobs: switch::Knobs::default(),
+            switched: false,
+            hosts: 1,
+            moments: Vec::new(),
+        };
+        let report = run(&[load], &options, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert_eq!(report.errors(), 0, "{:?}", report.notes());
+        assert!(report.apps[0].verified > Some(0));
+    }
+}

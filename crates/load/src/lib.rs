@@ -1,0 +1,43 @@
+//! The load generator: apps that keep requests in flight on a device, near or far.
+//!
+//! What is this: an [`App`] says what its threads do; [`run`] starts the threads of several apps
+//! together, each with a driver and a channel of its own, and reports what each app achieved
+//! between warm-up and end. It is called by the command line and by experiments. A device may be
+//! any [`block::Device`]: a local one, or a namespace of any NVMe/TCP target.
+//!
+//! What must never happen: that the generator's own slowness is taken for the device's (see
+//! `worker` on clocks), that a request is allocated for, or that a wrong byte passes verification.
+
+mod app;
+mod arrivals;
+mod by_priority;
+mod content;
+mod cpu;
+mod job;
+pub mod limits;
+mod machine;
+mod measured;
+mod planner;
+mod report;
+mod round_robin;
+mod run;
+mod statistics;
+mod switch_report;
+mod worker;
+mod written;
+
+#[cfg(test)]
+mod allocation_tests;
+#[cfg(test)]
+mod tests;
+
+pub use app::{APP_FORM, Access, App, AppError, Pace};
+pub use arrivals::exponential;
+pub use by_priority::ByPriority;
+pub use cpu::thread_cpu;
+pub use machine::Machine;
+pub use report::{AppReport, Latency, LoadReport};
+pub use round_robin::RoundRobin;
+pub use run::{Led, Load, LoadOptions, LoadProgress, Stage, monotonic, run, run_led};
+pub use statistics::RunSummary;
+pub use switch_report::{ClassSwitchReport, CoreSwitchReport, SwitchReport, Turned};

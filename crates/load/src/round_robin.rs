@@ -1,0 +1,350 @@
+//! A device that is reached by many hosts: its requests go by each of them in turn.
+//!
+//! It stands for one device that is open once for each host, on connections of that host's own, so
+//! that one thread loads a target as thousands of clients would. A channel is only looked at when
+//! something happened to it or is due, and all of them ten times a second: what a thread does
+//! follows its requests, not its connections. A host connects with its first request.
+
+use base::{Nanos, Time};
+use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
+use reactor::{Context, Driver, Room};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// How often all channels are looked at: those without requests keep their connections meanwhile,
+/// and what becomes of a connection is not told to them alone.
+const LOOK: Nanos = Nanos::from_millis(100);
+
+/// See the module's words.
+#[derive(Debug)]
+pub struct RoundRobin {
+    devices: Vec<Arc<dyn Device>>,
+}
+
+impl RoundRobin {
+    /// The devices are the same storage, and there is at least one.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn over(devices: Vec<Arc<dyn Device>>) -> Self {
+        assert!(!devices.is_empty(), "requests must go somewhere");
+        Self { devices }
+    }
+}
+
+impl Device for RoundRobin {
+    fn geometry(&self) -> Geometry {
+        self.devices[0].geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.devices[0].capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let mut members = Vec::with_capacity(self.devices.len());
+        for device in &self.devices {
+            members.push(Member {
+                channel: device.open(driver)?,
+                listed: false,
+                due: Time::NEVER,
+                used: false,
+            });
+        }
+        Ok(Box::new(RoundRobinChannel {
+            members,
+            touched: Vec::new(),
+            reaping: 0,
+            due: BinaryHeap::new(),
+            next: 0,
+            owners: Vec::new(),
+            look_at: Time::ZERO,
+            closing: false,
+        }))
+    }
+}
+
+/// One host's channel.
+#[derive(Debug)]
+struct Member {
+    channel: Box<dyn Channel>,
+    /// It is among those that something happened to.
+    listed: bool,
+    /// When it is looked at, by the earliest of its entries.
+    due: Time,
+    /// It has had a request.
+    used: bool,
+}
+
+#[derive(Debug)]
+struct RoundRobinChannel {
+    members: Vec<Member>,
+    /// Members that something happened to since the last turn: they may have to send, and may
+    /// have finished something.
+    touched: Vec<usize>,
+    /// The touched one that is asked next for what it finished.
+    reaping: usize,
+    /// When members that nothing happens to are looked at, at the latest when they want it.
+    due: BinaryHeap<Reverse<(Time, usize)>>,
+    next: usize,
+    /// Whose room it is, by its number; whom nobody asked yet is nobody's.
+    owners: Vec<Option<usize>>,
+    look_at: Time,
+    closing: bool,
+}
+
+impl RoundRobinChannel {
+    /// The member whose room it is.
+    fn owner(&mut self, room: Room) -> Option<usize> {
+        let number = usize::from(room.0);
+        if let Some(&Some(owner)) = self.owners.get(number)
+            && self.members[owner].channel.owns(room)
+        {
+            return Some(owner);
+        }
+        let mut members = self.members.iter();
+        let owner = members.position(|member| member.channel.owns(room))?;
+        if self.owners.len() <= number {
+            self.owners.resize(number + 1, None);
+        }
+        self.owners[number] = Some(owner);
+        Some(owner)
+    }
+
+    /// Something happened to a member, or is due.
+    fn touch(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.members[index].listed, true) {
+            self.touched.push(index);
+        }
+    }
+
+    /// All that happened was seen to: from now on the members' own deadlines count.
+    fn settle(&mut self) {
+        for index in self.touched.drain(..) {
+            let member = &mut self.members[index];
+            member.listed = false;
+            let due = member.channel.deadline();
+            if due < member.due {
+                member.due = due;
+                self.due.push(Reverse((due, index)));
+            }
+        }
+    }
+}
+
+impl Channel for RoundRobinChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        // A host that has no room does not hold up the others.
+        for _ in 0..self.members.len() {
+            let index = self.next;
+            self.next = (index + 1) % self.members.len();
+            let member = &mut self.members[index];
+            match member.channel.submit(request, cx) {
+                Submit::Queued => {
+                    member.used = true;
+                    self.touch(index);
+                    return Submit::Queued;
+                }
+                Submit::Busy(back) => request = back,
+                done @ Submit::Done(_) => return done,
+            }
+        }
+        Submit::Busy(request)
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        for &index in &self.touched {
+            self.members[index].channel.kick(cx);
+        }
+    }
+
+    fn owns(&self, room: Room) -> bool {
+        let known = self.owners.get(usize::from(room.0)).copied().flatten();
+        known.is_some_and(|owner| self.members[owner].channel.owns(room))
+            || self.members.iter().any(|member| member.channel.owns(room))
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        if let Some(owner) = self.owner(completion.key.room) {
+            self.members[owner].channel.complete(completion, cx);
+            self.touch(owner);
+        }
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        while let Some(&index) = self.touched.get(self.reaping) {
+            if let Some(completion) = self.members[index].channel.reap() {
+                return Some(completion);
+            }
+            self.reaping += 1;
+        }
+        self.reaping = 0;
+        self.settle();
+        None
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        if self.closing || cx.now >= self.look_at {
+            self.look_at = cx.now + LOOK;
+            for index in 0..self.members.len() {
+                if self.members[index].used || self.closing {
+                    self.touch(index);
+                }
+            }
+        }
+        while let Some(&Reverse((at, index))) = self.due.peek()
+            && at <= cx.now
+        {
+            self.due.pop();
+            if self.members[index].due == at {
+                self.members[index].due = Time::NEVER;
+                self.touch(index);
+            }
+        }
+        for &index in &self.touched {
+            self.members[index].channel.tick(cx);
+        }
+    }
+
+    fn deadline(&self) -> Time {
+        let touched = self.touched.iter();
+        let deadlines = touched.map(|&index| self.members[index].channel.deadline());
+        let due = self.due.peek().map_or(Time::NEVER, |Reverse((at, _))| *at);
+        deadlines
+            .min()
+            .unwrap_or(Time::NEVER)
+            .min(due)
+            .min(self.look_at)
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        for member in &mut self.members {
+            member.channel.close(cx);
+        }
+        self.closing = true;
+    }
+
+    fn closed(&self) -> bool {
+        self.members.iter().all(|member| member.channel.closed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Load, LoadOptions, run};
+    use block::device::Ram;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
+
+    /// Memory whose requests are counted, and end on the turn after.
+    #[derive(Debug)]
+    struct Counted {
+        ram: Arc<Ram>,
+        requests: Arc<AtomicU64>,
+    }
+
+    #[derive(Debug)]
+    struct CountedChannel {
+        ram: Box<dyn Channel>,
+        requests: Arc<AtomicU64>,
+        done: Vec<Completion>,
+    }
+
+    impl Device for Counted {
+        fn geometry(&self) -> Geometry {
+            self.ram.geometry()
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            self.ram.capabilities()
+        }
+
+        fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+            Ok(Box::new(CountedChannel {
+                ram: self.ram.open(driver)?,
+                requests: Arc::clone(&self.requests),
+                done: Vec::new(),
+            }))
+        }
+    }
+
+    impl Channel for CountedChannel {
+        fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
+            // One at a time, as a host with a shallow queue.
+            if !self.done.is_empty() {
+                return Submit::Busy(request);
+            }
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            match self.ram.submit(request, cx) {
+                Submit::Done(completion) => {
+                    self.done.push(completion);
+                    Submit::Queued
+                }
+                other => other,
+            }
+        }
+
+        fn reap(&mut self) -> Option<Completion> {
+            self.done.pop()
+        }
+
+        fn deadline(&self) -> Time {
+            if self.done.is_empty() {
+                Time::NEVER
+            } else {
+                Time::ZERO
+            }
+        }
+    }
+
+    #[test]
+    fn hosts_take_turns_and_every_connection_is_tried_before_the_start() {
+        const HOSTS: usize = 7;
+        let ram = Arc::new(Ram::new(4 << 20, 4096).unwrap());
+        let counters: Vec<_> = (0..HOSTS).map(|_| Arc::new(AtomicU64::new(0))).collect();
+        let device = |requests: &Arc<AtomicU64>| {
+            Arc::new(Counted {
+                ram: Arc::clone(&ram),
+                requests: Arc::clone(requests),
+            }) as Arc<dyn Device>
+        };
+        let load = |app: &str| Load {
+            app: app.parse().unwrap(),
+            device: Arc::new(RoundRobin::over(counters.iter().map(device).collect())),
+        };
+        let mut options = LoadOptions {
+            warmup: Duration::ZERO,
+            measured: Duration::from_millis(50),
+            seed: 7,
+            verify: true,
+            prefill: true,
+            knobs: switch::Knobs::default(),
+            switched: false,
+            hosts: 7,
+            moments: Vec::new(),
+        };
+        let measure = |load: Load, options: &LoadOptions| {
+            run(&[load], options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+        };
+        let report = measure(load("a:rw=randrw,depth=5"), &options);
+        assert_eq!(report.errors(), 0, "{:?}", report.notes());
+        let counts = || {
+            counters
+                .iter()
+                .map(|counter| counter.swap(0, Ordering::Relaxed))
+        };
+        let all: Vec<_> = counts().collect();
+        let (least, most) = (all.iter().min().unwrap(), all.iter().max().unwrap());
+        assert!(*least > 10 && most - least <= most / 10, "{all:?}");
+        // A request a second: in so short a time only the tries before the start, of three
+        // connections of each host, and the first.
+        options.prefill = false;
+        options.verify = false;
+        measure(load("a:rw=randread,rate=1,queues=3"), &options);
+        let all: Vec<_> = counts().collect();
+        assert!(all.iter().all(|count| (3..=4).contains(count)), "{all:?}");
+    }
+}

@@ -1,0 +1,548 @@
+//! Starts the threads of a load together, and gathers what they measured.
+
+use super::app::App;
+use super::job::{Common, Job, plan};
+use super::limits;
+use super::machine::Machine;
+use super::measured::{Measured, Progress};
+use super::report::{AppReport, LoadReport};
+use super::worker::{Message, Worker};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use base::units::{CoreId, KIB};
+use base::{Nanos, Time};
+use block::Device;
+use reactor::priority::{self, Privilege};
+use reactor::uring::{self, UringDriver};
+use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy, placement};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant, SystemTime};
+use switch::Knobs;
+use switch::knobs::{Polling, ThreadPriority};
+
+/// How a load is run.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Runs before anything is measured.
+    pub warmup: Duration,
+    /// Is measured.
+    pub measured: Duration,
+    /// Fixes offsets, mixes and content.
+    pub seed: u64,
+    /// Gives each thread a part of the device, derives the content of every block from its
+    /// address and the write's number, and compares what is read with what was written.
+    pub verify: bool,
+    /// Writes the whole device once before the start.
+    pub prefill: bool,
+    /// Whether idle threads poll, and what priority those with `Latency` work ask for. A remote
+    /// device has its own copy for everything else, from the options of its controller.
+    pub knobs: Knobs,
+    /// The devices are behind a switchboard, whose threads share the apps' processors: no app may
+    /// poll.
+    pub switched: bool,
+    /// Hosts among which a device divides its requests, with connections of their own
+    /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the start.
+    pub hosts: u32,
+    /// Moments of the measured time, counted from its start, at which whoever is shown progress is
+    /// told besides, within a millisecond or so.
+    pub moments: Vec<Duration>,
+}
+
+impl LoadOptions {
+    /// What idle threads do.
+    pub(super) fn poll(&self) -> PollPolicy {
+        match self.knobs.polling {
+            _ if self.switched => PollPolicy::Never,
+            Polling::Adaptive => PollPolicy::Auto,
+            Polling::Always => PollPolicy::Always,
+            Polling::Never => PollPolicy::Never,
+        }
+    }
+}
+
+/// An app, and the device that it loads.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What it does.
+    pub app: App,
+    /// What it does it to.
+    pub device: Arc<dyn Device>,
+}
+
+/// How far a load is, for whoever shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// What it does at the moment.
+    pub stage: Stage,
+    /// Since the start of the warm-up.
+    pub elapsed: Duration,
+    /// Requests completed so far, by all threads, since they began.
+    pub requests: u64,
+}
+
+/// What a load does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Devices are opened, and written once if that was asked for.
+    Preparing,
+    /// The load runs, and is not measured yet.
+    WarmingUp,
+    /// The load is measured.
+    Measuring,
+    /// What is in flight completes, and what was written is read back when verifying.
+    Ending,
+}
+
+enum Event {
+    Opened(usize, MailboxSender<Message>),
+    Ready,
+    Ended(usize, Result<Measured>),
+}
+
+/// How often whoever shows progress is told, and `stop` is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How far ahead of its announcement the start lies, so that every thread has heard of it.
+const START_AHEAD: Nanos = Nanos::from_millis(2);
+
+/// What a load is told that runs together with those of other processes.
+pub struct Led {
+    /// Threads of the apps that come before these.
+    pub threads_before: u32,
+    /// Threads of all apps.
+    pub threads: u32,
+    /// Is called when the load could start; whether whoever leads still hears it. Otherwise the load
+    /// stops.
+    pub ready: Box<dyn FnOnce() -> bool>,
+    /// Brings the time of the start, of [`monotonic`]; without one, the load stops.
+    pub start: Receiver<Time>,
+}
+
+impl std::fmt::Debug for Led {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Led")
+            .field("threads_before", &self.threads_before)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Runs `loads` together. `stop` ends them early with what was measured until then.
+///
+/// # Errors
+/// An app that does not fit its device; a thread that could not be pinned or set up; a device
+/// that could not be opened or read. Requests that fail later are counted, not returned.
+pub fn run(
+    loads: &[Load],
+    options: &LoadOptions,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
+    let jobs = plan_all(loads, options)?;
+    run_jobs(loads, jobs, options, None, stop, progress)
+}
+
+/// The same, as a part of a load that runs in several processes.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_led(
+    loads: &[Load],
+    options: &LoadOptions,
+    led: Led,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
+    let jobs = plan_part(loads, options, led.threads_before, led.threads)?;
+    run_jobs(loads, jobs, options, Some(led), stop, progress)
+}
+
+fn run_jobs(
+    loads: &[Load],
+    jobs: Vec<(usize, Job)>,
+    options: &LoadOptions,
+    led: Option<Led>,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadReport> {
+    let counters: Vec<_> = jobs.iter().map(|_| Arc::new(Progress::default())).collect();
+    let (events, inbox) = channel();
+    let measured = std::thread::scope(|scope| {
+        for (thread, (load, job)) in jobs.iter().enumerate() {
+            let (load, job) = (&loads[*load], job.clone());
+            let (events, counter) = (events.clone(), Arc::clone(&counters[thread]));
+            std::thread::Builder::new()
+                .name(format!("{}/{thread}", load.app.name))
+                .spawn_scoped(scope, move || {
+                    let name = &load.app.name;
+                    let result = run_thread(thread, load, job, options, &events, counter)
+                        .with_context(|| format!("app \"{name}\""));
+                    // The receiver waits for every thread.
+                    let _ = events.send(Event::Ended(thread, result));
+                })
+                .context("cannot start a thread")?;
+        }
+        drop(events);
+        let conductor = Conductor::new(jobs.len(), inbox, options, &counters);
+        conductor.led_by(led).conduct(stop, progress)
+    })?;
+    let mut reports: Vec<Vec<Measured>> = loads.iter().map(|_| Vec::new()).collect();
+    for ((load, _), measured) in jobs.iter().zip(measured) {
+        reports[*load].push(measured);
+    }
+    let apps = loads
+        .iter()
+        .zip(reports)
+        .map(|(Load { app, .. }, threads)| {
+            AppReport::of(
+                &app.name,
+                app.block_bytes,
+                app.rate,
+                options.verify,
+                threads,
+            )
+        });
+    Ok(LoadReport {
+        apps: apps.collect(),
+        switch: Vec::new(),
+        machine: Machine::look(),
+        interrupted: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// Every thread's job, with the number of its load.
+pub(super) fn plan_all(loads: &[Load], options: &LoadOptions) -> Result<Vec<(usize, Job)>> {
+    let threads = loads.iter().map(|load| load.app.count).sum();
+    plan_part(loads, options, 0, threads)
+}
+
+/// The same where these are some of `threads` threads, and `first` come before them.
+fn plan_part(
+    loads: &[Load],
+    options: &LoadOptions,
+    first: u32,
+    threads: u32,
+) -> Result<Vec<(usize, Job)>> {
+    ensure!(
+        !loads.is_empty(),
+        "there is no app; add one with --app {}",
+        super::APP_FORM
+    );
+    for (index, load) in loads.iter().enumerate() {
+        let name = &load.app.name;
+        let twice = loads[..index].iter().any(|other| &other.app.name == name);
+        ensure!(
+            !twice,
+            "app \"{name}\" is given twice; give each app a name of its own"
+        );
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a number that differs from run to run"
+    )]
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let common = Common {
+        threads,
+        warmup: options.warmup.into(),
+        measured: options.measured.into(),
+        seed: options.seed,
+        nonce: options.verify.then(|| Nanos::from(now).0),
+        prefill: options.prefill,
+        punctual: options.poll() != PollPolicy::Never,
+        hosts: options.hosts,
+    };
+    let mut jobs = Vec::new();
+    for (index, Load { app, device }) in loads.iter().enumerate() {
+        let before = first + u32::try_from(jobs.len()).expect("threads are bounded");
+        let planned = plan(
+            app,
+            device.geometry(),
+            device.capabilities(),
+            before,
+            &common,
+        )?;
+        jobs.extend(planned.into_iter().map(|job| (index, job)));
+    }
+    Ok(jobs)
+}
+
+/// A thread of the load, from start to end.
+fn run_thread(
+    thread: usize,
+    load: &Load,
+    job: Job,
+    options: &LoadOptions,
+    events: &Sender<Event>,
+    progress: Arc<Progress>,
+) -> Result<Measured> {
+    if let Some(cpu) = load.app.cpu {
+        placement::pin_to(CoreId(cpu)).with_context(|| format!("cpu={cpu}"))?;
+    }
+    let mut driver = UringDriver::new(&driver_options(&job))?;
+    let channel = load.device.open(&mut driver)?;
+    let ready = events.clone();
+    let on_ready = Box::new(move || {
+        // The receiver waits for every thread.
+        let _ = ready.send(Event::Ready);
+    });
+    let pool = driver.buffers().clone();
+    let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
+    let standing = Standing::take(&load.app, options);
+    let mut core = Core::new(driver, worker, standing.poll).with_keeper(standing.keeper);
+    let _ = events.send(Event::Opened(thread, core.sender()));
+    core.run().context("io_uring failed")?;
+    let mut measured = core.service.into_result()?;
+    measured.privilege = standing.privilege;
+    Ok(measured)
+}
+
+/// How a thread stands among others on its processor.
+struct Standing {
+    poll: PollPolicy,
+    /// What it got, if it has work that may not wait.
+    privilege: Option<Privilege>,
+    keeper: Option<Keeper>,
+}
+
+impl Standing {
+    /// Lets the calling thread go before others as far as the knobs say, if it has work that may
+    /// not wait. One in real time must not poll, or whoever shares its processor would starve: a
+    /// keeper polls in its place.
+    fn take(app: &App, options: &LoadOptions) -> Self {
+        let poll = options.poll();
+        let mut standing = Self {
+            poll,
+            privilege: None,
+            keeper: None,
+        };
+        if app.class.is_none_or(|class| class.properties().may_wait) {
+            return standing;
+        }
+        let privilege = match options.knobs.latency_threads {
+            ThreadPriority::Nice => priority::raise_nice().privilege(),
+            ThreadPriority::Best if poll != PollPolicy::Always => {
+                let privilege = priority::raise().privilege();
+                if privilege != Privilege::Unprivileged {
+                    standing.keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());
+                    standing.poll = PollPolicy::Never;
+                }
+                privilege
+            }
+            ThreadPriority::Best | ThreadPriority::Default => Privilege::Unprivileged,
+        };
+        standing.privilege = Some(privilege);
+        standing
+    }
+}
+
+pub(super) fn driver_options(job: &Job) -> uring::Options {
+    let (bytes, depth) = (job.unit_bytes as usize, job.depth as usize);
+    let small = BufferClass {
+        bytes: 4 * KIB,
+        count: limits::SPARE_BUFFERS,
+    };
+    let buffers = if bytes <= small.bytes {
+        vec![BufferClass {
+            count: small.count + depth,
+            ..small
+        }]
+    } else {
+        vec![
+            small,
+            BufferClass {
+                bytes,
+                count: depth + 1,
+            },
+        ]
+    };
+    let tries = usize::try_from(job.tries).expect("fewer connections than addresses");
+    uring::Options {
+        buffers,
+        sockets: limits::SOCKETS.max(limits::SOCKETS_PER_QUEUE * tries),
+        file_operations: 2 * depth,
+    }
+}
+
+/// Leads the threads of a load through their stages.
+struct Conductor<'a> {
+    inbox: Receiver<Event>,
+    counters: &'a [Arc<Progress>],
+    warmup: Duration,
+    measured: Duration,
+    moments: &'a [Duration],
+    mailboxes: Vec<Option<MailboxSender<Message>>>,
+    results: Vec<Option<Result<Measured>>>,
+    ready: usize,
+    ended: usize,
+    started: Option<Instant>,
+    told_to_stop: bool,
+    led: Option<Led>,
+    /// Brings the start, once everybody is ready.
+    start: Option<Receiver<Time>>,
+}
+
+impl<'a> Conductor<'a> {
+    fn new(
+        threads: usize,
+        inbox: Receiver<Event>,
+        options: &'a LoadOptions,
+        counters: &'a [Arc<Progress>],
+    ) -> Self {
+        Self {
+            inbox,
+            counters,
+            warmup: options.warmup,
+            measured: options.measured,
+            moments: &options.moments,
+            mailboxes: (0..threads).map(|_| None).collect(),
+            results: (0..threads).map(|_| None).collect(),
+            ready: 0,
+            ended: 0,
+            started: None,
+            told_to_stop: false,
+            led: None,
+            start: None,
+        }
+    }
+
+    fn led_by(mut self, led: Option<Led>) -> Self {
+        self.led = led;
+        self
+    }
+
+    fn conduct(
+        mut self,
+        stop: &AtomicBool,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Vec<Measured>> {
+        while self.ended < self.results.len() {
+            match self.inbox.recv_timeout(self.next_look()) {
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("a thread of the load panicked"),
+            }
+            if stop.load(Ordering::Relaxed) && !self.told_to_stop {
+                self.stop();
+            }
+            self.look_for_start();
+            progress(self.progress());
+        }
+        let results = self.results.into_iter();
+        results
+            .map(|result| result.unwrap_or_else(|| Err(anyhow!("a thread never ended"))))
+            .collect()
+    }
+
+    /// How long nobody needs to be told anything.
+    fn next_look(&self) -> Duration {
+        let Some(started) = self.started else {
+            return LOOK;
+        };
+        let elapsed = started.elapsed();
+        let ahead = |moment: &Duration| (self.warmup + *moment).checked_sub(elapsed);
+        let moments = self.moments.iter().filter_map(ahead);
+        moments
+            .filter(|left| !left.is_zero())
+            .fold(LOOK, Duration::min)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Opened(thread, mailbox) => {
+                if self.told_to_stop {
+                    // A mailbox that is full of nothing has room.
+                    let _ = mailbox.send(Message::Stop);
+                }
+                self.mailboxes[thread] = Some(mailbox);
+            }
+            Event::Ready => {
+                self.ready += 1;
+                if self.ready == self.results.len() && !self.told_to_stop {
+                    match self.led.take() {
+                        Some(led) => {
+                            if (led.ready)() {
+                                self.start = Some(led.start);
+                            } else {
+                                self.stop();
+                            }
+                        }
+                        None => self.begin(monotonic() + START_AHEAD),
+                    }
+                }
+            }
+            Event::Ended(thread, result) => {
+                // The others cannot make up for a thread that is missing.
+                if result.is_err() && !self.told_to_stop {
+                    self.stop();
+                }
+                self.results[thread] = Some(result);
+                self.mailboxes[thread] = None;
+                self.ended += 1;
+            }
+        }
+    }
+
+    fn begin(&mut self, start: Time) {
+        // The start of those who are led lies ahead.
+        self.started = Some(Instant::now() + start.since(monotonic()).into());
+        self.tell(Message::Start(start));
+    }
+
+    /// Begins when whoever leads has said so.
+    fn look_for_start(&mut self) {
+        let Some(start) = &self.start else { return };
+        match start.try_recv() {
+            Ok(start) => self.begin(start),
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) if self.told_to_stop => {}
+            Err(TryRecvError::Disconnected) => self.stop(),
+        }
+        self.start = None;
+    }
+
+    fn stop(&mut self) {
+        self.told_to_stop = true;
+        self.tell(Message::Stop);
+    }
+
+    fn tell(&self, message: Message) {
+        for mailbox in self.mailboxes.iter().flatten() {
+            // Two messages at most are ever sent, and a mailbox has room for many.
+            let _ = mailbox.send(message);
+        }
+    }
+
+    fn progress(&self) -> LoadProgress {
+        let elapsed = self
+            .started
+            .map_or(Duration::ZERO, |started| started.elapsed());
+        let stage = match self.started {
+            None => Stage::Preparing,
+            Some(_) if elapsed < self.warmup => Stage::WarmingUp,
+            Some(_) if elapsed < self.warmup + self.measured => Stage::Measuring,
+            Some(_) => Stage::Ending,
+        };
+        let counts = self
+            .counters
+            .iter()
+            .map(|counter| counter.0.load(Ordering::Relaxed));
+        LoadProgress {
+            stage,
+            elapsed,
+            requests: counts.sum(),
+        }
+    }
+}
+
+/// The time of every driver's clock, which all processes of the machine share.
+#[must_use]
+pub fn monotonic() -> Time {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
+    Time(seconds * 1_000_000_000 + nanos)
+}

@@ -1,0 +1,186 @@
+//! What the host's side of the switch did during a load: in `bench --json`, and in a few words.
+
+use host::Switchboard;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use switch::doorbell::Reason;
+
+/// What the switchboard of one process did since its start, warm-up included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SwitchReport {
+    /// By core.
+    pub cores: Vec<CoreSwitchReport>,
+    /// Threads that application steering moved, by class.
+    pub moved_threads: BTreeMap<String, u64>,
+    /// By what the threads that serve a class go before others.
+    pub privileges: BTreeMap<String, String>,
+    /// Knobs that were turned while the load was measured, in that order.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub turned: Vec<Turned>,
+}
+
+/// A knob that was turned during a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turned {
+    /// When it was turned, in seconds of the measured time.
+    pub at_seconds: f64,
+    /// The knob's name.
+    pub knob: String,
+    /// Its value from then on.
+    pub value: String,
+}
+
+/// What the switchboard did on one core.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreSwitchReport {
+    /// The core's number.
+    pub core: u32,
+    /// By what the thread that serves a class there goes before others: "real-time", "nice" or
+    /// "unprivileged".
+    #[serde(default)]
+    pub privileges: BTreeMap<String, String>,
+    /// Why by nothing although it was asked for, and what to do about it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub privilege_refused: Option<String>,
+    /// Requests that left by another core.
+    pub steered: u64,
+    /// Requests that stayed.
+    pub stayed: u64,
+    /// Requests that stayed because every other core was overloaded, too.
+    pub nowhere: u64,
+    /// Times that an application was told of completions.
+    #[serde(default)]
+    pub told: u64,
+    /// Completions that it was told of then.
+    #[serde(default)]
+    pub told_of: u64,
+    /// Times that a latency request came while these were sparse.
+    #[serde(default)]
+    pub sparse_arrivals: u64,
+    /// By class.
+    pub classes: BTreeMap<String, ClassSwitchReport>,
+}
+
+/// What the switchboard did on one core for one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassSwitchReport {
+    /// Requests taken from the ingress.
+    pub requests: u64,
+    /// Their bytes of data.
+    pub bytes: u64,
+    /// Moving average of the bytes outstanding, at the end.
+    pub load_bytes: u64,
+    /// Caravans that left, by why the doorbell rang; only reasons that occurred.
+    pub rings: BTreeMap<String, u64>,
+    /// Caravans by size: of 1 request, 2 to 3, 4 to 7, and so on.
+    pub sizes: Vec<u64>,
+    /// Requests in all caravans.
+    pub sent_requests: u64,
+    /// The bytes that were handed to TCP with them: capsules, data and digests.
+    pub sent_bytes: u64,
+}
+
+impl SwitchReport {
+    /// What this switchboard did so far.
+    #[must_use]
+    pub fn of(board: &Switchboard) -> Self {
+        let counters = board.counters();
+        let standings = board.standings();
+        let cores = board.cores().iter().zip(&counters).zip(&standings);
+        let cores = cores.map(|((core, did), standings)| {
+            let privileges = standings.iter().map(|(class, standing)| {
+                (class.to_string(), standing.privilege().name().to_owned())
+            });
+            let refused = standings
+                .iter()
+                .find_map(|(_, standing)| standing.refusal());
+            let classes = did.requests.iter().map(|(class, &requests)| {
+                let departures = &did.caravans[class];
+                let rang = |reason: Reason| {
+                    let count = departures.rings[reason.index()];
+                    (count > 0).then(|| (reason.name().to_owned(), count))
+                };
+                let report = ClassSwitchReport {
+                    requests,
+                    bytes: did.bytes[class],
+                    load_bytes: did.load_bytes[class],
+                    rings: Reason::ALL.into_iter().filter_map(rang).collect(),
+                    sizes: departures.sizes.buckets().to_vec(),
+                    sent_requests: departures.requests,
+                    sent_bytes: departures.bytes,
+                };
+                (class.to_string(), report)
+            });
+            CoreSwitchReport {
+                core: core.0,
+                privileges: privileges.collect(),
+                privilege_refused: refused,
+                steered: did.steering.steered,
+                stayed: did.steering.stayed,
+                nowhere: did.steering.nowhere,
+                told: did.notifications,
+                told_of: did.notified_completions,
+                sparse_arrivals: did.sparse_arrivals,
+                classes: classes.collect(),
+            }
+        });
+        let moved = board.moved_threads();
+        let privileges = board.privileges();
+        Self {
+            cores: cores.collect(),
+            moved_threads: moved
+                .iter()
+                .map(|(class, &threads)| (class.to_string(), threads))
+                .collect(),
+            privileges: privileges
+                .iter()
+                .map(|(class, privilege)| (class.to_string(), privilege.name().to_owned()))
+                .collect(),
+            turned: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for SwitchReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for core in &self.cores {
+            write!(f, "switchboard, core {}:", core.core)?;
+            for (class, did) in &core.classes {
+                let caravans: u64 = did.rings.values().sum();
+                write!(
+                    f,
+                    " {class} {} requests in {caravans} caravans,",
+                    did.requests
+                )?;
+            }
+            writeln!(f, " {} steered", core.steered)?;
+            if let Some(reason) = &core.privilege_refused {
+                writeln!(
+                    f,
+                    "switchboard, core {}: unprivileged ({reason})",
+                    core.core
+                )?;
+            }
+        }
+        for (class, privilege) in &self.privileges {
+            let moved = self.moved_threads.get(class).copied().unwrap_or(0);
+            writeln!(
+                f,
+                "switchboard, {class}: served {privilege}, {moved} moves of threads"
+            )?;
+        }
+        for Turned {
+            at_seconds,
+            knob,
+            value,
+        } in &self.turned
+        {
+            writeln!(
+                f,
+                "switchboard: {knob}={value} turned after {at_seconds:.3} s"
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,336 @@
+//! Barriers: whose commands one orders, and which barrier of a tenant is in force.
+//!
+//! [`Scope`] says whose: a tenant's, whichever of its hosts they come from; for hosts that are no
+//! tenant, the host's own. The [`Registry`] is shared by all cores and gives every scope's barriers
+//! one order: a barrier is in force from when the one before it has ended, so two of them never
+//! wait for each other. What a core does about one that is in force is in
+//! [`core_barriers`](crate::barrier::core) (docs/decisions/0015-barrier.md).
+//!
+//! Must never: have two barriers of a scope in force; keep one whose command is gone.
+
+use crate::limits::{BARRIERS_ACTIVE_MAX, BARRIERS_PER_ADDRESS_MAX};
+use crate::qos::access::{DEFAULT_TENANT, Whom};
+use crate::request::Ticket;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Whose commands a barrier orders.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope {
+    /// First in the order: two scopes mostly differ here, which is quick to see.
+    digest: u64,
+    tenant: Arc<str>,
+    /// Hosts that are no tenant have nothing to do with each other.
+    host: Option<(String, [u8; 16])>,
+}
+
+impl Scope {
+    fn new(tenant: &Arc<str>, host: Option<(String, [u8; 16])>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (tenant, &host).hash(&mut hasher);
+        Self {
+            digest: hasher.finish(),
+            tenant: Arc::clone(tenant),
+            host,
+        }
+    }
+
+    /// Whether anybody can have it, by a name of their own.
+    const fn is_anyones(&self) -> bool {
+        self.host.is_some()
+    }
+}
+
+/// The scopes of a host's commands in a subsystem, by namespace; by default, none.
+#[derive(Debug, Default)]
+pub(crate) struct Scopes {
+    /// In order: those that differ from the rest.
+    named: Vec<(u32, Option<Arc<Scope>>)>,
+    unnamed: Option<Arc<Scope>>,
+}
+
+impl Scopes {
+    /// The scopes of a host that is these tenants. Control path: allocates.
+    pub(crate) fn of(whom: &Whom, host_nqn: &str, host_id: [u8; 16]) -> Self {
+        let mut made: BTreeMap<Arc<str>, Arc<Scope>> = BTreeMap::new();
+        let mut scope = |tenant: Option<&Arc<str>>| {
+            let tenant = tenant?;
+            let alone = (**tenant == *DEFAULT_TENANT).then(|| (host_nqn.to_owned(), host_id));
+            let scope = made
+                .entry(Arc::clone(tenant))
+                .or_insert_with(|| Arc::new(Scope::new(tenant, alone)));
+            Some(Arc::clone(scope))
+        };
+        Self {
+            named: whom
+                .named()
+                .map(|(nsid, name)| (nsid, scope(name)))
+                .collect(),
+            unnamed: scope(whom.unnamed()),
+        }
+    }
+
+    /// The scope of commands to a namespace; `None` where the host is nobody.
+    pub(crate) fn scope(&self, nsid: u32) -> Option<&Arc<Scope>> {
+        let found = self.named.binary_search_by_key(&nsid, |named| named.0);
+        found.map_or(self.unnamed.as_ref(), |at| self.named[at].1.as_ref())
+    }
+
+    /// All of them, some perhaps more than once.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Scope>> {
+        let named = self.named.iter().filter_map(|(_, scope)| scope.as_ref());
+        named.chain(&self.unnamed)
+    }
+}
+
+/// A barrier command under way.
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    pub(crate) scope: Arc<Scope>,
+    /// The core of its queue, and its place there.
+    pub(crate) owner: usize,
+    pub(crate) ticket: Ticket,
+    /// Where its host is.
+    from: IpAddr,
+    /// Cores on which something that came before it is left.
+    cores: AtomicUsize,
+}
+
+impl Barrier {
+    pub(crate) fn new(
+        scope: &Arc<Scope>,
+        owner: usize,
+        ticket: Ticket,
+        from: IpAddr,
+        cores: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            scope: Arc::clone(scope),
+            owner,
+            ticket,
+            from,
+            cores: AtomicUsize::new(cores),
+        })
+    }
+
+    /// On one core, all that came before it is through. True for the last one.
+    pub(crate) fn core_is_through(&self) -> bool {
+        // What the cores did before is seen by who answers the barrier after the last one.
+        self.cores.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// The barriers of the target, by scope.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    scopes: BTreeMap<Arc<Scope>, Line>,
+    /// Scopes whose first barrier is in force.
+    active: usize,
+    /// How many of them are of hosts at an address that are no tenant.
+    of_address: BTreeMap<IpAddr, usize>,
+    /// Scopes whose first barrier waits for a place among them, in order.
+    turn: VecDeque<Arc<Scope>>,
+}
+
+/// The barriers of one scope, in order.
+#[derive(Debug, Default)]
+struct Line {
+    barriers: VecDeque<Arc<Barrier>>,
+    /// The first one is in force.
+    active: bool,
+}
+
+/// What follows from the end of a barrier.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    /// It was in force: the cores are to be told.
+    pub(crate) was_active: bool,
+    /// Those in force from now on.
+    pub(crate) next: Vec<Arc<Barrier>>,
+}
+
+impl Registry {
+    /// One more barrier. Returns those that are in force from now on.
+    pub(crate) fn enter(&mut self, barrier: &Arc<Barrier>) -> Vec<Arc<Barrier>> {
+        let line = self.scopes.entry(Arc::clone(&barrier.scope)).or_default();
+        line.barriers.push_back(Arc::clone(barrier));
+        if line.barriers.len() == 1 {
+            self.turn.push_back(Arc::clone(&barrier.scope));
+        }
+        self.fill()
+    }
+
+    /// A barrier is over, or its command is gone.
+    pub(crate) fn leave(&mut self, barrier: &Arc<Barrier>) -> Ended {
+        let Some(line) = self.scopes.get_mut(&barrier.scope) else {
+            return Ended::default();
+        };
+        let Some(place) = line.barriers.iter().position(|b| Arc::ptr_eq(b, barrier)) else {
+            return Ended::default();
+        };
+        line.barriers.remove(place);
+        let was_active = place == 0 && std::mem::take(&mut line.active);
+        if was_active {
+            self.active -= 1;
+            if barrier.scope.is_anyones()
+                && let Entry::Occupied(mut count) = self.of_address.entry(barrier.from)
+            {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
+            }
+        }
+        if line.barriers.is_empty() {
+            self.scopes.remove(&barrier.scope);
+            self.turn.retain(|scope| *scope != barrier.scope);
+        } else if was_active {
+            self.turn.push_back(Arc::clone(&barrier.scope));
+        }
+        Ended {
+            was_active,
+            next: self.fill(),
+        }
+    }
+
+    /// Puts barriers in force while there is room, for them and for those of their address.
+    fn fill(&mut self) -> Vec<Arc<Barrier>> {
+        let mut next = Vec::new();
+        while self.active < BARRIERS_ACTIVE_MAX
+            && let Some(place) = self.turn.iter().position(|scope| self.may(scope))
+            && let Some(scope) = self.turn.remove(place)
+        {
+            let line = self.scopes.get_mut(&scope);
+            let Some((line, first)) = line.and_then(|line| {
+                let first = line.barriers.front().cloned()?;
+                Some((line, first))
+            }) else {
+                continue;
+            };
+            line.active = true;
+            self.active += 1;
+            if scope.is_anyones() {
+                *self.of_address.entry(first.from).or_default() += 1;
+            }
+            next.push(first);
+        }
+        next
+    }
+
+    /// Whether the first barrier of a scope may be in force beside others of its address.
+    fn may(&self, scope: &Arc<Scope>) -> bool {
+        let line = self.scopes.get(scope);
+        let first = line.and_then(|line| line.barriers.front());
+        let others = first.and_then(|first| self.of_address.get(&first.from));
+        let full = others.is_some_and(|&others| others >= BARRIERS_PER_ADDRESS_MAX);
+        !scope.is_anyones() || !full
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::SlabKey;
+    use std::net::Ipv4Addr;
+
+    fn scope(name: &str) -> Arc<Scope> {
+        Arc::new(Scope::new(&name.into(), None))
+    }
+
+    fn alone(name: &str) -> Arc<Scope> {
+        let host = Some((name.to_owned(), [1; 16]));
+        Arc::new(Scope::new(&DEFAULT_TENANT.into(), host))
+    }
+
+    fn barrier(scope: &Arc<Scope>, slot: u16) -> Arc<Barrier> {
+        let connection = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        Barrier::new(scope, 0, Ticket { connection, slot }, FROM, 1)
+    }
+
+    fn slots(barriers: &[Arc<Barrier>]) -> Vec<u16> {
+        barriers.iter().map(|b| b.ticket.slot).collect()
+    }
+
+    const FROM: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    /// Names are the hosts' own: one machine with 64 of them had all places for as long as each of
+    /// its barriers may take.
+    #[test]
+    fn hosts_of_one_address_leave_places_for_others() {
+        let mut registry = Registry::default();
+        let all: Vec<_> = (0..100)
+            .map(|n| barrier(&alone(&n.to_string()), 0))
+            .collect();
+        let active: usize = all.iter().map(|b| registry.enter(b).len()).sum();
+        assert_eq!(active, BARRIERS_PER_ADDRESS_MAX);
+        // Tenants, and hosts elsewhere, do not wait behind them.
+        assert_eq!(slots(&registry.enter(&barrier(&scope("tenant"), 7))), [7]);
+        let connection = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let ticket = Ticket {
+            connection,
+            slot: 8,
+        };
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let other = Barrier::new(&alone("neighbour"), 0, ticket, elsewhere, 1);
+        assert_eq!(slots(&registry.enter(&other)), [8]);
+        // All of them have their turn.
+        let mut ended = 0;
+        for barrier in &all {
+            assert!(registry.leave(barrier).was_active);
+            ended += 1;
+        }
+        assert_eq!((ended, registry.of_address.len()), (100, 1));
+        registry.leave(&other);
+        assert!(registry.of_address.is_empty());
+    }
+
+    #[test]
+    fn barriers_of_a_tenant_follow_each_other_and_tenants_do_not_wait() {
+        let (a, b) = (scope("a"), scope("b"));
+        let mut registry = Registry::default();
+        let first = barrier(&a, 1);
+        let second = barrier(&a, 2);
+        let third = barrier(&a, 3);
+        assert_eq!(slots(&registry.enter(&first)), [1]);
+        assert!(registry.enter(&second).is_empty() && registry.enter(&third).is_empty());
+        assert_eq!(slots(&registry.enter(&barrier(&b, 9))), [9]);
+        // One that never was in force goes without anybody noticing.
+        let gone = registry.leave(&second);
+        assert!(!gone.was_active && gone.next.is_empty());
+        let ended = registry.leave(&first);
+        assert!(ended.was_active);
+        assert_eq!(slots(&ended.next), [3]);
+        assert!(!registry.leave(&first).was_active, "it is over already");
+        assert!(registry.leave(&third).was_active);
+        assert!(!registry.scopes.contains_key(&a));
+    }
+
+    #[test]
+    fn more_tenants_than_may_at_once_wait_their_turn() {
+        let mut registry = Registry::default();
+        let all: Vec<_> = (0..BARRIERS_ACTIVE_MAX + 2)
+            .map(|index| barrier(&scope(&index.to_string()), 0))
+            .collect();
+        let active: usize = all.iter().map(|b| registry.enter(b).len()).sum();
+        assert_eq!(active, BARRIERS_ACTIVE_MAX);
+        let last = &all[BARRIERS_ACTIVE_MAX + 1];
+        assert!(!registry.leave(last).was_active, "it waited");
+        let next = registry.leave(&all[0]).next;
+        assert!(Arc::ptr_eq(&next[0], &all[BARRIERS_ACTIVE_MAX]));
+        for barrier in &all[1..=BARRIERS_ACTIVE_MAX] {
+            assert!(registry.leave(barrier).was_active);
+        }
+        assert!(registry.scopes.is_empty() && registry.turn.is_empty());
+        assert_eq!(registry.active, 0);
+    }
+}

@@ -1,0 +1,141 @@
+//! Changes of the configuration, delivered to every core and acknowledged by each.
+//!
+//! A control plane changes the shared configuration and posts [`Step`]s to all cores. A core that
+//! has taken a step says so on the change's [`Ack`]; a step that must wait (a namespace whose
+//! commands are still in flight) is acknowledged when it is through. The caller waits for all, or
+//! gives up after a bounded time and undoes the change.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Counts the cores that a change still waits for.
+#[derive(Debug)]
+pub(crate) struct Ack {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Progress {
+    missing: usize,
+    error: Option<String>,
+}
+
+/// Why a change did not get through.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AckError {
+    /// A core could not do it.
+    #[error("{0}")]
+    Failed(String),
+    /// Not every core answered in time.
+    #[error("{missing} of the cores did not finish within {waited_ms} ms")]
+    TimedOut { missing: usize, waited_ms: u128 },
+}
+
+impl Ack {
+    /// An acknowledgement that `cores` cores owe.
+    pub(crate) fn new(cores: usize) -> Arc<Self> {
+        Arc::new(Self {
+            progress: Mutex::new(Progress {
+                missing: cores,
+                error: None,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // Two plain fields: whatever a panicking thread left is consistent.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A core is through.
+    pub(crate) fn done(&self, result: Result<(), String>) {
+        let mut progress = self.lock();
+        progress.missing = progress.missing.saturating_sub(1);
+        if let Err(error) = result {
+            progress.error.get_or_insert(error);
+        }
+        drop(progress);
+        self.changed.notify_all();
+    }
+
+    /// How it went, once every core is through.
+    pub(crate) fn poll(&self) -> Option<Result<(), AckError>> {
+        let progress = self.lock();
+        (progress.missing == 0).then(|| match &progress.error {
+            None => Ok(()),
+            Some(error) => Err(AckError::Failed(error.clone())),
+        })
+    }
+
+    /// Waits for every core, at most as long as `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) -> Result<(), AckError> {
+        let begin = Instant::now();
+        loop {
+            if let Some(result) = self.poll() {
+                return result;
+            }
+            let waited = begin.elapsed();
+            let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                let missing = self.lock().missing;
+                return Err(AckError::TimedOut {
+                    missing,
+                    waited_ms: waited.as_millis(),
+                });
+            };
+            let progress = self.lock();
+            if progress.missing > 0 {
+                drop(self.changed.wait_timeout(progress, left));
+            }
+        }
+    }
+}
+
+/// One core's debt of an acknowledgement: paid when dropped, so that a core that goes away never
+/// leaves the caller waiting.
+#[derive(Debug)]
+pub(crate) struct Pausing {
+    ack: Arc<Ack>,
+    result: Result<(), String>,
+}
+
+impl Pausing {
+    pub(crate) fn new(ack: &Arc<Ack>) -> Self {
+        Self {
+            ack: Arc::clone(ack),
+            result: Ok(()),
+        }
+    }
+
+    pub(crate) fn fail(&mut self, error: String) {
+        if self.result.is_ok() {
+            self.result = Err(error);
+        }
+    }
+}
+
+impl Drop for Pausing {
+    fn drop(&mut self) {
+        self.ack.done(std::mem::replace(&mut self.result, Ok(())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_hears_of_success_failure_and_silence() {
+        let ack = Ack::new(2);
+        drop(Pausing::new(&ack));
+        assert_eq!(ack.poll(), None);
+        let silent = ack.wait(Duration::from_millis(1));
+        assert!(matches!(silent, Err(AckError::TimedOut { missing: 1, .. })));
+        let mut second = Pausing::new(&ack);
+        second.fail("no such file".to_owned());
+        drop(second);
+        let failed = ack.wait(Duration::from_secs(10));
+        assert_eq!(failed, Err(AckError::Failed("no such file".to_owned())));
+    }
+}

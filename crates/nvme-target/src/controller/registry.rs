@@ -1,0 +1,438 @@
+//! The controllers of the target: the part of each that its queues on other cores need.
+//!
+//! Touched at Connect and by admin commands, never by I/O; so plain locks do.
+
+use crate::barrier::registry::Scopes;
+use crate::limits::{ERROR_LOG_ENTRIES, Limits};
+use crate::qos::access::{Pass, Rules, Whom};
+use crate::request::Ticket;
+use crate::stats::CoreStats;
+use crate::subsystem::Subsystem;
+use base::SlabKey;
+use base::mutation::{self, Mutation};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::nvme::log_page::ErrorEntry;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every holder changes one field at a time, so a poisoned lock still guards something valid.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Every controller, by its identifier.
+#[derive(Debug, Default)]
+pub(crate) struct Controllers {
+    by_id: BTreeMap<u16, Arc<SharedController>>,
+    last_id: u16,
+}
+
+/// Highest identifier of a dynamic controller: FFF0h to FFFFh are reserved.
+const CNTLID_MAX: u16 = 0xffef;
+
+impl Controllers {
+    /// Gives a new controller an identifier that was not in use for as long as possible.
+    pub(crate) fn insert(
+        &mut self,
+        limit: usize,
+        make: impl FnOnce(u16) -> SharedController,
+    ) -> Option<Arc<SharedController>> {
+        if self.by_id.len() >= limit {
+            return None;
+        }
+        let mut id = self.last_id;
+        loop {
+            id = if id >= CNTLID_MAX { 1 } else { id + 1 };
+            if !self.by_id.contains_key(&id) {
+                break;
+            }
+            if id == self.last_id {
+                return None;
+            }
+        }
+        self.last_id = id;
+        let controller = Arc::new(make(id));
+        self.by_id.insert(id, Arc::clone(&controller));
+        Some(controller)
+    }
+
+    /// The limit that keeps a host from one more, beside what it has and what others have; `None`
+    /// where it may. Asks all controllers, for Connect only.
+    pub(crate) fn full(
+        &self,
+        limits: &Limits,
+        kind: ControllerKind,
+        host: (&str, [u8; 16]),
+        from: IpAddr,
+    ) -> Option<ControllerLimit> {
+        let (mut of_host, mut of_address, mut of_kind) = (0, 0, 0);
+        for other in self.by_id.values() {
+            of_host += usize::from(other.host_id == host.1 && other.host_nqn == host.0);
+            of_address += usize::from(other.peer.ip() == from);
+            of_kind += usize::from(other.kind == ControllerKind::Discovery);
+        }
+        let discovers = kind == ControllerKind::Discovery;
+        let full = [
+            (
+                of_host >= limits.controllers_per_host,
+                ControllerLimit::Host,
+            ),
+            (
+                of_address >= limits.controllers_per_address,
+                ControllerLimit::Address,
+            ),
+            (
+                discovers && of_kind >= limits.discovery_controllers,
+                ControllerLimit::Discovery,
+            ),
+            (self.by_id.len() >= limits.controllers, ControllerLimit::All),
+        ];
+        full.into_iter()
+            .find_map(|(full, limit)| full.then_some(limit))
+    }
+
+    pub(crate) fn get(&self, id: u16) -> Option<&Arc<SharedController>> {
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u16) {
+        self.by_id.remove(&id);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<SharedController>> {
+        self.by_id.values()
+    }
+}
+
+/// Of whom there are as many controllers as there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ControllerLimit {
+    /// Of a host.
+    Host,
+    /// Of hosts at an address.
+    Address,
+    /// Of the discovery service.
+    Discovery,
+    /// Of all.
+    All,
+}
+
+impl ControllerLimit {
+    /// Counts a Connect that was refused because of it.
+    pub(crate) fn count(self, stats: &mut CoreStats) {
+        stats.controllers_refused += 1;
+        match self {
+            Self::Host => stats.controllers_refused_per_host += 1,
+            Self::Address => stats.controllers_refused_per_address += 1,
+            Self::Discovery => stats.controllers_refused_discovery += 1,
+            Self::All => {}
+        }
+    }
+}
+
+/// The kind of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ControllerKind {
+    /// It gives access to namespaces.
+    Io,
+    /// It serves the discovery log page.
+    Discovery,
+}
+
+/// A connection's place in the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) core: usize,
+    pub(crate) connection: SlabKey,
+}
+
+/// The part of a controller that its queues on other cores need.
+#[derive(Debug)]
+pub(crate) struct SharedController {
+    pub(crate) id: u16,
+    pub(crate) kind: ControllerKind,
+    /// `None` for a discovery controller.
+    pub(crate) subsystem: Option<Arc<Subsystem>>,
+    pub(crate) host_nqn: String,
+    pub(crate) host_id: [u8; 16],
+    pub(crate) peer: SocketAddr,
+    /// Where its admin queue is.
+    pub(crate) admin: Place,
+    queues: Mutex<Queues>,
+    /// What the rules say of its host, once they were asked.
+    asked: Mutex<Option<Asked>>,
+    attached: Mutex<Attached>,
+    errors: Mutex<VecDeque<ErrorEntry>>,
+    error_count: AtomicU64,
+}
+
+/// What rules say of a host in a subsystem.
+#[derive(Clone, Debug)]
+struct Asked {
+    rules: Arc<Rules>,
+    pass: Pass,
+    whom: Arc<Whom>,
+    scopes: Arc<Scopes>,
+}
+
+/// What of a controller is left in the target.
+#[derive(Debug, Default)]
+struct Attached {
+    /// Connections that were its own, until nothing of them is in a device any more.
+    connections: usize,
+    /// Of them, those of which something may still change what a device holds.
+    harmful: usize,
+    /// End Controller commands that wait for the last harmful one, and their cores.
+    waiting: Vec<(usize, Ticket)>,
+}
+
+/// The I/O queues of a controller.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    /// Only an enabled controller takes I/O queues.
+    pub(crate) ready: bool,
+    /// The controller ends.
+    pub(crate) dead: bool,
+    /// How many were granted (Number of Queues).
+    pub(crate) granted: u16,
+    /// The host means the priority class that it connects a queue with.
+    pub(crate) classes: bool,
+    /// Where each is, by QID.
+    pub(crate) places: BTreeMap<u16, Place>,
+    /// What each was connected with, by QID; of queues that are in no place any more, too.
+    pub(crate) terms: BTreeMap<u16, QueueTerms>,
+}
+
+/// Parameters of an I/O queue from its connection and its Connect command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueTerms {
+    /// Entries of the queue.
+    pub(crate) depth: u32,
+    /// Header digests are in use.
+    pub(crate) header_digest: bool,
+    /// Data digests are in use.
+    pub(crate) data_digest: bool,
+}
+
+impl SharedController {
+    pub(crate) fn new(
+        id: u16,
+        kind: ControllerKind,
+        subsystem: Option<Arc<Subsystem>>,
+        host: (String, [u8; 16]),
+        peer: SocketAddr,
+        admin: Place,
+        granted: u16,
+    ) -> Self {
+        let queues = Queues {
+            ready: false,
+            dead: false,
+            granted,
+            classes: false,
+            places: BTreeMap::new(),
+            terms: BTreeMap::new(),
+        };
+        Self {
+            id,
+            kind,
+            subsystem,
+            host_nqn: host.0,
+            host_id: host.1,
+            peer,
+            admin,
+            queues: Mutex::new(queues),
+            asked: Mutex::default(),
+            attached: Mutex::default(),
+            errors: Mutex::default(),
+            error_count: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.queues)
+    }
+
+    /// What its host may do by these rules; they are asked once.
+    pub(crate) fn pass(&self, rules: &Arc<Rules>) -> Pass {
+        // The discovery service is everybody's.
+        self.ask(rules).map_or(Pass::Everything, |asked| asked.pass)
+    }
+
+    /// The same for a queue of it, which may come from another address than the first one did.
+    pub(crate) fn pass_from(&self, rules: &Arc<Rules>, from: IpAddr) -> Pass {
+        if self.subsystem.is_some() && !rules.believe(&self.host_nqn, from) {
+            return Pass::Refused;
+        }
+        self.pass(rules)
+    }
+
+    /// Which tenant its host is by these rules; they are asked once.
+    pub(crate) fn whom(&self, rules: &Arc<Rules>) -> Arc<Whom> {
+        self.ask(rules).map(|asked| asked.whom).unwrap_or_default()
+    }
+
+    /// Whose its host's commands are to barriers by these rules; they are asked once.
+    pub(crate) fn scopes(&self, rules: &Arc<Rules>) -> Arc<Scopes> {
+        self.ask(rules)
+            .map(|asked| asked.scopes)
+            .unwrap_or_default()
+    }
+
+    fn ask(&self, rules: &Arc<Rules>) -> Option<Asked> {
+        let subsystem = self.subsystem.as_ref()?;
+        let mut asked = lock(&self.asked);
+        if let Some(asked) = asked.as_ref().filter(|a| Arc::ptr_eq(&a.rules, rules)) {
+            return Some(asked.clone());
+        }
+        let whom = rules.whom(&self.host_nqn, &subsystem.nqn);
+        *asked = Some(Asked {
+            rules: Arc::clone(rules),
+            pass: rules.pass(&self.host_nqn, self.peer.ip(), &subsystem.nqn),
+            scopes: Arc::new(Scopes::of(&whom, &self.host_nqn, self.host_id)),
+            whom: Arc::new(whom),
+        });
+        asked.clone()
+    }
+
+    /// A connection became one of its queues.
+    pub(crate) fn attach(&self) {
+        let mut attached = lock(&self.attached);
+        attached.connections += 1;
+        attached.harmful += 1;
+    }
+
+    /// Nothing of one of its connections can change anything any more. After the last one,
+    /// whoever waits for that.
+    pub(crate) fn disarm(&self) -> Vec<(usize, Ticket)> {
+        let mut attached = lock(&self.attached);
+        attached.harmful -= 1;
+        if attached.harmful > 0 {
+            return Vec::new();
+        }
+        std::mem::take(&mut attached.waiting)
+    }
+
+    /// Nothing of one of its connections is left; it was disarmed before. True for the last one.
+    pub(crate) fn detach(&self) -> bool {
+        let mut attached = lock(&self.attached);
+        attached.connections -= 1;
+        debug_assert!(attached.harmful <= attached.connections, "disarmed first");
+        attached.connections == 0
+    }
+
+    /// Lets a command wait until nothing of the controller can change anything any more; false
+    /// where nothing can.
+    pub(crate) fn wait_for_end(&self, core: usize, asker: Ticket) -> bool {
+        let mut attached = lock(&self.attached);
+        let waits = attached.harmful > 0 && !mutation::active(Mutation::EndControllerEarly);
+        if waits {
+            attached.waiting.push((core, asker));
+        }
+        waits
+    }
+
+    /// The commands of this connection wait no more: it is closed.
+    pub(crate) fn forget_waiting(&self, place: Place) {
+        let mut attached = lock(&self.attached);
+        let theirs =
+            |core: usize, asker: Ticket| (core, asker.connection) == (place.core, place.connection);
+        attached
+            .waiting
+            .retain(|&(core, asker)| !theirs(core, asker));
+    }
+
+    /// Appends to the error log; the oldest entry gives way.
+    pub(crate) fn log_error(&self, mut entry: ErrorEntry) {
+        entry.error_count = self.error_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut errors = lock(&self.errors);
+        if errors.len() == ERROR_LOG_ENTRIES {
+            errors.pop_back();
+        }
+        errors.push_front(entry);
+    }
+
+    /// The error log, newest first.
+    pub(crate) fn errors(&self) -> Vec<ErrorEntry> {
+        lock(&self.errors).iter().copied().collect()
+    }
+
+    pub(crate) fn error_count(&self) -> u64 {
+        self.error_count.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn controller(id: u16) -> SharedController {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let host = ("nqn.host".to_owned(), [1; 16]);
+        let connection = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let admin = Place {
+            core: 0,
+            connection,
+        };
+        SharedController::new(id, ControllerKind::Discovery, None, host, peer, admin, 0)
+    }
+
+    #[test]
+    fn identifiers_are_not_used_again_at_once_and_are_limited() {
+        let mut controllers = Controllers::default();
+        let first = controllers.insert(2, controller).expect("room").id;
+        controllers.remove(first);
+        let second = controllers.insert(2, controller).expect("room").id;
+        assert_ne!(first, second);
+        assert!(controllers.insert(2, controller).is_some());
+        assert!(controllers.insert(2, controller).is_none());
+        controllers.last_id = CNTLID_MAX;
+        assert!(controllers.insert(9, controller).is_some_and(|c| c.id >= 1));
+    }
+
+    #[test]
+    fn who_waits_for_a_controller_is_told_after_the_last_connection_that_could_do_harm() {
+        let controller = controller(1);
+        let asker = |index| Ticket {
+            connection: SlabKey {
+                index,
+                generation: 0,
+            },
+            slot: 0,
+        };
+        controller.attach();
+        controller.attach();
+        assert!(controller.disarm().is_empty());
+        assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
+        assert!(controller.wait_for_end(3, asker(2)));
+        // One of them closed meanwhile: nobody waits there any more.
+        controller.forget_waiting(Place {
+            core: 3,
+            connection: asker(1).connection,
+        });
+        assert!(!controller.detach(), "another connection is left");
+        assert_eq!(controller.disarm(), [(0, asker(1)), (3, asker(2))]);
+        assert!(!controller.wait_for_end(0, asker(1)), "it is over");
+        assert!(controller.detach(), "the identifier is free");
+    }
+
+    #[test]
+    fn the_error_log_keeps_the_newest() {
+        let controller = controller(1);
+        for cid in 0..100 {
+            controller.log_error(ErrorEntry {
+                cid,
+                ..ErrorEntry::default()
+            });
+        }
+        let errors = controller.errors();
+        assert_eq!(errors.len(), ERROR_LOG_ENTRIES);
+        assert_eq!((errors[0].cid, errors[0].error_count), (99, 100));
+        assert_eq!(controller.error_count(), 100);
+    }
+}

@@ -1,0 +1,72 @@
+//! Messages between cores, and from the control plane to a core.
+//!
+//! Each core has a mailbox for them ([`Shared`](crate::shared::Shared) has the senders). Values
+//! only: a message names connections and commands of another core by keys that may be stale.
+
+use crate::barrier::registry::Barrier;
+use crate::change::ack::Ack;
+use crate::change::step::Step;
+use crate::controller::async_events::Notice;
+use crate::request::Ticket;
+use crate::session::handover::Luggage;
+use base::SlabKey;
+use reactor::Stream;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What other cores and the control plane tell a core. Made by the target alone.
+#[derive(Debug)]
+pub struct Message(pub(crate) Note);
+
+/// What a [`Message`] says.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// An I/O queue is the core's from now on; it was another's.
+    Arrive {
+        stream: Stream,
+        luggage: Box<Luggage>,
+    },
+    /// A part of the core's load, in thousandths, goes to another core.
+    Give { permille: u32, to: usize },
+    /// Something changed that all cores can see, and this one may sleep.
+    Look,
+    /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
+    Change { steps: Vec<Step>, ack: Arc<Ack> },
+    /// Hosts of a subsystem (or of the discovery service) are to be told, if they asked for it.
+    Notify {
+        subsystem: Option<u32>,
+        notice: Notice,
+    },
+    /// Something happened to a tenant: its hosts are to be told, if they asked for it.
+    TenantEvent(Arc<str>),
+    /// A host may not use a subsystem any more.
+    EndHost {
+        subsystem: u32,
+        host_nqn: String,
+        /// Those that connected from this address, or from wherever.
+        from: Option<IpAddr>,
+    },
+    /// The connection of an I/O queue ends, because its controller does.
+    EndQueue { connection: SlabKey, cntlid: u16 },
+    /// A command of a queue of this core is to be aborted, and the Abort command told.
+    Abort {
+        connection: SlabKey,
+        cid: u16,
+        from: usize,
+        asker: Ticket,
+    },
+    /// Nothing is left of the controller that a command wanted to end.
+    Ended { asker: Ticket },
+    /// What became of an Abort that was passed to another core.
+    Aborted { asker: Ticket, aborted: bool },
+    /// A barrier is in force: what the core has of its tenant came before it.
+    TakeBarrier(Arc<Barrier>),
+    /// What came before a barrier of this core's is through everywhere.
+    BarrierThrough(Arc<Barrier>),
+    /// A barrier of this core's holds too much on another one.
+    GiveUpBarrier(Arc<Barrier>),
+    /// A barrier is over.
+    EndBarrier(Arc<Barrier>),
+    /// The core finishes its work and ends.
+    Shutdown,
+}

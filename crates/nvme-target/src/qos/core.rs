@@ -1,0 +1,377 @@
+//! The token schedulers of one core: which commands wait for their tokens. `[ReFlex §3.2.2]`
+//!
+//! One [`CoreScheduler`] for each device that the core has namespaces over, and in it every tenant
+//! of which a connection is here. A [`TenantSeat`] is where the commands of one connection to one
+//! namespace wait; a connection has it from Connect on, and another one after a change
+//! ([`Connection::reseat`](crate::session::connection::Connection::reseat)).
+//!
+//! The scheduler has places for a bounded number of requests, and a tenant for its share of them;
+//! what is beyond waits here, in order, until a round has made room. So no tenant, with however
+//! many connections, keeps another's requests from being seen, and nothing is refused or asked for
+//! twice. What waits has a slot in its queue pair already, which bounds it.
+//!
+//! Must never: hold a ticket of a command that does not wait any more.
+
+mod scheduler;
+mod tenant;
+
+use crate::qos::device::DeviceQos;
+use crate::request::{Kind, Ticket};
+use base::{Nanos, Time};
+use qos::Operation;
+use qos::scheduler::TooManyThreads;
+use scheduler::CoreScheduler;
+use std::sync::Arc;
+
+/// Where the commands of a connection to a namespace wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TenantSeat {
+    /// The scheduler, among those of the core.
+    scheduler: u32,
+    /// The tenant, among those of the scheduler.
+    tenant: u32,
+}
+
+/// A command that waits for its tokens, and what for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Priced {
+    pub(crate) operation: Operation,
+    pub(crate) units: u32,
+    pub(crate) ticket: Ticket,
+}
+
+/// The tenant was removed: its connections are about to be somebody else's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closed;
+
+/// A command that is through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) kind: Kind,
+    pub(crate) success: bool,
+    pub(crate) bytes: u64,
+    /// From its dispatch to its answer.
+    pub(crate) took: Nanos,
+    /// Of that, in the device; `None` where it never got there.
+    pub(crate) device: Option<Nanos>,
+}
+
+/// The token schedulers of a core.
+#[derive(Debug)]
+pub(crate) struct CoreTokens {
+    /// The core's number, by which tenants keep its counters.
+    core: usize,
+    schedulers: Vec<Option<CoreScheduler>>,
+    lateness: Lateness,
+}
+
+/// How late reads were that were promised to be in time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lateness {
+    /// Thousandths of reads that were late.
+    late: u64,
+    /// Thousandths of reads that may be.
+    allowed: u64,
+}
+
+impl Lateness {
+    /// A read is done, of which `allowed` in a thousand may be late.
+    #[inline]
+    fn count(&mut self, late: bool, allowed: u32) {
+        self.late += 1000 * u64::from(late);
+        self.allowed += u64::from(allowed);
+    }
+
+    const fn is_too_much(self) -> bool {
+        self.late > self.allowed
+    }
+}
+
+impl CoreTokens {
+    pub(crate) const fn new(core: usize) -> Self {
+        Self {
+            core,
+            schedulers: Vec::new(),
+            lateness: Lateness {
+                late: 0,
+                allowed: 0,
+            },
+        }
+    }
+
+    /// One more namespace of a device; the place of its scheduler.
+    pub(crate) fn open(&mut self, qos: &Arc<DeviceQos>) -> Result<u32, TooManyThreads> {
+        for (index, scheduler) in (0..).zip(&mut self.schedulers) {
+            if let Some(scheduler) = scheduler
+                && Arc::ptr_eq(&scheduler.qos, qos)
+            {
+                scheduler.namespaces += 1;
+                return Ok(index);
+            }
+        }
+        let scheduler = Some(CoreScheduler::new(qos)?);
+        let free = self.schedulers.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.schedulers.len());
+        if index == self.schedulers.len() {
+            self.schedulers.push(scheduler);
+        } else {
+            self.schedulers[index] = scheduler;
+        }
+        Ok(u32::try_from(index).expect("fewer devices than namespaces"))
+    }
+
+    /// A namespace less; no connection has a seat for it any more.
+    pub(crate) fn close(&mut self, scheduler: u32) {
+        let slot = &mut self.schedulers[scheduler as usize];
+        if let Some(scheduler) = slot {
+            scheduler.namespaces -= 1;
+            if scheduler.namespaces == 0 {
+                *slot = None;
+            }
+        }
+    }
+
+    /// A seat for commands of a tenant. Control path: asks the device, allocates.
+    pub(crate) fn seat(&mut self, scheduler: u32, tenant: &str) -> Option<TenantSeat> {
+        let here = self.schedulers.get_mut(scheduler as usize)?.as_mut()?;
+        let tenant = here.seat(&here.qos.registered(tenant), self.core);
+        Some(TenantSeat { scheduler, tenant })
+    }
+
+    /// A seat less; what of its connection waits was taken out before.
+    pub(crate) fn unseat(&mut self, seat: TenantSeat) {
+        self.scheduler(seat.scheduler).unseat(seat.tenant);
+    }
+
+    /// Lets a command wait.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, seat: TenantSeat, priced: Priced) -> Result<(), Closed> {
+        self.scheduler(seat.scheduler).enqueue(seat.tenant, priced)
+    }
+
+    /// Pays for a command that is carried out at once, if its tenant has what it takes. Otherwise it
+    /// has to wait like any other.
+    #[inline]
+    pub(crate) fn pay_at_once(
+        &mut self,
+        seat: TenantSeat,
+        operation: Operation,
+        units: u32,
+    ) -> bool {
+        let scheduler = self.scheduler(seat.scheduler);
+        scheduler.pay_at_once(seat.tenant, operation, units)
+    }
+
+    /// Counts a command that is through.
+    #[inline]
+    pub(crate) fn done(&mut self, seat: TenantSeat, done: &Done) {
+        let scheduler = self.schedulers.get_mut(seat.scheduler as usize);
+        if let Some(scheduler) = scheduler.and_then(Option::as_mut) {
+            scheduler.done(seat.tenant, done, &mut self.lateness);
+        }
+    }
+
+    /// Whether more reads were late than promises allow since it was asked last, of all tenants
+    /// here together.
+    pub(crate) fn was_late(&mut self) -> bool {
+        std::mem::take(&mut self.lateness).is_too_much()
+    }
+
+    /// Publishes what was counted since the last time. Whether there is more to come although
+    /// nothing happens.
+    pub(crate) fn publish(&mut self) -> bool {
+        let schedulers = self.schedulers.iter_mut().flatten();
+        schedulers.fold(false, |more, scheduler| scheduler.publish() | more)
+    }
+
+    /// Takes out the commands of a seat's tenant that are `wanted`.
+    pub(crate) fn withdraw(
+        &mut self,
+        seat: TenantSeat,
+        wanted: impl Fn(Ticket) -> bool,
+        taken: &mut Vec<Ticket>,
+    ) {
+        self.scheduler(seat.scheduler)
+            .withdraw(seat.tenant, wanted, taken);
+    }
+
+    /// Takes out all that waits.
+    pub(crate) fn drain(&mut self) -> Vec<Ticket> {
+        let mut taken = Vec::new();
+        for scheduler in self.schedulers.iter_mut().flatten() {
+            scheduler.drain(&mut taken);
+        }
+        taken
+    }
+
+    /// Gives every scheduler its round, if one is due. What may go on is
+    /// [released](Self::released).
+    #[inline]
+    pub(crate) fn round(&mut self, now: Time) {
+        for scheduler in self.schedulers.iter_mut().flatten() {
+            if scheduler.deadline() <= now {
+                scheduler.round(now);
+            }
+        }
+    }
+
+    /// The next command whose tokens are paid.
+    #[inline]
+    pub(crate) fn released(&mut self) -> Option<Ticket> {
+        let mut schedulers = self.schedulers.iter_mut().flatten();
+        schedulers.find_map(|scheduler| scheduler.released.pop_front())
+    }
+
+    /// When the next round is due.
+    pub(crate) fn deadline(&self) -> Time {
+        let schedulers = self.schedulers.iter().flatten();
+        let deadlines = schedulers.map(CoreScheduler::deadline);
+        deadlines.min().unwrap_or(Time::NEVER)
+    }
+
+    fn scheduler(&mut self, index: u32) -> &mut CoreScheduler {
+        let scheduler = self.schedulers.get_mut(index as usize);
+        scheduler
+            .and_then(Option::as_mut)
+            .expect("seats are given up before their scheduler goes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::TENANT_PLACES_MAX;
+    use base::SlabKey;
+    use qos::cost::Price;
+    use qos::curve::Point;
+    use qos::{CostModel, Curve, Declaration, Percentile, Rules, TokenRate};
+
+    fn device(rate: u64) -> Arc<DeviceQos> {
+        let point = Point {
+            rate: TokenRate(rate),
+            latency: [Nanos::from_micros(500); Percentile::COUNT],
+        };
+        let curve = Curve::new(vec![point]).expect("a curve");
+        let model = CostModel::new(Price::READ, Price::READ);
+        DeviceQos::new("flash", Rules::default(), model, curve)
+    }
+
+    fn read(index: u32, slot: u16) -> Priced {
+        let connection = SlabKey {
+            index,
+            generation: 0,
+        };
+        Priced {
+            operation: Operation::Read,
+            units: 1,
+            ticket: Ticket { connection, slot },
+        }
+    }
+
+    #[test]
+    fn a_flood_waits_in_order_and_keeps_nobody_out() {
+        let qos = device(1_000_000);
+        let mut core = CoreTokens::new(0);
+        let scheduler = core.open(&qos).expect("a thread");
+        let flood = core.seat(scheduler, "anybody").expect("a seat");
+        let count = 3 * TENANT_PLACES_MAX;
+        for at in 0..count {
+            core.enqueue(flood, read(at, 0)).expect("open");
+        }
+        let waiting = core.scheduler(scheduler).waiting();
+        assert_eq!(waiting, TENANT_PLACES_MAX as usize);
+        let mut taken = Vec::new();
+        let odd = |ticket: Ticket| !ticket.connection.index.is_multiple_of(2);
+        core.withdraw(flood, odd, &mut taken);
+        assert_eq!(taken.len(), count as usize / 2);
+        let mut now = Time(1);
+        for expected in (0..count).step_by(2) {
+            let next = loop {
+                if let Some(next) = core.released() {
+                    break next;
+                }
+                assert_ne!(core.deadline(), Time::NEVER, "something waits");
+                now = now + Nanos::from_micros(100);
+                core.round(now);
+            };
+            assert_eq!(next.connection.index, expected);
+        }
+        assert_eq!(core.released(), None);
+        core.round(now);
+        assert_eq!(core.deadline(), Time::NEVER);
+        core.unseat(flood);
+        core.close(scheduler);
+        assert!(core.schedulers[0].is_none());
+    }
+
+    #[test]
+    fn lateness_is_what_exceeds_the_percentile() {
+        let mut lateness = Lateness::default();
+        for read in 0..100 {
+            lateness.count(read < 5, 50);
+        }
+        assert!(!lateness.is_too_much(), "p95, and 5 of 100");
+        lateness.count(true, 50);
+        assert!(lateness.is_too_much());
+    }
+
+    #[test]
+    fn namespaces_of_a_device_share_a_scheduler_and_tenants_a_queue() {
+        let (one, other) = (device(1_000), device(1_000));
+        let mut core = CoreTokens::new(0);
+        let first = core.open(&one).expect("a thread");
+        assert_eq!(core.open(&one).expect("the same"), first);
+        let second = core.open(&other).expect("a thread");
+        assert_ne!(first, second);
+        let seats = [first, first, second].map(|s| core.seat(s, "anybody").expect("a seat"));
+        assert_eq!(seats[0], seats[1]);
+        assert_ne!(seats[0], seats[2]);
+        core.enqueue(seats[0], read(1, 1)).expect("open");
+        core.enqueue(seats[2], read(2, 2)).expect("open");
+        assert_eq!(core.drain().len(), 2);
+        for seat in seats {
+            core.unseat(seat);
+        }
+        core.close(first);
+        core.close(first);
+        // Its place serves again.
+        let again = core.open(&device(1)).expect("a thread");
+        assert_eq!(again, first);
+    }
+
+    /// Each of its connections has a queue, and all of them are one tenant.
+    #[test]
+    fn a_best_effort_host_with_a_thousand_connections_gets_no_more_than_its_share() {
+        const CONNECTIONS: u32 = 1_000;
+        let qos = device(100_000);
+        let both = ["greedy", "modest"].map(|name| (name.to_owned(), Declaration::default()));
+        qos.replace(&both.into()).expect("best effort");
+        let mut core = CoreTokens::new(0);
+        let scheduler = core.open(&qos).expect("a thread");
+        for connection in 0..CONNECTIONS {
+            let seat = core.seat(scheduler, "greedy").expect("a seat");
+            for slot in 0..8 {
+                core.enqueue(seat, read(connection, slot)).expect("open");
+            }
+        }
+        let modest = core.seat(scheduler, "modest").expect("a seat");
+        for slot in 0..4_000 {
+            core.enqueue(modest, read(CONNECTIONS, slot)).expect("open");
+        }
+        let mut served = [0u32; 2];
+        let mut now = Time(1);
+        while served.iter().sum::<u32>() < 4_000 {
+            now = now + Nanos::from_micros(100);
+            core.round(now);
+            while let Some(ticket) = core.released() {
+                served[usize::from(ticket.connection.index == CONNECTIONS)] += 1;
+            }
+            assert!(now < Time(1_000_000_000), "{served:?} in a second");
+        }
+        let [greedy, modest] = served;
+        assert!(
+            greedy.abs_diff(modest) <= modest / 50,
+            "{greedy} and {modest}"
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! A core's part of the scheduling of one device: its tenants here, and what waits of each.
+
+use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
+use crate::qos::core::tenant::CoreTenant;
+use crate::qos::core::{Closed, Done, Lateness, Priced};
+use crate::qos::device::{DeviceQos, Registered};
+use crate::request::Ticket;
+use base::Time;
+use qos::scheduler::{Refused, TooManyThreads};
+use qos::{Operation, Scheduler, TenantId};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// A core's part of the scheduling of one device.
+#[derive(Debug)]
+pub(super) struct CoreScheduler {
+    pub(super) qos: Arc<DeviceQos>,
+    scheduler: Scheduler<Waiting>,
+    /// Namespaces of the core over the device.
+    pub(super) namespaces: u32,
+    tenants: Vec<Option<CoreTenant>>,
+    free: Vec<u32>,
+    by_id: BTreeMap<TenantId, u32>,
+    /// Tenants that have more waiting than their share of the places.
+    overflowing: VecDeque<u32>,
+    /// Commands that a round let go, until the core has looked at them.
+    pub(super) released: VecDeque<Ticket>,
+    /// Tenants whose counters changed since they were published.
+    changed: Vec<u32>,
+}
+
+/// A command in the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) tenant: u32,
+}
+
+impl CoreScheduler {
+    pub(super) fn new(qos: &Arc<DeviceQos>) -> Result<Self, TooManyThreads> {
+        Ok(Self {
+            scheduler: Scheduler::new(Arc::clone(qos.pool()), TOKEN_PLACES)?,
+            qos: Arc::clone(qos),
+            namespaces: 1,
+            tenants: Vec::new(),
+            free: Vec::new(),
+            by_id: BTreeMap::new(),
+            overflowing: VecDeque::new(),
+            released: VecDeque::new(),
+            changed: Vec::new(),
+        })
+    }
+
+    /// When the next round is due.
+    pub(super) fn deadline(&self) -> Time {
+        self.scheduler.deadline()
+    }
+
+    /// Requests that the scheduler holds.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.scheduler.waiting()
+    }
+
+    pub(super) fn seat(&mut self, registered: &Registered, core: usize) -> u32 {
+        let Registered { account, record } = registered;
+        let index = match self.by_id.get(&account.id()) {
+            Some(&index) => index,
+            None => self.free.pop().unwrap_or_else(|| {
+                self.tenants.push(None);
+                u32::try_from(self.tenants.len() - 1).expect("fewer tenants than connections")
+            }),
+        };
+        let slot = &mut self.tenants[index as usize];
+        let tenant = slot.get_or_insert_with(|| {
+            let key = self.scheduler.attach(account);
+            CoreTenant::new(account.id(), key, record, core)
+        });
+        tenant.stats.seats += 1;
+        self.by_id.insert(account.id(), index);
+        // As many as can have changed; then noting one never allocates.
+        self.changed
+            .reserve(self.tenants.len() - self.changed.len());
+        self.note(index);
+        index
+    }
+
+    pub(super) fn unseat(&mut self, tenant: u32) {
+        let slot = &mut self.tenants[tenant as usize];
+        let Some(left) = slot else { return };
+        left.stats.seats -= 1;
+        if left.stats.seats > 0 {
+            self.note(tenant);
+            return;
+        }
+        debug_assert_eq!(
+            left.waiting(),
+            0,
+            "connections leave with what waits of theirs"
+        );
+        // First of all, so that what it has is given back before it is counted.
+        self.scheduler.drain(left.key, &mut |_| {});
+        left.publish(&mut self.scheduler);
+        self.scheduler.detach(left.key, &mut |_| {});
+        self.by_id.remove(&left.id);
+        *slot = None;
+        self.free.push(tenant);
+        self.overflowing.retain(|&other| other != tenant);
+        self.changed.retain(|&other| other != tenant);
+    }
+
+    /// Notes that a tenant's counters change.
+    #[inline]
+    fn note(&mut self, tenant: u32) {
+        if let Some(entry) = &mut self.tenants[tenant as usize]
+            && entry.changes()
+        {
+            self.changed.push(tenant);
+        }
+    }
+
+    #[inline]
+    pub(super) fn done(&mut self, tenant: u32, done: &Done, lateness: &mut Lateness) {
+        if let Some(entry) = &mut self.tenants[tenant as usize] {
+            entry.count(done, lateness);
+        }
+        self.note(tenant);
+    }
+
+    /// Publishes the counters of tenants that have changed. Whether there is more to come.
+    pub(super) fn publish(&mut self) -> bool {
+        let (tenants, scheduler) = (&mut self.tenants, &mut self.scheduler);
+        self.changed.retain(|&tenant| {
+            let entry = tenants[tenant as usize].as_mut();
+            entry.is_some_and(|entry| entry.publish(scheduler))
+        });
+        !self.changed.is_empty()
+    }
+
+    pub(super) fn drain(&mut self, taken: &mut Vec<Ticket>) {
+        for tenant in 0..self.tenants.len() {
+            let tenant = u32::try_from(tenant).expect("fewer tenants than connections");
+            self.withdraw(tenant, |_| true, taken);
+        }
+    }
+
+    /// Places that a tenant may have.
+    #[inline]
+    fn share(&self) -> u32 {
+        let tenants = u32::try_from(self.by_id.len()).unwrap_or(u32::MAX);
+        (TOKEN_PLACES / tenants.max(1)).clamp(TENANT_PLACES_MIN, TENANT_PLACES_MAX)
+    }
+
+    #[inline]
+    pub(super) fn enqueue(&mut self, tenant: u32, priced: Priced) -> Result<(), Closed> {
+        let share = self.share();
+        self.note(tenant);
+        let Some(entry) = &mut self.tenants[tenant as usize] else {
+            return Err(Closed);
+        };
+        if entry.overflow.is_empty() {
+            match entry.push(&mut self.scheduler, tenant, share, priced) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Closed(_)) => return Err(Closed),
+                Err(Refused::Full(_)) => self.overflowing.push_back(tenant),
+            }
+        }
+        entry.overflow.push_back(priced);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn pay_at_once(&mut self, tenant: u32, operation: Operation, units: u32) -> bool {
+        let entry = self.tenants[tenant as usize].as_ref();
+        // What has no place yet came first.
+        entry.is_some_and(|entry| {
+            entry.overflow.is_empty()
+                && self
+                    .scheduler
+                    .pay_at_once(entry.key, operation, units)
+                    .is_some()
+        })
+    }
+
+    pub(super) fn withdraw(
+        &mut self,
+        tenant: u32,
+        wanted: impl Fn(Ticket) -> bool,
+        taken: &mut Vec<Ticket>,
+    ) {
+        let Some(entry) = &mut self.tenants[tenant as usize] else {
+            return;
+        };
+        let queued = &mut entry.queued;
+        self.scheduler
+            .withdraw(entry.key, |w| wanted(w.ticket), &mut |w| {
+                *queued -= 1;
+                taken.push(w.ticket);
+            });
+        entry.overflow.retain(|priced| {
+            let theirs = wanted(priced.ticket);
+            if theirs {
+                taken.push(priced.ticket);
+            }
+            !theirs
+        });
+        if entry.overflow.is_empty() {
+            self.overflowing.retain(|&other| other != tenant);
+        }
+    }
+
+    #[inline]
+    pub(super) fn round(&mut self, now: Time) {
+        let (tenants, released) = (&mut self.tenants, &mut self.released);
+        self.scheduler.round(now, &mut |waiting, _| {
+            if let Some(tenant) = &mut tenants[waiting.tenant as usize] {
+                tenant.queued -= 1;
+            }
+            released.push_back(waiting.ticket);
+        });
+        if !self.overflowing.is_empty() {
+            self.refill();
+        }
+    }
+
+    /// Lets what had no place take those that became free, each tenant in its turn.
+    fn refill(&mut self) {
+        let share = self.share();
+        for _ in 0..self.overflowing.len() {
+            let Some(tenant) = self.overflowing.pop_front() else {
+                return;
+            };
+            let Some(entry) = &mut self.tenants[tenant as usize] else {
+                continue;
+            };
+            while let Some(&next) = entry.overflow.front() {
+                if entry
+                    .push(&mut self.scheduler, tenant, share, next)
+                    .is_err()
+                {
+                    break;
+                }
+                entry.overflow.pop_front();
+            }
+            if !entry.overflow.is_empty() {
+                self.overflowing.push_back(tenant);
+            }
+        }
+    }
+}

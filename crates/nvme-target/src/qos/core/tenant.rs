@@ -1,0 +1,154 @@
+//! A tenant on one core: what waits of it for a device, and what was counted.
+
+use crate::latency::TenantLatency;
+use crate::qos::core::scheduler::Waiting;
+use crate::qos::core::{Done, Lateness, Priced};
+use crate::qos::record::{CoreRecord, TenantRecord};
+use crate::request::Kind;
+use crate::stats::TenantStats;
+use qos::scheduler::Refused;
+use qos::{Scheduler, TenantId, TenantKey, Tokens};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Billionths of a token in a thousandth.
+const MILLI: i64 = 1_000_000;
+
+/// A tenant of which a connection is here.
+#[derive(Debug)]
+pub(super) struct CoreTenant {
+    pub(super) key: TenantKey,
+    pub(super) id: TenantId,
+    /// Requests that the scheduler holds.
+    pub(super) queued: u32,
+    /// Those that it has no place for, in order.
+    pub(super) overflow: VecDeque<Priced>,
+    pub(super) stats: TenantStats,
+    latency: TenantLatency,
+    /// Of earned, spent, given and taken tokens, what makes no thousandth yet.
+    rest: [i64; 4],
+    record: Arc<TenantRecord>,
+    published: Arc<CoreRecord>,
+    /// How often the counters are still to be published.
+    unpublished: u8,
+}
+
+impl CoreTenant {
+    /// A tenant without seats, which goes on counting where it stopped when it was here before.
+    pub(super) fn new(
+        id: TenantId,
+        key: TenantKey,
+        record: &Arc<TenantRecord>,
+        core: usize,
+    ) -> Self {
+        let published = record.core(core);
+        Self {
+            key,
+            id,
+            queued: 0,
+            overflow: VecDeque::new(),
+            stats: published.stats.load(),
+            latency: published.latency.load(),
+            rest: [0; 4],
+            record: Arc::clone(record),
+            published,
+            unpublished: 0,
+        }
+    }
+
+    /// Commands that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.queued as usize + self.overflow.len()
+    }
+
+    /// Gives a command to the scheduler, where the tenant has not had its share of places.
+    #[inline]
+    pub(super) fn push(
+        &mut self,
+        scheduler: &mut Scheduler<Waiting>,
+        tenant: u32,
+        share: u32,
+        priced: Priced,
+    ) -> Result<(), Refused<Waiting>> {
+        let Priced {
+            operation,
+            units,
+            ticket,
+        } = priced;
+        let waiting = Waiting { ticket, tenant };
+        if self.queued >= share {
+            return Err(Refused::Full(waiting));
+        }
+        scheduler.enqueue(self.key, operation, units, waiting)?;
+        self.queued += 1;
+        Ok(())
+    }
+
+    /// Notes that counters change. Whether they had not, since they were published.
+    #[inline]
+    pub(super) fn changes(&mut self) -> bool {
+        // Tokens that are saved are given back some rounds after the last command.
+        std::mem::replace(&mut self.unpublished, 2) == 0
+    }
+
+    /// Counts a command that is through.
+    #[inline]
+    pub(super) fn count(&mut self, done: &Done, lateness: &mut Lateness) {
+        let (stats, latency) = (&mut self.stats, &mut self.latency);
+        let read = done.kind == Kind::Read;
+        match done.kind {
+            _ if !done.success => stats.errors += 1,
+            Kind::Read => {
+                stats.reads += 1;
+                stats.read_bytes += done.bytes;
+            }
+            Kind::Write => {
+                stats.writes += 1;
+                stats.written_bytes += done.bytes;
+            }
+            _ => stats.others += 1,
+        }
+        if read && let Some(promised) = self.record.promised() {
+            stats.promised_reads += 1;
+            let late = done.took > promised;
+            stats.late_reads += u64::from(late);
+            lateness.count(late, self.record.late_permille());
+        }
+        let (whole, device) = if read {
+            (&mut latency.reads, &mut latency.device_reads)
+        } else {
+            (&mut latency.others, &mut latency.device_others)
+        };
+        whole.count(done.took);
+        if let Some(took) = done.device {
+            device.count(took);
+        }
+    }
+
+    /// Publishes the counters. Whether they will change although nothing more comes.
+    pub(super) fn publish(&mut self, scheduler: &mut Scheduler<Waiting>) -> bool {
+        self.stats.waiting = self.waiting() as u64;
+        if let Some(tally) = scheduler.take_tally(self.key) {
+            let stats = &mut self.stats;
+            let moved = [tally.earned, tally.spent, tally.given, tally.taken];
+            let sums = [
+                &mut stats.earned_milli,
+                &mut stats.spent_milli,
+                &mut stats.given_milli,
+                &mut stats.taken_milli,
+            ];
+            for ((sum, rest), Tokens(moved)) in sums.into_iter().zip(&mut self.rest).zip(moved) {
+                let amount = rest.saturating_add(moved);
+                *sum = sum.wrapping_add_signed(amount / MILLI);
+                *rest = amount % MILLI;
+            }
+            stats.limited_rounds += tally.limited_rounds;
+        }
+        self.published.stats.publish(&self.stats);
+        self.published.latency.publish(&self.latency);
+        if self.stats.waiting == 0 {
+            self.unpublished = self.unpublished.saturating_sub(1);
+        }
+        self.unpublished > 0
+    }
+}

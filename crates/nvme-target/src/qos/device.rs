@@ -1,0 +1,353 @@
+//! A device whose requests are paid for in tokens: its tenants by name. `[ReFlex §3.2, §4.3]`
+//!
+//! One for each device, made by a control plane and shared by all namespaces over it
+//! ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)). Which tenants it has follows from the
+//! target's [tenancy](crate::Tenancy): those that can be somebody in one of its namespaces, and
+//! [`DEFAULT_TENANT`], who is everybody else. Cores ask it at Connect whose account a host's
+//! requests are charged to; their schedulers share its pool and never come back here for a request.
+//!
+//! Must never: give a tenant's number to another one; leave a tenant registered that was refused.
+
+use crate::qos::access::DEFAULT_TENANT;
+use crate::qos::events::TenantEvent;
+use crate::qos::record::TenantRecord;
+use crate::qos::snapshot::TenantSnapshot;
+use qos::account::Contract;
+use qos::live::{LiveError, Observation, Refit, refit};
+use qos::overrun::Notice;
+use qos::{Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A device that is shared by tokens.
+#[derive(Debug)]
+pub struct DeviceQos {
+    name: String,
+    pool: Arc<Pool>,
+    register: Mutex<Register>,
+}
+
+/// Tenants by name, and what each is promised.
+pub(crate) type Declared = BTreeMap<String, Declaration>;
+
+/// Who is registered.
+#[derive(Debug)]
+struct Register {
+    tenants: Tenants,
+    by_name: BTreeMap<String, Named>,
+    /// Numbers given out so far; none is given twice.
+    given: u32,
+}
+
+/// A tenant that has a name.
+#[derive(Clone, Debug)]
+struct Named {
+    id: TenantId,
+    record: Arc<TenantRecord>,
+}
+
+/// Whose account a host's requests are charged to, and where they are counted.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) account: Arc<Account>,
+    pub(crate) record: Arc<TenantRecord>,
+}
+
+impl DeviceQos {
+    /// A device of this name, which refusals tell, with the prices and the curve that were measured
+    /// on it. It has no tenants yet but the default one.
+    #[must_use]
+    pub fn new(name: &str, rules: Rules, model: CostModel, curve: Curve) -> Arc<Self> {
+        let tenants = Tenants::new(rules, model, curve);
+        let pool = Arc::clone(tenants.pool());
+        let this = Self {
+            name: name.to_owned(),
+            pool,
+            register: Mutex::new(Register {
+                tenants,
+                by_name: BTreeMap::new(),
+                given: 0,
+            }),
+        };
+        this.replace(&BTreeMap::new())
+            .expect("best effort is never refused");
+        Arc::new(this)
+    }
+
+    /// What refusals call it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its tokens are generated at, and how much of that is promised.
+    #[must_use]
+    pub fn plan(&self) -> Plan {
+        self.register().tenants.admission().plan()
+    }
+
+    /// It was measured again: prices and rates follow from the next round on. Promises stay; the
+    /// plan says whether they can be kept.
+    pub fn recalibrate(&self, model: CostModel, curve: Curve) -> Plan {
+        self.register().tenants.recalibrate(model, curve)
+    }
+
+    /// What is known of it: what requests cost, and how late reads are at each load.
+    #[must_use]
+    pub fn model(&self) -> (CostModel, Curve) {
+        let register = self.register();
+        let admission = register.tenants.admission();
+        (*admission.model(), admission.curve().clone())
+    }
+
+    /// It was [observed](crate::probe) while it served: the part of the curve that was seen is
+    /// replaced, from the next round on. Promises stay; [`unkept`](Self::unkept) says which do not
+    /// fit any more.
+    ///
+    /// # Errors
+    /// When too little was seen, or it contradicts itself: the model is as it was.
+    pub fn refit(&self, seen: &[Observation]) -> Result<Refit, LiveError> {
+        let mut register = self.register();
+        let admission = register.tenants.admission();
+        let model = *admission.model();
+        let refit = refit(admission.curve(), seen)?;
+        register.tenants.recalibrate(model, refit.curve.clone());
+        Ok(refit)
+    }
+
+    /// Whose promises it cannot keep any more since it was measured again, each with what would be
+    /// admitted in its place; of several that are too much together, those that came last.
+    #[must_use]
+    pub fn unkept(&self) -> Vec<(String, Refusal)> {
+        let register = self.register();
+        let unkept = register.tenants.admission().unkept();
+        let name = |id| register.by_name.iter().find(|(_, named)| named.id == id);
+        unkept
+            .into_iter()
+            .filter_map(|(id, refusal)| Some((name(id)?.0.clone(), refusal)))
+            .collect()
+    }
+
+    /// What the cores' schedulers share.
+    pub(crate) const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn register(&self) -> MutexGuard<'_, Register> {
+        // A change that panicked leaves tenants that are registered or not, each as a whole.
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the requests of a tenant are charged to: its own account, or the default tenant's where
+    /// it has none here.
+    pub(crate) fn registered(&self, tenant: &str) -> Registered {
+        let register = self.register();
+        let registered = register.registered(tenant);
+        let registered = registered.or_else(|| register.registered(DEFAULT_TENANT));
+        registered.expect("the default tenant is always registered")
+    }
+
+    /// Who is declared, and as what.
+    pub(crate) fn declared(&self) -> Declared {
+        let register = self.register();
+        let declared = register.tenants.admission().tenants();
+        let named = register.by_name.iter();
+        named
+            .filter_map(|(name, named)| Some((name.clone(), *declared.get(&named.id)?)))
+            .collect()
+    }
+
+    /// Looks at every latency-critical tenant: who asks for more than its promise says is told so
+    /// in the log, and at the end of a window promises are judged. What happened at `unix_ms`.
+    pub(crate) fn look(&self, window_ends: bool, unix_ms: u64) -> Vec<TenantEvent> {
+        let mut events = Vec::new();
+        let promised = |declaration: &Declaration| match declaration {
+            Declaration::LatencyCritical(slo) => Some(*slo),
+            Declaration::BestEffort(_) => None,
+        };
+        for (name, slo, Registered { account, record }) in self.all(promised) {
+            let device = &self.name;
+            let told = record.look(&account);
+            match told {
+                Some((Notice::Began, demand)) => tracing::warn!(
+                    tenant = name,
+                    device,
+                    promised_tokens = demand.promised_milli / 1000,
+                    asked_tokens = demand.asked_milli / 1000,
+                    "a tenant keeps asking for more than it is promised: its requests wait, and \
+                     may be later than its latency; raise its iops"
+                ),
+                Some((Notice::Ended, _)) => {
+                    tracing::info!(tenant = name, device, "a tenant keeps to its promise again");
+                }
+                None => {}
+            }
+            events.extend(told.map(|(notice, demand)| TenantEvent {
+                number: 0,
+                unix_ms,
+                tenant: name,
+                device: device.clone(),
+                kind: notice.into(),
+                demand,
+            }));
+            if window_ends {
+                record.end_window(&slo);
+            }
+        }
+        events
+    }
+
+    /// Its tenants at one moment.
+    pub(crate) fn tenants(&self) -> Vec<TenantSnapshot> {
+        let all = self.all(|declaration| Some(*declaration)).into_iter();
+        all.map(|(name, declaration, Registered { account, record })| {
+            let (stats, latency) = record.total();
+            let (overruns, windows) = record.judged();
+            let reserved = match account.contract() {
+                Contract::LatencyCritical(rate) => rate.0,
+                Contract::BestEffort(_) | Contract::Closed => 0,
+            };
+            TenantSnapshot {
+                name,
+                class: declaration.into(),
+                reserved_tokens_per_second: reserved,
+                stats,
+                latency,
+                windows,
+                overruns,
+            }
+        })
+        .collect()
+    }
+
+    /// Everybody of whom something is `wanted`, by name. Cores may ask for an account meanwhile, so
+    /// no more is done under the lock.
+    fn all<T>(&self, wanted: impl Fn(&Declaration) -> Option<T>) -> Vec<(String, T, Registered)> {
+        let register = self.register();
+        let declared = register.tenants.admission().tenants();
+        let named = register.by_name.iter();
+        named
+            .filter_map(|(name, named)| {
+                let wanted = wanted(declared.get(&named.id)?)?;
+                Some((name.clone(), wanted, register.registered(name)?))
+            })
+            .collect()
+    }
+
+    /// Makes these its tenants, and no others: all of them, or nothing changes. Returns whether
+    /// anybody has another account now.
+    pub(crate) fn replace(&self, tenants: &Declared) -> Result<bool, (String, Refusal)> {
+        let mut register = self.register();
+        let mut given = register.given;
+        let mut by_name = BTreeMap::new();
+        let mut wanted = BTreeMap::new();
+        let default = (&DEFAULT_TENANT.to_owned(), &Declaration::default());
+        let unnamed = !tenants.contains_key(DEFAULT_TENANT);
+        for (name, &declaration) in tenants.iter().chain(unnamed.then_some(default)) {
+            let named = register.by_name.get(name).cloned().unwrap_or_else(|| {
+                given += 1;
+                Named {
+                    id: TenantId(given),
+                    record: Arc::default(),
+                }
+            });
+            wanted.insert(named.id, declaration);
+            by_name.insert(name.clone(), named);
+        }
+        register.tenants.replace(&wanted).map_err(|(id, refusal)| {
+            let named = by_name.iter().find(|(_, named)| named.id == id);
+            let name = named.map(|(name, _)| name.clone());
+            (name.unwrap_or_default(), refusal)
+        })?;
+        for Named { id, record } in by_name.values() {
+            record.declare(&wanted[id]);
+        }
+        let ids = |names: &BTreeMap<String, Named>| -> Vec<_> {
+            names.values().map(|named| named.id).collect()
+        };
+        let others = ids(&register.by_name) != ids(&by_name);
+        register.by_name = by_name;
+        register.given = given;
+        Ok(others)
+    }
+}
+
+impl Register {
+    fn registered(&self, tenant: &str) -> Option<Registered> {
+        let named = self.by_name.get(tenant)?;
+        Some(Registered {
+            account: Arc::clone(self.tenants.account(named.id)?),
+            record: Arc::clone(&named.record),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use qos::cost::Price;
+    use qos::curve::Point;
+    use qos::{Percentile, Slo, TokenRate, Weight};
+
+    fn device() -> Arc<DeviceQos> {
+        let point = |rate, us| Point {
+            rate: TokenRate(rate),
+            latency: [Nanos::from_micros(us); Percentile::COUNT],
+        };
+        let curve = Curve::new(vec![point(1_000, 100), point(100_000, 500)]).expect("a curve");
+        let write = Price::milli(10_000).expect("a price");
+        let model = CostModel::new(write, Price::READ);
+        DeviceQos::new("flash", Rules::default(), model, curve)
+    }
+
+    fn account(device: &DeviceQos, tenant: &str) -> Arc<Account> {
+        device.registered(tenant).account
+    }
+
+    fn reads(iops: u64) -> Declaration {
+        Declaration::LatencyCritical(Slo {
+            percentile: Percentile::P95,
+            latency: Nanos::from_micros(500),
+            iops,
+            read_permille: 1000,
+            request_bytes: 4096,
+        })
+    }
+
+    fn named(tenants: &[(&str, Declaration)]) -> BTreeMap<String, Declaration> {
+        let named = tenants.iter();
+        named.map(|&(name, d)| (name.to_owned(), d)).collect()
+    }
+
+    #[test]
+    fn who_has_no_account_is_the_default_tenant() {
+        let device = device();
+        let default = account(&device, "anybody");
+        assert_eq!(default.contract(), Contract::BestEffort(Weight::default()));
+        device.replace(&named(&[("one", reads(10_000))])).unwrap();
+        assert_ne!(account(&device, "one").id(), default.id());
+        assert!(Arc::ptr_eq(&account(&device, "two"), &default));
+        let weight = Weight::new(3).unwrap();
+        let light = named(&[(DEFAULT_TENANT, Declaration::BestEffort(weight))]);
+        device.replace(&light).unwrap();
+        assert_eq!(default.contract(), Contract::BestEffort(weight));
+        assert!(Arc::ptr_eq(&account(&device, "one"), &default));
+    }
+
+    #[test]
+    fn a_refusal_names_the_tenant_and_changes_nothing() {
+        let device = device();
+        device.replace(&named(&[("one", reads(60_000))])).unwrap();
+        let both = named(&[("another", reads(60_000)), ("one", reads(60_000))]);
+        let (tenant, refusal) = device.replace(&both).unwrap_err();
+        assert_eq!(tenant, "another");
+        assert!(refusal.to_string().contains("27625"), "{refusal}");
+        assert_eq!(device.declared().len(), 2, "one, and the default tenant");
+        let id = account(&device, "one").id();
+        // A name that comes back is somebody else.
+        device.replace(&BTreeMap::new()).unwrap();
+        device.replace(&named(&[("one", reads(1_000))])).unwrap();
+        assert_ne!(account(&device, "one").id(), id);
+    }
+}

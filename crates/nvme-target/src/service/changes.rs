@@ -1,0 +1,233 @@
+//! How a core takes the steps of a change.
+
+use crate::change::ack::{Ack, Pausing};
+use crate::change::step::{AfterPause, Step};
+use crate::limits::NAMESPACES_MAX;
+use crate::namespace::{CoreNamespace, Gate, Namespace};
+use crate::service::PollGroup;
+use crate::service::core::CoreSubsystem;
+use crate::service::events;
+use crate::session::connection::{Owner, State};
+use crate::shares::Purpose;
+use base::Time;
+use base::mutation::{self, Mutation};
+use reactor::{Context, PollPolicy};
+use std::sync::Arc;
+use switch::Knobs;
+use switch::knobs::Polling;
+
+impl PollGroup {
+    /// Takes the steps of a change.
+    pub(super) fn change(&mut self, steps: Vec<Step>, ack: &Arc<Ack>, cx: &mut Context<'_>) {
+        if !self.accepting {
+            // The first change is the whole configuration: nobody is let in before it is known.
+            self.start_accepting(cx);
+        }
+        let mut debt = Some(Pausing::new(ack));
+        for step in steps {
+            let result = match step {
+                Step::AddSubsystem(subsystem) => {
+                    let index = subsystem.index as usize;
+                    let len = self.core.subsystems.len().max(index + 1);
+                    self.core.subsystems.resize_with(len, || None);
+                    self.core.subsystems[index] = Some(CoreSubsystem {
+                        namespaces: Vec::new(),
+                        removing: None,
+                    });
+                    Ok(())
+                }
+                Step::RemoveSubsystem(index) => {
+                    self.remove_subsystem(index, &mut debt, cx);
+                    Ok(())
+                }
+                Step::AddNamespace(subsystem, namespace) => {
+                    self.add_namespace(subsystem, namespace, cx)
+                }
+                Step::Pause(subsystem, nsid) => {
+                    self.pause(subsystem, nsid, &mut debt, cx.now);
+                    Ok(())
+                }
+                Step::Resume(subsystem, nsid, after) => self.resume(subsystem, nsid, after, cx),
+                Step::AskRules => {
+                    self.ask_rules(cx);
+                    Ok(())
+                }
+                Step::Turn(knobs) => {
+                    self.turn(*knobs, cx);
+                    Ok(())
+                }
+            };
+            if let (Err(error), Some(debt)) = (result, &mut debt) {
+                debt.fail(error);
+            }
+        }
+    }
+
+    /// Commands are checked by the rules now in force, from the next one on. Barriers were of the
+    /// tenants before.
+    fn ask_rules(&mut self, cx: &mut Context<'_>) {
+        if mutation::active(Mutation::RightsNotAsked) {
+            return;
+        }
+        self.interrupt_barriers(cx);
+        let rules = self.core.shared.rules();
+        for (_, connection) in self.connections.iter_mut() {
+            match &mut connection.owner {
+                Owner::Io(controller) => {
+                    let pass = controller.pass_from(&rules, connection.peer.ip());
+                    connection.rights = pass.rights();
+                    connection.enroll(&mut self.core);
+                    connection.belongs(Purpose::Data, &mut self.core);
+                }
+                Owner::Admin(controller) => {
+                    let rights = controller.shared.pass(&rules).rights();
+                    controller.set_rights(rights);
+                    events::deliver(connection, &mut self.core, cx);
+                }
+                Owner::Nobody => {}
+            }
+        }
+        self.reseat();
+    }
+
+    /// Works by other knobs from now on.
+    fn turn(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
+        self.core.switch.turn(knobs);
+        cx.driver.set_service(&knobs.service());
+        let mode = self.core.switch.knobs().answer_doorbell();
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.state == State::Live && connection.output.class().is_some() {
+                connection.output.turn(mode, &mut self.core);
+            }
+        }
+        self.polls = Some(match knobs.polling {
+            Polling::Adaptive => PollPolicy::Auto,
+            Polling::Always => PollPolicy::Always,
+            Polling::Never => PollPolicy::Never,
+        });
+        let range = self.core.shared.threads.range(&knobs);
+        self.set_thread_range(range, cx.now);
+    }
+
+    fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
+        let slot = self
+            .core
+            .subsystems
+            .get_mut(index as usize)
+            .and_then(Option::as_mut);
+        let Some(subsystem) = slot else { return };
+        subsystem.removing = debt.take();
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.subsystem == index {
+                connection.drain(&mut self.core, cx);
+            }
+        }
+        self.finish_removal(index, cx);
+    }
+
+    fn add_namespace(
+        &mut self,
+        subsystem: u32,
+        shared: Arc<Namespace>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), String> {
+        let nsid = shared.nsid();
+        assert!(
+            (1..=NAMESPACES_MAX).contains(&nsid),
+            "the target checked the identifier"
+        );
+        let transfer = self.core.limits.transfer_bytes;
+        let slot = self.core.subsystems.get(subsystem as usize);
+        if slot.is_none_or(Option::is_none) {
+            return Err("the subsystem is gone".to_owned());
+        }
+        let mut opened = CoreNamespace::open(shared, cx.driver)
+            .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
+        if opened.device_transfer_bytes < transfer {
+            let most = opened.device_transfer_bytes;
+            self.core.close_channel(opened.channel, cx);
+            return Err(format!(
+                "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
+                 {transfer}; lower transfer_bytes"
+            ));
+        }
+        if let Some(qos) = &opened.shared.options.qos {
+            match self.core.tokens.open(qos) {
+                Ok(scheduler) => opened.scheduler = Some(scheduler),
+                Err(error) => {
+                    self.core.close_channel(opened.channel, cx);
+                    return Err(format!("namespace {nsid}: {error}"));
+                }
+            }
+        }
+        let slot = &mut self.core.subsystems[subsystem as usize];
+        let slot = slot.as_mut().expect("looked up above");
+        let len = slot.namespaces.len().max(nsid as usize);
+        slot.namespaces.resize_with(len, || None);
+        slot.namespaces[nsid as usize - 1] = Some(opened);
+        self.core.activate(subsystem, nsid);
+        self.reseat();
+        Ok(())
+    }
+
+    fn pause(&mut self, subsystem: u32, nsid: u32, debt: &mut Option<Pausing>, now: Time) {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return;
+        };
+        namespace.gate = match debt.take() {
+            Some(debt) if !namespace.is_quiet() => Gate::Pausing { _debt: debt },
+            _ => Gate::Paused,
+        };
+        for (_, connection) in self.connections.iter_mut() {
+            if connection.subsystem == subsystem {
+                connection.hurry(nsid, &mut self.core, now);
+            }
+        }
+    }
+
+    fn resume(
+        &mut self,
+        subsystem: u32,
+        nsid: u32,
+        after: AfterPause,
+        cx: &mut Context<'_>,
+    ) -> Result<(), String> {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return Ok(());
+        };
+        namespace.gate = Gate::Open;
+        let waiting = std::mem::take(&mut namespace.waiting);
+        let mut result = Ok(());
+        match after {
+            AfterPause::Keep => {}
+            AfterPause::Reopen => {
+                result = self.reopen(subsystem, nsid, cx);
+            }
+            AfterPause::Remove => {
+                let slot = self.core.subsystems[subsystem as usize].as_mut();
+                let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
+                if let Some(removed) = removed {
+                    self.reseat();
+                    if let Some(scheduler) = removed.scheduler {
+                        self.core.tokens.close(scheduler);
+                    }
+                    self.core.close_channel(removed.channel, cx);
+                }
+            }
+        }
+        self.core.released.extend(waiting);
+        result
+    }
+
+    fn reopen(&mut self, subsystem: u32, nsid: u32, cx: &mut Context<'_>) -> Result<(), String> {
+        let Some(namespace) = self.core.namespace(subsystem, nsid) else {
+            return Ok(());
+        };
+        let old = namespace
+            .reopen(cx.driver)
+            .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
+        self.core.close_channel(old, cx);
+        self.core.activate(subsystem, nsid);
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! What connections have of a core, for tests that look whether all of it comes back.
+
+use crate::service::PollGroup;
+
+/// What the connections of a core hold of what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Connections that are not forgotten yet.
+    pub connections: usize,
+    /// Connections before Connect.
+    pub fresh_connections: usize,
+    /// Send lists under way or gathered.
+    pub send_lists: usize,
+    /// Input put aside until a buffer is free, in bytes.
+    pub stashed_bytes: usize,
+    /// I/O queues, of whatever class.
+    pub queues: usize,
+    /// Namespaces with commands under way, or requests that wait for their device.
+    pub busy_namespaces: usize,
+}
+
+impl Held {
+    /// Returns true if everything has come back.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl PollGroup {
+    /// What the core's connections hold now.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let core = &self.core;
+        let subsystems = core.subsystems.iter().flatten();
+        let namespaces = subsystems.flat_map(|subsystem| subsystem.namespaces.iter().flatten());
+        Held {
+            connections: self.connections.len(),
+            fresh_connections: core.fresh_connections,
+            send_lists: core.lists.used(),
+            stashed_bytes: core.stashed_bytes,
+            queues: core.switch.queues.iter().map(|(_, &queues)| queues).sum(),
+            busy_namespaces: namespaces.filter(|namespace| !namespace.is_quiet()).count(),
+        }
+    }
+}

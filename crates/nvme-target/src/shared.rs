@@ -1,0 +1,280 @@
+//! What all cores share: the configuration, the controllers that exist, and the mailboxes.
+//!
+//! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
+
+use crate::barrier::registry::{Barrier, Registry};
+use crate::change::ack::Ack;
+use crate::change::step::Step;
+use crate::controller::registry::Controllers;
+use crate::limits::Limits;
+use crate::message::{Message, Note};
+use crate::permit::Permits;
+use crate::qos::access::Rules;
+use crate::qos::events::{TenantEvent, TenantEvents};
+use crate::stats::{PerCore, SharedCoreStats};
+use crate::subsystem::Subsystem;
+use crate::switch::stats::{SharedLoad, SharedSwitchStats};
+use crate::switch::threads::Threads;
+use reactor::MailboxSender;
+use reactor::priority::Standing;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use switch::Knobs;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every holder changes one field at a time, so a poisoned lock still guards something valid.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A discovery service elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// The part that all cores share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) configuration: Mutex<Configuration>,
+    pub(crate) controllers: Mutex<Controllers>,
+    cores: Mutex<Vec<MailboxSender<Message>>>,
+    pub(crate) core_stats: PerCore<SharedCoreStats>,
+    pub(crate) switch_stats: PerCore<SharedSwitchStats>,
+    /// How busy each class keeps each core.
+    pub(crate) loads: PerCore<SharedLoad>,
+    /// The same, without that of queues that asked for nothing lately.
+    pub(crate) recent: PerCore<SharedLoad>,
+    /// By what each core's thread goes before others, where it asked.
+    pub(crate) standings: PerCore<OnceLock<Standing>>,
+    /// Which threads are in use.
+    pub(crate) threads: Threads,
+    knobs: Mutex<Option<Knobs>>,
+    rules: Mutex<Arc<Rules>>,
+    barriers: Mutex<Registry>,
+    tenant_events: Mutex<TenantEvents>,
+    /// Connections of all cores together.
+    pub(crate) permits: Permits,
+    /// Commands were not answered when the time to drain was over.
+    pub(crate) gave_up: AtomicBool,
+}
+
+/// What a control plane can change.
+#[derive(Debug, Default)]
+pub(crate) struct Configuration {
+    pub(crate) subsystems: BTreeMap<String, Arc<Subsystem>>,
+    pub(crate) listeners: Vec<SocketAddr>,
+    pub(crate) referrals: Vec<Referral>,
+    /// GENCTR: counts the changes that a discovery log page shows.
+    pub(crate) generation: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(limits: Limits, cores: usize) -> Arc<Self> {
+        Arc::new(Self {
+            permits: Permits::new(limits.connections),
+            limits,
+            configuration: Mutex::default(),
+            controllers: Mutex::default(),
+            cores: Mutex::default(),
+            core_stats: PerCore::new(cores),
+            switch_stats: PerCore::new(cores),
+            loads: PerCore::new(cores),
+            recent: PerCore::new(cores),
+            standings: PerCore::new(cores),
+            threads: Threads::new(cores),
+            knobs: Mutex::default(),
+            rules: Mutex::default(),
+            barriers: Mutex::default(),
+            tenant_events: Mutex::default(),
+            gave_up: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn configuration(&self) -> MutexGuard<'_, Configuration> {
+        lock(&self.configuration)
+    }
+
+    pub(crate) fn controllers(&self) -> MutexGuard<'_, Controllers> {
+        lock(&self.controllers)
+    }
+
+    /// How everything is turned, once anybody turned it.
+    pub(crate) fn knobs(&self) -> MutexGuard<'_, Option<Knobs>> {
+        lock(&self.knobs)
+    }
+
+    /// Who hosts are, and what they may do.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&lock(&self.rules))
+    }
+
+    /// Puts other rules in force for those who ask from now on; returns those before.
+    pub(crate) fn set_rules(&self, rules: Arc<Rules>) -> Arc<Rules> {
+        std::mem::replace(&mut lock(&self.rules), rules)
+    }
+
+    /// The mailboxes of all cores, in order.
+    pub(crate) fn cores(&self) -> MutexGuard<'_, Vec<MailboxSender<Message>>> {
+        lock(&self.cores)
+    }
+
+    /// Sends a note to one core; fails when that core does not exist or is swamped.
+    pub(crate) fn send(&self, core: usize, note: Note) -> Result<(), Message> {
+        let sender = self.cores().get(core).cloned();
+        match sender {
+            Some(sender) => sender.send(Message(note)),
+            None => Err(Message(note)),
+        }
+    }
+
+    /// Sends a note that must not be lost to one core: it always has room for it. Of such notes
+    /// there are never more than there are connections, commands, barriers and changes under way,
+    /// all of which are limited.
+    pub(crate) fn deliver(&self, core: usize, note: Note) {
+        let sender = self.cores().get(core).cloned();
+        match sender {
+            Some(sender) => sender.send_always(Message(note)),
+            None => tracing::error!(core, "there is no such core: {note:?} goes nowhere"),
+        }
+    }
+
+    /// Delivers a note to every core.
+    pub(crate) fn deliver_all(&self, note: impl Fn() -> Note) {
+        for sender in &*self.cores() {
+            sender.send_always(Message(note()));
+        }
+    }
+
+    /// Sends a notice to every core; a core that is swamped loses it.
+    pub(crate) fn send_all(&self, note: impl Fn() -> Note) {
+        for (core, sender) in self.cores().iter().enumerate() {
+            if sender.send(Message(note())).is_err() {
+                tracing::error!(core, "a core's mailbox is full: a notice is lost");
+            }
+        }
+    }
+
+    /// The first core in whose mailbox no more notices fit.
+    pub(crate) fn swamped(&self) -> Option<usize> {
+        self.cores().iter().position(MailboxSender::is_full)
+    }
+
+    pub(crate) fn tenant_events(&self) -> MutexGuard<'_, TenantEvents> {
+        lock(&self.tenant_events)
+    }
+
+    /// Something happened to a tenant: whoever asks is told, and its hosts that want to know are.
+    pub(crate) fn tell(&self, event: TenantEvent) {
+        let tenant: Arc<str> = event.tenant.as_str().into();
+        self.tenant_events().push(event);
+        self.send_all(|| Note::TenantEvent(Arc::clone(&tenant)));
+    }
+
+    /// One more barrier: it is in force on all cores as soon as those before it are over.
+    pub(crate) fn begin_barrier(&self, barrier: &Arc<Barrier>) {
+        // Cores hear of barriers in the order in which the registry puts them in force.
+        let mut registry = lock(&self.barriers);
+        for next in registry.enter(barrier) {
+            self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
+        }
+    }
+
+    /// A barrier is over, or its command is gone.
+    pub(crate) fn end_barrier(&self, barrier: &Arc<Barrier>) {
+        let mut registry = lock(&self.barriers);
+        let ended = registry.leave(barrier);
+        let note = || Note::EndBarrier(Arc::clone(barrier));
+        if ended.was_active {
+            self.deliver_all(note);
+        } else {
+            self.deliver(barrier.owner, note());
+        }
+        for next in ended.next {
+            self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
+        }
+    }
+
+    /// Posts steps to every core; each acknowledges all of them with one acknowledgement.
+    pub(crate) fn post(&self, steps: &[Step]) -> Arc<Ack> {
+        let cores = self.cores().clone();
+        let ack = Ack::new(cores.len());
+        for core in cores {
+            // A core that missed a change would be of another mind than the others for ever.
+            core.send_always(Message(Note::Change {
+                steps: steps.to_vec(),
+                ack: Arc::clone(&ack),
+            }));
+        }
+        ack
+    }
+
+    pub(crate) fn subsystem(&self, nqn: &str) -> Option<Arc<Subsystem>> {
+        self.configuration().subsystems.get(nqn).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::registry::{ControllerKind, Place, SharedController};
+    use base::SlabKey;
+
+    fn controller(id: u16) -> SharedController {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let host = ("nqn.host".to_owned(), [1; 16]);
+        let connection = SlabKey {
+            index: 0,
+            generation: 0,
+        };
+        let admin = Place {
+            core: 0,
+            connection,
+        };
+        SharedController::new(id, ControllerKind::Discovery, None, host, peer, admin, 0)
+    }
+
+    /// A core that was swamped for a moment kept queues of controllers that were gone, and went on
+    /// after a shutdown.
+    #[test]
+    fn a_full_mailbox_loses_no_end_and_no_change() {
+        #[derive(Debug)]
+        struct Awake;
+        impl reactor::Wake for Awake {
+            fn wake(&self) {}
+        }
+        let target = crate::Target::new(Limits::default(), 1).expect("the defaults are in range");
+        let mut mailbox = reactor::Mailbox::new(Arc::new(Awake));
+        let shared = &target.shared;
+        *shared.cores() = vec![mailbox.sender()];
+        while shared.send(0, Note::Look).is_ok() {}
+        let controller = controller(1);
+        let Place { connection, .. } = controller.admin;
+        shared.deliver(
+            0,
+            Note::EndQueue {
+                connection,
+                cntlid: 1,
+            },
+        );
+        let change = shared.post(&[Step::AskRules]);
+        assert_eq!(change.poll(), None, "it is on its way");
+        target.shutdown();
+        let notes = std::iter::from_fn(|| mailbox.pop());
+        let kept: Vec<_> = notes.filter(|n| !matches!(n.0, Note::Look)).collect();
+        assert!(
+            matches!(
+                kept[..],
+                [
+                    Message(Note::EndQueue { cntlid: 1, .. }),
+                    Message(Note::Change { .. }),
+                    Message(Note::Shutdown),
+                ]
+            ),
+            "{kept:?}"
+        );
+    }
+}

@@ -1,0 +1,545 @@
+//! The handle that a control plane holds.
+//!
+//! Every change is made here: in the shared configuration first, then on every core by message,
+//! under pause where commands could be affected, and hosts are told last. One change at a time; a
+//! caller waits until every core has it, or gets an error and finds nothing changed.
+
+pub(crate) mod running;
+mod slo_watch;
+mod snapshot;
+mod tenants;
+
+use crate::change::ack::{Ack, AckError};
+use crate::change::step::{AfterPause, Step};
+use crate::controller::async_events::Notice;
+use crate::error::TargetError;
+use crate::limits::{Limits, NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
+use crate::message::{Message, Note};
+use crate::namespace::{Namespace, NamespaceOptions};
+use crate::service::PollGroup;
+use crate::shared::{Referral, Shared};
+use crate::subsystem::{Subsystem, SubsystemOptions};
+use crate::target::slo_watch::Wake;
+use base::units::CoreId;
+use reactor::priority::Standing;
+use reactor::{MailboxSender, Room};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use switch::Knobs;
+use wire::nvme::{Nqn, NqnError};
+
+/// Until a core that was swamped is asked again.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// A target: what is shared with whom.
+#[derive(Debug)]
+pub struct Target {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) cores: usize,
+    /// Held during a change: they are made one after the other.
+    changing: Mutex<()>,
+    /// Places of removed subsystems that cores have not let go of when the time for the change was
+    /// over.
+    leaving: Mutex<Vec<(u32, Arc<Ack>)>>,
+    /// Wakes whoever looks whether promises are kept.
+    pub(crate) tenant_wake: Arc<Wake>,
+}
+
+impl Target {
+    /// A target without subsystems, for `cores` cores.
+    ///
+    /// # Errors
+    /// [`TargetError::Limits`].
+    pub fn new(limits: Limits, cores: usize) -> Result<Arc<Self>, TargetError> {
+        limits.check()?;
+        let cores = cores.max(1);
+        let shared = Shared::new(limits, cores);
+        Ok(Arc::new(Self {
+            shared,
+            cores,
+            changing: Mutex::new(()),
+            leaving: Mutex::default(),
+            tenant_wake: Arc::default(),
+        }))
+    }
+
+    /// The thread of one core, 0 to `cores` − 1, stays on this core of the machine. Said once,
+    /// before it serves.
+    pub fn stays_on(&self, thread: usize, core: CoreId) {
+        self.shared.threads.stays_on(thread, core);
+    }
+
+    /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
+    #[must_use]
+    pub fn poll_group(&self, core: usize, room: Room) -> PollGroup {
+        PollGroup::new(core, room, Arc::clone(&self.shared))
+    }
+
+    /// Connects the cores, in order, and gives them all that is configured; they begin to accept
+    /// connections when they have it. Until the change is [done](Change::poll) nothing else may
+    /// be changed.
+    pub fn attach(&self, cores: Vec<MailboxSender<Message>>) -> Change {
+        *self.shared.cores() = cores;
+        let knobs = *self.shared.knobs();
+        let mut steps: Vec<_> = knobs.map(|k| Step::Turn(Arc::new(k))).into_iter().collect();
+        for subsystem in self.shared.configuration().subsystems.values() {
+            steps.push(Step::AddSubsystem(Arc::clone(subsystem)));
+            for namespace in subsystem.namespaces() {
+                steps.push(Step::AddNamespace(subsystem.index, namespace));
+            }
+        }
+        Change {
+            ack: self.shared.post(&steps),
+        }
+    }
+
+    /// Turns knobs while I/O runs: every core works by them when this returns. Nothing is lost or
+    /// repeated: what a doorbell held is sent, what was waiting waits by the new rules.
+    ///
+    /// `target_threads` says how many threads are in use: queues move accordingly, soon after this
+    /// returns. What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
+    /// then on: whether the class that a host names when it connects an I/O queue is heeded at
+    /// all. `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
+    /// `latency_threads` counts when the cores start. `threads` and `request_steering` mean the
+    /// host alone: a thread of the target serves all classes, and the target answers where it was
+    /// asked. `[blk-switch §3.2]`
+    ///
+    /// # Errors
+    /// [`TargetError::Knobs`] where one is out of its range, and nothing is turned;
+    /// [`TargetError::Undone`] where a core did not follow in time, and they are turned back.
+    pub fn set_knobs(&self, knobs: Knobs) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let before = *self.shared.knobs();
+        let change = self.begin_knobs(knobs)?;
+        let done = change.ack.wait(self.shared.limits.change_timeout.into());
+        if done.is_err() {
+            *self.shared.knobs() = before;
+            let before = Arc::new(before.unwrap_or_default());
+            self.shared.post(&[Step::Turn(before)]);
+        }
+        Ok(done?)
+    }
+
+    /// As [`set_knobs`](Self::set_knobs), without waiting for the cores: for whoever runs them on
+    /// this very thread. Until the change is [done](Change::poll) nothing else may be changed.
+    ///
+    /// # Errors
+    /// [`TargetError::Knobs`].
+    pub fn begin_knobs(&self, knobs: Knobs) -> Result<Change, TargetError> {
+        knobs.validate()?;
+        *self.shared.knobs() = Some(knobs);
+        let ack = self.shared.post(&[Step::Turn(Arc::new(knobs))]);
+        Ok(Change { ack })
+    }
+
+    /// How everything that can be turned is turned.
+    #[must_use]
+    pub fn knobs(&self) -> Knobs {
+        self.shared.knobs().unwrap_or_default()
+    }
+
+    /// How many threads are in use: those of the first so many cores. `[ReFlex §4.3]`
+    #[must_use]
+    pub fn threads_in_use(&self) -> usize {
+        self.shared.threads.active()
+    }
+
+    /// By what the thread of a core goes before others; said once, by the thread itself.
+    pub(crate) fn note_standing(&self, core: usize, standing: Standing) {
+        let _ = self.shared.standings.of(core).set(standing);
+    }
+
+    /// The limits that the target was made with.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// The turn of a change, which may post a bounded number of messages to each core.
+    ///
+    /// # Errors
+    /// A core that does not take its messages. What is posted must not be lost and finds room
+    /// always, so whoever goes on changing things would fill the machine's memory.
+    pub(crate) fn change(&self) -> Result<MutexGuard<'_, ()>, TargetError> {
+        // Guards no data, only the order of changes.
+        let order = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.shared.swamped() {
+            None => Ok(order),
+            Some(core) => Err(TargetError::Undone(format!(
+                "core {core} does not take its messages, and as many wait as may"
+            ))),
+        }
+    }
+
+    fn subsystem(&self, nqn: &str) -> Result<Arc<Subsystem>, TargetError> {
+        self.shared
+            .subsystem(nqn)
+            .ok_or_else(|| TargetError::NoSubsystem(nqn.to_owned()))
+    }
+
+    /// Posts steps to all cores and waits for them.
+    pub(crate) fn apply(&self, steps: &[Step]) -> Result<(), AckError> {
+        let timeout = self.shared.limits.change_timeout.into();
+        self.shared.post(steps).wait(timeout)
+    }
+
+    /// Tells discovery hosts that what they see may have changed.
+    pub(crate) fn discovery_changed(&self) {
+        self.shared.configuration().generation += 1;
+        self.shared.send_all(|| Note::Notify {
+            subsystem: None,
+            notice: Notice::Discovery,
+        });
+    }
+
+    fn namespace_changed(&self, subsystem: &Subsystem, nsid: u32) {
+        let subsystem = Some(subsystem.index);
+        self.shared.send_all(|| Note::Notify {
+            subsystem,
+            notice: Notice::Namespace(nsid),
+        });
+    }
+
+    /// Makes a subsystem without namespaces.
+    ///
+    /// # Errors
+    /// A name that is none or exists, texts that are too long, or too many subsystems.
+    pub fn add_subsystem(&self, options: SubsystemOptions) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let nqn = check_name(&options.nqn)?;
+        if nqn.is_discovery() {
+            return Err(TargetError::Exists(options.nqn));
+        }
+        for host in &options.allowed_hosts {
+            check_name(host)?;
+        }
+        if options.serial.len() > 20 || options.model.len() > 40 {
+            let reason = "a serial number has at most 20 characters, a model number 40";
+            return Err(TargetError::Invalid(reason.to_owned()));
+        }
+        let subsystem = {
+            let mut configuration = self.shared.configuration();
+            if configuration.subsystems.contains_key(&options.nqn) {
+                return Err(TargetError::Exists(options.nqn));
+            }
+            if configuration.subsystems.len() >= SUBSYSTEMS_MAX {
+                let reason = format!("a target has at most {SUBSYSTEMS_MAX} subsystems");
+                return Err(TargetError::Invalid(reason));
+            }
+            // The place of a removed subsystem serves again once every core has let go of it.
+            let mut leaving = self.leaving();
+            leaving.retain(|(_, ack)| !matches!(ack.poll(), Some(Ok(()))));
+            let taken = |index| {
+                let mut used = configuration.subsystems.values().map(|s| s.index);
+                used.any(|other| other == index) || leaving.iter().any(|(i, _)| *i == index)
+            };
+            let index = (0..)
+                .find(|&index| !taken(index))
+                .expect("there are 2^32 places");
+            drop(leaving);
+            let subsystem = Arc::new(Subsystem::new(index, options));
+            let name = subsystem.nqn.clone();
+            configuration
+                .subsystems
+                .insert(name, Arc::clone(&subsystem));
+            subsystem
+        };
+        if let Err(error) = self.apply(&[Step::AddSubsystem(Arc::clone(&subsystem))]) {
+            self.shared
+                .configuration()
+                .subsystems
+                .remove(&subsystem.nqn);
+            // Some cores may know it, and hosts may have found it.
+            self.retire(&subsystem);
+            return Err(error.into());
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Removes a subsystem: its commands under way are answered, then its connections close. Where
+    /// that takes longer than the time for a change, because a device does not answer, it is gone
+    /// for hosts and for whoever asks all the same, and its devices are let go of later.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn remove_subsystem(&self, nqn: &str) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let subsystem = self.subsystem(nqn)?;
+        self.retire(&subsystem);
+        self.shared.configuration().subsystems.remove(nqn);
+        self.promise_without(subsystem.namespaces().iter());
+        self.discovery_changed();
+        Ok(())
+    }
+
+    fn leaving(&self) -> MutexGuard<'_, Vec<(u32, Arc<Ack>)>> {
+        // Entries come and go as a whole.
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets every core forget a subsystem. What is begun here cannot be undone: where a core takes
+    /// longer than a change may, its place is kept until it is through.
+    fn retire(&self, subsystem: &Subsystem) {
+        subsystem.lock().removed = true;
+        let begun = Instant::now();
+        let timeout: Duration = self.shared.limits.change_timeout.into();
+        loop {
+            let ack = self.shared.post(&[Step::RemoveSubsystem(subsystem.index)]);
+            let left = timeout.saturating_sub(begun.elapsed());
+            let Err(error) = ack.wait(left) else { return };
+            if matches!(error, AckError::Failed(_)) && begun.elapsed() < timeout {
+                // A core did not take the message: the others are not asked twice by this.
+                std::thread::sleep(RETRY);
+                continue;
+            }
+            let nqn = &subsystem.nqn;
+            tracing::warn!(nqn, %error, "a subsystem is removed, but not let go of yet");
+            self.leaving().push((subsystem.index, ack));
+            return;
+        }
+    }
+
+    /// Adds a namespace to a subsystem; hosts are told.
+    ///
+    /// # Errors
+    /// An identifier that is out of range or taken, a device that a core cannot open, or
+    /// [`TargetError::Refused`] where the device cannot keep what its tenants are promised.
+    pub fn add_namespace(&self, nqn: &str, options: NamespaceOptions) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let subsystem = self.subsystem(nqn)?;
+        let nsid = options.nsid;
+        if !(1..=NAMESPACES_MAX).contains(&nsid) {
+            let reason = format!("a namespace identifier is 1 to {NAMESPACES_MAX}, not {nsid}");
+            return Err(TargetError::Invalid(reason));
+        }
+        if subsystem.namespace(nsid).is_some() {
+            return Err(TargetError::Exists(format!("namespace {nsid} of {nqn}")));
+        }
+        let namespace = Arc::new(Namespace::new(options, self.cores));
+        self.promise_with(nqn, &namespace)?;
+        let added = self.apply(&[Step::AddNamespace(subsystem.index, Arc::clone(&namespace))]);
+        if let Err(error) = added {
+            // Some cores may have opened it.
+            let undo = [
+                Step::Pause(subsystem.index, nsid),
+                Step::Resume(subsystem.index, nsid, AfterPause::Remove),
+            ];
+            self.shared.post(&undo);
+            self.promise_without([&namespace].into_iter());
+            return Err(error.into());
+        }
+        let scheduled = namespace.options.qos.is_some();
+        subsystem.lock().namespaces.insert(nsid, namespace);
+        if scheduled {
+            self.tenant_wake.poke();
+        }
+        self.namespace_changed(&subsystem, nsid);
+        Ok(())
+    }
+
+    /// Pauses a namespace on every core, does `change` to it, and lets its commands go on.
+    fn paused(
+        &self,
+        subsystem: &Subsystem,
+        nsid: u32,
+        after: AfterPause,
+        change: impl FnOnce() -> Result<(), TargetError>,
+    ) -> Result<(), TargetError> {
+        let resume = |after| Step::Resume(subsystem.index, nsid, after);
+        if let Err(error) = self.apply(&[Step::Pause(subsystem.index, nsid)]) {
+            self.shared.post(&[resume(AfterPause::Keep)]);
+            return Err(error.into());
+        }
+        if let Err(error) = change() {
+            self.apply(&[resume(AfterPause::Keep)])?;
+            return Err(error);
+        }
+        Ok(self.apply(&[resume(after)])?)
+    }
+
+    fn namespace(
+        &self,
+        nqn: &str,
+        nsid: u32,
+    ) -> Result<(Arc<Subsystem>, Arc<Namespace>), TargetError> {
+        let subsystem = self.subsystem(nqn)?;
+        let missing = || TargetError::NoNamespace {
+            nqn: nqn.to_owned(),
+            nsid,
+        };
+        let namespace = subsystem.namespace(nsid).ok_or_else(missing)?;
+        Ok((subsystem, namespace))
+    }
+
+    /// Changes the size of a namespace while it is in use; hosts are told.
+    ///
+    /// # Errors
+    /// A device that cannot be resized, or a core that did not follow in time.
+    pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: u64) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let (subsystem, namespace) = self.namespace(nqn, nsid)?;
+        let resize = || Ok(namespace.options.device.resize(blocks)?);
+        self.paused(&subsystem, nsid, AfterPause::Reopen, resize)?;
+        self.namespace_changed(&subsystem, nsid);
+        Ok(())
+    }
+
+    /// Removes a namespace: its commands under way finish, later ones are refused; hosts are told.
+    ///
+    /// # Errors
+    /// [`TargetError::NoNamespace`], or a core that did not follow in time.
+    pub fn remove_namespace(&self, nqn: &str, nsid: u32) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let (subsystem, namespace) = self.namespace(nqn, nsid)?;
+        let forget = || {
+            subsystem.lock().namespaces.remove(&nsid);
+            Ok(())
+        };
+        self.paused(&subsystem, nsid, AfterPause::Remove, forget)?;
+        self.promise_without([&namespace].into_iter());
+        self.namespace_changed(&subsystem, nsid);
+        Ok(())
+    }
+
+    /// Lets a host use a subsystem.
+    ///
+    /// # Errors
+    /// A name that is none, or [`TargetError::NoSubsystem`].
+    pub fn allow_host(&self, nqn: &str, host_nqn: &str) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        check_name(host_nqn)?;
+        self.subsystem(nqn)?
+            .lock()
+            .allowed_hosts
+            .insert(host_nqn.to_owned());
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Takes the permission back, and ends the host's controllers of the subsystem.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn deny_host(&self, nqn: &str, host_nqn: &str) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        let subsystem = self.subsystem(nqn)?;
+        subsystem.lock().allowed_hosts.remove(host_nqn);
+        if !subsystem.allows(host_nqn) {
+            self.shared.deliver_all(|| Note::EndHost {
+                subsystem: subsystem.index,
+                host_nqn: host_nqn.to_owned(),
+                from: None,
+            });
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Lets every host use a subsystem, or only those that are allowed by name. Controllers that
+    /// exist stay.
+    ///
+    /// # Errors
+    /// [`TargetError::NoSubsystem`].
+    pub fn allow_any_host(&self, nqn: &str, allow: bool) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        self.subsystem(nqn)?.lock().allow_any_host = allow;
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Refers discovery hosts to another discovery service.
+    ///
+    /// # Errors
+    /// One that exists, or too many of them.
+    pub fn add_referral(&self, referral: Referral) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        {
+            let mut configuration = self.shared.configuration();
+            if configuration.referrals.contains(&referral) {
+                return Err(TargetError::Exists(format!(
+                    "the referral to {}",
+                    referral.address
+                )));
+            }
+            if configuration.referrals.len() >= REFERRALS_MAX {
+                let reason = format!("a target has at most {REFERRALS_MAX} referrals");
+                return Err(TargetError::Invalid(reason));
+            }
+            configuration.referrals.push(referral);
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Refers to another discovery service no more.
+    ///
+    /// # Errors
+    /// One that does not exist.
+    pub fn remove_referral(&self, referral: Referral) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        {
+            let mut configuration = self.shared.configuration();
+            let before = configuration.referrals.len();
+            configuration.referrals.retain(|other| *other != referral);
+            if configuration.referrals.len() == before {
+                let reason = format!("there is no referral to {}", referral.address);
+                return Err(TargetError::Invalid(reason));
+            }
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// The addresses that the discovery log page names.
+    pub fn set_listeners(&self, addresses: &[SocketAddr]) {
+        self.shared.configuration().listeners = addresses.to_vec();
+        self.discovery_changed();
+    }
+
+    /// Stops accepting connections, answers what is under way, and ends every core.
+    pub fn shutdown(&self) {
+        self.shared.deliver_all(|| Note::Shutdown);
+    }
+
+    /// Returns true if commands were given up because they were not answered in the time that a
+    /// shutdown leaves them. Known when all cores have ended.
+    #[must_use]
+    pub fn gave_up_commands(&self) -> bool {
+        self.shared.gave_up.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if every core takes a message within `timeout`.
+    #[must_use]
+    pub fn responds(&self, timeout: Duration) -> bool {
+        self.shared.swamped().is_none() && self.shared.post(&[]).wait(timeout).is_ok()
+    }
+}
+
+/// Checks the name of a subsystem or a host. Its form is not checked, but it has no white space.
+pub(crate) fn check_name(name: &str) -> Result<Nqn, TargetError> {
+    let refused = |reason| TargetError::Name {
+        name: name.to_owned(),
+        reason,
+    };
+    if name.chars().any(char::is_whitespace) {
+        return Err(refused(NqnError::NotText));
+    }
+    Nqn::lenient(name).map_err(refused)
+}
+
+/// A change on its way to the cores.
+#[derive(Debug)]
+pub struct Change {
+    pub(crate) ack: Arc<Ack>,
+}
+
+impl Change {
+    /// How it went, once every core is through: the error of one that could not follow.
+    #[must_use]
+    pub fn poll(&self) -> Option<Result<(), TargetError>> {
+        Some(self.ack.poll()?.map_err(TargetError::from))
+    }
+}

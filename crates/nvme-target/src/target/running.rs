@@ -1,0 +1,389 @@
+//! A target on the cores of this machine: a thread, a driver and a poll group on each.
+//!
+//! What depends on the kernel's driver is in this file alone: a simulator runs
+//! [`PollGroup`]s on its own.
+
+use crate::error::TargetError;
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::service::PollGroup;
+use crate::target::Target;
+use crate::target::slo_watch;
+use crate::target::slo_watch::Watch;
+use base::units::CoreId;
+use reactor::uring::{Options as DriverOptions, UringDriver};
+use reactor::{
+    BufferClass, Core, Driver, MailboxSender, PollPolicy, SocketOptions, placement, priority,
+};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use switch::Knobs;
+use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
+
+/// How a target runs on this machine.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// The cores to use, one thread on each, as many as the target was made for. The first one
+    /// accepts connections for all, and has their admin queues.
+    pub cores: Vec<CoreId>,
+    /// Somebody chose these cores, so all of them are in use unless the knobs (`target_threads`)
+    /// say otherwise; without it, as many as there is work for.
+    pub named: bool,
+    /// Whether each thread stays on its core.
+    pub pin: bool,
+    /// Whether an idle core polls, until knobs are turned: then `polling` among them counts.
+    pub poll: PollPolicy,
+    /// How connections are set up.
+    pub socket: SocketOptions,
+    /// How everything that can be turned is turned at first, as by [`Target::set_knobs`]; `None`
+    /// leaves it as it is.
+    pub knobs: Option<Knobs>,
+    /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
+    /// sizes that suit the limits.
+    pub buffers: Vec<BufferClass>,
+}
+
+impl Default for TargetOptions {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from((
+                [127, 0, 0, 1],
+                wire::tcp::limits::IO_PORT,
+            ))],
+            cores: vec![CoreId(0)],
+            named: true,
+            pin: true,
+            poll: PollPolicy::Auto,
+            socket: SocketOptions::default(),
+            knobs: None,
+            buffers: Vec::new(),
+        }
+    }
+}
+
+/// A target on the cores of this machine.
+#[derive(Debug)]
+pub struct RunningTarget {
+    /// The target.
+    pub handle: Arc<Target>,
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    cores: CoreThreads,
+    /// Ends the thread that looks at tenants, by being dropped.
+    _watch: Watch,
+}
+
+/// What a core's thread says once it is set up.
+type Ready = Result<(MailboxSender<Message>, Vec<SocketAddr>), TargetError>;
+
+impl RunningTarget {
+    /// Starts a target on this machine. It accepts connections when this returns.
+    ///
+    /// # Errors
+    /// [`TargetError::Listen`], [`TargetError::Core`], or a device that cannot be opened.
+    pub fn start(target: Arc<Target>, options: &TargetOptions) -> Result<Self, TargetError> {
+        if options.cores.len() != target.cores {
+            let (asked, made) = (options.cores.len(), target.cores);
+            let reason = format!("the target was made for {made} cores, and {asked} are named");
+            return Err(TargetError::Invalid(reason));
+        }
+        let largest = target.limits().transfer_bytes.max(ADMIN_IN_CAPSULE_BYTES) as usize;
+        if options
+            .buffers
+            .last()
+            .is_some_and(|class| class.bytes < largest)
+        {
+            let reason = format!("the largest buffers must have at least {largest} bytes");
+            return Err(TargetError::Invalid(reason));
+        }
+        target.shared.threads.set_named(options.named);
+        if let Some(knobs) = options.knobs {
+            target.set_knobs(knobs)?;
+        }
+        let mut running = Self {
+            _watch: slo_watch::start(&target),
+            handle: target,
+            addresses: Vec::new(),
+            cores: CoreThreads::new(),
+        };
+        let mut senders = Vec::new();
+        for (index, &core) in options.cores.iter().enumerate() {
+            let (ready, told) = mpsc::channel();
+            let (target, options) = (Arc::clone(&running.handle), options.clone());
+            let work = move || run_core(&target, &options, index, core, &ready);
+            let spawned = running.cores.spawn(core, work);
+            let broken = |reason: String| TargetError::Core { core, reason };
+            let spawned = spawned.map_err(|error| broken(error.to_string()));
+            let outcome = spawned.and_then(|()| {
+                let gone = |_| broken("its thread ended before it was set up".to_owned());
+                told.recv().map_err(gone)?
+            });
+            match outcome {
+                Ok((sender, addresses)) => {
+                    senders.push(sender);
+                    running.addresses.extend(addresses);
+                }
+                Err(error) => {
+                    *running.handle.shared.cores() = senders;
+                    running.stop_quietly();
+                    return Err(error);
+                }
+            }
+        }
+        running.handle.shared.configuration().listeners = running.addresses.clone();
+        let change = running.handle.attach(senders);
+        let timeout = running.handle.shared.limits.change_timeout.into();
+        if let Err(error) = change.ack.wait(timeout) {
+            running.stop_quietly();
+            return Err(error.into());
+        }
+        Ok(running)
+    }
+
+    fn stop_quietly(self) {
+        self.handle.shutdown();
+        // The caller gets the error that came first.
+        drop(self.cores.join());
+    }
+
+    /// Shuts the target down and waits for its cores.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join).
+    pub fn stop(self) -> io::Result<()> {
+        self.handle.shutdown();
+        self.join()
+    }
+
+    /// Waits for the cores, which end after [`Target::shutdown`].
+    ///
+    /// # Errors
+    /// As soon as a core has ended in another way: the error that broke its driver, or that it
+    /// panicked. Nothing works without it; the other cores are told to end, and not waited for.
+    pub fn join(self) -> io::Result<()> {
+        let joined = self.cores.join();
+        if joined.is_err() {
+            self.handle.shutdown();
+        }
+        joined
+    }
+}
+
+/// The threads of the cores, each of which says that it has ended, whatever has ended it.
+#[derive(Debug)]
+struct CoreThreads {
+    threads: Vec<JoinHandle<()>>,
+    ending: mpsc::Sender<(CoreId, io::Result<()>)>,
+    /// Locked by nobody else: a target is shared by threads, of which one joins it.
+    ended: Mutex<mpsc::Receiver<(CoreId, io::Result<()>)>>,
+}
+
+impl CoreThreads {
+    fn new() -> Self {
+        let (ending, ended) = mpsc::channel();
+        Self {
+            threads: Vec::new(),
+            ending,
+            ended: Mutex::new(ended),
+        }
+    }
+
+    fn spawn(
+        &mut self,
+        core: CoreId,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let end = CoreEnd {
+            core,
+            result: Err(io::Error::other("it panicked")),
+            ending: self.ending.clone(),
+        };
+        let thread = std::thread::Builder::new().name(format!("target-{core}"));
+        let thread = thread.spawn(move || {
+            let mut end = end;
+            end.result = work();
+            drop(end);
+        })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Waits until every core has ended well, or one has not.
+    fn join(self) -> io::Result<()> {
+        let ended = self.ended.into_inner();
+        let ended = ended.unwrap_or_else(PoisonError::into_inner);
+        for _ in &self.threads {
+            let (core, result) = ended.recv().expect("a sender is ours");
+            result.map_err(|error| {
+                let text = format!("core {core} has ended: {error}");
+                io::Error::new(error.kind(), text)
+            })?;
+        }
+        for thread in self.threads {
+            drop(thread.join());
+        }
+        Ok(())
+    }
+}
+
+/// Tells of the end of a core's thread when it is dropped.
+struct CoreEnd {
+    core: CoreId,
+    result: io::Result<()>,
+    ending: mpsc::Sender<(CoreId, io::Result<()>)>,
+}
+
+impl Drop for CoreEnd {
+    fn drop(&mut self) {
+        let result = std::mem::replace(&mut self.result, Ok(()));
+        // Where nobody waits for the cores any more, nobody is told.
+        let _ = self.ending.send((self.core, result));
+    }
+}
+
+/// A core's thread.
+fn run_core(
+    target: &Target,
+    options: &TargetOptions,
+    index: usize,
+    core: CoreId,
+    ready: &mpsc::Sender<Ready>,
+) -> io::Result<()> {
+    match set_up(target, options, index, core) {
+        Ok((mut core, addresses)) => {
+            let told = ready.send(Ok((core.sender(), addresses)));
+            if told.is_err() {
+                return Ok(());
+            }
+            core.run()
+        }
+        Err(error) => {
+            // Whoever waits for the outcome reports it.
+            drop(ready.send(Err(error)));
+            Ok(())
+        }
+    }
+}
+
+fn set_up(
+    target: &Target,
+    options: &TargetOptions,
+    index: usize,
+    core: CoreId,
+) -> Result<(Core<UringDriver, PollGroup>, Vec<SocketAddr>), TargetError> {
+    if options.pin {
+        // Where that is not allowed, the thread runs anywhere.
+        match placement::pin_to(core) {
+            Ok(()) => target.stays_on(index, core),
+            Err(error) => tracing::warn!("core {core} is not pinned: {error}"),
+        }
+    }
+    let knobs = target.knobs();
+    if knobs.raises_dataplane() {
+        // As a host's threads that may share the core are: the lighter of two that wait for each
+        // other would wait for slices of the heavier.
+        let standing = priority::raise_nice();
+        tracing::info!("core {core} is served with priority: {standing}");
+        target.note_standing(index, standing);
+    }
+    let limits = target.limits();
+    let driver = DriverOptions {
+        buffers: if options.buffers.is_empty() {
+            buffer_classes(limits)
+        } else {
+            options.buffers.clone()
+        },
+        sockets: limits.connections,
+        ..DriverOptions::default()
+    };
+    let mut driver = UringDriver::new(&driver).map_err(|error| TargetError::Core {
+        core,
+        reason: error.to_string(),
+    })?;
+    let room = driver.room();
+    let mut service = target.poll_group(index, room);
+    let mut addresses = Vec::new();
+    if index == 0 {
+        for &address in &options.listen {
+            let (listener, bound) =
+                driver
+                    .listen(address, &options.socket)
+                    .map_err(|source| TargetError::Listen {
+                        address,
+                        remedy: remedy(&source),
+                        source,
+                    })?;
+            service.add_listener(listener);
+            addresses.push(bound);
+        }
+    }
+    Ok((Core::new(driver, service, options.poll), addresses))
+}
+
+/// What to do about an address that cannot be listened on.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there: stop it, or choose another port (0 takes a free one)"
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address: see `ip addr`",
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
+        }
+        _ => "choose another address",
+    }
+}
+
+/// Payload buffers of a core: single blocks and in-capsule data for many commands, whole
+/// transfers for some. Address space only; pages are taken when a buffer is first used.
+fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
+    let largest = limits.transfer_bytes as usize;
+    let wanted = [(4096, 4096), (16 * 1024, 2048), (128 * 1024, 512)];
+    let smaller = wanted.into_iter().filter(|&(bytes, _)| bytes < largest);
+    let classes = smaller.map(|(bytes, count)| BufferClass { bytes, count });
+    // Admin data takes up to 8 KiB, whatever transfers take.
+    let last = BufferClass {
+        bytes: largest.max(8192),
+        count: 256,
+    };
+    classes.chain([last]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The threads were joined in order, so a core that died while the first one went on was
+    /// noticed by nobody.
+    #[test]
+    fn a_core_that_ends_while_others_run_is_noticed() {
+        type Work = fn() -> io::Result<()>;
+        let endings: [(Work, &str); 2] = [
+            (|| panic!("a bug"), "core 1 has ended: it panicked"),
+            (
+                || Err(io::Error::other("no ring")),
+                "core 1 has ended: no ring",
+            ),
+        ];
+        for (end, says) in endings {
+            let (go_on, told) = mpsc::channel::<()>();
+            let mut cores = CoreThreads::new();
+            let serve = move || {
+                // Until the test is over.
+                let _ = told.recv();
+                Ok(())
+            };
+            cores.spawn(CoreId(0), serve).unwrap();
+            cores.spawn(CoreId(1), end).unwrap();
+            assert_eq!(cores.join().unwrap_err().to_string(), says);
+            drop(go_on);
+        }
+        let mut cores = CoreThreads::new();
+        cores.spawn(CoreId(0), || Ok(())).unwrap();
+        cores.join().unwrap();
+    }
+}

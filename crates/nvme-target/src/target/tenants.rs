@@ -1,0 +1,197 @@
+//! Who tenants are, and what each is promised on which device. `[ReFlex §4.3]`
+//!
+//! A tenant is declared once and has an account on every device of which it can use a namespace;
+//! so what is declared on a device changes with the tenancy and with the namespaces over it. A
+//! tenant that is too much anywhere is refused everywhere. Must never: leave one device with the
+//! old promises and another with the new ones.
+
+use crate::change::step::Step;
+use crate::error::TargetError;
+use crate::message::Note;
+use crate::namespace::Namespace;
+use crate::qos::access::{Pass, Rules, Tenancy};
+use crate::qos::device::{Declared, DeviceQos};
+use crate::qos::events::TenantEvent;
+use crate::target::{Target, check_name};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A device, and the namespaces over it by subsystem.
+type Used = (Arc<DeviceQos>, Vec<(String, u32)>);
+
+impl Target {
+    /// Says who hosts are, what each may do in which blocks, and what it is promised. The next
+    /// command of every queue is checked and scheduled by it, hosts that are nobody any more lose
+    /// their controllers, and requests that wait for tokens wait as whoever their host is now.
+    ///
+    /// # Errors
+    /// [`TargetError::Invalid`] or [`TargetError::Name`] where it means nothing;
+    /// [`TargetError::Refused`] where a device cannot keep a promise beside all others;
+    /// [`TargetError::Undone`] where a core did not follow in time. All is as before then.
+    pub fn set_tenants(&self, tenancy: &Tenancy) -> Result<(), TargetError> {
+        let _order = self.change()?;
+        for host in tenancy.tenants.iter().flat_map(|tenant| &tenant.hosts) {
+            check_name(host)?;
+        }
+        let rules = Arc::new(Rules::new(tenancy)?);
+        let others = self.promise(&self.scheduled_devices(), &rules)?;
+        let before = self.shared.set_rules(Arc::clone(&rules));
+        if !others && rules.same_but_for_promises(&before) {
+            // Accounts say what is promised: the cores see it in their next rounds.
+            return Ok(());
+        }
+        let controllers = || -> Vec<_> { self.shared.controllers().iter().cloned().collect() };
+        // Here, so that the cores find the answer ready.
+        for controller in controllers() {
+            controller.pass(&rules);
+        }
+        if let Err(error) = self.apply(&[Step::AskRules]) {
+            self.shared.set_rules(before);
+            self.promise_again(self.scheduled_devices());
+            self.shared.post(&[Step::AskRules]);
+            return Err(error.into());
+        }
+        for controller in controllers() {
+            if let (Pass::Refused, Some(subsystem)) =
+                (controller.pass(&rules), &controller.subsystem)
+            {
+                self.shared.deliver_all(|| Note::EndHost {
+                    subsystem: subsystem.index,
+                    host_nqn: controller.host_nqn.clone(),
+                    from: Some(controller.peer.ip()),
+                });
+            }
+        }
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Looks at what tenants do. Called every [`qos::limits::OVERRUN_WINDOW`], with `window_ends`
+    /// every [`SLO_WINDOW`](crate::limits::SLO_WINDOW): then promises are judged by the reads since
+    /// the last time. [`RunningTarget`](crate::RunningTarget) does it by itself.
+    pub fn look_at_tenants(&self, window_ends: bool) {
+        #[expect(clippy::disallowed_methods, reason = "the time of events, for people")]
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_millis());
+        let now = u64::try_from(now).unwrap_or(u64::MAX);
+        for (qos, _) in self.scheduled_devices() {
+            for event in qos.look(window_ends, now) {
+                self.shared.tell(event);
+            }
+        }
+    }
+
+    /// What happened to tenants after the event of this number (0 for all), oldest first. The
+    /// target keeps the last [`TENANT_EVENTS_MAX`](crate::limits::TENANT_EVENTS_MAX); a gap in the
+    /// numbers is what was dropped.
+    #[must_use]
+    pub fn tenant_events(&self, after: u64) -> Vec<TenantEvent> {
+        self.shared.tenant_events().after(after)
+    }
+
+    /// Declares on the device of a namespace that is to come whoever can use it.
+    ///
+    /// # Errors
+    /// [`TargetError::Refused`].
+    pub(crate) fn promise_with(&self, nqn: &str, coming: &Namespace) -> Result<(), TargetError> {
+        let Some(qos) = &coming.options.qos else {
+            return Ok(());
+        };
+        let mut used = self.used(qos);
+        used.1.push((nqn.to_owned(), coming.nsid()));
+        self.promise(&[used], &self.shared.rules()).map(drop)
+    }
+
+    /// Namespaces are gone, or did not come: gives back what was promised only because of them.
+    pub(crate) fn promise_without<'a>(&self, gone: impl Iterator<Item = &'a Arc<Namespace>>) {
+        let devices = gone.filter_map(|namespace| namespace.options.qos.as_ref());
+        self.promise_again(devices.map(|qos| self.used(qos)).collect());
+    }
+
+    /// Puts the rules that are in force into force on devices, which never is more than there was.
+    fn promise_again(&self, devices: Vec<Used>) {
+        if let Err(error) = self.promise(&devices, &self.shared.rules()) {
+            tracing::error!(%error, "promises that were kept until now cannot be kept any more");
+        }
+    }
+
+    /// Declares on devices whoever can be somebody there by `rules`: on all of them, or on none.
+    /// Returns whether anybody has another account now.
+    fn promise(&self, devices: &[Used], rules: &Rules) -> Result<bool, TargetError> {
+        let mut others = false;
+        let mut done = Vec::new();
+        for (qos, namespaces) in devices {
+            let before = qos.declared();
+            match qos.replace(&rules.declared(namespaces)) {
+                Ok(changed) => others |= changed,
+                Err((tenant, refusal)) => {
+                    self.take_back(done);
+                    return Err(TargetError::Refused {
+                        tenant,
+                        device: qos.name().to_owned(),
+                        refusal,
+                    });
+                }
+            }
+            done.push((qos, before));
+        }
+        Ok(others)
+    }
+
+    /// Makes devices' tenants again what they were.
+    fn take_back(&self, done: Vec<(&Arc<DeviceQos>, Declared)>) {
+        let mut others = false;
+        for (qos, before) in done {
+            match qos.replace(&before) {
+                Ok(changed) => others |= changed,
+                Err((tenant, refusal)) => {
+                    tracing::error!(device = qos.name(), tenant, %refusal, "cannot undo a change");
+                }
+            }
+        }
+        if others {
+            self.shared.post(&[Step::AskRules]);
+        }
+    }
+
+    /// Every device that is scheduled.
+    pub(crate) fn scheduled_devices(&self) -> Vec<Used> {
+        let mut devices: Vec<Used> = Vec::new();
+        for subsystem in self.shared.configuration().subsystems.values() {
+            for namespace in subsystem.namespaces() {
+                let Some(qos) = &namespace.options.qos else {
+                    continue;
+                };
+                let user = (subsystem.nqn.clone(), namespace.nsid());
+                match devices
+                    .iter_mut()
+                    .find(|(other, _)| Arc::ptr_eq(other, qos))
+                {
+                    Some((_, users)) => users.push(user),
+                    None => devices.push((Arc::clone(qos), vec![user])),
+                }
+            }
+        }
+        devices
+    }
+
+    /// Whether any device is scheduled.
+    pub(crate) fn is_anything_scheduled(&self) -> bool {
+        let configuration = self.shared.configuration();
+        let mut subsystems = configuration.subsystems.values();
+        subsystems.any(|subsystem| {
+            let changing = subsystem.lock();
+            changing
+                .namespaces
+                .values()
+                .any(|n| n.options.qos.is_some())
+        })
+    }
+
+    /// The namespaces over one device.
+    fn used(&self, qos: &Arc<DeviceQos>) -> Used {
+        let mut devices = self.scheduled_devices().into_iter();
+        let found = devices.find(|(other, _)| Arc::ptr_eq(other, qos));
+        found.unwrap_or_else(|| (Arc::clone(qos), Vec::new()))
+    }
+}
