@@ -184,7 +184,7 @@ fn tenants(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     for (group, device) in later.devices.iter().enumerate() {
         let same = |before: &&ScheduledDevice| before.name == device.name;
         let before = earlier.devices.iter().find(same);
-        let cells = |is| {
+        let cells = |is: &TenantSnapshot| {
             let same = |before: &&TenantSnapshot| before.name == is.name;
             let before = before.and_then(|device| device.tenants.iter().find(same));
             let was = before.unwrap_or(&nothing);

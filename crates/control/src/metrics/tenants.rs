@@ -26,6 +26,22 @@ const DEVICE_COLUMNS: [DeviceColumn; 2] = [
     ),
 ];
 
+/// A column of the table of tenants, in the same form.
+type TenantColumn = (&'static str, &'static str, fn(&TenantSnapshot) -> u64);
+
+const GAUGES: [TenantColumn; 2] = [
+    (
+        "tenant_reserved_tokens_per_second",
+        "Tokens a second that the tenant's promise takes",
+        |t| t.reserved_tokens_per_second,
+    ),
+    (
+        "tenant_overruns",
+        "1 while the tenant keeps asking for more than it is promised",
+        |t| u64::from(t.overruns),
+    ),
+];
+
 /// Everything about tenants.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (name, help, value) in DEVICE_COLUMNS {
@@ -38,30 +54,16 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
     counters(encoder, TenantStats::metrics(), || {
         tenants(snapshot).map(|(labels, tenant)| (labels, &tenant.stats))
     })?;
-    let reserved = tenants(snapshot).map(|(labels, tenant)| {
-        let reserved = tenant.reserved_tokens_per_second;
-        (labels, Value::Count(reserved))
-    });
-    family(
-        encoder,
-        Kind::Gauge,
-        "tenant_reserved_tokens_per_second",
-        "Tokens a second that the tenant's promise takes",
-        None,
-        reserved,
-    )?;
-    let overruns = tenants(snapshot).map(|(labels, tenant)| {
-        let overruns = u64::from(tenant.overruns);
-        (labels, Value::Count(overruns))
-    });
-    family(
-        encoder,
-        Kind::Gauge,
-        "tenant_overruns",
-        "1 while the tenant keeps asking for more than it is promised",
-        None,
-        overruns,
-    )?;
+    for (name, help, value) in GAUGES {
+        let tenants = tenants(snapshot).map(|(labels, t)| (labels, Value::Count(value(t))));
+        family(encoder, Kind::Gauge, name, help, None, tenants)?;
+    }
+    by_labels(snapshot, encoder)?;
+    latencies(snapshot, encoder)
+}
+
+/// Counters that share a metric, told apart by a further label.
+fn by_labels(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     by_word(
         snapshot,
         encoder,
@@ -115,8 +117,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
                 [("met", t.windows.met), ("missed", t.windows.missed)],
             )
         },
-    )?;
-    latencies(snapshot, encoder)
+    )
 }
 
 /// Every tenant of every device, with its labels.

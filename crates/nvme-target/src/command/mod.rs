@@ -19,6 +19,7 @@ use crate::service::core::CoreState;
 use crate::session::connection::{Connection, Owner};
 use crate::session::input::{Flow, Incoming, Payload, Sink, take_buffer};
 use crate::session::transfer;
+use crate::stats::NamespaceStats;
 use base::mutation::{self, Mutation};
 use base::units::Lba;
 use base::{Nanos, Time};
@@ -651,6 +652,26 @@ pub(crate) fn completed(
     }
 }
 
+/// Counts a command of a namespace that ended with `status`.
+fn count(stats: &mut NamespaceStats, kind: Kind, status: Status, bytes: u64) {
+    match kind {
+        Kind::Read if !status.is_success() => stats.read_errors += 1,
+        Kind::Write if !status.is_success() => stats.write_errors += 1,
+        Kind::Flush if !status.is_success() => stats.flush_errors += 1,
+        _ if !status.is_success() => stats.other_errors += 1,
+        Kind::Read => {
+            stats.reads += 1;
+            stats.read_bytes += bytes;
+        }
+        Kind::Write => {
+            stats.writes += 1;
+            stats.written_bytes += bytes;
+        }
+        Kind::Flush => stats.flushes += 1,
+        _ => stats.others += 1,
+    }
+}
+
 /// A command has its status: it is counted, and answered if anybody still waits.
 pub(crate) fn finish(
     connection: &mut Connection,
@@ -681,23 +702,7 @@ pub(crate) fn finish(
     if !matches!(kind, Kind::Admin | Kind::Barrier)
         && let Some(namespace) = core.namespace(connection.subsystem, nsid)
     {
-        let stats = &mut namespace.stats;
-        match kind {
-            Kind::Read if !status.is_success() => stats.read_errors += 1,
-            Kind::Write if !status.is_success() => stats.write_errors += 1,
-            Kind::Flush if !status.is_success() => stats.flush_errors += 1,
-            _ if !status.is_success() => stats.other_errors += 1,
-            Kind::Read => {
-                stats.reads += 1;
-                stats.read_bytes += length;
-            }
-            Kind::Write => {
-                stats.writes += 1;
-                stats.written_bytes += length;
-            }
-            Kind::Flush => stats.flushes += 1,
-            _ => stats.others += 1,
-        }
+        count(&mut namespace.stats, kind, status, length);
         let latency = &mut namespace.latency;
         match kind {
             Kind::Read => latency.reads.count(took),

@@ -136,12 +136,12 @@ pub fn sends(api: &ApiAddress) -> Result<Sends> {
     let answer = ask(api, Method::GET, "/v1/switch", None)?;
     let Switch { cores } =
         Switch::deserialize(answer).context("the target's answer is not understood")?;
-    let classes = cores.iter().flat_map(|core| core.classes.values());
-    Ok(classes.fold(Sends::default(), |sum, class| {
+    let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
+    Ok(classes.fold(Sends::default(), |sum, (_, class)| {
         let sizes = &class.caravans.sizes;
         Sends {
-            sends: sum.sends + sizes.iter().map(|bucket| bucket.count).sum::<u64>(),
-            single: sum.single + sizes.first().map_or(0, |bucket| bucket.count),
+            sends: sum.sends + sizes.caravans(),
+            single: sum.single + sizes.buckets()[0],
             bytes: sum.bytes + class.caravans.bytes,
         }
     }))
