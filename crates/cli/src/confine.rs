@@ -1,4 +1,4 @@
-//! What the process may do to the machine, whatever a peer or a bug makes of it.
+//! Confinement of the process, whatever a peer or a bug makes of it.
 //!
 //! Capabilities that a target never needs are dropped at its start. By choice, Landlock keeps it to
 //! the files that its configuration names, and a seccomp filter from system calls that no target
@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::path::{Path, PathBuf};
 
-/// A restriction that somebody chooses.
+/// A restriction by choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Confinement {
     /// Only the files and folders that the configuration and the command line name
@@ -26,7 +26,7 @@ pub enum Confinement {
     Seccomp,
 }
 
-/// Where Landlock lets the process go.
+/// Paths that Landlock permits.
 #[derive(Debug, Default)]
 pub struct Paths {
     /// To read.
@@ -36,7 +36,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// What a target with this configuration uses.
+    /// Returns the paths that a target with this configuration uses.
     #[must_use]
     pub fn of(
         configuration: &Configuration,
@@ -48,7 +48,7 @@ impl Paths {
             read: vec!["/proc".into(), "/sys".into()],
             write: configuration.device_folders.clone(),
         };
-        // Who edits a file often puts another in its place.
+        // Editors often put another file in its place.
         paths.read.extend(config_path.map(parent_of));
         paths.write.extend(state_path.map(parent_of));
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
@@ -103,7 +103,7 @@ pub fn drop_capabilities(chosen: &[Confinement]) -> Result<()> {
 /// Puts what was chosen in force for this thread and all that it starts.
 ///
 /// # Errors
-/// A kernel that cannot do it: who chooses it must not run without.
+/// A kernel that cannot do it: a confinement that was asked for is never omitted silently.
 pub fn confine(chosen: &[Confinement], paths: &Paths) -> Result<()> {
     if chosen.contains(&Confinement::Landlock) {
         landlock(paths).context("--confine landlock")?;
@@ -126,13 +126,13 @@ fn landlock(paths: &Paths) -> Result<()> {
         .restrict_self()?;
     ensure!(
         status.ruleset == RulesetStatus::FullyEnforced,
-        "the kernel does not enforce it; boot with lsm=landlock,... or leave it away"
+        "the kernel does not enforce it; boot with lsm=landlock,... or omit the option"
     );
     Ok(())
 }
 
-/// System calls that no target makes. Those that start programs or other processes, become somebody
-/// else, look into other processes, change the machine, or reach files around Landlock.
+/// System calls that no target makes. Those that start programs or other processes, change the
+/// user, look into other processes, change the machine, or reach files around Landlock.
 const REFUSED: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,

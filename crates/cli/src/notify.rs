@@ -1,8 +1,8 @@
-//! What the service manager is told: that the target is ready, that it ends, and that it lives.
+//! Messages to the service manager: the target is ready, it ends, it lives.
 //!
-//! The protocol of sd_notify(3): datagrams to the socket that the environment names. Without one
-//! there is nobody to tell. A watchdog is fed only while every core of the dataplane takes messages;
-//! one that hangs has the service manager start the target again.
+//! The protocol of sd_notify(3): datagrams to the socket that the environment names; without one
+//! there is no service manager. A watchdog is fed only while every core of the dataplane takes
+//! messages; one that hangs has the service manager start the target again.
 
 use anyhow::{Context as _, Result};
 use std::ffi::OsStr;

@@ -1,8 +1,9 @@
 //! The HTTP/JSON interface: one file for each resource.
 //!
-//! What is this: routes over [`Control`], for people and programs on this machine. Who may
-//! open the Unix socket is trusted; over a loopback port, who shows the `token`. A web page is
-//! not, though it can make a browser on this machine send requests; `guard` refuses those. Every error is a JSON object that says what is wrong and what to do.
+//! Routes over [`Control`], for people and programs on this machine. A client that may open the
+//! Unix socket is trusted; over a loopback port, one that presents the `token`. A web page is not,
+//! though it can make a browser on this machine send requests; `guard` refuses those. Every error
+//! is a JSON object that names the fault and the remedy.
 //!
 //! | path | methods |
 //! |---|---|

@@ -33,18 +33,18 @@ pub struct Control {
     draining: AtomicBool,
 }
 
-/// What a change needs beside the model.
+/// State of changes beside the model.
 #[derive(Debug)]
 struct Changes {
     /// The configuration file, or the flags, as last put in force.
     file: Configuration,
-    /// Where changes are remembered; `None` forgets them when the process ends.
+    /// The file that keeps changes; without one the end of the process forgets them.
     store: Option<StateFile>,
     /// A person was told that changes are forgotten.
     warned: bool,
 }
 
-/// Why a change was not made.
+/// The reason for which a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The change does not fit what is there; nothing was touched.
@@ -68,7 +68,7 @@ pub enum ChangeError {
     /// The dataplane failed on the way.
     #[error("{error}{}", rest(remaining))]
     Plane {
-        /// Why the action that failed did so.
+        /// The reason for which the action failed.
         error: ApplyError,
         /// The actions that were carried out before it and could not be undone; they are in
         /// force. Empty means that everything is as before.
@@ -141,8 +141,8 @@ impl Control {
         Ok(control)
     }
 
-    /// What the interface changed since the file was put in force, and where that is remembered.
-    /// Waits for a change under way.
+    /// Returns the changes by the interface since the file was put in force, and the path of the
+    /// state file. Waits for a change under way.
     #[must_use]
     pub fn changes(&self) -> (Vec<Difference>, Option<PathBuf>) {
         let changes = lock(&self.change);
@@ -162,19 +162,19 @@ impl Control {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the process ends.
+    /// Returns true once the process was told to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// What happened after the event of this number.
+    /// Returns the tenant events after the one of this number.
     #[must_use]
     pub fn events(&self, after: u64) -> Vec<TenantEvent> {
         self.plane.events(after)
     }
 
-    /// What the dataplane knows now.
+    /// Returns a snapshot of the dataplane.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.plane.snapshot()

@@ -43,7 +43,7 @@ pub struct Plane {
     recalibrations: Recalibrations,
 }
 
-/// Devices, and who uses them.
+/// Open devices, and the namespaces that use them.
 #[derive(Debug, Default)]
 struct Opened {
     devices: BTreeMap<String, OpenDevice>,
@@ -57,7 +57,7 @@ struct OpenDevice {
     device: Arc<dyn Device>,
     /// Names what is on it.
     content: String,
-    /// How tenants share it, where it has a model, and the file's.
+    /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
     used_by_many: bool,
@@ -395,7 +395,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
         None => None,
         Some(path) => {
             let read = DeviceModel::load(path)
-                .map_err(|error| refused(&error, "correct the model, or leave the key away"))?;
+                .map_err(|error| refused(&error, "correct the model, or omit the key"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
             let qos = DeviceQos::new(name, Rules::default(), costs, curve);
             Some((qos, Arc::new(read)))

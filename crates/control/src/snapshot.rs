@@ -81,7 +81,7 @@ impl From<&CoreStats> for ConnectionCounters {
 pub struct UsageSnapshot {
     /// A key of `[limits]`, or `payload_buffer_bytes`.
     pub limit: String,
-    /// The core whose limit it is; `None` for a limit of the whole target.
+    /// The core that has the limit; `None` for a limit of the whole target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
     /// In use now.

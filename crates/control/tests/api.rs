@@ -925,6 +925,9 @@ fn devices_over_the_interface_have_their_files_below_configured_folders() {
             let whole = format!("{toml}[devices.x]\ntype = \"file\"\npath = {path:?}\n");
             let kind = "Content-Type: application/toml\r\n";
             request(&server, "POST", "/v1/config", kind, &whole).error(422);
+            // A dry run says so, too.
+            let dry = "/v1/config?dry_run=true";
+            request(&server, "POST", dry, kind, &whole).error(422);
         }
     }
 }

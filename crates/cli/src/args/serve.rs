@@ -79,7 +79,8 @@ pub struct ServeArgs {
     /// reach no files but those that were named at the start, and those below device_folders.
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
     pub confine: Vec<Confinement>,
-    /// End when standard input does: whoever started it cannot leave it behind.
+    /// End when standard input does, so that the target does not outlive the process that started
+    /// it.
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
     /// The devices in the order of the command line; see [`ServeArgs::order`].

@@ -70,7 +70,7 @@ pub(super) fn measure(
     );
     ensure!(
         !options.switched || args.hosts == 1,
-        "--lanes switched are those of one host; leave --hosts away"
+        "--lanes switched are those of one host; omit --hosts"
     );
     // Keep the controllers connected until the load is over.
     let remote = match &args.target {

@@ -9,7 +9,6 @@ use crate::open_files;
 use crate::output::{Output, human_bytes, print};
 use crate::token::token;
 use anyhow::{Context as _, Result, bail};
-use base::Nanos;
 use base::units::CoreId;
 use control::model::{Device, DeviceKind, Subsystem, Switch};
 use control::{Configuration, Control, Plane, ServerOptions, Snapshot, StateFile};
@@ -19,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use target::{Limits, RunningTarget, Target, TargetOptions};
 
-/// What is served, as JSON.
+/// The served subsystems, as JSON.
 #[derive(Debug, Serialize)]
 struct Serving {
     listening: Vec<SocketAddr>,
@@ -63,7 +62,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     );
     let target = Target::new(limits(&configuration), cores.len())?;
     let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
-    // Before the cores start: whoever connects first finds everything in place.
+    // Before the cores start: the first host to connect finds everything in place.
     let store = args.state.as_deref().map(StateFile::open).transpose()?;
     let control = Control::resume(&configuration, plane, store).context("nothing is served")?;
     let options = TargetOptions {
@@ -102,7 +101,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     };
     let api = server.address().map(ToString::to_string);
     let told = tell(&running.addresses, api, &control, output);
-    // Whoever started it may have closed its output: it serves all the same.
+    // The process that started it may have closed its output: it serves all the same.
     if let Err(error) = told {
         tracing::warn!("{error:#}");
     }
@@ -173,7 +172,7 @@ fn watch_stdin(target: Arc<Target>) -> Result<()> {
     Ok(())
 }
 
-/// What flags or the file say.
+/// Returns the configuration of the flags or of the file.
 fn configuration(args: &ServeArgs) -> Result<Configuration> {
     if let Some(path) = &args.config {
         return Ok(control::config::load(path)?);
@@ -200,52 +199,13 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     Ok(configuration)
 }
 
-/// The configuration's limits, which were checked, as the target's.
+/// Returns the configuration's limits, which were checked, as the target takes them.
 fn limits(configuration: &Configuration) -> Limits {
-    let given = &configuration.limits;
-    let fits = "within the limits of a configuration";
-    let short = |key| u16::try_from(given.get(key)).expect(fits);
-    let narrow = |key| u32::try_from(given.get(key)).expect(fits);
-    let size = |key| usize::try_from(given.get(key)).expect(fits);
-    let time = |key| Nanos::from_millis(given.get(key));
     Limits {
-        in_capsule_bytes: narrow("in_capsule_data_bytes"),
-        transfer_bytes: narrow("max_transfer_bytes"),
-        h2c_data_bytes: narrow("max_h2c_data_bytes"),
-        r2t_bytes: narrow("r2t_bytes"),
-        r2ts_per_command: short("max_r2t"),
-        deallocate_blocks: narrow("deallocate_blocks"),
-        deallocate_piece_bytes: narrow("deallocate_piece_bytes"),
-        keep_alive_default_ms: narrow("keep_alive_default_ms"),
-        keep_alive_min_ms: narrow("keep_alive_min_ms"),
-        discovery_idle_timeout: time("discovery_idle_timeout_ms"),
-        queue_entries: short("queue_depth"),
-        io_queues: short("io_queues_per_controller"),
-        connections: size("connections"),
-        fresh_connections: size("fresh_connections"),
-        controllers: size("controllers"),
-        controllers_per_host: size("controllers_per_host"),
-        controllers_per_address: size("controllers_per_address"),
-        discovery_controllers: size("discovery_controllers"),
-        sends_per_connection: size("sends_per_connection"),
-        connection_buffer_share: narrow("connection_buffer_share"),
-        host_buffer_share: narrow("host_buffer_share"),
-        tenant_buffer_share: narrow("tenant_buffer_share"),
-        throughput_buffer_share: narrow("throughput_buffer_share"),
-        send_lists: size("send_lists"),
-        stash_bytes: size("stash_bytes"),
-        trim_interval: time("trim_interval_ms"),
-        connect_timeout: time("connect_timeout_ms"),
-        stall_timeout: time("stall_timeout_ms"),
-        pdu_timeout: time("pdu_timeout_ms"),
-        transfer_timeout: time("transfer_timeout_ms"),
-        pause_patience: time("pause_patience_ms"),
-        drain_timeout: time("drain_timeout_ms"),
-        barrier_timeout: time("barrier_timeout_ms"),
         header_digest: configuration.digests.header,
         data_digest: configuration.digests.data,
         cache_life: cache_life(),
-        ..Limits::default()
+        ..configuration.limits.for_target()
     }
 }
 
@@ -339,7 +299,6 @@ fn served(subsystem: &Subsystem, snapshot: &Snapshot) -> ServedSubsystem {
 mod tests {
     use super::*;
     use control::config::Format;
-    use control::limits::{LIMITS, Step};
 
     /// The files that each core opens for each namespace were left out, so a limit was taken for
     /// enough with which connections failed.
@@ -372,36 +331,5 @@ mod tests {
         let configuration = control::config::parse(text, Format::Toml).expect("a configuration");
         let wanted = 100 + 1 + 1 + 2 * 3 + CORE_FILES * 3 + OTHER_FILES;
         assert_eq!(files_wanted(&configuration, 3), wanted);
-    }
-
-    #[test]
-    fn every_limit_of_a_configuration_reaches_the_target_which_accepts_it() {
-        let mut configuration = Configuration::default();
-        let unchanged = Limits {
-            keep_alive_min_ms: 1_000,
-            // Of the machine, and of no configuration.
-            cache_life: cache_life(),
-            ..Limits::default()
-        };
-        assert_eq!(limits(&configuration), unchanged);
-        // The shortest default must not be shorter than that.
-        configuration.limits.set("keep_alive_min_ms", 100);
-        for limit in &LIMITS {
-            let step = match limit.step {
-                Step::MultipleOf(unit) => unit,
-                Step::PowerOfTwo => 1,
-            };
-            let before = (configuration.limits.get(limit.key), limits(&configuration));
-            let end = limit.range.end() / step * step;
-            for value in [*limit.range.start(), end] {
-                configuration.limits.set(limit.key, value);
-                control::config::validate(&configuration).expect("within its range");
-                let limits = limits(&configuration);
-                assert_eq!(limits.check(), Ok(()), "{} = {value}", limit.key);
-                let differs = limits != before.1;
-                assert_eq!(differs, value != before.0, "{}", limit.key);
-            }
-            configuration.limits.set(limit.key, before.0);
-        }
     }
 }

@@ -63,7 +63,7 @@ fn tell(answer: &Value, output: Output) -> Result<()> {
     output.result(answer, &seen)
 }
 
-/// What a target says about its switch.
+/// A target's answer about its switch.
 #[derive(Debug, Deserialize)]
 struct Seen {
     setting: Map<String, Value>,
@@ -147,7 +147,7 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What the switch of a core did for a class, on one line.
+/// Counters of a core's switch for a class, on one line.
 struct Did<'a>(&'a ClassStats);
 
 impl fmt::Display for Did<'_> {
@@ -190,7 +190,7 @@ struct KnobList {
 struct KnobLine {
     key: &'static str,
     range: String,
-    /// Where it is by default; nothing where it does not count then.
+    /// The default; `None` where the knob does not count then.
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! `switchyard tenant events`: who asks for more than was promised.
+//! `switchyard tenant events`: tenants that ask for more than they are promised.
 
 use crate::args::ApiArgs;
 use crate::http::ask;
@@ -9,10 +9,10 @@ use hyper::Method;
 use serde::Deserialize;
 use std::fmt;
 
-/// How long one request waits for an event, in milliseconds: less than a request may take.
+/// Time for which one request waits for an event, in milliseconds: less than a request may take.
 const WAIT_MS: u64 = 20_000;
 
-/// What the interface answers.
+/// The answer of the interface.
 #[derive(Debug, Deserialize)]
 struct Events {
     events: Vec<TenantEvent>,

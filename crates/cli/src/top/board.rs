@@ -1,4 +1,4 @@
-//! What two looks at a target say, as tables.
+//! The difference of two looks at a target, as tables.
 
 use super::Cell;
 use super::interval::Interval;
@@ -15,23 +15,23 @@ use target::TenantStats;
 /// Everything that is shown.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// How the target is as a whole, on one line.
+    /// A summary of the target, on one line.
     pub summary: String,
     /// Tenants, cores, namespaces, queues.
     pub tables: [Table; TABLES],
 }
 
-/// What stands between two columns.
+/// The text between two columns.
 pub const GAP: &str = "  ";
 
-/// How many tables there are.
+/// The number of tables.
 pub const TABLES: usize = 4;
 
 /// Rows of the same columns.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub name: &'static str,
-    /// What is said instead of no rows.
+    /// The text in place of no rows.
     pub empty: &'static str,
     pub columns: &'static [Column],
     /// So many columns say what a row is about; they do not scroll.
@@ -68,7 +68,7 @@ impl Row {
 }
 
 impl Board {
-    /// What the later look says, and what happened since the earlier.
+    /// Returns the tables of the later look, with rates since the earlier.
     #[must_use]
     pub fn between(earlier: Option<&Snapshot>, later: &Snapshot) -> Self {
         let interval = Interval::between(earlier, later);

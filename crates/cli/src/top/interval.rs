@@ -12,8 +12,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// A target whose clock went back is another run; its counters have nothing to do with those
-    /// before.
+    /// A target with a clock that went back is another run; its counters have nothing to do with
+    /// those before.
     pub fn between(earlier: Option<&Snapshot>, later: &Snapshot) -> Self {
         let elapsed = |earlier: &Snapshot| later.uptime_ms.checked_sub(earlier.uptime_ms);
         Self {
@@ -21,7 +21,7 @@ impl Interval {
         }
     }
 
-    /// Whether anything can be said.
+    /// Returns true where rates are known.
     pub fn is_known(self) -> bool {
         self.elapsed_ms.is_some()
     }

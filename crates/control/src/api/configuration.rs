@@ -41,9 +41,9 @@ async fn show(State(state): State<ApiState>, headers: HeaderMap) -> Response {
 
 #[derive(Serialize)]
 struct Changes {
-    /// Where changes are remembered; nothing where they are forgotten at the end.
+    /// The state file; `None` where changes are forgotten at the end of the process.
     state: Option<PathBuf>,
-    /// What the interface changed, from what the configuration file says (or the flags).
+    /// Changes by the interface, relative to the configuration file (or the flags).
     changes: Vec<Difference>,
 }
 
@@ -57,7 +57,7 @@ async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiErro
 struct Replaced {
     /// Nothing was done.
     dry_run: bool,
-    /// What was (or would be) done, in this order.
+    /// Actions that were (or would be) carried out, in this order.
     actions: Vec<Action>,
 }
 

@@ -1,4 +1,4 @@
-//! What every route has at hand.
+//! State that every route shares.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::snapshot::{Snapshot, TenantEvent};
 
 use super::error::ApiError;
 
-/// What every route has at hand.
+/// State that every route shares.
 #[derive(Clone, Debug)]
 pub(super) struct ApiState {
     pub(super) control: Arc<Control>,
-    /// Held by the request whose change is made: others wait here, and take no thread meanwhile
-    /// that questions need.
+    /// Held by the request that makes its change: others wait here, and occupy no thread that reads
+    /// need meanwhile.
     pub(super) turn: Arc<Mutex<()>>,
 }
 

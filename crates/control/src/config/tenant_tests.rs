@@ -115,7 +115,7 @@ fn who_a_tenant_is_must_be_clear() {
         ),
         (
             tenant("a", "hosts = []"),
-            "tenants[0].hosts: is empty; name at least one, or leave the key away to match all",
+            "tenants[0].hosts: is empty; name at least one, or omit the key to match all",
         ),
         (
             tenant("a", HOST) + &tenant("b", HOST),

@@ -29,8 +29,8 @@ fn with_namespace(extra: &str) -> String {
 
 #[test]
 fn the_example_shows_every_limit() {
-    for limit in &crate::limits::LIMITS {
-        let line = format!("\n{} = {} ", limit.key, limit.default);
+    for limit in &target::limits::LIMITS {
+        let line = format!("\n{} = {} ", limit.key, limit.default());
         assert!(EXAMPLE.contains(&line), "{line}");
     }
 }
@@ -297,7 +297,7 @@ fn the_target_needs_addresses_and_cores() {
         ),
         (
             "cores = []",
-            "1: cores: is empty, so no core could serve; write a core, like cores = [0], or leave the key away",
+            "1: cores: is empty, so no core could serve; write a core, like cores = [0], or omit the key",
         ),
         (
             "cores = [1,\n1]",
@@ -337,11 +337,11 @@ fn devices_are_checked() {
         ),
         (
             "[devices.x]\ntype = \"file\"\npath = \"/a\"\ncreate = true",
-            "1: devices.x.size: is missing, and a file that is created needs one; write how large it becomes, like size = \"10G\", or leave create away",
+            "1: devices.x.size: is missing, and a file that is created needs one; write how large it becomes, like size = \"10G\", or omit create",
         ),
         (
             "[devices.x]\ntype = \"file\"\npath = \"/a\"\nsize = \"1M\"\ncreate = true\nread_only = true",
-            "5: devices.x.create: contradicts read_only = true; leave one of the two away",
+            "5: devices.x.create: contradicts read_only = true; omit one of the two",
         ),
         (
             "[devices.x]\ntype = \"file\"\npath = \"/a\"\n[devices.y]\ntype = \"file\"\npath = \"/a\"",
@@ -353,11 +353,11 @@ fn devices_are_checked() {
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [] }",
-            "4: devices.x.fault.rules: is empty, so nothing would ever fail; write at least one rule, or leave fault away",
+            "4: devices.x.fault.rules: is empty, so nothing would ever fail; write at least one rule, or omit fault",
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ one_in = 0, error = \"media\" }] }",
-            "4: devices.x.fault.rules[0].one_in: 0 means that the rule never strikes; write at least 1, or leave the rule away",
+            "4: devices.x.fault.rules[0].one_in: 0 means that the rule never strikes; write at least 1, or omit the rule",
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\ndelay = { write_per_kib_ns = 60_000_000 }",
@@ -419,7 +419,7 @@ fn namespaces_are_checked() {
         ),
         (
             "nsid = 1\ndevice = \"fast\"\nsize = \"2M\"".to_owned(),
-            "13: subsystems[0].namespaces[0].size: 2M is more than device \"fast\" has; write at most \"1M\", or leave it away for all of it",
+            "13: subsystems[0].namespaces[0].size: 2M is more than device \"fast\" has; write at most \"1M\", or omit it for all of it",
         ),
         (
             "nsid = 1\ndevice = \"fast\"\nsize = 100".to_owned(),
@@ -433,7 +433,7 @@ fn namespaces_are_checked() {
             format!(
                 "nsid = 1\ndevice = \"fast\"\neui64 = \"0123456789abcdef\"{again}nsid = 2\ndevice = \"slow\"\neui64 = \"0123456789ABCDEF\""
             ),
-            "17: subsystems[0].namespaces[1].eui64: 0123456789abcdef names subsystems[0].namespaces[0] too, and hosts would take both for one; give each namespace its own, or leave it away",
+            "17: subsystems[0].namespaces[1].eui64: 0123456789abcdef names subsystems[0].namespaces[0] too, and hosts would take both for one; give each namespace its own, or omit it",
         ),
     ] {
         let text = with_namespace(&extra);

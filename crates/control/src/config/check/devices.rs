@@ -69,14 +69,14 @@ fn kind(kind: &DeviceKind, place: &Place, findings: &mut Findings) {
             findings.report(
                 &place.key("size"),
                 "is missing, and a file that is created needs one",
-                "write how large it becomes, like size = \"10G\", or leave create away",
+                "write how large it becomes, like size = \"10G\", or omit create",
             );
         }
         if *create && *read_only {
             findings.report(
                 &place.key("create"),
                 "contradicts read_only = true",
-                "leave one of the two away",
+                "omit one of the two",
             );
         }
     }
@@ -128,7 +128,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
         findings.report(
             place,
             "is empty, so nothing would ever fail",
-            "write at least one rule, or leave fault away",
+            "write at least one rule, or omit fault",
         );
     }
     for (index, rule) in fault.rules.iter().enumerate() {
@@ -142,7 +142,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
                 findings.report(
                     &place.key(key),
                     "0 means that the rule never strikes",
-                    "write at least 1, or leave the rule away",
+                    "write at least 1, or omit the rule",
                 );
             }
         }
@@ -155,7 +155,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
             findings.report(
                 &place.key("blocks"),
                 "reaches beyond the last block there can be",
-                "leave it away to reach the device's end",
+                "omit it to reach the device's end",
             );
         }
     }

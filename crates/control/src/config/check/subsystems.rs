@@ -34,7 +34,7 @@ pub(super) fn check(configuration: &Configuration, place: &Place, findings: &mut
     }
 }
 
-/// What was seen in the namespaces before, across all subsystems.
+/// Findings in the namespaces before, across all subsystems.
 #[derive(Default)]
 struct Across<'a> {
     /// Each device in use, and where it was used first.
@@ -173,7 +173,7 @@ fn over_device<'a>(
             findings.report(
                 &place,
                 format!("{size} is more than device {name:?} has"),
-                format!("write at most \"{whole}\", or leave it away for all of it"),
+                format!("write at most \"{whole}\", or omit it for all of it"),
             );
         }
     }
@@ -200,7 +200,7 @@ fn identifiers<'a>(
             Some((_, first)) => findings.report(
                 &place_of_key,
                 format!("{identifier} names {first} too, and hosts would take both for one"),
-                "give each namespace its own, or leave it away",
+                "give each namespace its own, or omit it",
             ),
             None => {
                 across.identifiers.insert(

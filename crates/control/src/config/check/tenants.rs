@@ -11,7 +11,7 @@ use crate::model::{
 use crate::suggest::nearest;
 use qos::limits as tenancy;
 
-/// Whom a tenant matches: a host, a subsystem, a namespace; `None` is every one.
+/// The match of a tenant: a host, a subsystem, a namespace; `None` matches every one.
 type Pattern<'a> = (Option<&'a str>, Option<&'a str>, Option<u32>);
 
 pub(super) fn check(configuration: &Configuration, root: &Place, findings: &mut Findings) {
@@ -68,7 +68,7 @@ fn identity(
         findings.report(
             &place.key("name"),
             "\"default\" is who is no other tenant, and cannot name hosts, subsystems or namespaces",
-            "leave those away, or choose another name",
+            "omit those, or choose another name",
         );
     }
     if default && !configuration.default_tenant {
@@ -90,7 +90,7 @@ fn identity(
         findings.report(
             &networks,
             "says from where hosts connect, and no host is named",
-            "name the hosts, or leave the networks away",
+            "name the hosts, or omit the networks",
         );
     }
     let most = limits::TENANT_NETWORKS_MAX;
@@ -171,19 +171,19 @@ fn permissions(
             Some(0) => findings.report(
                 &place.key("blocks"),
                 "0 blocks are nothing to permit",
-                "write at least 1, or leave it away for all that follow",
+                "write at least 1, or omit it for all that follow",
             ),
             Some(blocks) if first_block.checked_add(blocks - 1).is_none() => findings.report(
                 &place.key("blocks"),
                 format!("block {first_block} and {blocks} more end beyond every device"),
-                "write fewer, or leave it away for all that follow",
+                "write fewer, or omit it for all that follow",
             ),
             _ => {}
         }
     }
 }
 
-/// Whether the same host can be two tenants, neither of them the more particular one.
+/// Reports pairs of tenants that match the same host with equal precision.
 fn ambiguities(tenants: &[Tenant], place: &Place, findings: &mut Findings) {
     let patterns = |tenant: &Tenant| {
         let counts = [

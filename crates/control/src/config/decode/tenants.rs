@@ -42,7 +42,7 @@ impl FromNode for Tenant {
     }
 }
 
-/// What a tenant matches. An empty list would match everything, which nobody means who writes it.
+/// Reads a set that a tenant matches. An empty list would match everything, which is never meant.
 fn set<T: FromNode + Ord>(
     table: &Table<'_>,
     key: &'static str,
@@ -53,7 +53,7 @@ fn set<T: FromNode + Ord>(
         decoder.problem(
             &table.place(key),
             "is empty",
-            "name at least one, or leave the key away to match all",
+            "name at least one, or omit the key to match all",
         );
     }
     Some(items.into_iter().flatten().collect())
