@@ -352,7 +352,7 @@ impl DataPlane for Plane {
 impl Plane {
     fn switch(&self, snapshot: &target::Snapshot) -> Vec<SwitchSnapshot> {
         let cores = self.cores.iter().zip(&snapshot.switch);
-        let cores = cores.zip(&snapshot.standings).zip(0..);
+        let cores = cores.zip(&snapshot.priorities).zip(0..);
         cores
             .map(|(((&core, &stats), standing), thread)| SwitchSnapshot {
                 core,

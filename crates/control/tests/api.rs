@@ -738,7 +738,7 @@ fn knobs_are_seen_and_turned_while_it_runs() {
     let error = patch(r#"{"doorbell_max_hold_us": 10}"#).error(422);
     assert_eq!(
         error,
-        "doorbell_max_hold_us counts only with doorbell=adaptive; say that, too, or leave this away"
+        "doorbell_max_hold_us counts only with doorbell=adaptive; say that, too, or omit this"
     );
     plane.refuse(|action| matches!(action, Action::TurnKnobs { .. }));
     patch(r#"{"caravan": true}"#).error(500);

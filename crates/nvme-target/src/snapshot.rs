@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// What each core's switch did, in the same order.
     pub switch: Vec<SwitchStats>,
     /// By what each core's thread goes before others.
-    pub standings: Vec<Standing>,
+    pub priorities: Vec<Standing>,
     /// Which threads are in use.
     pub threads: ThreadsSnapshot,
     /// How everything that can be turned is turned.

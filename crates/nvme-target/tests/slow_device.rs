@@ -416,7 +416,7 @@ impl Channel for StuckChannel {
 
     fn kick(&mut self, _: &mut Context<'_>) {}
 
-    fn owns(&self, _: reactor::Room) -> bool {
+    fn owns(&self, _: reactor::OpNamespace) -> bool {
         false
     }
 

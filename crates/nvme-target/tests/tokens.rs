@@ -49,7 +49,7 @@ fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
         latency: [Nanos::from_micros(100); Percentile::COUNT],
     };
     let curve = Curve::new(vec![point]).expect("a curve");
-    let prices = qos::cost::Prices::new(price, price).with(qos::Operation::Deallocate, price);
+    let prices = qos::cost::Prices::new(price, price).with(qos::PricedOperation::Deallocate, price);
     let model = CostModel {
         mixed: prices,
         read_only: prices,

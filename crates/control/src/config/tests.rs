@@ -649,7 +649,7 @@ fn what_is_wrong_with_the_switch_is_named_with_its_line() {
         (
             "[switch]\ncaravan = true\ndoorbell_delay_us = 75",
             ":3: switch.doorbell_delay_us: doorbell_delay_us counts only with doorbell=fixed; say \
-             that, too, or leave this away",
+             that, too, or omit this",
         ),
         (
             "poll = \"auto\"\n[switch]\npolling = \"never\"",

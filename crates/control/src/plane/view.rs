@@ -138,8 +138,8 @@ impl Channel for ViewChannel {
         self.channel.kick(cx);
     }
 
-    fn owns(&self, room: reactor::Room) -> bool {
-        self.channel.owns(room)
+    fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
+        self.channel.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

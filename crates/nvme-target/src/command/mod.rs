@@ -221,8 +221,8 @@ fn pay_at_once(
         return false;
     };
     let charged = match kind {
-        Kind::Write => qos::Operation::Write,
-        _ => qos::Operation::Read,
+        Kind::Write => qos::PricedOperation::Write,
+        _ => qos::PricedOperation::Read,
     };
     let bytes = u64::from(bytes);
     let paid = core.tokens.pay_at_once(seat, charged, units(bytes));

@@ -20,7 +20,7 @@ use crate::switch::core::CoreSwitch;
 use crate::switch::work::Work;
 use base::{SlabKey, Time, TimerQueue};
 use block::{Channel, Completion, Request, Submit};
-use reactor::{BufferPool, Context, Room, SendList};
+use reactor::{BufferPool, Context, OpNamespace, SendList};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
@@ -58,7 +58,7 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct CoreState {
     pub(crate) index: usize,
-    pub(crate) room: Room,
+    pub(crate) op_namespace: OpNamespace,
     pub(crate) limits: Limits,
     pub(crate) shared: Arc<Shared>,
     pub(crate) switch: CoreSwitch,
@@ -107,7 +107,7 @@ pub(crate) struct CoreState {
 }
 
 impl CoreState {
-    pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(index: usize, op_namespace: OpNamespace, shared: Arc<Shared>) -> Self {
         let limits = shared.limits.clone();
         let knobs = shared.knobs().unwrap_or_default();
         Self {

@@ -30,7 +30,7 @@ pub(super) const RELEASE: u8 = 4;
 pub(super) struct Steering {
     /// Queues that are to move, and until when each waits for a quiet moment.
     leaving: Vec<(SlabKey, Time)>,
-    /// Room for the loads of all cores, for what of them is recent, for what gathers here by its
+    /// OpNamespace for the loads of all cores, for what of them is recent, for what gathers here by its
     /// home, and for what may move.
     loads: Vec<PerClass<u64>>,
     recent: Vec<PerClass<u64>>,
@@ -192,7 +192,8 @@ impl PollGroup {
                 || load(connection) == 0
                 || now.since(connection.opened) < AFFINITY_DWELL;
             let company = all - gathered[to];
-            if !stays && affinity::goes_home(class, company, &recent[to], &recent[here]) {
+            if !stays && affinity::moves_to_arrival_core(class, company, &recent[to], &recent[here])
+            {
                 let why = Why::Steered;
                 connection.leave_for(Moving { to, why });
                 leaving.push((key, now + MOVE_PATIENCE));
@@ -222,7 +223,7 @@ impl PollGroup {
                 // From here on nothing but its arrival elsewhere can happen to it.
                 connection.state = State::Closing;
                 let socket = connection.socket;
-                let operation = OpKey::new(self.core.room, RELEASE, key);
+                let operation = OpKey::new(self.core.op_namespace, RELEASE, key);
                 cx.submit(operation, Op::Release { socket });
             } else if cx.now >= until {
                 connection.stay(self.core.index);

@@ -92,7 +92,7 @@ impl CoreSwitch {
     /// Whether there was `Latency` work lately.
     #[inline]
     pub(crate) fn is_latency_near(&self, now: Time) -> bool {
-        self.latency.is_near(now)
+        self.latency.is_active(now)
     }
 
     /// Whether some go before others now.
@@ -104,7 +104,9 @@ impl CoreSwitch {
     /// What one send may carry now.
     #[inline]
     pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
-        self.knobs.caravan.limits(self.latency.nearness(now))
+        self.knobs
+            .caravan
+            .limits(self.latency.latency_activity(now))
     }
 
     /// Whether any queue asks for anything, or did lately.
@@ -153,7 +155,7 @@ impl CoreSwitch {
     }
 
     /// Returns all counters of the switch at this moment.
-    pub(crate) fn stats(&self, receive: &scheduler::Counters) -> SwitchStats {
+    pub(crate) fn stats(&self, receive: &class_scheduler::ClassSchedulerCounters) -> SwitchStats {
         let mut stats = SwitchStats {
             steering_steps: self.steering.counters().steps,
             sparse_arrivals: self.latency.sparse_arrivals(),
@@ -198,7 +200,7 @@ mod tests {
         }
         let twice = knobs.caravan.beside_latency.times(2);
         assert_eq!(switch.caravan_limits(now), twice, "for they are sparse");
-        let stats = switch.stats(&scheduler::Counters::default());
+        let stats = switch.stats(&class_scheduler::ClassSchedulerCounters::default());
         assert!(stats.sparse_arrivals > 0);
     }
 

@@ -47,7 +47,7 @@ counters! {
         ;
         /// Caravans that left. `[i10 §2.3, §2.4]`
         #[serde(with = "caravans")]
-        caravans: doorbell::Counters,
+        caravans: doorbell::DoorbellCounters,
         /// Service of received data while `Latency` work was near.
         receive: ServiceStats,
         /// Service of data to be sent while `Latency` work was near.
@@ -71,7 +71,7 @@ counters! {
 
 impl ServiceStats {
     /// Returns a class's part of a scheduler's counters.
-    pub(crate) fn of(counters: &scheduler::Counters, class: Class) -> Self {
+    pub(crate) fn of(counters: &class_scheduler::ClassSchedulerCounters, class: Class) -> Self {
         Self {
             quanta: counters.quanta[class],
             bytes: counters.bytes[class],
@@ -94,7 +94,7 @@ impl Total for PerClass<ClassStats> {
     }
 }
 
-impl Total for doorbell::Counters {
+impl Total for doorbell::DoorbellCounters {
     fn add(&mut self, other: &Self) {
         self.merge(other);
     }

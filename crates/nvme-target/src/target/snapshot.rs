@@ -44,8 +44,8 @@ impl Target {
             .collect();
         let switch = self.shared.switch_stats.iter();
         let switch = switch.map(|core| core.load()).collect();
-        let standings = self.shared.standings.iter();
-        let standings = standings.map(|core| core.get().copied().unwrap_or_default());
+        let priorities = self.shared.priorities.iter();
+        let priorities = priorities.map(|core| core.get().copied().unwrap_or_default());
         let knobs = self.knobs();
         Snapshot {
             generation,
@@ -56,7 +56,7 @@ impl Target {
             controllers,
             cores,
             switch,
-            standings: standings.collect(),
+            priorities: priorities.collect(),
             threads: self.shared.threads.snapshot(&knobs),
             knobs,
             limits: self.shared.limits.clone(),
