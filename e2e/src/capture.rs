@@ -75,7 +75,7 @@ impl Capture {
         self.dissect(|sender| sender == port)
     }
 
-    /// Of the packets from ports that count.
+    /// Dissects the packets from ports that count.
     fn dissect(mut self, counts: impl Fn(&str) -> bool) -> Result<Dissection> {
         std::thread::sleep(CAPTURE_LINGER);
         self.process.signal(Signal::INT)?;
@@ -146,7 +146,7 @@ fn lost_packets(said: &str) -> Option<u64> {
         .ok()
 }
 
-/// What is asked of every packet, in the order of a line's columns.
+/// Fields of every packet, in the order of a line's columns.
 const FIELDS: [&str; 8] = [
     "frame.number",
     "tcp.srcport",
@@ -161,9 +161,9 @@ const FIELDS: [&str; 8] = [
 /// The severity from which on an expert's remark counts: a warning.
 const SEVERITY_WARNING: u32 = 0x0060_0000;
 
-/// What warnings about TCP's flow say, which tell nothing about PDUs: a full window, an order of
-/// packets that the capture changed (what it lost, it counts), a connection closed while data was
-/// under way.
+/// Warnings about TCP's flow, which tell nothing about PDUs: a full window, an order of packets
+/// that the capture changed (what it lost, it counts), a connection closed while data was under
+/// way.
 const FLOW_REMARKS: [&str; 7] = [
     "Previous segment",
     "indow",
@@ -215,7 +215,7 @@ impl PduType {
     }
 }
 
-/// How many digests were found right and wrong.
+/// Counts of digests that were right, and wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DigestCount {
     /// Right.
@@ -224,7 +224,7 @@ pub struct DigestCount {
     pub bad: u64,
 }
 
-/// What the dissector says of a capture.
+/// The dissector's findings in a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dissection {
     /// PDUs by type.
@@ -233,7 +233,7 @@ pub struct Dissection {
     pub header_digests: DigestCount,
     /// Data digests.
     pub data_digests: DigestCount,
-    /// Everything it complains about, each with its frame's number.
+    /// All complaints, each with its frame's number.
     pub complaints: Vec<String>,
 }
 
@@ -292,7 +292,7 @@ impl Dissection {
         Ok(dissection)
     }
 
-    /// How many PDUs of a type there were.
+    /// Returns the number of PDUs of a type.
     pub fn count(&self, pdu: PduType) -> u64 {
         self.pdus.get(&pdu).copied().unwrap_or(0)
     }

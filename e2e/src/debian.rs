@@ -175,7 +175,7 @@ fn download(cache: &Path, package: &str, root: &Path) -> Result<()> {
     std::fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
 }
 
-/// The one entry of a folder whose name starts with `prefix`.
+/// Returns the only entry of a folder with a name that starts with `prefix`.
 fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))?;
@@ -232,7 +232,7 @@ fn decompress(path: &Path) -> Result<Vec<u8>> {
     output_of(Command::new(program).arg("-dc").arg(path))
 }
 
-/// What a module says it depends on: the `depends=` entry of its information section.
+/// Returns the modules that a module depends on: the `depends=` entry of its information section.
 fn dependencies(object: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(start) = object.windows(KEY.len()).position(|window| window == KEY) else {

@@ -1,4 +1,4 @@
-//! What a guest does, and what it says about it.
+//! The scenarios of a guest, and its reports.
 //!
 //! Owns the layout of the namespace that guest scripts and tests agree on, puts scripts and their
 //! data into an [`Image`], and reads the guest's report from its console. The scripts themselves
@@ -23,7 +23,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 pub const DEVICE_MIB: u64 = 256;
 /// Size of the file system at its start, in MiB.
 const FILE_SYSTEM_MIB: u64 = 96;
-/// Where the areas of the digest modes start, in MiB.
+/// Start of the areas of the digest modes, in MiB.
 const AREAS_MIB: u64 = 128;
 /// Size of an area, in MiB.
 const AREA_MIB: u64 = 16;
@@ -66,7 +66,7 @@ pub fn programs() -> Vec<&'static str> {
 pub struct Extent {
     /// First byte.
     pub offset_bytes: u64,
-    /// What is there.
+    /// The content.
     pub content: Vec<u8>,
 }
 
@@ -103,7 +103,7 @@ impl Data {
         }
     }
 
-    /// What the namespace must hold before the guest starts; the rest may be anything.
+    /// Returns what the namespace must hold before the guest starts; the rest may be anything.
     pub fn before(&self) -> Vec<Extent> {
         let surround = &self.pattern[..SURROUND_BYTES];
         let around = (0..AREAS).flat_map(|area| {
@@ -115,7 +115,7 @@ impl Data {
         self.prepared.iter().cloned().chain(around).collect()
     }
 
-    /// What the namespace must hold after a guest that reported success.
+    /// Returns what the namespace must hold after a guest that reported success.
     pub fn after(&self) -> Vec<Extent> {
         let mut extents = self.prepared.clone();
         for area in 0..AREAS {
@@ -148,7 +148,7 @@ impl Data {
 pub struct Target {
     /// Its name in the report: lower-case letters.
     pub name: &'static str,
-    /// Where it listens: a port of this machine's loopback.
+    /// The target's address: a port of this machine's loopback.
     pub address: SocketAddr,
 }
 
@@ -184,8 +184,8 @@ pub fn run_reference(data: &Data) -> Result<Report> {
     Ok(Report::parse(&scenario.guest(data)?.run()?))
 }
 
-/// Boots a guest whose host works while its namespaces and its target come and go; `watch` makes
-/// them do so, step by step. The first namespace is as large as [`DEVICE_MIB`] says.
+/// Boots a guest with a host that works while its namespaces and its target come and go; `watch`
+/// makes them do so, step by step. The first namespace is as large as [`DEVICE_MIB`] says.
 ///
 /// # Errors
 /// As [`run_initiator`], and what `watch` says.
@@ -213,7 +213,7 @@ pub fn run_clock(data: &Data) -> Result<Report> {
 /// The word that ends a guest of [`run_foreign_target`], at the start of a block.
 pub const FINISHED: &str = "the host has finished";
 
-/// Where that block is in the namespace, in bytes.
+/// Offset of that block in the namespace, in bytes.
 pub const FINISHED_AT: u64 = FILE_SYSTEM_MIB * MIB;
 
 /// Boots a guest with the kernel's own target, which this machine reaches at `port` of its loopback
@@ -227,26 +227,26 @@ pub fn run_foreign_target(data: &Data, port: u16, watch: Watch<'_>) -> Result<Re
     Ok(Report::parse(&vm.run_watched(watch)?))
 }
 
-/// Which commands a target is expected to know.
+/// The commands that a target is expected to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandSets {
     /// All of ours.
     All,
-    /// What the kernel's own target knows: neither Compare nor Verify.
+    /// The features of the kernel's own target: neither Compare nor Verify.
     KernelTarget,
 }
 
-/// What a guest does, and what it is told.
+/// The scenario of a guest, with its parameters.
 struct Scenario<'a> {
     /// Names and ports of the targets that its kernel connects to.
     targets: &'a [(&'a str, u16)],
-    /// Where they are.
+    /// The targets' address.
     address: &'a str,
     /// The model number that they show.
     model: &'a str,
     command_sets: CommandSets,
     modules: Vec<&'a str>,
-    /// Whether the guest has the program under test.
+    /// True if the guest has the program under test.
     with_switchyard: bool,
     script: String,
 }
@@ -335,7 +335,7 @@ fn add_data(image: &mut Image, data: &Data) -> Result<()> {
     image.data("prepared/ranges", ranges.as_bytes())
 }
 
-/// A loopback port where nobody listens: bound a moment ago and let go.
+/// Returns a loopback port without a listener: bound a moment ago and let go.
 ///
 /// # Errors
 /// When there is none.
@@ -344,18 +344,18 @@ pub fn unused_port() -> Result<u16> {
     Ok(listener.local_addr().context("ask for the port")?.port())
 }
 
-/// What a guest said on its console.
+/// The report of a guest, from its console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Steps that succeeded, in order.
     pub steps: Vec<String>,
     /// The step that failed, if one did; the guest ends there.
     pub failed: Option<String>,
-    /// What the steps wrote.
+    /// Output of the steps.
     pub output: Vec<String>,
     /// The kernel's log: lines about NVMe, the file system, and trouble.
     pub kernel: Vec<String>,
-    /// Whether the guest came to its end.
+    /// True if the guest came to its end.
     pub ended: bool,
     console: String,
 }
@@ -408,8 +408,8 @@ impl Report {
         Ok(())
     }
 
-    /// The same, where the kernel is meant to see a target that goes and comes: it must not have
-    /// told anybody of an error.
+    /// The same check, where the kernel is meant to see a target that goes and comes: it must have
+    /// reported no error to a program.
     ///
     /// # Errors
     /// As [`Report::check`].
@@ -446,7 +446,8 @@ impl Report {
 /// The lines of the kernel's log that tell of something that must not happen.
 ///
 /// A kernel that removes a controller cancels the keep-alive that may be waiting then, and reports
-/// that as its failure (with a round trip time from before it was sent). Nobody else has seen it.
+/// that as its failure (with a round trip time from before it was sent). It has no effect outside
+/// of the kernel's log.
 fn trouble(log: &[String]) -> Vec<&str> {
     let mut removing = false;
     let mut found = Vec::new();
@@ -464,7 +465,7 @@ fn trouble(log: &[String]) -> Vec<&str> {
     found
 }
 
-/// Whether a line of the kernel's log tells of something that must not happen.
+/// Returns true if a line of the kernel's log tells of something that must not happen.
 fn is_trouble(line: &str) -> bool {
     const SIGNS: [&str; 17] = [
         "error",

@@ -1,6 +1,6 @@
 //! The initial file system of a guest, as a `cpio` archive ("newc" format) in memory.
 //!
-//! Owns nothing but the archive; who calls it decides what goes in. Programs are taken from this
+//! Owns nothing but the archive; its caller decides what goes in. Programs are taken from this
 //! machine together with the shared libraries they need. Nothing on this machine is changed.
 
 use crate::debian::Module;

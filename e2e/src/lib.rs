@@ -17,10 +17,10 @@ use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether a test can run on this machine.
+/// The readiness of this machine for a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// Everything needed is there.
+    /// This machine has everything that is needed.
     Ready,
     /// Something is missing and was named on standard output; the test ends without a verdict.
     Skip,
@@ -57,7 +57,8 @@ pub fn skip(why: &str) -> Result<Readiness> {
     Ok(Readiness::Skip)
 }
 
-/// Where a program lies: the directories of `PATH`, then those that only root has in it.
+/// Returns the place of a program: in the directories of `PATH`, then in those that only root has
+/// in it.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

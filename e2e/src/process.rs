@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The subsystem that `switchyard serve` shares when no configuration names another.
 pub const DEFAULT_NQN: &str = "nqn.2026-11.io.switchyard:default";
 
-/// Whether a host asks for digests, of headers and of data.
+/// The digests that a host asks for, of headers and of data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digests {
     /// Neither.
@@ -27,8 +27,8 @@ pub enum Digests {
     On,
 }
 
-/// Where the `switchyard` program lies: `SWITCHYARD_BIN` if it is set, otherwise it is built by
-/// cargo with the profile of the running test, so that it is never older than the test.
+/// Returns the path of the `switchyard` program: `SWITCHYARD_BIN` if it is set, otherwise it is
+/// built by cargo with the profile of the running test, so that it is never older than the test.
 ///
 /// # Errors
 /// When `SWITCHYARD_BIN` names no file, or the build fails.
@@ -105,12 +105,12 @@ impl Process {
         })
     }
 
-    /// What it has written to standard output so far.
+    /// Returns what it has written to standard output so far.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
 
-    /// What it has written to standard error so far.
+    /// Returns what it has written to standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
@@ -187,7 +187,7 @@ impl Process {
         }
     }
 
-    /// Whether it has ended; all that it wrote is known then.
+    /// Returns the exit status if it has ended; all that it wrote is known then.
     ///
     /// # Errors
     /// When the system does not tell.
@@ -305,12 +305,12 @@ impl Serve {
         Ok(Self { process, address })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections hosts have with it now.
+    /// Returns the number of connections that hosts have with it now.
     ///
     /// # Errors
     /// When the system does not tell.
@@ -326,7 +326,7 @@ impl Serve {
         Ok(table.lines().filter(is_ours).count())
     }
 
-    /// Has it read its configuration file again.
+    /// Lets the target read its configuration file again.
     ///
     /// # Errors
     /// When it has ended.
@@ -391,7 +391,7 @@ pub fn start_foreign_host(target: SocketAddr, options: &[&str]) -> Result<Proces
 /// One namespace of a target, as the host commands of `switchyard` name it.
 #[derive(Debug, Clone, Copy)]
 pub struct Remote {
-    /// Where the target listens.
+    /// The target's address.
     pub address: SocketAddr,
     /// Digests to ask for.
     pub digests: Digests,

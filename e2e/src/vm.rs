@@ -20,7 +20,7 @@ pub const PROGRAMS: [&str; 1] = ["qemu-system-x86_64"];
 /// This machine's loopback as the guest sees it: the gateway of QEMU's user network.
 pub const HOST_ADDRESS: &str = "10.0.2.2";
 
-/// How what a guest's programs say begins.
+/// Prefix of the lines that a guest's programs report.
 pub(crate) const SAYS: &str = "SWITCHYARD: ";
 
 /// Boots of a guest at most.
@@ -66,7 +66,7 @@ impl Vm {
     }
 
     /// Boots, waits until the guest has powered itself off, and returns what it wrote to its
-    /// console. One whose kernel died before it did anything is booted again, some times.
+    /// console. A guest with a kernel that died before it did anything is booted again, some times.
     ///
     /// # Errors
     /// When QEMU fails, or the guest is still running at its deadline; with the console.
@@ -159,11 +159,11 @@ fn finished_step(line: &str) -> Option<&str> {
     said.trim_end().strip_prefix("step ")?.strip_suffix(" ok")
 }
 
-/// Whether a guest's kernel died before its first program said anything.
+/// Returns true if a guest's kernel died before its first program reported anything.
 ///
 /// Emulation with a thread for each processor (before QEMU 8.1) can let one execute the breakpoint
-/// that another has patched in and out of the kernel's text meanwhile, which nobody expects any
-/// more: `Oops: int3`. Kernels patch most while they boot.
+/// that another has patched in and out of the kernel's text meanwhile, which the kernel does not
+/// expect any more: `Oops: int3`. Kernels patch most while they boot.
 fn died_booting(console: &str) -> bool {
     console.contains("Kernel panic - not syncing") && !console.contains(SAYS)
 }

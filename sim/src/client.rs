@@ -7,7 +7,7 @@ use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
-use reactor::{Context, IoSlice, Room, Service};
+use reactor::{Context, IoSlice, OpNamespace, Service};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -246,8 +246,8 @@ impl Client {
     }
 
     /// Whether an operation of this room is the application's.
-    pub(crate) fn owns(&self, room: Room) -> bool {
-        self.channel.owns(room)
+    pub(crate) fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.channel.owns(op_namespace)
     }
 
     /// The same application, which shares its device with others: so they share what they know.
@@ -728,7 +728,7 @@ impl Service for Client {
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         assert!(
-            self.channel.owns(completion.key.room),
+            self.channel.owns(completion.key.op_namespace),
             "only the channel has operations"
         );
         self.channel.complete(completion, cx);

@@ -6,7 +6,7 @@ use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
-    OpKey, Outcome, Received, Room, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
+    OpKey, OpNamespace, Outcome, Received, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,8 +16,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use switch::scheduler::{Order, Rules};
-use switch::{Class, Knobs, PerClass, Scheduler};
+use switch::class_scheduler::{ClassSchedulerRules, Order};
+use switch::{Class, ClassScheduler, Knobs, PerClass};
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -59,7 +59,7 @@ pub struct SimDriver {
     slept: Nanos,
     next_room: u16,
     /// In which order classes are received.
-    service: Scheduler,
+    service: ClassScheduler,
     /// The socket whose turn it is to be received from first, counted on and on.
     first: usize,
     stats: DriverStats,
@@ -99,7 +99,7 @@ impl SimDriver {
             turned_at: Time::ZERO,
             slept: Nanos::ZERO,
             next_room: 0,
-            service: Scheduler::new(Knobs::default().service()),
+            service: ClassScheduler::new(Knobs::default().service()),
             first: 0,
             stats: DriverStats::default(),
         }
@@ -466,9 +466,9 @@ impl Driver for SimDriver {
         &self.buffers
     }
 
-    fn room(&mut self) -> Room {
+    fn op_namespace(&mut self) -> OpNamespace {
         self.next_room += 1;
-        Room(self.next_room - 1)
+        OpNamespace(self.next_room - 1)
     }
 
     fn submit(&mut self, key: OpKey, op: Op) {
@@ -581,7 +581,7 @@ impl Driver for SimDriver {
         u32::try_from(queue).ok().map(CoreId)
     }
 
-    fn set_service(&mut self, rules: &Rules) {
+    fn set_service(&mut self, rules: &ClassSchedulerRules) {
         self.service.reconfigure(*rules);
     }
 

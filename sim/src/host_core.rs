@@ -204,11 +204,14 @@ impl Service for HostCore {
     type Message = ();
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
-        if self.controller.owns(room) {
+        let op_namespace = completion.key.op_namespace;
+        if self.controller.owns(op_namespace) {
             return self.controller.complete(completion, cx);
         }
-        let client = self.clients.iter_mut().find(|client| client.owns(room));
+        let client = self
+            .clients
+            .iter_mut()
+            .find(|client| client.owns(op_namespace));
         let client = client.expect("only channels have other operations");
         client.apply(completion, cx);
     }

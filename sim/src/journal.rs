@@ -287,7 +287,7 @@ impl Service for JournalHost {
     type Message = ();
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        if self.controller.owns(completion.key.room) {
+        if self.controller.owns(completion.key.op_namespace) {
             return self.controller.complete(completion, cx);
         }
         let channel = self.channel.as_mut().expect("it has operations");

@@ -16,14 +16,14 @@ use block::layer::delay::{Delay, DelayOptions};
 use host::{ConnectOptions, HostIdentity};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Declaration, Percentile, Rules, Slo, TokenRate};
+use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenRate};
 use reactor::{Core, PollPolicy};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use switch::Knobs;
-use switch::thread_scaling::Bounds;
+use switch::thread_scaling::ThreadBounds;
 use target::{
     DeviceQos, Limits, SubsystemOptions, Target, Tenancy, TenantOptions, ThreadsSnapshot, Windows,
 };
@@ -137,7 +137,7 @@ impl Stage {
             add_namespace(&target, &name, 1, slow, Some(Arc::clone(&device)));
         }
         target.set_tenants(&tenancy()).expect("admitted");
-        let bounds = Bounds {
+        let bounds = ThreadBounds {
             min: 1,
             max: threads_max,
         };
@@ -311,7 +311,7 @@ fn device() -> Arc<DeviceQos> {
     };
     let curve = Curve::new(vec![point]).expect("a curve");
     let model = CostModel::new(Price::READ, Price::READ);
-    DeviceQos::new("memory", Rules::default(), model, curve)
+    DeviceQos::new("memory", TokenPoolRules::default(), model, curve)
 }
 
 /// The first host is promised something.

@@ -133,10 +133,10 @@ pub(crate) fn target_cores(
     let mut cores = Vec::new();
     for index in 0..count {
         let mut driver = world.driver();
-        let room = driver.room();
+        let op_namespace = driver.op_namespace();
         let core = u32::try_from(index).expect("a few cores");
         shared.stays_on(index, CoreId(core));
-        let mut service = shared.poll_group(index, room);
+        let mut service = shared.poll_group(index, op_namespace);
         if index == 0 {
             let bound = driver.listen(address, &SocketOptions::default());
             let (listener, bound) = bound.expect("a free address");

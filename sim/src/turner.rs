@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use switch::Knobs;
-use switch::knobs::{Preset, Range};
+use switch::knobs::{KnobRange, Preset};
 use target::{Change, Target};
 
 /// How often knobs were turned.
@@ -126,16 +126,16 @@ pub fn random_position(prng: &mut Prng, now: &Knobs) -> Knobs {
         let entries: Vec<_> = knobs.entries().collect();
         let knob = entries[pick(prng, entries.len())].knob;
         let value = match knob.range {
-            Range::Switch => ["on", "off"][pick(prng, 2)].to_owned(),
-            Range::Words(words) => words[pick(prng, words.len())].to_owned(),
-            Range::Number(min, max) => between(prng, min, max).to_string(),
-            Range::Time(min, max) => {
+            KnobRange::Switch => ["on", "off"][pick(prng, 2)].to_owned(),
+            KnobRange::Words(words) => words[pick(prng, words.len())].to_owned(),
+            KnobRange::Number(min, max) => between(prng, min, max).to_string(),
+            KnobRange::Time(min, max) => {
                 between(prng, min.0.div_ceil(1_000), max.0 / 1_000).to_string()
             }
         };
         let mut turned = knobs;
         // Some positions exclude each other.
-        if turned.turn([(knob.key, value.as_str())]).is_ok() {
+        if turned.change([(knob.key, value.as_str())]).is_ok() {
             knobs = turned;
         }
     }

@@ -35,7 +35,7 @@ fn serving(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
     };
     target.add_namespace(NQN, options).expect("a new namespace");
     let mut driver = world.driver();
-    let mut service = target.poll_group(0, driver.room());
+    let mut service = target.poll_group(0, driver.op_namespace());
     let any = SocketAddr::from(([10, 0, 0, 1], 0));
     let bound = driver.listen(any, &SocketOptions::default());
     let (listener, address) = bound.expect("a free address");

@@ -6,7 +6,7 @@ use base::{Nanos, Time};
 use block::Device;
 use block::device::Flash;
 use qos::live::{LiveError, Observation};
-use qos::{Declaration, Percentile, Rules, Slo, TokenRate};
+use qos::{Declaration, Percentile, Slo, TokenPoolRules, TokenRate};
 use reactor::{Core, Driver, PollPolicy, Service};
 use sim::tenants::{Calibrated, calibrate};
 use sim::{Actor, NetworkFaults, Outcome, SimDriver, World};
@@ -40,7 +40,7 @@ impl Bed {
         Self {
             world: World::new(seed, NetworkFaults::CALM),
             device: Arc::new(Flash::new(profile, 16 << 20, 4096).expect("a small device")),
-            qos: DeviceQos::new("flash", Rules::default(), costs, curve),
+            qos: DeviceQos::new("flash", TokenPoolRules::default(), costs, curve),
             watch: Arc::default(),
         }
     }

@@ -2,17 +2,17 @@
 //!
 //! Pure: nothing in here reads a clock, does I/O or knows what a request is.
 
-mod doze;
 pub mod mutation;
 pub mod prng;
 pub mod slab;
 pub mod time;
 pub mod timer;
 pub mod units;
+mod wake_flag;
 
-pub use doze::Doze;
 pub use mutation::Mutation;
 pub use prng::Prng;
 pub use slab::{Slab, SlabKey};
 pub use time::{Nanos, Time};
 pub use timer::TimerQueue;
+pub use wake_flag::WakeFlag;

@@ -24,7 +24,7 @@ macro_rules! mutations {
                 match self { $(Self::$mutation => $name,)* }
             }
 
-            /// What the code does wrong.
+            /// Returns the mistake in words.
             #[must_use]
             pub fn text(self) -> &'static str {
                 let text = match self { $(Self::$mutation => $text,)* };
@@ -39,7 +39,7 @@ mutations! {
     FenceIgnored = "fence-ignored",
     /// A fence that falls takes those of other lost associations with it.
     FenceFellsOthers = "fence-fells-others",
-    /// At a target that cannot end controllers the host takes them for over at once.
+    /// The host takes fences for over at once at a target that cannot end controllers.
     FenceNotTimed = "fence-not-timed",
     /// The target says that a lost controller is over while its device still has writes of it.
     EndControllerEarly = "end-controller-early",
@@ -109,7 +109,7 @@ mutations! {
     TokensGivenTwice = "tokens-given-twice",
     /// A tenant may touch one block more than its range.
     RangeOffByOne = "range-off-by-one",
-    /// What a host may do is not asked again when the rules change.
+    /// A change of the access rules does not re-evaluate what a connected host may do.
     RightsNotAsked = "rights-not-asked",
 }
 
@@ -128,7 +128,7 @@ impl std::str::FromStr for Mutation {
     }
 }
 
-/// Whether this program can have mutations: it was built with the feature `mutations`.
+/// True in a program with mutations: it was built with the feature `mutations`.
 pub const BUILT_IN: bool = cfg!(feature = "mutations");
 
 #[cfg(feature = "mutations")]

@@ -1,4 +1,4 @@
-//! A fixed-capacity pool whose keys go stale when their slot is given to somebody else.
+//! A fixed-capacity pool; a key goes stale when its slot is given out again.
 //!
 //! Memory is taken once, at construction; a full slab hands the value back instead of growing.
 
@@ -9,7 +9,7 @@ use std::fmt;
 pub struct SlabKey {
     /// The slot's number, below the slab's capacity.
     pub index: u32,
-    /// How often the slot has been given out (wraps).
+    /// Count of times that the slot has been given out; wraps.
     pub generation: u8,
 }
 
@@ -69,6 +69,7 @@ impl<T> Slab<T> {
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(key.index);
+        debug_assert!(self.free.len() <= self.slots.len(), "a slot is freed once");
         Some(value)
     }
 
@@ -127,25 +128,25 @@ impl<T> Slab<T> {
         })
     }
 
-    /// How many slots are taken.
+    /// Returns the number of slots in use.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether no slot is taken.
+    /// Returns true if no slot is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether every slot is taken.
+    /// Returns true if every slot is in use.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.free.is_empty()
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots, free or in use.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.slots.len()

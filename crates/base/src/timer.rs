@@ -1,7 +1,7 @@
 //! Deadlines of many things, the earliest first.
 //!
-//! A binary heap with lazy cancellation: whoever set a deadline that no longer matters ignores it
-//! when it fires. That keeps setting and firing at O(log n) and cancelling free, which suits
+//! A binary heap with lazy cancellation: a deadline that no longer matters fires all the same, and
+//! its owner ignores it. That keeps setting and firing at O(log n) and cancelling free, which suits
 //! deadlines that are almost always cancelled (command time-outs, keep-alives).
 
 use crate::Time;
@@ -42,13 +42,13 @@ impl<K: Ord + Copy> TimerQueue<K> {
         self.heap.pop().map(|Reverse((_, key))| key)
     }
 
-    /// How many deadlines are set, cancelled ones included.
+    /// Returns the number of deadlines that are set, cancelled ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether no deadline is set.
+    /// Returns true if no deadline is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()

@@ -2,8 +2,8 @@
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+mod delay_queue;
 pub mod device;
-mod held;
 pub mod layer;
 pub mod limits;
 pub mod request;

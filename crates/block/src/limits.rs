@@ -5,7 +5,7 @@
 pub const TRANSFER_MAX_BYTES: u32 = 1024 * 1024;
 
 /// Zeroing at least this much memory gives the pages back instead: from about here on, a system
-/// call costs less than writing, and memory that nobody touched is not taken.
+/// call costs less than writing, and untouched memory stays unallocated.
 pub const DISCARD_MIN_BYTES: usize = 256 * 1024;
 
 /// Requests in one channel of a file: a queue pair's depth (1024) may go to a single device.

@@ -1,9 +1,9 @@
-//! What a device is asked and what it answers.
+//! Requests to a device, and their completions.
 
 use base::units::Lba;
 use reactor::IoSlice;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Fills the request's data from the range.
@@ -31,13 +31,13 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the operation carries data in the request: as many bytes as the range has.
+    /// Returns true if the operation carries data in the request: as many bytes as the range has.
     #[must_use]
     pub const fn has_data(self) -> bool {
         matches!(self, Self::Read | Self::Write { .. } | Self::Compare)
     }
 
-    /// Whether the operation changes the content of the device.
+    /// Returns true if the operation changes the content of the device.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -52,7 +52,7 @@ impl Operation {
 pub struct Request {
     /// The submitter's name for it; comes back with the completion.
     pub tag: u64,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
     /// First block of the range.
     pub lba: Lba,
@@ -67,13 +67,13 @@ pub struct Request {
 pub struct Completion {
     /// The request's tag.
     pub tag: u64,
-    /// How it ended.
+    /// The result.
     pub result: Result<(), BlockError>,
     /// The request's data, handed back.
     pub data: Option<IoSlice>,
 }
 
-/// Why a device could not do what it was asked.
+/// The reason for which a device did not carry a request out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The range does not lie within the device.
@@ -88,10 +88,10 @@ pub enum BlockError {
     /// The device may not be written.
     #[error("device is read-only")]
     ReadOnly,
-    /// Who asks may not do this to one of the blocks.
+    /// The tenant may not do this to one of the blocks.
     #[error("access denied: the target does not permit this for one of the blocks")]
     Denied,
-    /// There is no space left behind a thinly provisioned device.
+    /// The space behind a thinly provisioned device is used up.
     #[error("no space left behind the device")]
     NoSpace,
     /// Data could not be read from the medium.
@@ -107,7 +107,7 @@ pub enum BlockError {
     /// The compared data differs.
     #[error("compared data differs")]
     CompareFailure,
-    /// What was read is not what had been written.
+    /// The data that was read differs from what had been written.
     #[error("data read back differs from what was written")]
     Corrupt,
     /// The request was given up before it took effect, or it is unknown whether it did.

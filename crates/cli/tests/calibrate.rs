@@ -8,7 +8,7 @@ mod common;
 
 use common::{Folder, code, json, pattern, program, run, stderr};
 use control::DeviceModel;
-use qos::{Operation, Percentile};
+use qos::{Percentile, PricedOperation};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,7 +36,7 @@ fn a_model_comes_out_of_virtual_time() {
 
     let text = std::fs::read_to_string(&model).unwrap();
     let model = DeviceModel::load(Path::new(&model)).unwrap();
-    let unit = model.prices.costs().mixed.cost(Operation::Write, 1).0 as f64 / 1e9;
+    let unit = model.prices.costs().mixed.cost(PricedOperation::Write, 1).0 as f64 / 1e9;
     assert!((unit - write).abs() < 1e-6, "{text}");
     let capacity = model.curve.capacity().0;
     assert!((500_000..750_000).contains(&capacity), "{text}");

@@ -11,7 +11,7 @@ mod common;
 
 use common::{Folder, Serving, code, json, pattern, run, stderr};
 use control::DeviceModel;
-use qos::Operation;
+use qos::PricedOperation;
 use std::path::Path;
 use std::process::Output;
 
@@ -88,7 +88,7 @@ fn judged(output: &Output, model: &str, folder: &Folder) {
     let written = DeviceModel::load(Path::new(model)).unwrap();
     assert!(written.provenance.write_price_measured);
     let write = report["write_tokens"].as_f64().unwrap();
-    let cost = written.prices.costs().mixed.cost(Operation::Write, 1);
+    let cost = written.prices.costs().mixed.cost(PricedOperation::Write, 1);
     assert!((cost.0 as f64 / 1e9 - write).abs() < 1e-3, "{report}");
     let socket = format!("unix:{}", folder.path("accepts.sock"));
     let file = folder.write(

@@ -13,7 +13,7 @@ use std::path::Path;
 use base::Nanos;
 use qos::cost::{Price, Prices};
 use qos::curve::{CurveError, Point};
-use qos::{CostModel, Curve, Operation, Percentile, TokenRate};
+use qos::{CostModel, Curve, Percentile, PricedOperation, TokenRate};
 
 use crate::config::{
     ConfigError, Decoder, Format, FromNode, Node, Place, Problem, Table, parse_part,
@@ -81,7 +81,7 @@ pub struct PriceList {
     /// A read's while the load only reads; under a mixed load it is [`Price::READ`].
     pub read_only_read: Price,
     /// Under a mixed load, of operations that cost something else than [`Prices::new`] says.
-    pub others: BTreeMap<Operation, Price>,
+    pub others: BTreeMap<PricedOperation, Price>,
 }
 
 impl PriceList {
@@ -190,7 +190,7 @@ impl DeviceModel {
             "\n# Thousandths of a token for each 4 KiB. A read under a mixed load is one token.\n\
              [prices.mixed]"
         )?;
-        for operation in Operation::ALL {
+        for operation in PricedOperation::ALL {
             if let Some(price) = self.mixed(operation) {
                 writeln!(text, "{} = {}", price_key(operation), price.as_milli())?;
             }
@@ -201,7 +201,7 @@ impl DeviceModel {
              [prices.read_only]\n\
              {} = {}\n\n\
              # The latency of 4 KiB reads at so many tokens a second.",
-            price_key(Operation::Read),
+            price_key(PricedOperation::Read),
             self.prices.read_only_read.as_milli()
         )?;
         for Point { rate, latency } in self.curve.points() {
@@ -214,10 +214,10 @@ impl DeviceModel {
     }
 
     /// A price that the file names.
-    fn mixed(&self, operation: Operation) -> Option<Price> {
+    fn mixed(&self, operation: PricedOperation) -> Option<Price> {
         match operation {
-            Operation::Read => Some(Price::READ),
-            Operation::Write => Some(self.prices.write),
+            PricedOperation::Read => Some(Price::READ),
+            PricedOperation::Write => Some(self.prices.write),
             other => self.prices.others.get(&other).copied(),
         }
     }
@@ -247,7 +247,7 @@ fn write_live(live: Option<&Live>, text: &mut String) -> std::fmt::Result {
 #[derive(Debug)]
 struct Draft {
     provenance: Provenance,
-    mixed: BTreeMap<Operation, u32>,
+    mixed: BTreeMap<PricedOperation, u32>,
     read_only_read: u32,
     points: Vec<Point>,
 }
@@ -260,7 +260,7 @@ impl Draft {
             let place = place.key(price_key(operation));
             let price = Price::milli(milli)
                 .map_err(|error| problems.push(Problem::new(&place, error.to_string(), REMEDY)));
-            if operation == Operation::Read
+            if operation == PricedOperation::Read
                 && place == prices.key("mixed").key(price_key(operation))
                 && milli != Price::READ.as_milli()
             {
@@ -279,11 +279,11 @@ impl Draft {
                 Some((operation, price(&prices.key("mixed"), operation, milli)?))
             })
             .collect();
-        others.remove(&Operation::Read);
-        let write = others.remove(&Operation::Write);
+        others.remove(&PricedOperation::Read);
+        let write = others.remove(&PricedOperation::Write);
         let read_only_read = price(
             &prices.key("read_only"),
-            Operation::Read,
+            PricedOperation::Read,
             self.read_only_read,
         );
         let curve = Curve::new(self.points).map_err(|error| problems.push(curve_problem(error)));
@@ -405,16 +405,16 @@ impl FromNode for FilePrices {
     }
 }
 
-struct MixedPrices(BTreeMap<Operation, u32>);
+struct MixedPrices(BTreeMap<PricedOperation, u32>);
 
 impl FromNode for MixedPrices {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let table = Table::open(node, place, decoder)?;
-        let prices = Operation::ALL.map(|operation| {
+        let prices = PricedOperation::ALL.map(|operation| {
             let key = price_key(operation);
             let price = match operation {
-                Operation::Read => table.required(key, "write 1000: one token").map(Some),
-                Operation::Write => {
+                PricedOperation::Read => table.required(key, "write 1000: one token").map(Some),
+                PricedOperation::Write => {
                     let hint = "write thousandths of a token, like write_millitokens = 10000";
                     table.required(key, hint).map(Some)
                 }
@@ -439,7 +439,7 @@ impl FromNode for ReadOnlyPrices {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
         let table = Table::open(node, place, decoder)?;
         let read = table.required(
-            price_key(Operation::Read),
+            price_key(PricedOperation::Read),
             "write thousandths of a token, like read_millitokens = 500",
         );
         table.finish();
@@ -469,15 +469,15 @@ impl FromNode for Point {
     }
 }
 
-const fn price_key(operation: Operation) -> &'static str {
+const fn price_key(operation: PricedOperation) -> &'static str {
     match operation {
-        Operation::Read => "read_millitokens",
-        Operation::Write => "write_millitokens",
-        Operation::Flush => "flush_millitokens",
-        Operation::WriteZeroes => "write_zeroes_millitokens",
-        Operation::Deallocate => "deallocate_millitokens",
-        Operation::Compare => "compare_millitokens",
-        Operation::Verify => "verify_millitokens",
+        PricedOperation::Read => "read_millitokens",
+        PricedOperation::Write => "write_millitokens",
+        PricedOperation::Flush => "flush_millitokens",
+        PricedOperation::WriteZeroes => "write_zeroes_millitokens",
+        PricedOperation::Deallocate => "deallocate_millitokens",
+        PricedOperation::Compare => "compare_millitokens",
+        PricedOperation::Verify => "verify_millitokens",
     }
 }
 

@@ -20,7 +20,7 @@ use crate::snapshot::{
     CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot, TenantEvent,
 };
 use block::Device;
-use qos::Rules;
+use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -397,7 +397,7 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
             let read = DeviceModel::load(path)
                 .map_err(|error| refused(&error, "correct the model, or omit the key"))?;
             let (costs, curve) = (read.prices.costs(), read.curve.clone());
-            let qos = DeviceQos::new(name, Rules::default(), costs, curve);
+            let qos = DeviceQos::new(name, TokenPoolRules::default(), costs, curve);
             Some((qos, Arc::new(read)))
         }
     };

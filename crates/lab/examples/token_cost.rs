@@ -13,8 +13,8 @@ use base::{Nanos, Prng, Time};
 use qos::cost::Price;
 use qos::curve::Point;
 use qos::{
-    CostModel, Curve, Declaration, Operation, Percentile, Rules, Scheduler, Slo, TenantId,
-    TenantKey, Tenants, TokenRate, Weight,
+    CostModel, Curve, Declaration, Percentile, PricedOperation, Slo, TenantId, TenantKey, Tenants,
+    TokenPoolRules, TokenRate, TokenScheduler, Weight,
 };
 use std::time::Instant;
 
@@ -96,7 +96,7 @@ fn tenants(case: &Case) -> Result<Tenants> {
         latency,
     }])?;
     let model = CostModel::new(Price::milli(10_000)?, Price::milli(500)?);
-    let mut tenants = Tenants::new(Rules::default(), model, curve);
+    let mut tenants = Tenants::new(TokenPoolRules::default(), model, curve);
     for id in 0..case.registered {
         let slo = Slo {
             percentile: Percentile::P95,
@@ -118,7 +118,7 @@ fn tenants(case: &Case) -> Result<Tenants> {
 /// Nanoseconds for each request.
 fn measure(case: &Case) -> Result<f64> {
     let tenants = tenants(case)?;
-    let mut scheduler: Scheduler<u32> = Scheduler::new(tenants.pool().clone(), 1024)?;
+    let mut scheduler: TokenScheduler<u32> = TokenScheduler::new(tenants.pool().clone(), 1024)?;
     let accounts = (0..case.registered).filter_map(|id| tenants.account(TenantId(id)));
     let mut keys: Vec<TenantKey> = accounts.map(|account| scheduler.attach(account)).collect();
     // Those that are active lie anywhere among those that are not.
@@ -135,7 +135,7 @@ fn measure(case: &Case) -> Result<f64> {
         now = now + ROUND;
         for request in 0..case.requests {
             let key = keys[(round + request) as usize % keys.len()];
-            let _ = scheduler.enqueue(key, Operation::Read, 1, request);
+            let _ = scheduler.enqueue(key, PricedOperation::Read, 1, request);
         }
         scheduler.round(now, &mut |_, _| released += 1);
     }

@@ -6,7 +6,7 @@
 //! then on by the other class's lanes; those in flight finish where they are.
 
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
-use reactor::{Context, Driver, Room, priority};
+use reactor::{Context, Driver, OpNamespace, priority};
 use std::sync::Arc;
 use switch::{Class, PerClass};
 
@@ -65,13 +65,18 @@ impl Channel for Channels {
         }
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.channels.iter().any(|channel| channel.owns(room))
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.channels
+            .iter()
+            .any(|channel| channel.owns(op_namespace))
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
-        let owner = self.channels.iter_mut().find(|channel| channel.owns(room));
+        let op_namespace = completion.key.op_namespace;
+        let owner = self
+            .channels
+            .iter_mut()
+            .find(|channel| channel.owns(op_namespace));
         if let Some(owner) = owner {
             owner.complete(completion, cx);
         }

@@ -7,7 +7,7 @@
 
 use base::{Nanos, Time};
 use block::{Capabilities, Channel, Completion, Device, DeviceError, Geometry, Request, Submit};
-use reactor::{Context, Driver, Room};
+use reactor::{Context, Driver, OpNamespace};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -97,15 +97,15 @@ struct RoundRobinChannel {
 
 impl RoundRobinChannel {
     /// The member whose room it is.
-    fn owner(&mut self, room: Room) -> Option<usize> {
-        let number = usize::from(room.0);
+    fn owner(&mut self, op_namespace: OpNamespace) -> Option<usize> {
+        let number = usize::from(op_namespace.0);
         if let Some(&Some(owner)) = self.owners.get(number)
-            && self.members[owner].channel.owns(room)
+            && self.members[owner].channel.owns(op_namespace)
         {
             return Some(owner);
         }
         let mut members = self.members.iter();
-        let owner = members.position(|member| member.channel.owns(room))?;
+        let owner = members.position(|member| member.channel.owns(op_namespace))?;
         if self.owners.len() <= number {
             self.owners.resize(number + 1, None);
         }
@@ -160,14 +160,21 @@ impl Channel for RoundRobinChannel {
         }
     }
 
-    fn owns(&self, room: Room) -> bool {
-        let known = self.owners.get(usize::from(room.0)).copied().flatten();
-        known.is_some_and(|owner| self.members[owner].channel.owns(room))
-            || self.members.iter().any(|member| member.channel.owns(room))
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        let known = self
+            .owners
+            .get(usize::from(op_namespace.0))
+            .copied()
+            .flatten();
+        known.is_some_and(|owner| self.members[owner].channel.owns(op_namespace))
+            || self
+                .members
+                .iter()
+                .any(|member| member.channel.owns(op_namespace))
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        if let Some(owner) = self.owner(completion.key.room) {
+        if let Some(owner) = self.owner(completion.key.op_namespace) {
             self.members[owner].channel.complete(completion, cx);
             self.touch(owner);
         }

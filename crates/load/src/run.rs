@@ -13,7 +13,7 @@ use base::{Nanos, Time};
 use block::Device;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Driver as _, Keeper, MailboxSender, PollPolicy, placement};
+use reactor::{BufferClass, Core, Driver as _, IdleSpinner, MailboxSender, PollPolicy, placement};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -292,7 +292,8 @@ fn run_thread(
     let pool = driver.buffers().clone();
     let worker = Worker::new(job, channel, &pool, progress, on_ready)?;
     let standing = Standing::take(&load.app, options);
-    let mut core = Core::new(driver, worker, standing.poll).with_keeper(standing.keeper);
+    let mut core =
+        Core::new(driver, worker, standing.poll).with_idle_spinner(standing.idle_spinner);
     let _ = events.send(Event::Opened(thread, core.sender()));
     core.run().context("io_uring failed")?;
     let mut measured = core.service.into_result()?;
@@ -305,19 +306,19 @@ struct Standing {
     poll: PollPolicy,
     /// What it got, if it has work that may not wait.
     privilege: Option<Privilege>,
-    keeper: Option<Keeper>,
+    idle_spinner: Option<IdleSpinner>,
 }
 
 impl Standing {
     /// Lets the calling thread go before others as far as the knobs say, if it has work that may
     /// not wait. One in real time must not poll, or whoever shares its processor would starve: a
-    /// keeper polls in its place.
+    /// idle spinner polls in its place.
     fn take(app: &App, options: &LoadOptions) -> Self {
         let poll = options.poll();
         let mut standing = Self {
             poll,
             privilege: None,
-            keeper: None,
+            idle_spinner: None,
         };
         if app.class.is_none_or(|class| class.properties().may_wait) {
             return standing;
@@ -327,7 +328,8 @@ impl Standing {
             ThreadPriority::Best if poll != PollPolicy::Always => {
                 let privilege = priority::raise().privilege();
                 if privilege != Privilege::Unprivileged {
-                    standing.keeper = app.cpu.and_then(|cpu| Keeper::start(CoreId(cpu)).ok());
+                    standing.idle_spinner =
+                        app.cpu.and_then(|cpu| IdleSpinner::start(CoreId(cpu)).ok());
                     standing.poll = PollPolicy::Never;
                 }
                 privilege

@@ -86,13 +86,13 @@ impl SwitchReport {
     #[must_use]
     pub fn of(board: &Switchboard) -> Self {
         let counters = board.counters();
-        let standings = board.standings();
-        let cores = board.cores().iter().zip(&counters).zip(&standings);
-        let cores = cores.map(|((core, did), standings)| {
-            let privileges = standings.iter().map(|(class, standing)| {
+        let priorities = board.priorities();
+        let cores = board.cores().iter().zip(&counters).zip(&priorities);
+        let cores = cores.map(|((core, did), priorities)| {
+            let privileges = priorities.iter().map(|(class, standing)| {
                 (class.to_string(), standing.privilege().name().to_owned())
             });
-            let refused = standings
+            let refused = priorities
                 .iter()
                 .find_map(|(_, standing)| standing.refusal());
             let classes = did.requests.iter().map(|(class, &requests)| {

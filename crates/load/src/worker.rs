@@ -484,7 +484,7 @@ impl Service for Worker {
     type Message = Message;
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        if self.channel.owns(completion.key.room) {
+        if self.channel.owns(completion.key.op_namespace) {
             self.channel.complete(completion, cx);
         }
     }

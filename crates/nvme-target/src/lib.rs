@@ -28,7 +28,7 @@ mod subsystem;
 mod switch;
 mod target;
 
-pub use ::qos::access::Grant;
+pub use ::qos::access::AccessGrant;
 pub use controller::registry::ControllerKind;
 pub use error::TargetError;
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};

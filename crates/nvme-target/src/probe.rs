@@ -3,7 +3,7 @@
 //!
 //! A [`Probe`] is a thread of its own with its own way into the device, beside the cores that serve
 //! it. It reads 4 KiB at random places and takes their time in the device; together with the load of
-//! everybody, which the device's [pool](qos::Pool) knows, that is what a newer curve is made of
+//! everybody, which the device's [pool](qos::TokenPool) knows, that is what a newer curve is made of
 //! ([`DeviceQos::refit`]). Its reads arrive independently of each other, in steps up to a
 //! share of the device's token rate and down again, and each pays the token scheduler as a
 //! best-effort tenant's would: so promises come first, and it has no more of what is left than one
@@ -21,8 +21,8 @@ use block::{BlockError, Channel, Completion, Device, DeviceError, Operation, Req
 use hdrhistogram::Histogram;
 use pace::Pace;
 use qos::live::Observation;
-use qos::scheduler::{Refused, TooManyThreads};
-use qos::{Account, Percentile, Scheduler, TenantKey, TokenRate, Tokens, Weight};
+use qos::token_scheduler::{Refused, TooManyThreads};
+use qos::{Account, Percentile, TenantKey, TokenRate, TokenScheduler, Tokens, Weight};
 use reactor::uring::{Options as DriverOptions, SetupError, UringDriver};
 use reactor::{BufferClass, BufferPool, Context, Core, IoSlice, PollPolicy, Service};
 use std::collections::VecDeque;
@@ -164,7 +164,7 @@ struct Step {
 #[derive(Debug)]
 pub struct Probe {
     qos: Arc<DeviceQos>,
-    scheduler: Scheduler<u16>,
+    scheduler: TokenScheduler<u16>,
     key: TenantKey,
     channel: Box<dyn Channel>,
     buffers: BufferPool,
@@ -212,7 +212,7 @@ impl Probe {
         if places == 0 {
             return Err(ProbeError::TooSmall);
         }
-        let mut scheduler = Scheduler::new(Arc::clone(qos.pool()), DEPTH.into())?;
+        let mut scheduler = TokenScheduler::new(Arc::clone(qos.pool()), DEPTH.into())?;
         let key = scheduler.attach(&Arc::new(Account::unregistered(Weight::default())));
         Ok(Self {
             qos: Arc::clone(qos),
@@ -313,7 +313,10 @@ impl Probe {
     fn arrive(&mut self, now: Time) {
         let pool = self.qos.pool();
         let load = pool.share().load(now);
-        let price = pool.model().prices(load).cost(qos::Operation::Read, 1);
+        let price = pool
+            .model()
+            .prices(load)
+            .cost(qos::PricedOperation::Read, 1);
         self.pace.earn(now, pool.rate(), price);
         while self.pace.due(now) {
             let Some(slot) = self.free.pop() else {
@@ -321,7 +324,7 @@ impl Probe {
                 self.pace.skip(self.step.number);
                 continue;
             };
-            let read = qos::Operation::Read;
+            let read = qos::PricedOperation::Read;
             match self.scheduler.enqueue(self.key, read, 1, slot) {
                 Ok(()) => self.pace.take(self.step.number),
                 Err(Refused::Full(slot) | Refused::Closed(slot)) => {
@@ -432,7 +435,7 @@ impl Service for Probe {
     type Message = ();
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        if self.channel.owns(completion.key.room) {
+        if self.channel.owns(completion.key.op_namespace) {
             self.channel.complete(completion, cx);
         }
     }

@@ -16,7 +16,7 @@ use crate::subsystem::Subsystem;
 use crate::switch::stats::{SharedLoad, SharedSwitchStats};
 use crate::switch::threads::Threads;
 use reactor::MailboxSender;
-use reactor::priority::Standing;
+use reactor::priority::PriorityStatus;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     /// The same, without that of queues that asked for nothing lately.
     pub(crate) recent: PerCore<SharedLoad>,
     /// By what each core's thread goes before others, where it asked.
-    pub(crate) standings: PerCore<OnceLock<Standing>>,
+    pub(crate) priorities: PerCore<OnceLock<PriorityStatus>>,
     /// Which threads are in use.
     pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
@@ -84,7 +84,7 @@ impl Shared {
             switch_stats: PerCore::new(cores),
             loads: PerCore::new(cores),
             recent: PerCore::new(cores),
-            standings: PerCore::new(cores),
+            priorities: PerCore::new(cores),
             threads: Threads::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),

@@ -8,7 +8,7 @@ use crate::shared::Referral;
 use crate::stats::CoreStats;
 use crate::switch::stats::SwitchStats;
 use crate::switch::threads::ThreadsSnapshot;
-use reactor::priority::Standing;
+use reactor::priority::PriorityStatus;
 use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
 use switch::Knobs;
@@ -33,7 +33,7 @@ pub struct Snapshot {
     /// What each core's switch did, in the same order.
     pub switch: Vec<SwitchStats>,
     /// By what each core's thread goes before others.
-    pub priorities: Vec<Standing>,
+    pub priorities: Vec<PriorityStatus>,
     /// Which threads are in use.
     pub threads: ThreadsSnapshot,
     /// How everything that can be turned is turned.

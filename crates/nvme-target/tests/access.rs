@@ -11,7 +11,7 @@ use base::units::MIB;
 use block::device::Ram;
 use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, io, io_on, pattern};
 use std::sync::Arc;
-use switchyard_target::{Grant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
+use switchyard_target::{AccessGrant, Limits, Others, Tenancy, TenantGrant, TenantOptions};
 use wire::fabrics::{ConnectData, DiscoveryLogHeader};
 use wire::nvme::io::DatasetRange;
 use wire::nvme::log_page::LogPageId;
@@ -20,7 +20,7 @@ use wire::nvme::{Command, DatasetManagement, GetLogPage, IoOpcode, Nqn, Status};
 const STRANGER: &str = "nqn.2026-11.io.example:stranger";
 
 /// A tenant that is one host, and may do what the grants say; without any, everything.
-fn tenant(host: &str, grants: Option<Vec<Grant>>) -> TenantOptions {
+fn tenant(host: &str, grants: Option<Vec<AccessGrant>>) -> TenantOptions {
     let grants = grants.map(|grants| {
         let everywhere = |grant| TenantGrant {
             subsystem: None,
@@ -37,8 +37,8 @@ fn tenant(host: &str, grants: Option<Vec<Grant>>) -> TenantOptions {
 }
 
 /// Blocks of namespace 1.
-fn grant(first: u64, blocks: u64, write: bool) -> Grant {
-    Grant {
+fn grant(first: u64, blocks: u64, write: bool) -> AccessGrant {
+    AccessGrant {
         namespace: Some(1),
         range: Some((first, blocks)),
         read: true,

@@ -16,7 +16,7 @@ use block::{Capabilities, Channel, Device, DeviceError, Geometry};
 use common::{BLOCK, Bed, Client, Dialect, NQN, io, namespace, pattern};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
+use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
 use reactor::Driver;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -105,7 +105,7 @@ fn a_warm_core_does_not_allocate() {
     };
     let curve = Curve::new(vec![point]).expect("a curve");
     let model = CostModel::new(Price::READ, Price::READ);
-    let device = DeviceQos::new("flash", Rules::default(), model, curve);
+    let device = DeviceQos::new("flash", TokenPoolRules::default(), model, curve);
     for qos in [None, Some(device)] {
         warm_up_and_count(qos);
     }

@@ -11,10 +11,10 @@ use base::{Nanos, Prng};
 use common::{Bed, Client, Dialect, HOST, NQN};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
+use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
-use switchyard_target::{DeviceQos, Grant, Limits, Tenancy, TenantGrant, TenantOptions};
+use switchyard_target::{AccessGrant, DeviceQos, Limits, Tenancy, TenantGrant, TenantOptions};
 use wire::nvme::{Command, SglDescriptor};
 
 /// Numbers at which sums, shifts and ranges end.
@@ -92,14 +92,14 @@ fn a_client_field_can_never_reach_an_assertion() {
     };
     let curve = Curve::new(vec![point]).expect("a curve");
     let model = CostModel::new(Price::READ, Price::READ);
-    let qos = DeviceQos::new("flash", Rules::default(), model, curve);
+    let qos = DeviceQos::new("flash", TokenPoolRules::default(), model, curve);
     let bed = Bed::scheduled(Limits::default(), 1, Some(qos));
     let limited = TenantOptions {
         name: "limited".to_owned(),
         hosts: vec![HOST.to_owned()],
         grants: Some(vec![TenantGrant {
             subsystem: None,
-            grant: Grant {
+            grant: AccessGrant {
                 namespace: Some(1),
                 range: Some((0, 1024)),
                 read: true,

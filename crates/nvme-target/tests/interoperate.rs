@@ -10,7 +10,7 @@ mod common;
 use block::device::Ram;
 use common::{Bed, Client, Dialect, HOST, NQN, io_on};
 use std::sync::Arc;
-use switchyard_target::{Grant, Limits, Others, SubsystemOptions, Target, Tenancy};
+use switchyard_target::{AccessGrant, Limits, Others, SubsystemOptions, Target, Tenancy};
 use switchyard_target::{TenantGrant, TenantOptions};
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{ConnectData, InvalidParameter};
@@ -134,7 +134,7 @@ fn shared_bed() -> Bed {
     let second = common::namespace(2, device);
     let target = bed.handle();
     target.add_namespace(NQN, second).expect("a new namespace");
-    let grant = Grant {
+    let grant = AccessGrant {
         namespace: Some(1),
         range: None,
         read: true,

@@ -14,7 +14,7 @@ use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use switch::doorbell::{Counters, Mode, Reason};
+use switch::doorbell::{DoorbellCounters, Mode, Reason};
 use switch::knobs::Preset;
 use switch::{CaravanLimits, Class, Knobs};
 use switchyard_target::{Limits, SubsystemOptions, Target, TargetError};
@@ -159,11 +159,11 @@ fn patient() -> Knobs {
     }
 }
 
-fn caravans(bed: &Bed) -> Counters {
+fn caravans(bed: &Bed) -> DoorbellCounters {
     bed.handle().snapshot().switch[0].classes[Class::Throughput].caravans
 }
 
-fn rang(counters: &Counters, reason: Reason) -> u64 {
+fn rang(counters: &DoorbellCounters, reason: Reason) -> u64 {
     counters.rings[reason.index()]
 }
 

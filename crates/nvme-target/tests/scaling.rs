@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use switch::Knobs;
-use switch::thread_scaling::Bounds;
+use switch::thread_scaling::ThreadBounds;
 use switchyard_target::{Limits, Snapshot, SubsystemOptions, SwitchStats, Target};
 use wire::fabrics::property::Configuration;
 use wire::nvme::{IoOpcode, SglDescriptor};
@@ -31,7 +31,7 @@ const BLOCKS: u64 = 64;
 
 fn bound(bed: &Bed, min: u32, max: u32) {
     let knobs = Knobs {
-        target_threads: Bounds { min, max },
+        target_threads: ThreadBounds { min, max },
         ..bed.handle().knobs()
     };
     bed.handle().set_knobs(knobs).expect("valid knobs");

@@ -9,7 +9,7 @@ use base::{Nanos, Prng};
 use common::{BLOCK, Bed, Client, Dialect, NQN, eventually, io, pattern};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Percentile, Rules, TokenRate};
+use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
 use reactor::placement;
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use switch::application_steering::Hysteresis;
 use switch::limits::AFFINITY_DWELL;
 use switch::{Class, Knobs};
 use switchyard_target::{
-    DeviceQos, Grant, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions,
+    AccessGrant, DeviceQos, Limits, Others, SwitchStats, Tenancy, TenantGrant, TenantOptions,
 };
 use wire::fabrics::property::Configuration;
 use wire::nvme::feature::FeatureId;
@@ -126,7 +126,7 @@ fn queues_move_whose_commands_are_paid_for() {
     };
     let curve = Curve::new(vec![point]).expect("a curve");
     let model = CostModel::new(price, price);
-    let device = DeviceQos::new("flash", Rules::default(), model, curve);
+    let device = DeviceQos::new("flash", TokenPoolRules::default(), model, curve);
     bulk_leaves(Bed::scheduled(
         Limits::default(),
         2,
@@ -295,7 +295,7 @@ fn what_a_host_may_do_goes_along_with_its_queues() {
             name: "tested".to_owned(),
             grants: Some(vec![TenantGrant {
                 subsystem: None,
-                grant: Grant {
+                grant: AccessGrant {
                     namespace: None,
                     range: Some((0, blocks)),
                     read: true,

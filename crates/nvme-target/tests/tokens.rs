@@ -16,7 +16,7 @@ use base::units::MIB;
 use common::{BLOCK, Bed, Client, Dialect, HOST, HOST_ID, NQN, eventually, io, pattern};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Declaration, Percentile, Rules, Slo, TokenRate, Weight};
+use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenRate, Weight};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use switchyard_target::{
@@ -60,7 +60,7 @@ fn measured(milli: u32, rate: u64) -> (CostModel, Curve) {
 /// A device of which every unit costs so many thousandths of a token.
 fn device(milli: u32) -> Arc<DeviceQos> {
     let (model, curve) = measured(milli, RATE);
-    DeviceQos::new("flash", Rules::default(), model, curve)
+    DeviceQos::new("flash", TokenPoolRules::default(), model, curve)
 }
 
 /// Everything is for nothing from now on, or nearly, and debts are soon paid back.

@@ -1,17 +1,17 @@
-//! Who may do what: which tenant a connection is, and which blocks it may read and write.
-//! `[ReFlex §3.1, §4.1]`
+//! Access control: which tenant a connection is, and which blocks it may read and write. `[ReFlex
+//! §3.1, §4.1]`
 //!
-//! [`Assignments`] answer once, when a host connects: (host NQN, subsystem, namespace) → tenant,
-//! or the default tenant, or nobody. [`Permissions`] answer for every command, for the whole range
-//! that it names. Both are made from an operator's words and never change; a change makes new ones.
-//! Must never: let a range through whose last block is not granted, or be moved by an overflow.
+//! [`Assignments`] answer once, when a host connects: (host NQN, subsystem, namespace) → tenant, or
+//! the default tenant, or none. [`Permissions`] answer for every command, for the whole range that
+//! it names. Both are made from an operator's words and never change; a change makes new ones. Must
+//! never: let a range through if its last block is not granted, or be moved by an overflow.
 
 use crate::limits::{ASSIGNMENTS_MAX, GRANTS_MAX};
 use crate::slo::TenantId;
 use base::mutation::{self, Mutation};
 use std::collections::BTreeMap;
 
-/// Gives a tenant to whoever matches; what is left out matches everything.
+/// Assigns a tenant to every connection that matches; what is left out matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// The host's NQN.
@@ -20,11 +20,11 @@ pub struct Assignment {
     pub subsystem: Option<String>,
     /// The namespace within it.
     pub namespace: Option<u32>,
-    /// Who that is.
+    /// The tenant that is assigned.
     pub tenant: TenantId,
 }
 
-/// Why words about access mean nothing.
+/// The reason for which a rule of access control is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Too many assignments.
@@ -43,15 +43,15 @@ pub enum AccessError {
     #[error("grant {0} ends beyond block 2^64; name fewer blocks")]
     TooFar(usize),
     /// A grant of nothing.
-    #[error("grant {0} allows neither reading nor writing; leave it away")]
+    #[error("grant {0} allows neither reading nor writing; omit it")]
     Nothing(usize),
 }
 
-/// What an assignment matches, the more particular one greater: a host says more than a
+/// The pattern of an assignment, the more particular one greater: a host says more than a
 /// subsystem, and that more than a namespace.
 type Pattern = (Option<String>, Option<String>, Option<u32>);
 
-/// Which tenant a connection is.
+/// The map from a connection to its tenant.
 #[derive(Clone, Debug, Default)]
 pub struct Assignments {
     rules: BTreeMap<Pattern, TenantId>,
@@ -59,7 +59,8 @@ pub struct Assignments {
 }
 
 impl Assignments {
-    /// The assignments, and who everybody else is: `None` turns them away.
+    /// Makes assignments; `default` is the tenant of all other connections, and `None` turns them
+    /// away.
     ///
     /// # Errors
     /// When there are too many, or two contradict each other.
@@ -106,7 +107,7 @@ impl Assignments {
     }
 }
 
-/// What a command needs.
+/// The access that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Read, Compare, Verify.
@@ -117,14 +118,14 @@ pub enum Need {
 
 /// Blocks that a tenant may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct AccessGrant {
     /// The namespace; `None` for every one.
     pub namespace: Option<u32>,
     /// The first block and how many; `None` for all.
     pub range: Option<(u64, u64)>,
-    /// Whether they may be read.
+    /// The blocks may be read.
     pub read: bool,
-    /// Whether they may be written.
+    /// The blocks may be written.
     pub write: bool,
 }
 
@@ -136,7 +137,7 @@ pub struct Denied;
 /// Ranges that neither touch nor overlap, in order: first block, last block.
 type Ranges = Vec<(u64, u64)>;
 
-/// What a tenant may do in one namespace.
+/// Permissions of a tenant in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
     read: Ranges,
@@ -144,7 +145,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Everything.
+    /// Permits everything.
     #[must_use]
     pub fn all() -> Self {
         let all = vec![(0, u64::MAX)];
@@ -154,11 +155,11 @@ impl Permissions {
         }
     }
 
-    /// What the grants allow in a namespace: the union of those that name it.
+    /// Makes the permissions in a namespace: the union of the grants that name it.
     ///
     /// # Errors
     /// When there are too many, or one (of whatever namespace) means nothing.
-    pub fn new(grants: &[Grant], namespace: u32) -> Result<Self, AccessError> {
+    pub fn new(grants: &[AccessGrant], namespace: u32) -> Result<Self, AccessError> {
         if grants.len() > GRANTS_MAX {
             return Err(AccessError::Grants(grants.len()));
         }
@@ -232,8 +233,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn grant(range: Option<(u64, u64)>, read: bool, write: bool) -> Grant {
-        Grant {
+    fn grant(range: Option<(u64, u64)>, read: bool, write: bool) -> AccessGrant {
+        AccessGrant {
             namespace: None,
             range,
             read,
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn grants_are_of_a_namespace_and_add_up() {
-        let one = Grant {
+        let one = AccessGrant {
             namespace: Some(1),
             ..grant(Some((0, 10)), true, true)
         };
@@ -281,7 +282,7 @@ mod tests {
 
     #[test]
     fn grants_that_mean_nothing_are_refused() {
-        let error = |grant: Grant| Permissions::new(&[grant], 1).unwrap_err();
+        let error = |grant: AccessGrant| Permissions::new(&[grant], 1).unwrap_err();
         assert_eq!(
             error(grant(Some((5, 0)), true, true)),
             AccessError::Empty(0)

@@ -1,29 +1,30 @@
-//! What all threads share of one tenant: its contract, and a latency-critical one's tokens.
+//! The account of a tenant, which all threads share: its contract, and a latency-critical one's
+//! tokens.
 //!
-//! Made by the [registry](crate::tenants) and held, by reference counting, by everybody who means
-//! the tenant: nothing numbers accounts, so none is given to another tenant while somebody still
-//! refers to it. Threads look at the contract in every round; a change is in force from then on.
-//! A latency-critical tenant has one balance, whichever threads its connections land on. What it
-//! earns, the thread that looks first collects for all of them. Must never: earn twice for the
-//! same nanosecond.
+//! Made by the [registry](crate::tenants) and held, by reference counting, by everything that
+//! refers to the tenant: accounts have no numbers, so none is given to another tenant while a
+//! reference to it is left. Threads look at the contract in every round; a change is in force from
+//! then on. A latency-critical tenant has one balance, whichever threads its connections land on.
+//! What it earns, the thread that looks first collects for all of them. Must never: earn twice for
+//! the same nanosecond.
 
 use crate::slo::{TenantId, Weight};
 use crate::tokens::{TokenRate, Tokens};
 use base::{Nanos, Time};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// What a tenant has.
+/// The contract of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contract {
     /// Tokens of its own, at a rate.
     LatencyCritical(TokenRate),
     /// A share of what is left.
     BestEffort(Weight),
-    /// Nothing any more: it was removed.
+    /// A removed tenant, which may do nothing more.
     Closed,
 }
 
-/// In the two upper bits of a word; the rate or weight is below.
+/// Position of the kind, in the two upper bits of a word; the rate or weight is below.
 const KIND_SHIFT: u32 = 62;
 const LATENCY_CRITICAL: u64 = 1;
 const BEST_EFFORT: u64 = 2;
@@ -61,9 +62,9 @@ pub struct Account {
     contract: AtomicU64,
     /// Tokens of a latency-critical tenant; negative for a debt.
     balance: AtomicI64,
-    /// Up to when it has earned, in nanoseconds.
+    /// Time up to which it has earned, in nanoseconds.
     earned_to: AtomicU64,
-    /// What best effort has advanced it, and it has not left to best effort since.
+    /// Tokens that best effort has advanced it, and it has not left to best effort since.
     advanced: AtomicI64,
     /// Threads on which it is active: looked at in every round.
     threads: AtomicU32,
@@ -84,20 +85,21 @@ impl Account {
         }
     }
 
-    /// The account of somebody who is registered nowhere, and to whom nothing is promised: the
-    /// device's keeper, who has a share of what is left like a best-effort tenant.
+    /// Makes the account of a tenant that is registered nowhere and has no SLO: the probe that
+    /// keeps an idle device's curve up to date, which has a share of what is left like a
+    /// best-effort tenant.
     #[must_use]
     pub fn unregistered(weight: Weight) -> Self {
         Self::new(TenantId(u32::MAX), Contract::BestEffort(weight))
     }
 
-    /// Whose it is.
+    /// Returns the tenant's identifier.
     #[must_use]
     pub const fn id(&self) -> TenantId {
         self.id
     }
 
-    /// What the tenant has now.
+    /// Returns the tenant's contract at present.
     #[inline]
     #[must_use]
     pub fn contract(&self) -> Contract {
@@ -126,16 +128,16 @@ impl Account {
         Tokens(self.balance.swap(0, Ordering::Relaxed))
     }
 
-    /// What best effort has advanced a latency-critical tenant, and it has not left to best effort
-    /// since.
+    /// Returns the tokens that best effort has advanced a latency-critical tenant, and it has not
+    /// left to best effort since.
     #[must_use]
     pub fn advanced(&self) -> Tokens {
         Tokens(self.advanced.load(Ordering::Relaxed))
     }
 
-    /// One more thread looks at it every round. The first one starts the clock: what it did not
+    /// Adds a thread that looks at it every round. The first one starts the clock: what it did not
     /// ask for before went to others.
-    pub(crate) fn enter(&self, now: Time) {
+    pub(crate) fn enter_thread(&self, now: Time) {
         let before = self.threads.fetch_add(1, Ordering::AcqRel);
         if before == 0 {
             let silent_since = self.earned_to.fetch_max(now.0, Ordering::AcqRel);
@@ -145,18 +147,18 @@ impl Account {
         }
     }
 
-    /// One thread less.
-    pub(crate) fn leave(&self) {
+    /// Removes such a thread.
+    pub(crate) fn leave_thread(&self) {
         self.threads.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// On how many threads it is active, this one at least.
+    /// Returns the number of threads on which it is active, this one at least.
     #[inline]
     pub(crate) fn threads(&self) -> u32 {
         self.threads.load(Ordering::Relaxed).max(1)
     }
 
-    /// Collects what it earned since somebody did so last, as far as it may have `most`.
+    /// Collects what it earned since the last call by any thread, as far as it may have `most`.
     #[inline]
     pub(crate) fn earn(&self, rate: TokenRate, now: Time, most: Tokens) -> Tokens {
         let mut from = self.earned_to.load(Ordering::Relaxed);
@@ -203,7 +205,7 @@ impl Account {
         }
     }
 
-    /// It has left as much to best effort.
+    /// Notes that it has left as much to best effort.
     #[inline]
     pub(crate) fn repay(&self, amount: Tokens) {
         let mut before = self.advanced();
@@ -283,7 +285,7 @@ mod tests {
         let account = Account::new(TenantId(1), Contract::Closed);
         let rate = TokenRate(1_000);
         let most = Tokens::whole(100);
-        account.enter(Time(1_000_000_000));
+        account.enter_thread(Time(1_000_000_000));
         assert_eq!(account.earn(rate, Time(1_000_000_000), most), Tokens::ZERO);
         let later = Time(1_001_000_000);
         assert_eq!(account.earn(rate, later, most), Tokens::whole(1));

@@ -1,4 +1,5 @@
-//! Whether a tenant's SLO can be kept beside all others', and what that leaves. `[ReFlex §4.3]`
+//! Admission control: keeping a tenant's SLO beside all others', and what that leaves. `[ReFlex
+//! §4.3]`
 //!
 //! The strictest latency of all tenants, less what a request waits before it reaches the device,
 //! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical tenants reserve must not be more. A refusal says why, and
@@ -8,8 +9,8 @@
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
 use crate::limits::{LATENCY_RESERVE_PERMILLE, TENANTS_MAX};
-use crate::pool::round_for;
 use crate::slo::{Declaration, Percentile, Slo, SloError, TenantId};
+use crate::token_pool::round_for;
 use crate::tokens::TokenRate;
 use base::Nanos;
 use std::collections::BTreeMap;
@@ -18,12 +19,12 @@ use std::collections::BTreeMap;
 #[cfg(not(loom))]
 pub(crate) mod tests;
 
-/// How a device is run for its tenants.
+/// The rates at which a device is run for its tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The rate at which tokens are generated.
     pub rate: TokenRate,
-    /// Of which latency-critical tenants have reserved so much.
+    /// Rate that latency-critical tenants have reserved of it.
     pub reserved: TokenRate,
     /// The longest time between two rounds of the scheduler.
     pub round: Nanos,
@@ -32,23 +33,23 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What best-effort tenants share.
+    /// Returns the rate that best-effort tenants share.
     #[must_use]
     pub fn unreserved(&self) -> TokenRate {
         self.rate - self.reserved
     }
 
-    /// Whether more was promised than there is, which only a worse device can lead to.
+    /// Returns true if more was promised than there is, which only a worse device can lead to.
     #[must_use]
     pub fn is_overcommitted(&self) -> bool {
         self.reserved > self.rate
     }
 }
 
-/// What would be admitted.
+/// The SLO that would be admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// So many requests a second of the same kind, at the latency asked for.
+    /// Rate that would be admitted at the latency asked for, in requests of the same kind a second.
     pub iops: Option<u64>,
     /// The requests asked for, at this latency.
     pub latency: Option<Nanos>,
@@ -70,7 +71,7 @@ impl std::fmt::Display for Offer {
     }
 }
 
-/// Why a tenant was not admitted.
+/// The reason for which a tenant was not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The SLO means nothing.
@@ -79,31 +80,31 @@ pub enum Refusal {
     /// The device is never so fast.
     #[error("the device cannot keep this latency at any load: {cause}; {offer}")]
     TooStrict {
-        /// What it does at best.
+        /// The best latency of the device.
         cause: Unattainable,
-        /// What would be admitted.
+        /// The SLO that would be admitted.
         offer: Offer,
     },
-    /// There are not enough tokens.
+    /// The device has not enough tokens.
     #[error(
         "{needed} are needed, and of the {rate} at which the device keeps {percentile} within \
          {latency}, {reserved} are reserved by others; {offer}"
     )]
     NotEnough {
-        /// For the tenant.
+        /// Rate that the tenant needs.
         needed: TokenRate,
-        /// What the device may be given with the tenant admitted.
+        /// Rate that the device may be given with the tenant admitted.
         rate: TokenRate,
-        /// What other tenants have reserved.
+        /// Rate that other tenants have reserved.
         reserved: TokenRate,
         /// The percentile of the promise that sets the rate.
         percentile: Percentile,
         /// Its latency.
         latency: Nanos,
-        /// What would be admitted.
+        /// The SLO that would be admitted.
         offer: Offer,
     },
-    /// There are too many tenants.
+    /// The device has as many tenants as it can have.
     #[error("{TENANTS_MAX} tenants are registered, and there cannot be more; remove one")]
     TooMany,
 }
@@ -127,31 +128,31 @@ impl Admission {
         }
     }
 
-    /// Those admitted.
+    /// Returns the tenants that are admitted.
     #[must_use]
     pub const fn tenants(&self) -> &BTreeMap<TenantId, Declaration> {
         &self.tenants
     }
 
-    /// What requests cost.
+    /// Returns the cost model.
     #[must_use]
     pub const fn model(&self) -> &CostModel {
         &self.model
     }
 
-    /// How late its reads are at each load.
+    /// Returns the curve: the latency of reads at each load.
     #[must_use]
     pub const fn curve(&self) -> &Curve {
         &self.curve
     }
 
-    /// How the device is run now.
+    /// Returns the plan at present.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.plan_for(self.slos(None))
     }
 
-    /// What a tenant has reserved; nothing for a best-effort one.
+    /// Returns the rate that a tenant has reserved; zero for a best-effort one.
     #[must_use]
     pub fn reservation(&self, declaration: &Declaration) -> TokenRate {
         match declaration {
@@ -160,8 +161,8 @@ impl Admission {
         }
     }
 
-    /// Whether a tenant would be admitted, and the plan with it; one that is admitted already, as
-    /// its new declaration. Changes nothing.
+    /// Returns the plan with a tenant admitted, or the refusal; a tenant that is admitted already
+    /// is judged by its new declaration. Changes nothing.
     ///
     /// # Errors
     /// Why not.
@@ -228,7 +229,7 @@ impl Admission {
             *self = all;
             return Ok(self.plan());
         }
-        // One after the other only to find out who is too much, and what would not be.
+        // One after the other only to find out which tenant is too much, and what would not be.
         let stays = |(id, declaration): &(&TenantId, &Declaration)| {
             self.tenants.get(id) == Some(*declaration)
         };
@@ -243,7 +244,7 @@ impl Admission {
         Ok(self.plan())
     }
 
-    /// Whether all would be admitted, in whichever order.
+    /// Returns true if all would be admitted, in whichever order.
     fn is_sound(&self) -> bool {
         let mut slos = self.slos(None);
         self.tenants.len() <= TENANTS_MAX
@@ -266,8 +267,9 @@ impl Admission {
         self.plan()
     }
 
-    /// Whose promises this device cannot keep beside those of tenants with lower numbers, and what
-    /// would be admitted in their place. Nobody, unless the device was measured again and is worse.
+    /// Returns the tenants with promises that this device cannot keep beside those of tenants with
+    /// lower numbers, and what would be admitted in their place. None, unless the device was
+    /// measured again and is worse.
     #[must_use]
     pub fn unkept(&self) -> Vec<(TenantId, Refusal)> {
         let mut kept = Self::new(self.model, self.curve.clone());
@@ -328,7 +330,7 @@ impl Admission {
     }
 }
 
-/// What a promised latency leaves to the device.
+/// Returns the part of a promised latency that is left to the device.
 fn of_device(latency: Nanos) -> Nanos {
     Nanos(latency.0 - latency.0 * LATENCY_RESERVE_PERMILLE / 1000)
 }

@@ -1,4 +1,4 @@
-//! What a request costs. `[ReFlex §3.2.1]`
+//! The cost of a request. `[ReFlex §3.2.1]`
 //!
 //! cost = ⌈size / 4 KiB⌉ × C(operation, read share). Every command has a price, also those without
 //! data: none escapes. C differs between a mixed load and one that only reads, as in the paper;
@@ -8,10 +8,10 @@
 use crate::limits::{DEALLOCATE_UNITS, PRICE_MILLI_MAX, UNIT_BYTES, UNITS_MAX};
 use crate::tokens::Tokens;
 
-/// What a request does, as far as its cost goes.
+/// The operation of a request, as far as its cost goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Operation {
+pub enum PricedOperation {
     /// Reads data.
     Read,
     /// Writes data.
@@ -28,7 +28,7 @@ pub enum Operation {
     Verify,
 }
 
-impl Operation {
+impl PricedOperation {
     /// Every one.
     pub const ALL: [Self; 7] = [
         Self::Read,
@@ -39,10 +39,10 @@ impl Operation {
         Self::Compare,
         Self::Verify,
     ];
-    /// How many there are.
+    /// Number of operations.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Whether the device only reads for it.
+    /// Returns true if the device only reads for it.
     #[must_use]
     pub const fn is_read(self) -> bool {
         matches!(self, Self::Read | Self::Compare | Self::Verify)
@@ -90,23 +90,23 @@ pub struct PriceError {
     milli: u32,
 }
 
-/// What the load of a device is made of.
+/// The kind of load on a device, which decides its prices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Load {
+pub enum DeviceLoad {
     /// Anything.
     #[default]
     Mixed,
-    /// Nothing but reads, for a while now.
+    /// Reads alone, for a while now.
     ReadOnly,
 }
 
 /// The prices under one kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
-    /// For each unit.
-    pub(crate) unit: [Price; Operation::COUNT],
-    /// For the whole request at least.
-    pub(crate) least: [Price; Operation::COUNT],
+    /// Price of each unit.
+    pub(crate) unit: [Price; PricedOperation::COUNT],
+    /// Least price of a whole request.
+    pub(crate) least: [Price; PricedOperation::COUNT],
 }
 
 impl Prices {
@@ -114,36 +114,37 @@ impl Prices {
     /// [`DEALLOCATE_UNITS`] at a time, but as much as a written unit at least.
     #[must_use]
     pub fn new(read: Price, write: Price) -> Self {
-        let least = Operation::ALL.map(|operation| if operation.is_read() { read } else { write });
+        let least =
+            PricedOperation::ALL.map(|operation| if operation.is_read() { read } else { write });
         let mut unit = least;
-        unit[Operation::Deallocate as usize] = Price((write.0 / DEALLOCATE_UNITS).max(1));
+        unit[PricedOperation::Deallocate as usize] = Price((write.0 / DEALLOCATE_UNITS).max(1));
         Self { unit, least }
     }
 
-    /// Another price for one operation, for each of its units and for the least.
+    /// Sets another price for one operation, for each of its units and for the least.
     #[must_use]
-    pub fn with(mut self, operation: Operation, price: Price) -> Self {
+    pub fn with(mut self, operation: PricedOperation, price: Price) -> Self {
         self.unit[operation as usize] = price;
         self.least[operation as usize] = price;
         self
     }
 
-    /// What a request of so many units costs: never nothing.
+    /// Returns the cost of a request of so many units: never zero.
     #[inline]
     #[must_use]
-    pub fn cost(&self, operation: Operation, units: u32) -> Tokens {
+    pub fn cost(&self, operation: PricedOperation, units: u32) -> Tokens {
         let at = operation as usize;
         let milli = i64::from(units.min(UNITS_MAX)) * i64::from(self.unit[at].0);
         Tokens::milli(milli.max(i64::from(self.least[at].0)))
     }
 }
 
-/// What requests cost on a device.
+/// The cost of requests on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CostModel {
-    /// Under a mixed load.
+    /// Prices under a mixed load.
     pub mixed: Prices,
-    /// While the load only reads. What is no read ends that state, and is priced as mixed.
+    /// Prices while the load only reads. What is no read ends that state, and is priced as mixed.
     pub read_only: Prices,
 }
 
@@ -160,10 +161,10 @@ impl CostModel {
 
     /// The prices under a load.
     #[must_use]
-    pub const fn prices(&self, load: Load) -> &Prices {
+    pub const fn prices(&self, load: DeviceLoad) -> &Prices {
         match load {
-            Load::Mixed => &self.mixed,
-            Load::ReadOnly => &self.read_only,
+            DeviceLoad::Mixed => &self.mixed,
+            DeviceLoad::ReadOnly => &self.read_only,
         }
     }
 }
@@ -181,20 +182,32 @@ mod tests {
     fn prices_are_the_papers() {
         let model = device_a();
         let cost = |load, operation, bytes| model.prices(load).cost(operation, units(bytes));
-        assert_eq!(cost(Load::Mixed, Operation::Read, 4096), Tokens::whole(1));
-        assert_eq!(cost(Load::Mixed, Operation::Read, 1024), Tokens::whole(1));
         assert_eq!(
-            cost(Load::Mixed, Operation::Read, 32 << 10),
+            cost(DeviceLoad::Mixed, PricedOperation::Read, 4096),
+            Tokens::whole(1)
+        );
+        assert_eq!(
+            cost(DeviceLoad::Mixed, PricedOperation::Read, 1024),
+            Tokens::whole(1)
+        );
+        assert_eq!(
+            cost(DeviceLoad::Mixed, PricedOperation::Read, 32 << 10),
             Tokens::whole(8)
         );
-        assert_eq!(cost(Load::Mixed, Operation::Read, 4097), Tokens::whole(2));
-        assert_eq!(cost(Load::Mixed, Operation::Write, 4096), Tokens::whole(10));
         assert_eq!(
-            cost(Load::ReadOnly, Operation::Read, 4096),
+            cost(DeviceLoad::Mixed, PricedOperation::Read, 4097),
+            Tokens::whole(2)
+        );
+        assert_eq!(
+            cost(DeviceLoad::Mixed, PricedOperation::Write, 4096),
+            Tokens::whole(10)
+        );
+        assert_eq!(
+            cost(DeviceLoad::ReadOnly, PricedOperation::Read, 4096),
             Tokens::milli(500)
         );
         assert_eq!(
-            cost(Load::ReadOnly, Operation::Write, 4096),
+            cost(DeviceLoad::ReadOnly, PricedOperation::Write, 4096),
             Tokens::whole(10)
         );
     }
@@ -204,10 +217,10 @@ mod tests {
     #[test]
     fn no_command_escapes() {
         let model = device_a();
-        for load in [Load::Mixed, Load::ReadOnly] {
+        for load in [DeviceLoad::Mixed, DeviceLoad::ReadOnly] {
             let prices = model.prices(load);
-            let read = prices.cost(Operation::Read, 1);
-            for operation in Operation::ALL {
+            let read = prices.cost(PricedOperation::Read, 1);
+            for operation in PricedOperation::ALL {
                 for bytes in [0, 1, 4096, 1 << 20, 1 << 40, u64::MAX] {
                     let cost = prices.cost(operation, units(bytes));
                     assert!(cost >= read, "{operation:?} of {bytes} bytes costs {cost}");
@@ -219,11 +232,17 @@ mod tests {
         }
         let mixed = model.mixed;
         assert_eq!(
-            mixed.cost(Operation::WriteZeroes, 256),
+            mixed.cost(PricedOperation::WriteZeroes, 256),
             Tokens::whole(2_560)
         );
-        assert_eq!(mixed.cost(Operation::Compare, 256), Tokens::whole(256));
-        assert_eq!(mixed.cost(Operation::Flush, units(0)), Tokens::whole(10));
+        assert_eq!(
+            mixed.cost(PricedOperation::Compare, 256),
+            Tokens::whole(256)
+        );
+        assert_eq!(
+            mixed.cost(PricedOperation::Flush, units(0)),
+            Tokens::whole(10)
+        );
     }
 
     #[test]
@@ -235,7 +254,7 @@ mod tests {
         Price::milli(0).unwrap_err();
         Price::milli(PRICE_MILLI_MAX + 1).unwrap_err();
         let dear = Prices::new(Price(PRICE_MILLI_MAX), Price(PRICE_MILLI_MAX));
-        let most = dear.cost(Operation::Write, u32::MAX);
+        let most = dear.cost(PricedOperation::Write, u32::MAX);
         assert_eq!(most, Tokens::whole(i64::from(UNITS_MAX) * 1000));
     }
 }

@@ -1,4 +1,4 @@
-//! How late reads are at each load of a device: the measured curve. `[ReFlex §3.2.1, Fig. 3]`
+//! The curve: the latency of reads at each load of a device, as measured. `[ReFlex §3.2.1, Fig. 3]`
 //!
 //! Calibration measures points; admission asks which token rate keeps a latency, and which latency
 //! a rate leads to. Between two points a curve is a straight line; nothing is assumed beyond the
@@ -25,10 +25,10 @@ pub struct Curve {
     points: Vec<Point>,
 }
 
-/// Why points are no curve.
+/// The reason for which points are no curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CurveError {
-    /// How many there are.
+    /// The number of points.
     #[error("a curve of {0} points; measure 1 to {CURVE_POINTS_MAX}")]
     Points(usize),
     /// The order of the loads.
@@ -42,7 +42,7 @@ pub enum CurveError {
     Latency(usize),
 }
 
-/// What no load of a device keeps.
+/// A latency that no load of a device keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{percentile} is {best} even at {rate}, the lowest load measured")]
 pub struct Unattainable {
@@ -50,7 +50,7 @@ pub struct Unattainable {
     pub percentile: Percentile,
     /// The latency at the lowest load.
     pub best: Nanos,
-    /// That load.
+    /// The load.
     pub rate: TokenRate,
 }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a curve promises is kept at that load, and is the most.
+        /// The rate that a curve promises keeps the latency at that load, and is the most.
         #[test]
         fn a_promised_rate_keeps_the_latency(
             steps in prop::collection::vec((1u64..1_000_000, 1u64..1_000_000), 1..20),

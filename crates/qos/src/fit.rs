@@ -1,4 +1,4 @@
-//! From measured loads to a device's model: calibration without the measuring. `[ReFlex §3.2.1]`
+//! Fitting a device's model to measured loads: calibration without the measuring. `[ReFlex §3.2.1]`
 //!
 //! Loads of several read shares were raised until reads came late. The weight of a write is the one
 //! that makes their curves, p95 against tokens a second, coincide: at each of several latencies the
@@ -7,7 +7,7 @@
 //! envelope of all of them, so that no load of those measured is later than it says.
 //!
 //! Fractions are used here and nowhere else in this crate: nothing of it is on a request's path.
-//! Must never: name a price that the measurements do not say and nobody gave.
+//! Must never: name a price that neither the measurements nor the caller gave.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -48,7 +48,7 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Whether the device kept up with what was asked for.
+    /// Returns true if the device kept up with what was asked for.
     #[must_use]
     pub const fn sustained(&self) -> bool {
         self.achieved as u128 * 1000 >= self.offered as u128 * FIT_SUSTAINED_PERMILLE as u128
@@ -65,7 +65,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Of requests of one unit.
+    /// The kind of requests of one unit.
     #[must_use]
     pub const fn unit(read_permille: u16) -> Self {
         Self {
@@ -109,16 +109,16 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Prices that somebody knows; the others are fitted.
+/// Prices that the caller knows; the others are fitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// Of a written unit.
+    /// Price of a written unit.
     pub write: Option<Price>,
-    /// Of a read unit while the load only reads.
+    /// Price of a read unit while the load only reads.
     pub read_only_read: Option<Price>,
 }
 
-/// What the measurements say.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
     /// The price of a written unit.
@@ -129,49 +129,49 @@ pub struct Fit {
     pub read_only_read: Price,
     /// The latency of 4 KiB reads at each rate of tokens, of whatever load is the latest.
     pub curve: Curve,
-    /// How far the token rates of mixed loads lie apart at equal latency, in thousandths: half of
-    /// the range, of its middle, at the worst latency. Without mixed loads nothing is known of it.
+    /// Spread of the token rates of mixed loads at equal latency, in thousandths: half of the
+    /// range, of its middle, at the worst latency. `None` without mixed loads.
     pub spread_permille: Option<u32>,
     /// The same with the load that only reads.
     pub read_only_spread_permille: Option<u32>,
-    /// What requests of other sizes cost.
+    /// Costs of requests of other sizes.
     pub sizes: Vec<SizeFit>,
     /// The latencies at which curves were compared.
     pub latencies: Vec<Nanos>,
 }
 
-/// What requests of a size cost.
+/// The cost of requests of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeFit {
-    /// Which load.
+    /// The kind of load.
     pub kind: Kind,
-    /// What the model says, in units of 4 KiB.
+    /// Units by the model, of 4 KiB each.
     pub units: u32,
-    /// What was measured against the same read share of 4 KiB, in thousandths of a unit.
+    /// Units by the measurement against the same read share of 4 KiB, in thousandths.
     pub measured_milli: u32,
 }
 
 impl Fit {
-    /// What requests cost.
+    /// Returns the cost model of the fit.
     #[must_use]
     pub fn costs(&self) -> CostModel {
         CostModel::new(self.write, self.read_only_read)
     }
 }
 
-/// Why measurements are no model.
+/// The reason for which measurements are no model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FitError {
     /// No load of 4 KiB requests.
     #[error("no load of 4 KiB requests was measured")]
     Nothing,
-    /// Nothing was measured that a write's price follows from.
+    /// No measurement has a price of a write.
     #[error(
         "the price of a write is unknown: loads with writes were measured at {0} read shares, and \
          {FIT_SHARES_MIN} are needed; allow writes, or say the price"
     )]
     WriteUnknown(usize),
-    /// A load whose reads stayed early.
+    /// The reads of a load stayed early.
     #[error(
         "{kind}: reads never came late: their p95 went from {first} to {last}, and latencies up to \
          {needed} are compared; raise the load further"
@@ -194,7 +194,7 @@ pub enum FitError {
          with nothing else running), or a device that no one price of a write describes"
     )]
     Noise {
-        /// How far apart, in thousandths.
+        /// The spread, in thousandths.
         spread: u32,
         /// The price, in thousandths of a token.
         write_milli: u32,
@@ -204,7 +204,7 @@ pub enum FitError {
     Curve {
         /// The load.
         kind: Kind,
-        /// Why.
+        /// The reason.
         error: CurveError,
     },
     /// A price beyond all limits.
@@ -302,7 +302,7 @@ struct Line {
 }
 
 impl Line {
-    /// Those of all kinds, each in the order of its loads.
+    /// Makes the lines of all kinds, each in the order of its loads.
     fn all(measured: &[Measurement]) -> Result<Vec<Self>, FitError> {
         let mut kinds: BTreeMap<Kind, Vec<Measurement>> = BTreeMap::new();
         for &measurement in measured {
@@ -487,7 +487,7 @@ fn read_only_spread(loads: &[Load], write: f64, alone: &[f64], price: f64) -> u3
     (apart.fold(0.0, f64::max) * 1e3).round() as u32
 }
 
-/// What requests of other sizes than 4 KiB cost, against the same read share of 4 KiB.
+/// Returns the costs of requests of other sizes than 4 KiB, against the same read share of 4 KiB.
 fn sizes(lines: &[Line], latencies: &[Nanos]) -> Vec<SizeFit> {
     let fits = lines.iter().filter_map(|line| {
         let Kind {
@@ -520,7 +520,8 @@ fn sizes(lines: &[Line], latencies: &[Nanos]) -> Vec<SizeFit> {
     fits.collect()
 }
 
-/// At each rate, the latency of the load that is the latest; as far as all of them were raised.
+/// Makes the curve with the latency, at each rate, of the load that is the latest; as far as all of
+/// them were raised.
 fn envelope(curves: &[Curve]) -> Result<Curve, CurveError> {
     let end = curves
         .iter()

@@ -6,17 +6,18 @@
 //!
 //! - [`tokens`]: the currency. [`cost`]: what a request costs; [`share`]: whether the load only
 //!   reads.
-//! - [`slo`]: what a tenant asks for. [`curve`]: what the device can do. [`admission`]: whether the
-//!   one fits the other; [`tenants`]: the registry that puts it into force. [`overrun`]: who asks
-//!   for more than its promise says.
+//! - [`slo`]: the request of a tenant. [`curve`]: the capacity of the device. [`admission`]:
+//!   matches the one with the other; [`tenants`]: the registry that puts it into force.
+//!   [`overrun`]: tenants that ask for more than their SLOs say.
 //! - [`fit`]: from what was measured to costs and curve. [`live`]: from what was seen of a device
 //!   that serves to a newer curve.
-//! - [`pool`] and [`account`]: what threads share of a device and of a tenant.
-//!   [`scheduler`]: what each thread does with it, once a turn.
-//! - [`access`]: who a connection is, and which blocks it may touch. [`limits`]: how far all goes.
+//! - [`token_pool`] and [`account`]: what threads share of a device and of a tenant.
+//!   [`token_scheduler`]: what each thread does with it, once a turn.
+//! - [`access`]: the tenant of a connection, and the blocks that it may touch. [`limits`]: how far
+//!   all goes.
 //!
 //! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock, does
-//! no I/O, logs nothing, spawns nothing; the request path allocates nothing. A [`Scheduler`] is
+//! no I/O, logs nothing, spawns nothing; the request path allocates nothing. A [`TokenScheduler`] is
 //! owned by one thread; what threads share is atomics, without a lock. All arithmetic is in
 //! integers, and no fraction of a token is lost; but for [`fit`], which no request waits for.
 //!
@@ -31,21 +32,21 @@ pub mod fit;
 pub mod limits;
 pub mod live;
 pub mod overrun;
-pub mod pool;
-pub mod scheduler;
 pub mod share;
 pub mod slo;
 pub mod tenants;
+pub mod token_pool;
+pub mod token_scheduler;
 pub mod tokens;
 
 pub use access::{Assignments, Permissions};
 pub use account::{Account, Contract};
 pub use admission::{Admission, Plan, Refusal};
-pub use cost::{CostModel, Operation, Prices, units};
+pub use cost::{CostModel, PricedOperation, Prices, units};
 pub use curve::Curve;
 pub use fit::Fit;
-pub use pool::{Pool, Rules};
-pub use scheduler::{Scheduler, TenantKey};
 pub use slo::{Declaration, Percentile, Slo, TenantId, Weight};
 pub use tenants::Tenants;
+pub use token_pool::{TokenPool, TokenPoolRules};
+pub use token_scheduler::{TenantKey, TokenScheduler};
 pub use tokens::{TokenRate, Tokens};

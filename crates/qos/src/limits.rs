@@ -5,7 +5,7 @@ use base::units::KIB;
 
 // Costs.
 
-/// What a request is counted in: flash works at this granularity, so less costs as much.
+/// The unit in which a request is counted: flash works at this granularity, so less costs as much.
 /// `[ReFlex §3.2.1]`
 pub const UNIT_BYTES: u64 = 4 * KIB as u64;
 
@@ -29,8 +29,9 @@ pub const RATE_MAX: u64 = 1_000_000_000;
 /// A round at least every 5 % of the strictest SLO. `[ReFlex §3.2.2]`
 pub const ROUND_PERMILLE: u64 = 50;
 
-/// What is kept back of a promised latency, in thousandths: a request waits for a round (a twentieth),
-/// and a round lets requests go together that came one by one, which costs as much again.
+/// Part of a promised latency that is kept back, in thousandths: a request waits for a round (a
+/// twentieth), and a round lets requests go together that came one by one, which costs as much
+/// again.
 pub const LATENCY_RESERVE_PERMILLE: u64 = 100;
 
 /// The longest time between two rounds where no SLO says so; also where an SLO would allow more.
@@ -39,31 +40,32 @@ pub const ROUND_MAX: Nanos = Nanos::from_millis(1);
 /// The shortest: below this, looking again costs more than waiting.
 pub const ROUND_MIN: Nanos = Nanos::from_micros(5);
 
-/// Longest rounds whose tokens a device earns at once, however long nobody looked: five are a
-/// quarter of the strictest SLO, and what a burst of them adds to a request's wait.
+/// Longest rounds for which a device earns tokens at once, however long no thread looked: five are
+/// a quarter of the strictest SLO, and what a burst of them adds to a request's wait.
 pub const SPAN_ROUNDS: u64 = 5;
 
-/// How far a latency-critical tenant may overdraw, in tokens. `[ReFlex §3.2.2]`
+/// Largest overdraft of a latency-critical tenant, in tokens. `[ReFlex §3.2.2]`
 pub const NEG_LIMIT_TOKENS: i64 = 50;
 
-/// Rounds whose tokens a latency-critical tenant may save. `[ReFlex §3.2.2]`
+/// Rounds for which a latency-critical tenant may save tokens. `[ReFlex §3.2.2]`
 pub const POS_LIMIT_ROUNDS: u64 = 3;
 
-/// What it gives away of its tokens beyond that, in thousandths. `[ReFlex §3.2.2]`
+/// Part of its tokens beyond that which it gives away, in thousandths. `[ReFlex §3.2.2]`
 pub const DONATION_PERMILLE: i64 = 900;
 
-/// How long it takes a latency-critical tenant to earn what best effort advances it at most. A load
-/// that is at its SLO in the mean, but whose reads and writes come at random, is 5 ms ahead or behind
-/// after a second (device A, 70 K requests/s of which a fifth write), and twice as much after four.
+/// Time in which a latency-critical tenant earns the largest advance from best effort. A load that
+/// is at its SLO in the mean, but with reads and writes at random, is 5 ms ahead or behind after a
+/// second (device A, 70 K requests/s of which a fifth write), and twice as much after four.
 pub const ADVANCE: Nanos = Nanos::from_millis(100);
 
-/// How often the control plane looks at who is stopped at its limit: bursts are much shorter.
+/// Period in which the control plane looks for tenants that are stopped at their limit: bursts are
+/// much shorter.
 pub const OVERRUN_WINDOW: Nanos = Nanos::from_millis(100);
 
 /// Windows that are remembered: a second, which is long for a burst.
 pub const OVERRUN_WINDOWS: u32 = 10;
 
-/// In so many of them a tenant is stopped before it is told that its SLO says too little.
+/// Number of windows in which a tenant is stopped before it counts as overrun.
 pub const OVERRUN_WINDOWS_LIMITED: u32 = 8;
 
 // Tenants.
@@ -106,10 +108,11 @@ pub const FIT_LATENCY_FROM: u64 = 4;
 /// The highest must be so many times the lowest at least, or no load came near the device's limit.
 pub const FIT_KNEE: u64 = 2;
 
-/// And is so many times the lowest at most: beyond, every latency is at the same load.
+/// Span of latencies that are compared, as a multiple of the lowest: beyond, every latency is at
+/// the same load.
 pub const FIT_LATENCY_SPAN: u64 = 4;
 
-/// Beyond so many thousandths, token rates at equal latency contradict each other.
+/// Spread, in thousandths, beyond which token rates at equal latency contradict each other.
 pub const FIT_SPREAD_PERMILLE_MAX: u32 = 200;
 
 /// Reads of an observation at least: one of them is beyond its p99.9.
@@ -118,14 +121,14 @@ pub const LIVE_READS_MIN: u64 = 1_000;
 /// Observations that make a newer curve at least: two are a line, and always rise or fall.
 pub const LIVE_POINTS_MIN: usize = 3;
 
-/// With at most so many thousandths of reads, a load is a mix: the mildest one that calibration
-/// measures, as of the paper's Fig. 1.
+/// Largest read share of a mix, in thousandths: the mildest one that calibration measures, as of
+/// the paper's Fig. 1.
 pub const LIVE_MIXED_PERMILLE_MAX: u16 = 990;
 
 /// A device keeps up when it completes so many thousandths of what is asked for.
 pub const FIT_SUSTAINED_PERMILLE: u64 = 970;
 
-/// Rules that give tenants to connections.
+/// TokenPoolRules that give tenants to connections.
 pub const ASSIGNMENTS_MAX: usize = 65_536;
 
 /// Ranges that a tenant may be granted in all.

@@ -1,12 +1,12 @@
-//! From what was seen of a device while it served to its newer curve. `[ReFlex §4.3]`
+//! Refitting a device's curve to what was seen while it served. `[ReFlex §4.3]`
 //!
 //! A target that serves cannot raise loads until reads come late: it takes the loads that there
 //! are, adds a few reads of its own, and looks how late those are at each rate of tokens. That says
 //! nothing of rates that were not seen, and nothing of prices; so [`refit`] replaces the part of a
-//! curve that was seen, and keeps the rest as it is. A curve holds for whatever mix, and some devices
-//! read sooner while nothing is written: a load that hardly writes may make reads later than the
-//! curve said, never earlier. Where what was seen contradicts itself there is no newer curve. Must
-//! never: promise more at a rate that nobody saw, or to a mix that is not there.
+//! curve that was seen, and keeps the rest as it is. A curve holds for whatever mix, and some
+//! devices read sooner while nothing is written: a load that hardly writes may make reads later
+//! than the curve said, never earlier. Where what was seen contradicts itself there is no newer
+//! curve. Must never: promise more at a rate that was not seen, or to a mix that is not there.
 
 use crate::curve::{Curve, CurveError, Point};
 use crate::limits::{
@@ -21,14 +21,14 @@ use base::Nanos;
 #[cfg(not(loom))]
 mod tests;
 
-/// What was seen of a device over some time.
+/// An observation of a device over some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// What the device was given, by everybody together.
+    /// Rate that the device was given, by all tenants together.
     pub rate: TokenRate,
     /// The share of reads in it, in thousandths of its units.
     pub read_permille: u16,
-    /// Reads of 4 KiB whose time was taken.
+    /// Reads of 4 KiB that were timed.
     pub reads: u64,
     /// The latency of these at each [`Percentile`].
     pub latency: [Nanos; Percentile::COUNT],
@@ -41,8 +41,8 @@ pub struct Refit {
     pub curve: Curve,
     /// Between which rates it is new.
     pub seen: (TokenRate, TokenRate),
-    /// How far observations contradict each other, in thousandths: the most that a p95 is off a
-    /// curve that rises with the load.
+    /// Contradiction between the observations, in thousandths: the most that a p95 is off a curve
+    /// that rises with the load.
     pub spread_permille: u32,
     /// Observations that it is made of.
     pub used: usize,
@@ -51,7 +51,7 @@ pub struct Refit {
     pub highest: (Option<Nanos>, Nanos),
 }
 
-/// Why there is no newer curve.
+/// The reason for which there is no newer curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
     /// Too little was seen.
@@ -65,14 +65,14 @@ pub enum LiveError {
         /// All of them.
         all: usize,
     },
-    /// What was seen is no curve.
+    /// The observations are no curve.
     #[error(
         "the observations contradict each other: p95 latencies are {spread} thousandths off any \
          curve that rises with the load, and no more than {FIT_SPREAD_PERMILLE_MAX} are a model; \
          observe for longer, with a smaller share, or when the device is used more evenly"
     )]
     Noise {
-        /// How far they are off, in thousandths.
+        /// Their contradiction, in thousandths.
         spread: u32,
     },
     /// The points are no curve.
@@ -163,7 +163,7 @@ fn raised(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
 }
 
 impl Observation {
-    /// Whether enough was written that the load stands for any mix.
+    /// Returns true if enough was written that the load stands for any mix.
     const fn is_mixed(&self) -> bool {
         self.read_permille <= LIVE_MIXED_PERMILLE_MAX
     }
@@ -178,7 +178,7 @@ fn at(curve: &Curve, rate: TokenRate) -> Option<[Nanos; Percentile::COUNT]> {
     Some(latency)
 }
 
-/// One more point; at a rate that is there already, the later latencies count.
+/// Adds a point; at a rate that is there already, the later latencies count.
 fn push(points: &mut Vec<Point>, rate: TokenRate, latency: [Nanos; Percentile::COUNT]) {
     match points.last_mut() {
         Some(last) if last.rate >= rate => last.latency = each(last.latency, latency, Ord::max),
@@ -216,8 +216,8 @@ fn thinned(points: Vec<Point>) -> Vec<Point> {
     kept.chain([last]).collect()
 }
 
-/// How far latencies, in the order of their loads, are off a curve that never falls, at most and in
-/// thousandths: neighbours that fall are pooled, and compared with their mean.
+/// Returns how far latencies, in the order of their loads, are off a curve that never falls, at
+/// most and in thousandths: neighbours that fall are pooled, and compared with their mean.
 fn spread(latencies: &[Nanos]) -> u32 {
     // Sums of neighbours, and how many they are.
     let mut pools: Vec<(u128, u128)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Who keeps asking for more than its promise says, and is to be told so. `[ReFlex §4.3]`
+//! Overrun: a tenant that keeps asking for more than its SLO says, for the operator to know.
+//! `[ReFlex §4.3]`
 //!
 //! A burst is what NEG_LIMIT is for, and no news. A latency-critical tenant that is stopped there
 //! window after window has an SLO that says too little: its operator should renegotiate. One
@@ -7,33 +8,33 @@
 
 use crate::limits::{OVERRUN_WINDOWS, OVERRUN_WINDOWS_LIMITED};
 
-/// What changed.
+/// A change of a tenant's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The tenant keeps asking for more than it was promised.
     Began,
-    /// It has not done so for a while.
+    /// The tenant has not done so for a while.
     Ended,
 }
 
-/// What is known of one tenant.
+/// The state of one tenant.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrun {
     /// The counter at the last look.
     limited_rounds: u64,
     /// The last windows, the newest in the lowest bit: whether the tenant was stopped.
     windows: u32,
-    told: bool,
+    reported: bool,
 }
 
 impl Overrun {
-    /// A tenant whose counter stands at `limited_rounds`.
+    /// Makes the state of a tenant with its counter at `limited_rounds`.
     #[must_use]
     pub const fn new(limited_rounds: u64) -> Self {
         Self {
             limited_rounds,
             windows: 0,
-            told: false,
+            reported: false,
         }
     }
 
@@ -43,21 +44,21 @@ impl Overrun {
         self.limited_rounds = limited_rounds;
         let all = (1 << OVERRUN_WINDOWS) - 1;
         self.windows = (self.windows << 1 | u32::from(stopped)) & all;
-        if !self.told && self.windows.count_ones() >= OVERRUN_WINDOWS_LIMITED {
-            self.told = true;
+        if !self.reported && self.windows.count_ones() >= OVERRUN_WINDOWS_LIMITED {
+            self.reported = true;
             return Some(Notice::Began);
         }
-        if self.told && self.windows == 0 {
-            self.told = false;
+        if self.reported && self.windows == 0 {
+            self.reported = false;
             return Some(Notice::Ended);
         }
         None
     }
 
-    /// Whether the tenant overruns its promise, as far as was told.
+    /// Returns true while the tenant overruns its SLO, as far as was reported.
     #[must_use]
     pub const fn is_on(&self) -> bool {
-        self.told
+        self.reported
     }
 }
 

@@ -6,7 +6,7 @@
 //! a device, which add once a round; a stale look costs one round at the other price. Must never:
 //! price a read cheaply because of a lull between two writes.
 
-use crate::cost::Load;
+use crate::cost::DeviceLoad;
 use crate::limits::{READ_ONLY_AFTER, SHARE_WINDOW};
 use base::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Thousandths.
 const ALL_READS: u64 = 1000;
 
-/// What a device's load is made of.
+/// The read share of a device's load.
 #[derive(Debug)]
 pub struct ReadShare {
-    /// When something that is no read was last released, in nanoseconds.
+    /// Time at which an operation that is no read was last released, in nanoseconds.
     changed_at: AtomicU64,
-    /// When the window ends in which units are counted.
+    /// End of the window in which units are counted, in nanoseconds.
     window_end: AtomicU64,
     reads: AtomicU64,
     others: AtomicU64,
@@ -49,12 +49,12 @@ impl ReadShare {
     /// The kind of load as of `now`.
     #[inline]
     #[must_use]
-    pub fn load(&self, now: Time) -> Load {
+    pub fn load(&self, now: Time) -> DeviceLoad {
         let changed_at = Time(self.changed_at.load(Ordering::Relaxed));
         if changed_at != Time::ZERO && now.since(changed_at) >= READ_ONLY_AFTER {
-            Load::ReadOnly
+            DeviceLoad::ReadOnly
         } else {
-            Load::Mixed
+            DeviceLoad::Mixed
         }
     }
 
@@ -111,18 +111,21 @@ mod tests {
         let start = Time(5);
         assert_eq!(
             share.load(start + Nanos::from_secs(9)),
-            Load::Mixed,
+            DeviceLoad::Mixed,
             "nothing is known"
         );
         share.add(start, 1, 0);
-        assert_eq!(share.load(start), Load::Mixed);
+        assert_eq!(share.load(start), DeviceLoad::Mixed);
         let quiet = start + READ_ONLY_AFTER;
-        assert_eq!(share.load(quiet), Load::ReadOnly);
+        assert_eq!(share.load(quiet), DeviceLoad::ReadOnly);
         share.add(quiet, 99, 1);
-        assert_eq!(share.load(quiet), Load::Mixed);
+        assert_eq!(share.load(quiet), DeviceLoad::Mixed);
         share.add(quiet + Nanos(1), 99, 0);
-        assert_eq!(share.load(quiet + READ_ONLY_AFTER - Nanos(1)), Load::Mixed);
-        assert_eq!(share.load(quiet + READ_ONLY_AFTER), Load::ReadOnly);
+        assert_eq!(
+            share.load(quiet + READ_ONLY_AFTER - Nanos(1)),
+            DeviceLoad::Mixed
+        );
+        assert_eq!(share.load(quiet + READ_ONLY_AFTER), DeviceLoad::ReadOnly);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! What a tenant is promised, or that it is promised nothing. `[ReFlex §3.2]`
+//! The SLO of a tenant, or its weight where it is best effort. `[ReFlex §3.2]`
 //!
 //! A [`Slo`] states a latency of reads at a percentile, for a rate of requests of one size with a
 //! share of reads. Declared by an operator, checked here, judged by [`admission`](crate::admission).
 
-use crate::cost::{CostModel, Operation, units};
+use crate::cost::{CostModel, PricedOperation, units};
 use crate::limits::{
     RATE_MAX, SLO_LATENCY_MAX, SLO_LATENCY_MIN, SLO_REQUEST_BYTES_MAX, WEIGHT_DEFAULT, WEIGHT_MAX,
 };
@@ -21,7 +21,7 @@ impl fmt::Display for TenantId {
     }
 }
 
-/// Of how many requests the latency holds.
+/// The share of requests for which a latency holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Percentile {
@@ -38,10 +38,10 @@ pub enum Percentile {
 impl Percentile {
     /// Every one, the laxest first.
     pub const ALL: [Self; 4] = [Self::P50, Self::P95, Self::P99, Self::P999];
-    /// How many there are.
+    /// Number of percentiles.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// In thousandths.
+    /// Returns the percentile in thousandths.
     #[must_use]
     pub const fn permille(self) -> u32 {
         match self {
@@ -67,7 +67,7 @@ impl fmt::Display for Percentile {
 /// A service-level objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slo {
-    /// Of how many reads the latency holds.
+    /// The share of reads for which the latency holds.
     pub percentile: Percentile,
     /// The latency of a read.
     pub latency: Nanos,
@@ -118,12 +118,13 @@ impl Slo {
         let units = units(u64::from(self.request_bytes));
         let cost = |operation| u128::from(model.mixed.cost(operation, units).0.unsigned_abs());
         let reads = u128::from(self.read_permille.min(1000));
-        let sum = reads * cost(Operation::Read) + (1000 - reads) * cost(Operation::Write);
+        let sum =
+            reads * cost(PricedOperation::Read) + (1000 - reads) * cost(PricedOperation::Write);
         sum.div_ceil(1000)
     }
 }
 
-/// Why an SLO means nothing.
+/// The reason for which an SLO is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SloError {
     /// The latency.
@@ -146,7 +147,7 @@ pub enum SloError {
     Weight(u32),
 }
 
-/// How much of what is left a best-effort tenant gets, in proportion to the others: 1 to
+/// The share of a best-effort tenant in what is left, in proportion to the others: 1 to
 /// [`WEIGHT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u32);
@@ -169,14 +170,14 @@ impl Weight {
         Ok(Self(weight))
     }
 
-    /// As a number.
+    /// Returns the weight as a number.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// What a tenant asks for.
+/// The declaration of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declaration {
     /// A promise, which has to be admitted.

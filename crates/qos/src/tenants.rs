@@ -2,15 +2,15 @@
 //!
 //! Owned by the control plane, one for each device. A tenant that is admitted gets an [`Account`],
 //! which its connections attach to the schedulers of their threads; every change writes the new
-//! rates into the accounts and the [`Pool`], where threads see them in their next round. Must
+//! rates into the accounts and the [`TokenPool`], where threads see them in their next round. Must
 //! never: hand out an account of a tenant that was refused, however often it comes back.
 
 use crate::account::{Account, Contract};
 use crate::admission::{Admission, Plan, Refusal};
 use crate::cost::CostModel;
 use crate::curve::Curve;
-use crate::pool::{Pool, Rules};
 use crate::slo::{Declaration, TenantId};
+use crate::token_pool::{TokenPool, TokenPoolRules};
 use crate::tokens::Tokens;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ mod tests;
 #[derive(Debug)]
 pub struct Tenants {
     admission: Admission,
-    pool: Arc<Pool>,
+    pool: Arc<TokenPool>,
     accounts: BTreeMap<TenantId, Arc<Account>>,
 }
 
 impl Tenants {
     /// A device without tenants.
     #[must_use]
-    pub fn new(rules: Rules, model: CostModel, curve: Curve) -> Self {
+    pub fn new(rules: TokenPoolRules, model: CostModel, curve: Curve) -> Self {
         let admission = Admission::new(model, curve);
         let plan = admission.plan();
-        let pool = Arc::new(Pool::new(rules, plan.rate, plan.round, &model));
+        let pool = Arc::new(TokenPool::new(rules, plan.rate, plan.round, &model));
         Self {
             admission,
             pool,
@@ -41,13 +41,13 @@ impl Tenants {
         }
     }
 
-    /// What the threads share of the device.
+    /// Returns the pool that the threads share.
     #[must_use]
-    pub const fn pool(&self) -> &Arc<Pool> {
+    pub const fn pool(&self) -> &Arc<TokenPool> {
         &self.pool
     }
 
-    /// What was promised.
+    /// Returns the admission control, with what was promised.
     #[must_use]
     pub const fn admission(&self) -> &Admission {
         &self.admission
@@ -78,7 +78,7 @@ impl Tenants {
     }
 
     /// Removes a tenant. Its account is closed: nothing more is released for it, and what waits is
-    /// to be [drained](crate::Scheduler::drain). Whether there was one.
+    /// to be [drained](crate::TokenScheduler::drain). Whether there was one.
     pub fn remove(&mut self, id: TenantId) -> bool {
         self.admission.remove(id);
         let Some(account) = self.accounts.remove(&id) else {
@@ -91,11 +91,11 @@ impl Tenants {
         true
     }
 
-    /// Registers these tenants and no others: all of it, or nothing where one is refused, whose name
-    /// is then told with the reason.
+    /// Registers these tenants and no others: all of it, or nothing where one is refused; the error
+    /// then has its name and the reason.
     ///
     /// # Errors
-    /// Who is too much, and why.
+    /// The tenant that is too much, and the reason.
     pub fn replace(
         &mut self,
         tenants: &BTreeMap<TenantId, Declaration>,

@@ -17,7 +17,7 @@ const NANO: i64 = 1_000_000_000;
 pub struct Tokens(pub i64);
 
 impl Tokens {
-    /// Nothing.
+    /// No tokens.
     pub const ZERO: Self = Self(0);
 
     /// Whole tokens (saturating).
@@ -38,7 +38,7 @@ impl Tokens {
         self.0.div_euclid(NANO)
     }
 
-    /// This, or nothing where it is a debt.
+    /// Returns this, or nothing where it is a debt.
     #[must_use]
     pub const fn or_zero(self) -> Self {
         if self.0 < 0 { Self::ZERO } else { self }
@@ -85,7 +85,7 @@ impl Sum for Tokens {
 }
 
 impl fmt::Display for Tokens {
-    /// In tokens, to the thousandth (rounded towards zero).
+    /// Writes tokens, to the thousandth (rounded towards zero).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -99,14 +99,14 @@ impl fmt::Display for Tokens {
 pub struct TokenRate(pub u64);
 
 impl TokenRate {
-    /// What the rate earns in a span of time (saturating).
+    /// Returns what the rate earns in a span of time (saturating).
     #[inline]
     #[must_use]
     pub fn over(self, span: Nanos) -> Tokens {
         Tokens(i64::try_from(self.0.saturating_mul(span.0)).unwrap_or(i64::MAX))
     }
 
-    /// How long it takes to earn `amount`, rounded up; no time for a debt, and for ever at no rate.
+    /// Returns the time to earn `amount`, rounded up; no time for a debt, and for ever at no rate.
     #[must_use]
     pub fn time_for(self, amount: Tokens) -> Nanos {
         let amount = amount.or_zero().0.unsigned_abs();

@@ -6,8 +6,8 @@ mod tests {
     use qos::cost::Price;
     use qos::curve::Point;
     use qos::{
-        CostModel, Curve, Declaration, Operation, Percentile, Rules, Scheduler, Slo, TenantId,
-        TenantKey, Tenants, TokenRate, Tokens, Weight,
+        CostModel, Curve, Declaration, Percentile, PricedOperation, Slo, TenantId, TenantKey,
+        Tenants, TokenPoolRules, TokenRate, TokenScheduler, Tokens, Weight,
     };
 
     fn tenants() -> Tenants {
@@ -19,7 +19,7 @@ mod tests {
         };
         let curve = Curve::new(vec![point]).expect("a curve of one point");
         let model = CostModel::new(price(10_000), price(500));
-        let mut tenants = Tenants::new(Rules::default(), model, curve);
+        let mut tenants = Tenants::new(TokenPoolRules::default(), model, curve);
         for id in 0..64 {
             let slo = Slo {
                 percentile: Percentile::P95,
@@ -41,7 +41,7 @@ mod tests {
     }
 
     fn turn(
-        scheduler: &mut Scheduler<u64>,
+        scheduler: &mut TokenScheduler<u64>,
         keys: &[TenantKey],
         prng: &mut Prng,
         now: &mut Time,
@@ -50,7 +50,7 @@ mod tests {
         *now = *now + Nanos(prng.below(30_000));
         for &key in keys {
             if prng.chance(1, 4) {
-                let operation = Operation::ALL[usize::from(prng.chance(1, 2))];
+                let operation = PricedOperation::ALL[usize::from(prng.chance(1, 2))];
                 let _ = scheduler.enqueue(key, operation, 1, 1);
             }
         }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn requests_allocate_nothing() {
         let tenants = tenants();
-        let mut scheduler = Scheduler::new(tenants.pool().clone(), 512).expect("one thread");
+        let mut scheduler = TokenScheduler::new(tenants.pool().clone(), 512).expect("one thread");
         let keys: Vec<_> = (0..64)
             .map(|id| scheduler.attach(tenants.account(TenantId(id)).expect("registered")))
             .collect();

@@ -1,19 +1,19 @@
 //! The loop of a core: poll → apply → maintain → flush.
 //!
 //! A core owns a driver, a service (the connections of a target, the lanes of a host, a load
-//! generator), and a mailbox. Nobody else touches them. What the service hands to the driver while
+//! generator), and a mailbox. Nothing else touches them. What the service hands to the driver while
 //! it applies and maintains is flushed at the beginning of the next turn's poll.
 
 use crate::driver::{Driver, Wait};
 use crate::idle::{IdlePolicy, PollPolicy};
-use crate::keeper::Keeper;
+use crate::idle_spinner::IdleSpinner;
 use crate::mailbox::{Mailbox, MailboxSender};
-use crate::neighbours;
 use crate::op::{Completion, Op, OpKey, Outcome};
+use crate::preemption;
 use base::Time;
 use std::io;
 
-/// What a service may use while it works.
+/// The part of the core that a service may use while it works.
 pub struct Context<'a> {
     /// The time at which this turn began.
     pub now: Time,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Context<'_> {
 
 /// The work of a core.
 pub trait Service {
-    /// What other threads may tell it.
+    /// Messages from other threads.
     type Message: Send;
 
     /// An operation completed.
@@ -51,26 +51,27 @@ pub trait Service {
     /// was gathered, fire deadlines. Must be cheap when nothing happened.
     fn maintain(&mut self, cx: &mut Context<'_>);
 
-    /// Whether the last [`maintain`](Self::maintain) found work that came neither through the
-    /// driver nor through the mailbox, such as from a queue that other threads fill.
+    /// Returns true if the last [`maintain`](Self::maintain) found work that came neither through
+    /// the driver nor through the mailbox, such as from a queue that other threads fill.
     fn took_work(&self) -> bool {
         false
     }
 
-    /// When [`maintain`](Self::maintain) must run again at the latest; [`Time::NEVER`] for never,
-    /// a time that has passed for "at once".
+    /// Returns the time at which [`maintain`](Self::maintain) must run again at the latest;
+    /// [`Time::NEVER`] for never, a time that has passed for "at once".
     fn deadline(&self) -> Time;
 
     /// The core does not sleep now although [`deadline`](Self::deadline) was asked: it looks again
     /// at once, and need not be woken.
     fn stays_awake(&mut self) {}
 
-    /// Whether the core polls while it is idle, for now; `None` for what it was made with.
+    /// Returns the policy for an idle core at present; `None` for the one that the core was made
+    /// with.
     fn poll_policy(&self) -> Option<PollPolicy> {
         None
     }
 
-    /// Whether the work is over and the loop may end.
+    /// Returns true when the work is over and the loop may end.
     fn finished(&self) -> bool;
 }
 
@@ -83,10 +84,10 @@ pub struct Core<D, S: Service> {
     pub service: S,
     mailbox: Mailbox<S::Message>,
     completions: Vec<Completion>,
-    /// Whether it polls while it is idle, unless the service says otherwise.
+    /// Poll policy of the idle core, unless the service says otherwise.
     poll: PollPolicy,
     idle: IdlePolicy,
-    keeper: Option<Keeper>,
+    idle_spinner: Option<IdleSpinner>,
 }
 
 impl<D: Driver, S: Service> Core<D, S> {
@@ -100,14 +101,14 @@ impl<D: Driver, S: Service> Core<D, S> {
             completions: Vec::with_capacity(256),
             poll,
             idle: IdlePolicy::new(poll),
-            keeper: None,
+            idle_spinner: None,
         }
     }
 
-    /// The same core; `keeper` keeps its processor awake for a while whenever it goes to sleep.
+    /// The same core; `idle_spinner` keeps its processor awake for a while whenever it goes to sleep.
     #[must_use]
-    pub fn with_keeper(mut self, keeper: Option<Keeper>) -> Self {
-        self.keeper = keeper;
+    pub fn with_idle_spinner(mut self, idle_spinner: Option<IdleSpinner>) -> Self {
+        self.idle_spinner = idle_spinner;
         self
     }
 
@@ -127,13 +128,13 @@ impl<D: Driver, S: Service> Core<D, S> {
             self.idle.set_policy(policy);
             let deadline = self.service.deadline();
             let wait = self.idle.decide(self.driver.now(), deadline);
-            match (wait, &self.keeper) {
+            match (wait, &self.idle_spinner) {
                 (Wait::No, _) => self.service.stays_awake(),
-                (Wait::Until(_), Some(keeper)) => keeper.expect(),
+                (Wait::Until(_), Some(idle_spinner)) => idle_spinner.expect(),
                 (Wait::Until(_), None) => {}
             }
             let busy = self.turn(wait)?;
-            give_way(&mut self.idle, &self.driver, busy);
+            yield_core(&mut self.idle, &self.driver, busy);
         }
         Ok(())
     }
@@ -145,7 +146,7 @@ impl<D: Driver, S: Service> Core<D, S> {
     pub fn turn(&mut self, wait: Wait) -> io::Result<bool> {
         self.driver.reap(wait, &mut self.completions)?;
         let mut busy = !self.completions.is_empty();
-        // That a send of ours went out is no work that anybody waited for.
+        // A send that has left is no work that a thread waited for.
         let mut rewarded = self
             .completions
             .iter()
@@ -169,13 +170,13 @@ impl<D: Driver, S: Service> Core<D, S> {
     }
 }
 
-/// After a turn that was `busy` or brought nothing: lets whoever else wants this processor have
-/// it, if the policy says so, and tells it how long that took.
-pub fn give_way(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
+/// Yields the processor to other threads after a turn that was `busy` or brought nothing, if the
+/// policy says so, and tells the policy how long that took.
+pub fn yield_core(idle: &mut IdlePolicy, driver: &impl Driver, busy: bool) {
     let before = driver.now();
-    if idle.gives_way(before, busy) {
+    if idle.should_yield(before, busy) {
         std::thread::yield_now();
-        idle.gave_way(before, driver.now(), neighbours::ran);
+        idle.yielded(before, driver.now(), preemption::was_preempted);
     }
 }
 

@@ -1,17 +1,19 @@
 //! The one trait with a fake: what a core asks of the world below it.
 
 use crate::memory::BufferPool;
-use crate::op::{Completion, FileId, ListenerId, Op, OpKey, Room, SocketId, SocketOptions, Stream};
-use crate::room::RoomLease;
+use crate::op::{
+    Completion, FileId, ListenerId, Op, OpKey, OpNamespace, SocketId, SocketOptions, Stream,
+};
+use crate::op_namespace::OpNamespaceLease;
 use base::units::CoreId;
 use base::{Nanos, Time};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use switch::{Class, scheduler};
+use switch::{Class, class_scheduler};
 
-/// How long [`Driver::reap`] may take.
+/// The time that [`Driver::reap`] may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Look at what is there, and return at once.
@@ -37,19 +39,21 @@ pub trait Wake: Send + Sync + std::fmt::Debug {
 /// A signal may end a sleep early; then nothing completes. A sleep may last longer than it was
 /// told by what the kernel's timers take, some tens of microseconds.
 pub trait Driver {
-    /// What time it is now.
+    /// Returns the time.
     fn now(&self) -> Time;
 
     /// The core's buffers for payload.
     fn buffers(&self) -> &BufferPool;
 
-    /// A room that nobody has yet, and nobody else ever gets: for what lives as long as the core.
-    fn room(&mut self) -> Room;
+    /// Returns an operation namespace that is free and stays taken: for what lives as long as the
+    /// core.
+    fn op_namespace(&mut self) -> OpNamespace;
 
-    /// A room that others may get when the lease is gone: for what comes and goes. An operation
-    /// that is in flight then may complete later, under a room that nobody has.
-    fn lease_room(&mut self) -> RoomLease {
-        RoomLease::for_ever(self.room())
+    /// Leases an operation namespace, which is free again when the lease is gone: for what comes
+    /// and goes. An operation that is in flight then may complete later, under a namespace without
+    /// an owner.
+    fn lease_op_namespace(&mut self) -> OpNamespaceLease {
+        OpNamespaceLease::for_ever(self.op_namespace())
     }
 
     /// Takes an operation.
@@ -76,7 +80,7 @@ pub trait Driver {
     /// yet. An accept that is pending completes once more, with an error.
     fn close_listener(&mut self, listener: ListenerId);
 
-    /// Whether [`adopt`](Self::adopt) has room for another connection. Those that are being
+    /// Returns true if [`adopt`](Self::adopt) has room for another connection. Those that are being
     /// connected count.
     fn has_room_for_socket(&self) -> bool {
         true
@@ -89,22 +93,22 @@ pub trait Driver {
     /// [`has_room_for_socket`](Self::has_room_for_socket) first, or keep count.
     fn adopt(&mut self, stream: Stream) -> SocketId;
 
-    /// What arrives on this connection is of this class; [`Class::DEFAULT`] where nobody says.
+    /// Sets the class of what arrives on this connection; [`Class::DEFAULT`] until then.
     ///
     /// While `Latency` work is near, a core looks at what must not wait first, and takes a quantum
     /// of the rest between two looks that brought nothing; as its rules of
     /// [service](Self::set_service) say. A driver without a kernel may ignore it.
     fn set_class(&mut self, _socket: SocketId, _class: Class) {}
 
-    /// The core that took the connection's last packet in, by the machine's numbers: one of those
-    /// that the network card interrupts, and on the loopback the sender's own. `None` where nobody
-    /// knows.
+    /// Returns the core that took the connection's last packet in, by the machine's numbers: one of
+    /// those that the network card interrupts, and on the loopback the sender's own. `None` where
+    /// it is unknown.
     fn incoming_core(&self, _socket: SocketId) -> Option<CoreId> {
         None
     }
 
-    /// In which order what arrives is taken. A driver without a kernel may ignore it.
-    fn set_service(&mut self, _rules: &scheduler::Rules) {}
+    /// Sets the order in which what arrives is taken. A driver without a kernel may ignore it.
+    fn set_service(&mut self, _rules: &class_scheduler::ClassSchedulerRules) {}
 
     /// Takes over an open file.
     ///
@@ -115,7 +119,7 @@ pub trait Driver {
     /// Forgets a file; all its operations must have completed.
     fn close_file(&mut self, file: FileId);
 
-    /// What wakes this core.
+    /// Returns the waker of this core.
     fn waker(&self) -> Arc<dyn Wake>;
 
     /// The core that the calling thread runs on at this moment, as its machine numbers them; the
@@ -125,14 +129,14 @@ pub trait Driver {
     /// Counters since the start.
     fn stats(&self) -> DriverStats;
 
-    /// How long it slept in [`reap`](Self::reap) since the start, because nothing happened. A
-    /// driver that does not know never slept.
+    /// Returns the time that it slept in [`reap`](Self::reap) since the start, because nothing
+    /// happened. A driver that does not know never slept.
     fn slept(&self) -> Nanos {
         Nanos::ZERO
     }
 }
 
-/// What a driver did since it was made.
+/// Counters of a driver since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverStats {
     /// Times that [`Driver::reap`] ran.
@@ -156,5 +160,5 @@ pub struct DriverStats {
     /// System calls on the ring.
     pub ring_enters: u64,
     /// Prioritised service of what arrived.
-    pub service: scheduler::Counters,
+    pub service: class_scheduler::ClassSchedulerCounters,
 }

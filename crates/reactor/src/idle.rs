@@ -1,30 +1,30 @@
-//! When to poll and when to sleep.
+//! The idle policy: to poll or to sleep.
 //!
-//! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a
-//! little, and gives way between two looks: where it shares its processor with the very thread it
-//! waits for, that thread runs at once. Polling is wrong where nothing comes, and where whoever
-//! else wants the processor keeps it: a sleeper is let in before them when its work arrives, one
-//! that gave way is not. Nobody tells a core which of these it is in. It learns: a poll that was
-//! soon rewarded makes the next one more likely, a poll in vain less, one that others interrupted
-//! for long much less, and now and then one is tried again. Pure: it is told the time.
+//! Waking an idle core costs tens of microseconds, so a core that expects work soon polls a little,
+//! and yields between two looks: where it shares its processor with the very thread it waits for,
+//! that thread runs at once. Polling is wrong where nothing comes, and where another thread keeps
+//! the processor: a sleeper is let in before it when its work arrives, a thread that yielded is
+//! not. No interface tells a core which of these it is in. It learns: a poll that was soon rewarded
+//! makes the next one more likely, a poll in vain less, one that others interrupted for long much
+//! less, and now and then one is tried again. Pure: it is told the time.
 
 use crate::driver::Wait;
 use base::{Nanos, Time};
 
-/// Whether a core polls while it has nothing to do.
+/// The behaviour of a core that has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PollPolicy {
     /// Never sleep: lowest latency, a whole processor.
     Always,
     /// Always sleep at once: least CPU, every request pays for a wake-up.
     Never,
-    /// Poll while that pays, giving way to others, then sleep.
+    /// Poll while that pays, yielding to others, then sleep.
     #[default]
     Auto,
 }
 
-/// Who gave way for longer than this lent the processor to somebody: two switches take that long,
-/// and a call that finds nobody a fraction of it.
+/// A yield that took longer than this lent the processor to another thread: two switches take that
+/// long, and a call that finds no other thread a fraction of it.
 const LENT: Nanos = Nanos::from_micros(3);
 
 /// Polls in vain that it takes to give up, and the ceiling of what success can save up.
@@ -33,26 +33,26 @@ const CONFIDENCE_MAX: u32 = 16;
 /// A poll that is rewarded within this time spared a wake-up that would have cost more.
 const SOON: Nanos = Nanos::from_micros(60);
 
-/// What one soon rewarded poll is worth in polls in vain.
+/// The worth of one soon rewarded poll, in polls in vain.
 const REWARD: u32 = 2;
 
 /// The same of one that was rewarded later.
 const LATE_REWARD: u32 = 1;
 
-/// Who is given the processor for longer than this keeps it: a sleeper would have had it back when
-/// its work came. A turn of another core's thread is shorter, a time slice longer. A hypervisor
-/// that takes the processor away is not meant: it does so with sleepers as well.
+/// A thread that has the processor for longer than this keeps it: a sleeper would have had it back
+/// when its work came. A turn of another core's thread is shorter, a time slice longer. A
+/// hypervisor that takes the processor away is not meant: it does so with sleepers as well.
 const KEPT: Nanos = Nanos::from_micros(500);
 
-/// A core with work gives way as often as this: two that share a processor would take turns of a
+/// A core with work yields as often as this: two that share a processor would take turns of a
 /// time slice otherwise.
-const GIVE_WAY_EVERY: Nanos = Nanos::from_micros(50);
+const YIELD_EVERY: Nanos = Nanos::from_micros(50);
 
-/// How long a core with work does not give way after somebody kept the processor: it is entitled
-/// to its share.
+/// Time for which a core with work does not yield after another thread kept the processor: it is
+/// entitled to its share.
 const STAY_FOR: Nanos = Nanos::from_millis(50);
 
-/// What a poll that was interrupted for so long is worth in polls in vain.
+/// The cost of a poll that was interrupted for so long, in polls in vain.
 const KEPT_COST: u32 = 4;
 
 /// A sleep that is shorter than this may have been two wake-ups and little else.
@@ -71,8 +71,8 @@ pub struct IdlePolicy {
     short_sleeps: u32,
     /// The stretch of idleness that the core is in.
     stretch: Option<Stretch>,
-    /// When a core with work gives way next.
-    give_way_at: Time,
+    /// Time at which a core with work yields next.
+    yield_at: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,20 +83,20 @@ struct Stretch {
     since_look: SinceLook,
 }
 
-/// Who had the processor since the last look that found nothing.
+/// The use of the processor since the last look that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SinceLook {
-    /// Not known: there was no such look yet, or a hypervisor took the processor away.
+    /// Unknown: there was no such look yet, or a hypervisor took the processor away.
     Unknown,
-    /// This core: what comes now would have had to wake a sleeper.
+    /// Used by this core: what comes now would have had to wake a sleeper.
     Mine,
-    /// Another thread: what comes now may be its doing, and it would have woken a sleeper for no
-    /// more than the switch that giving way took.
+    /// Lent to another thread: what comes now may be its doing, and it would have woken a sleeper
+    /// for no more than the switch that yielding took.
     Lent,
 }
 
 impl IdlePolicy {
-    /// How long a poll may last. Waking an idle core takes 50 µs, and where virtual machines are
+    /// Longest duration of a poll. Waking an idle core takes 50 µs, and where virtual machines are
     /// nested 150 µs and more. What comes within such a time is cheaper waited for, and a shorter
     /// poll would never be rewarded where the response has to wake its sender first: two sleeping
     /// ends would stay asleep.
@@ -110,16 +110,16 @@ impl IdlePolicy {
             confidence: CONFIDENCE_MAX,
             short_sleeps: 0,
             stretch: None,
-            give_way_at: Time::ZERO,
+            yield_at: Time::ZERO,
         }
     }
 
-    /// Another policy from now on; what was learned is kept.
+    /// Sets another policy from now on; what was learned is kept.
     pub fn set_policy(&mut self, policy: PollPolicy) {
         self.policy = policy;
     }
 
-    /// How the next turn shall wait, given the service's deadline.
+    /// Decides how the next turn waits, given the service's deadline.
     pub fn decide(&mut self, now: Time, deadline: Time) -> Wait {
         if deadline <= now {
             // What is due ends the idleness; what follows from it is waited for anew.
@@ -152,19 +152,19 @@ impl IdlePolicy {
     /// It should in the middle of a poll, when the turn brought nothing, and every 50 µs when it
     /// was `busy`.
     #[must_use]
-    pub fn gives_way(&self, now: Time, busy: bool) -> bool {
+    pub fn should_yield(&self, now: Time, busy: bool) -> bool {
         self.policy == PollPolicy::Auto
             && if busy {
-                now >= self.give_way_at
+                now >= self.yield_at
             } else {
                 self.stretch.is_some_and(|stretch| stretch.polls)
             }
     }
 
-    /// The core gave way from `since` to `now`, as [`gives_way`](Self::gives_way) proposed.
+    /// The core yielded from `since` to `now`, as [`should_yield`](Self::should_yield) proposed.
     /// `others` tells whether another thread had the processor meanwhile; it is asked only where
     /// that was long.
-    pub fn gave_way(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
+    pub fn yielded(&mut self, since: Time, now: Time, others: impl FnOnce() -> bool) {
         let length = now.since(since);
         let kept = length > KEPT && others();
         if let Some(stretch) = &mut self.stretch {
@@ -177,10 +177,10 @@ impl IdlePolicy {
                 self.lose(KEPT_COST);
             }
         }
-        self.give_way_at = now + if kept { STAY_FOR } else { GIVE_WAY_EVERY };
+        self.yield_at = now + if kept { STAY_FOR } else { YIELD_EVERY };
     }
 
-    /// What the turn brought that [`decide`](Self::decide) was asked about.
+    /// Learns from the turn that [`decide`](Self::decide) was asked about.
     pub fn observe(&mut self, now: Time, wait: Wait, busy: bool) {
         if !busy {
             return;
@@ -238,8 +238,8 @@ mod tests {
                         now = now + Nanos(US);
                         let busy = now.since(start).0 >= gap;
                         policy.observe(now, Wait::No, busy);
-                        if policy.gives_way(now, busy) {
-                            policy.gave_way(now, now, || false);
+                        if policy.should_yield(now, busy) {
+                            policy.yielded(now, now, || false);
                         }
                         if busy {
                             rewarded += 1;
@@ -292,19 +292,19 @@ mod tests {
     #[test]
     fn an_idle_core_gives_way_only_in_the_middle_of_a_poll() {
         let mut policy = IdlePolicy::new(PollPolicy::Auto);
-        assert!(!policy.gives_way(Time(0), false), "it has not begun");
+        assert!(!policy.should_yield(Time(0), false), "it has not begun");
         assert_eq!(policy.decide(Time(0), Time(0)), Wait::No);
-        assert!(!policy.gives_way(Time(0), false), "it was due");
+        assert!(!policy.should_yield(Time(0), false), "it was due");
         assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
         policy.observe(Time(US), Wait::No, false);
-        assert!(policy.gives_way(Time(US), false));
+        assert!(policy.should_yield(Time(US), false));
         policy.observe(Time(2 * US), Wait::No, true);
-        assert!(!policy.gives_way(Time(2 * US), false), "it was rewarded");
+        assert!(!policy.should_yield(Time(2 * US), false), "it was rewarded");
         for policy in [PollPolicy::Always, PollPolicy::Never] {
             let mut policy = IdlePolicy::new(policy);
             policy.decide(Time(0), Time::NEVER);
-            assert!(!policy.gives_way(Time(US), false));
-            assert!(!policy.gives_way(Time(US), true));
+            assert!(!policy.should_yield(Time(US), false));
+            assert!(!policy.should_yield(Time(US), true));
         }
     }
 
@@ -317,18 +317,18 @@ mod tests {
             while now < Time(until) {
                 now = now + Nanos(5 * US);
                 policy.observe(now, Wait::No, true);
-                if policy.gives_way(now, true) {
+                if policy.should_yield(now, true) {
                     ways += 1;
                     let since = now;
                     now = now + Nanos(kept);
-                    policy.gave_way(since, now, || true);
+                    policy.yielded(since, now, || true);
                 }
             }
             ways
         };
         // 50 us of work, then as much for the others.
         assert_eq!(ways(50 * US, 100_000 * US), 1_000);
-        // 50 ms of work, then 3 ms for whoever keeps the processor.
+        // 50 ms of work, then 3 ms for the thread that keeps the processor.
         assert!(ways(3_000 * US, 1_000_000 * US) <= 18);
     }
 
@@ -353,7 +353,7 @@ mod tests {
         assert!(polled <= 10_000 / 512 + 1, "{polled}");
     }
 
-    /// The other end shares the processor, and giving way lets it run only after `after`. Returns
+    /// The other end shares the processor, and yielding lets it run only after `after`. Returns
     /// how many of `count` stretches were polled.
     fn on_one_processor(policy: &mut IdlePolicy, after: u64, count: u32) -> u32 {
         let mut polled = 0;
@@ -362,10 +362,10 @@ mod tests {
             if wait == Wait::No {
                 polled += 1;
                 policy.observe(Time(US), wait, false);
-                policy.gave_way(Time(US), Time(US + 500), || false);
+                policy.yielded(Time(US), Time(US + 500), || false);
                 assert_eq!(policy.decide(Time(after), Time::NEVER), Wait::No);
                 policy.observe(Time(after), Wait::No, false);
-                policy.gave_way(Time(after), Time(after + 10 * US), || true);
+                policy.yielded(Time(after), Time(after + 10 * US), || true);
             }
             policy.observe(Time(after + 10 * US), wait, true);
         }
@@ -397,7 +397,7 @@ mod tests {
         assert!(polled <= CONFIDENCE_MAX, "{polled}");
     }
 
-    /// Polls `count` times; each time somebody else has the processor for `kept` before the reward
+    /// Polls `count` times; each time another thread has the processor for `kept` before the reward
     /// is there. Returns how many stretches were polled.
     fn beside(policy: &mut IdlePolicy, kept: u64, count: u64) -> u64 {
         let mut polled = 0;
@@ -406,8 +406,8 @@ mod tests {
             if wait == Wait::No {
                 polled += 1;
                 policy.observe(Time(US), wait, false);
-                assert!(policy.gives_way(Time(US), false));
-                policy.gave_way(Time(US), Time(US + kept), || true);
+                assert!(policy.should_yield(Time(US), false));
+                policy.yielded(Time(US), Time(US + kept), || true);
             }
             policy.observe(Time(US + kept), wait, true);
         }
@@ -438,10 +438,13 @@ mod tests {
         for _ in 0..1_000 {
             assert_eq!(policy.decide(Time(0), Time::NEVER), Wait::No);
             policy.observe(Time(US), Wait::No, false);
-            policy.gave_way(Time(US), Time(5_000 * US), || false);
+            policy.yielded(Time(US), Time(5_000 * US), || false);
             policy.observe(Time(5_001 * US), Wait::No, true);
         }
-        assert!(policy.gives_way(Time(5_051 * US), true), "it need not stay");
+        assert!(
+            policy.should_yield(Time(5_051 * US), true),
+            "it need not stay"
+        );
     }
 
     #[test]
@@ -473,7 +476,7 @@ mod tests {
             assert_eq!(policy.decide(begins, begins), Wait::No);
             assert_eq!(policy.decide(begins, next), Wait::No, "request {request}");
             let answered = begins + Nanos(15 * US);
-            policy.gave_way(begins, begins, || false);
+            policy.yielded(begins, begins, || false);
             policy.observe(answered, Wait::No, true);
             assert_eq!(policy.decide(answered, next), Wait::No);
             let late = answered + IdlePolicy::POLL_WINDOW;
@@ -516,8 +519,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: nobody sleeps beyond a deadline or when it has passed, a stretch of
-        /// idleness is polled for a bounded time, and after that the policy sleeps until work.
+        /// In every case: no sleep lasts beyond a deadline or begins when it has passed, a stretch
+        /// of idleness is polled for a bounded time, and after that the policy sleeps until work.
         #[test]
         fn sleeps_end_at_the_deadline_and_polls_end(
             policy in policies(),
@@ -551,8 +554,8 @@ mod tests {
                 }
                 now = now + Nanos(span);
                 idle.observe(now, wait, busy);
-                if idle.gives_way(now, busy) {
-                    idle.gave_way(now, now + Nanos(kept), || true);
+                if idle.should_yield(now, busy) {
+                    idle.yielded(now, now + Nanos(kept), || true);
                 }
                 if busy {
                     (idle_since, slept) = (None, false);

@@ -7,29 +7,29 @@
 mod core;
 mod driver;
 mod idle;
-mod keeper;
+mod idle_spinner;
 pub mod limits;
 mod mailbox;
 pub mod memory;
-mod neighbours;
 mod op;
+mod op_namespace;
 pub mod placement;
+mod preemption;
 pub mod priority;
-mod room;
 mod send_list;
 pub mod uring;
 
-pub use crate::core::{Context, Core, Service, give_way};
+pub use crate::core::{Context, Core, Service, yield_core};
 pub use driver::{Driver, DriverStats, Wait, Wake};
 pub use idle::{IdlePolicy, PollPolicy};
-pub use keeper::Keeper;
+pub use idle_spinner::IdleSpinner;
 pub use mailbox::{Mailbox, MailboxSender};
 pub use memory::{
     Buffer, BufferClass, BufferPool, IoSlice, Memory, Region, RegionHandle, prefetch,
 };
 pub use op::{
-    Allocation, Completion, FileId, ListenerId, Op, OpKey, Outcome, Received, Room, SocketId,
-    SocketOptions, Stream,
+    Allocation, Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, Received,
+    SocketId, SocketOptions, Stream,
 };
-pub use room::RoomLease;
+pub use op_namespace::OpNamespaceLease;
 pub use send_list::{Segment, SendList};

@@ -31,7 +31,7 @@ pub const HOT_SOCKETS_MAX: usize = 32;
 /// Addresses that a core listens on.
 pub const LISTENERS_MAX: usize = 256;
 
-/// How long a listener rests after the kernel had no descriptor or no memory for a connection: long
+/// Pause of a listener after the kernel had no descriptor or no memory for a connection: long
 /// enough to cost nothing, short enough to be forgotten.
 pub const ACCEPT_PAUSE: Nanos = Nanos::from_millis(100);
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 struct Shared<M> {
     queue: Mutex<VecDeque<M>>,
-    /// Whether the queue may hold something; set after a push, cleared before a drain.
+    /// True if the queue may hold something; set after a push, cleared before a drain.
     pending: AtomicBool,
     waker: Arc<dyn Wake>,
 }
@@ -35,7 +35,7 @@ pub struct MailboxSender<M> {
 }
 
 impl<M> Mailbox<M> {
-    /// A mailbox whose messages wake the core behind `waker`.
+    /// Makes a mailbox; its messages wake the core behind `waker`.
     #[must_use]
     pub fn new(waker: Arc<dyn Wake>) -> Self {
         let queue = Mutex::new(VecDeque::with_capacity(MAILBOX_CAPACITY));
@@ -48,7 +48,7 @@ impl<M> Mailbox<M> {
         }
     }
 
-    /// Another sending end.
+    /// Makes another sending end.
     #[must_use]
     pub fn sender(&self) -> MailboxSender<M> {
         MailboxSender {
@@ -72,7 +72,7 @@ impl<M> Mailbox<M> {
 }
 
 impl<M> MailboxSender<M> {
-    /// Whether [`send`](Self::send) would return the message now.
+    /// Returns true if [`send`](Self::send) would return the message now.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.shared.lock().len() >= MAILBOX_CAPACITY
@@ -88,7 +88,7 @@ impl<M> MailboxSender<M> {
 
     /// Sends a message that must not be lost, and wakes the core; there is always room for it.
     ///
-    /// For messages whose number something else bounds: that there is only one of them for each
+    /// Sends a message of a kind that something else bounds in number: there is only one for each
     /// connection, command or administrative call. Such a message may wait behind
     /// [`MAILBOX_CAPACITY`] others, and takes memory of its own there.
     pub fn send_always(&self, message: M) {

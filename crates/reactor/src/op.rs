@@ -11,17 +11,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-/// Which part of a core an operation belongs to: a service, or one of its devices' channels.
-/// Drivers hand rooms out ([`Driver::room`](crate::Driver::room)).
+/// The part of a core that an operation belongs to: a service, or one of its devices' channels.
+/// Drivers hand operation namespaces out ([`Driver::op_namespace`](crate::Driver::op_namespace)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Room(pub u16);
+pub struct OpNamespace(pub u16);
 
 /// Names an operation; comes back with its completion. The driver only carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpKey {
-    /// Whose operation it is.
-    pub room: Room,
-    /// What kind, as its owner numbers them.
+    /// The owner of the operation.
+    pub op_namespace: OpNamespace,
+    /// The kind of the operation, as its owner numbers them.
     pub kind: u8,
     /// Generation of the slot that `index` names.
     pub generation: u8,
@@ -32,9 +32,9 @@ pub struct OpKey {
 impl OpKey {
     /// A key for the slot `key` of the owner's table.
     #[must_use]
-    pub const fn new(room: Room, kind: u8, key: base::SlabKey) -> Self {
+    pub const fn new(op_namespace: OpNamespace, kind: u8, key: base::SlabKey) -> Self {
         Self {
-            room,
+            op_namespace,
             kind,
             generation: key.generation,
             index: key.index,
@@ -43,9 +43,9 @@ impl OpKey {
 
     /// A key for something of which its owner has only one.
     #[must_use]
-    pub const fn single(room: Room, kind: u8) -> Self {
+    pub const fn single(op_namespace: OpNamespace, kind: u8) -> Self {
         Self {
-            room,
+            op_namespace,
             kind,
             generation: 0,
             index: 0,
@@ -85,7 +85,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// This end's address, where the kernel knows it.
+    /// Returns this end's address, where the kernel knows it.
     #[must_use]
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
@@ -95,7 +95,7 @@ impl Stream {
     }
 }
 
-/// How a socket is set up. The defaults are what the data path wants.
+/// Options of a socket. The defaults are what the data path wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
     /// Kernel send and receive buffer in bytes; the kernel caps it at its own limits. A whole
@@ -104,9 +104,9 @@ pub struct SocketOptions {
     /// TCP congestion control. The machine's default may pace (BBR), which costs throughput on
     /// short paths; a name that the kernel does not have is ignored.
     pub congestion_control: Option<&'static str>,
-    /// After how long a connection ends whose peer acknowledges nothing of what was sent, or has no
-    /// room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a quarter
-    /// of an hour.
+    /// Time after which a connection ends if its peer acknowledges nothing of what was sent, or has
+    /// no room for any of it (`TCP_USER_TIMEOUT`); zero leaves it to the kernel, which takes a
+    /// quarter of an hour.
     pub user_timeout: Nanos,
     /// After how long without traffic the kernel asks the peer whether it is there
     /// (`SO_KEEPALIVE`); it asks three times, a third of that apart. In whole seconds; zero never
@@ -125,7 +125,7 @@ impl Default for SocketOptions {
     }
 }
 
-/// How [`Op::Allocate`] changes a range of a file.
+/// The change that [`Op::Allocate`] makes to a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// The range reads as zeroes and stays allocated.
@@ -145,14 +145,14 @@ pub enum Op {
     /// on by itself as soon as it can, and connections wait in the kernel until then. A peer that
     /// is gone before it was accepted is passed over.
     Accept {
-        /// Where from.
+        /// The listener.
         listener: ListenerId,
     },
     /// Connects a new socket. Fails with `ResourceBusy` where the core has no room for another one.
     Connect {
         /// The peer.
         address: SocketAddr,
-        /// How the socket is set up.
+        /// Options of the socket.
         options: SocketOptions,
         /// After this long without an answer the operation fails with `TimedOut`.
         timeout: Nanos,
@@ -160,29 +160,29 @@ pub enum Op {
     /// Receives what has arrived, as soon as anything has. One at a time per socket. Fails with
     /// `InvalidInput` where `into` is a shared buffer.
     Receive {
-        /// From which connection.
+        /// The connection.
         socket: SocketId,
-        /// Where the first bytes go; what follows them, and everything where this is `None`,
-        /// goes into a receive buffer of the driver's.
+        /// Memory for the first bytes; what follows them, and everything where this is `None`, goes
+        /// into a receive buffer of the driver's.
         into: Option<IoSlice>,
     },
     /// Sends all of the list. One at a time per socket.
     Send {
-        /// To which connection.
+        /// The connection.
         socket: SocketId,
-        /// What.
+        /// The bytes.
         list: Box<SendList>,
     },
     /// Ends the connection: pending operations complete with an error, and so do those that are
     /// submitted later; this one completes last. Once per socket.
     Close {
-        /// Which connection.
+        /// The connection.
         socket: SocketId,
     },
-    /// As [`Close`](Self::Close), and what the peer was not sent yet it never gets: the kernel drops
-    /// it and resets the connection.
+    /// Ends the connection as [`Close`](Self::Close) does, and what the peer was not sent yet it
+    /// never gets: the kernel drops it and resets the connection.
     Reset {
-        /// Which connection.
+        /// The connection.
         socket: SocketId,
     },
     /// Hands the connection out, for another core to [adopt](crate::Driver::adopt). A receive that
@@ -190,58 +190,58 @@ pub enum Op {
     /// received goes along. Nothing may be being sent. Once per socket, like
     /// [`Close`](Self::Close).
     Release {
-        /// Which connection.
+        /// The connection.
         socket: SocketId,
     },
     /// Reads from a file into the whole slice. Fails with `InvalidInput` where that is a shared
     /// buffer.
     Read {
-        /// Which file.
+        /// The file.
         file: FileId,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// Where to.
+        /// Destination.
         slice: IoSlice,
     },
     /// Writes the whole slice to a file.
     Write {
-        /// Which file.
+        /// The file.
         file: FileId,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// What.
+        /// Source.
         slice: IoSlice,
         /// Complete only once the data is on stable storage (`RWF_DSYNC`).
         durable: bool,
     },
     /// Puts everything written before on stable storage (`fdatasync`).
     Sync {
-        /// Which file.
+        /// The file.
         file: FileId,
     },
     /// Zeroes or gives back a range of a file (`fallocate`).
     Allocate {
-        /// Which file.
+        /// The file.
         file: FileId,
-        /// What to do.
+        /// The change.
         allocation: Allocation,
-        /// Where in the file, in bytes.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// How many bytes.
+        /// Length, in bytes.
         len: u64,
     },
 }
 
-/// What became of an operation.
+/// The end of an operation.
 #[derive(Debug)]
 pub struct Completion {
     /// The operation's key.
     pub key: OpKey,
-    /// How it ended.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// How an operation ended.
+/// The result of an operation, by its kind.
 #[derive(Debug)]
 pub enum Outcome {
     /// A connection came in, or accepting met an error; more may follow under the same key until
@@ -255,12 +255,12 @@ pub enum Outcome {
     Sent {
         /// The list, for reuse.
         list: Box<SendList>,
-        /// Whether all of it was sent.
+        /// `Ok` if all of it was sent.
         result: io::Result<()>,
     },
     /// The connection is gone, and so are all its operations.
     Closed,
-    /// The connection is nobody's, and none of its operations is left.
+    /// The connection has no owner and no outstanding operation.
     Released(Stream),
     /// A file operation ended.
     File {
@@ -271,14 +271,14 @@ pub enum Outcome {
     },
 }
 
-/// What a receive brought.
+/// The result of a receive.
 #[derive(Debug)]
 pub struct Received {
     /// The slice that the operation named, handed back.
     pub into: Option<IoSlice>,
-    /// How many bytes went to the front of `into`.
+    /// Bytes that went to the front of `into`.
     pub filled: usize,
-    /// What came after them: a receive buffer and how many bytes of it are valid. A core has only
+    /// The bytes after them: a receive buffer and how many bytes of it are valid. A core has only
     /// [`RECEIVE_BUFFERS`](crate::limits::RECEIVE_BUFFERS) of them and receives nothing while all
     /// are taken: drop it before the turn ends.
     pub rest: Option<(Buffer, usize)>,

@@ -1,4 +1,4 @@
-//! Where threads run, and what they are called.
+//! Placement of threads on cores, and their names.
 //!
 //! A core of ours is a thread that stays on one processor. Programs ask here which processors they
 //! may use ([`allowed_cores`]) and keep a thread on one of them ([`pin_to`]) or on some
@@ -12,7 +12,7 @@ use std::io;
 /// Bytes of a thread's name that the kernel keeps.
 const NAME_BYTES_MAX: usize = 15;
 
-/// Why a thread cannot be placed, and what to do about it.
+/// The reason for which a thread cannot be placed, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
     /// The process may not use that processor.
@@ -23,15 +23,15 @@ pub enum PlacementError {
         ranges(allowed)
     )]
     NotAllowed {
-        /// What was asked for.
+        /// The core that was asked for.
         core: CoreId,
-        /// What there is.
+        /// The cores that the process may use.
         allowed: Vec<CoreId>,
     },
     /// The kernel refused for another reason.
     #[error("cannot {what}: {source}; run without placement, or allow it in the seccomp profile")]
     Kernel {
-        /// What was attempted.
+        /// The attempt.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
@@ -133,7 +133,7 @@ fn ranges(cores: &[CoreId]) -> String {
 mod tests {
     use super::*;
 
-    /// On a thread of its own, because it stays where it was put.
+    /// Runs `work` on a thread of its own, because a thread stays where it was put.
     fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
         std::thread::spawn(work).join().expect("it does not panic")
     }

@@ -1,8 +1,8 @@
-//! What a thread may take from others, and what it leaves to them.
+//! Priorities of threads.
 //!
 //! A thread that carries `Latency` work must run as soon as that arrives, whatever else wants its
-//! processor. How far that can be had depends on the privileges of the process: real time, a
-//! better nice value, or nothing. Nothing here decides who deserves it.
+//! processor. How far that can be had depends on the privileges of the process: real time, a better
+//! nice value, or nothing. The callers decide which threads get it.
 #![allow(unsafe_code)] // `sched_setscheduler`, `setpriority` and `ioprio_get` for a single thread.
 
 use base::{Nanos, Time};
@@ -10,19 +10,19 @@ use std::cell::Cell;
 use std::{fmt, io};
 use switch::Class;
 
-/// By what a thread goes before others; the best first.
+/// The means by which a thread goes before others; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {
     /// `SCHED_FIFO`: before every ordinary thread. The kernel keeps 5 % for those.
     RealTime,
     /// Nice −20: before ordinary threads, but not at once.
     Nice,
-    /// By nothing: the process may not raise priorities.
+    /// No means: the process may not raise priorities.
     Unprivileged,
 }
 
 impl Privilege {
-    /// What reports call it.
+    /// Returns the privilege's name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -33,20 +33,20 @@ impl Privilege {
     }
 }
 
-/// What came of asking that a thread goes before others.
+/// The result of raising a thread's priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
-    /// Nobody asked.
+pub enum PriorityStatus {
+    /// The priority was not to be raised.
     #[default]
     Ordinary,
-    /// It does.
+    /// The priority was raised.
     Raised(Privilege),
     /// The kernel refused, with this error number.
     Refused(i32),
 }
 
-impl Standing {
-    /// By what the thread goes before others.
+impl PriorityStatus {
+    /// Returns the means by which the thread goes before others.
     #[must_use]
     pub const fn privilege(self) -> Privilege {
         match self {
@@ -55,7 +55,8 @@ impl Standing {
         }
     }
 
-    /// Why it goes before nobody although it was asked for, and what to do about it.
+    /// Returns the reason for which the priority was not raised although it should be, and the
+    /// remedy.
     #[must_use]
     pub fn refusal(self) -> Option<String> {
         let Self::Refused(number) = self else {
@@ -68,7 +69,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for PriorityStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.privilege().name())?;
         match self.refusal() {
@@ -83,28 +84,28 @@ impl fmt::Display for Standing {
 const REAL_TIME_PRIORITY: libc::c_int = 1;
 
 /// Lets the calling thread go before ordinary ones, as far as the process may; says how far.
-pub fn raise() -> Standing {
+pub fn raise() -> PriorityStatus {
     if schedule(libc::SCHED_FIFO, REAL_TIME_PRIORITY).is_ok() {
-        return Standing::Raised(Privilege::RealTime);
+        return PriorityStatus::Raised(Privilege::RealTime);
     }
     raise_nice()
 }
 
 /// Lets the calling thread have as much of its processor as a better nice value gives, and no real
 /// time; says whether the process may.
-pub fn raise_nice() -> Standing {
+pub fn raise_nice() -> PriorityStatus {
     // SAFETY: plain numbers; on Linux "process 0" is the calling thread.
     if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0 {
-        return Standing::Raised(Privilege::Nice);
+        return PriorityStatus::Raised(Privilege::Nice);
     }
-    Standing::Refused(
+    PriorityStatus::Refused(
         io::Error::last_os_error()
             .raw_os_error()
             .unwrap_or(libc::EPERM),
     )
 }
 
-/// Lets the calling thread run only while nobody else wants its processor. Needs no privilege.
+/// Lets the calling thread run only while no other thread wants its processor. Needs no privilege.
 ///
 /// # Errors
 /// The kernel's, such as under a seccomp profile.
@@ -112,12 +113,12 @@ pub fn yield_to_all() -> io::Result<()> {
     schedule(libc::SCHED_IDLE, 0)
 }
 
-/// How long an I/O priority is taken for granted: a change counts within this time, and nobody
-/// asks for every request.
+/// Time for which an I/O priority is remembered: a change counts within this time, and the kernel
+/// is not asked for every request.
 const IO_CLASS_AGE: Nanos = Nanos::from_millis(10);
 
-/// What the calling thread's I/O priority means for its requests: real-time is `Latency`, and
-/// everything else `Throughput`. `[blk-switch §3, ionice]`
+/// Returns the class that the calling thread's I/O priority gives to its requests: real-time is
+/// `Latency`, and everything else `Throughput`. `[blk-switch §3, ionice]`
 ///
 /// Remembered for the thread; the kernel is asked again when `now`, which must not run backwards,
 /// is 10 ms beyond the last time.
@@ -142,7 +143,7 @@ const IOPRIO_WHO_PROCESS: libc::c_int = 1;
 fn ask_io_class() -> Class {
     // SAFETY: plain numbers; no memory is handed over.
     let value = unsafe { libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0) };
-    // Where the kernel does not tell (a seccomp profile), nobody has said anything.
+    // Where the kernel does not tell (a seccomp profile), the default class applies.
     u16::try_from(value).map_or(Class::DEFAULT, Class::from_io_priority)
 }
 
@@ -189,10 +190,10 @@ mod tests {
     #[test]
     fn a_thread_can_be_raised_as_far_as_allowed_and_always_be_lowered() {
         let thread = std::thread::spawn(|| {
-            let standing = raise();
-            let privilege = standing.privilege();
+            let status = raise();
+            let privilege = status.privilege();
             let refused = privilege == Privilege::Unprivileged;
-            assert_eq!(refused, standing.refusal().is_some(), "{standing}");
+            assert_eq!(refused, status.refusal().is_some(), "{status}");
             // SAFETY: asks for a number.
             let policy = unsafe { libc::sched_getscheduler(0) };
             assert_eq!(privilege == Privilege::RealTime, policy == libc::SCHED_FIFO);

@@ -1,4 +1,4 @@
-//! What leaves in one `sendmsg`: headers that were encoded here, and payload where it lies.
+//! The content of one `sendmsg`: headers that were encoded here, and payload where it lies.
 //!
 //! A send list is filled by a connection, owned by the driver while it is being sent, and handed
 //! back when every byte of it is with the kernel; then the connection clears it and its memory
@@ -12,9 +12,9 @@ use crate::memory::{IoSlice, Memory};
 pub enum Segment {
     /// Bytes of the list's own header space.
     Header {
-        /// Where they start.
+        /// Start, in bytes.
         start: usize,
-        /// How many they are.
+        /// Length, in bytes.
         len: usize,
     },
     /// Payload, where it lies.
@@ -30,10 +30,10 @@ pub struct SendList {
     aside: Aside,
 }
 
-/// The end of a block of device memory whose beginning has been sent already.
+/// The end of a block of device memory; its beginning has been sent already.
 #[derive(Debug, Default)]
 struct Aside {
-    /// Where it starts among the bytes of the list.
+    /// Start among the bytes of the list.
     start: usize,
     bytes: Vec<u8>,
 }
@@ -59,7 +59,7 @@ impl SendList {
         Self::with_capacity(SEND_HEADER_BYTES, SEND_SEGMENTS_MAX)
     }
 
-    /// Whether another header of up to `header_bytes` and `ranges` more ranges fit.
+    /// Returns true if another header of up to `header_bytes` and `ranges` more ranges fit.
     #[must_use]
     pub fn fits(&self, header_bytes: usize, ranges: usize) -> bool {
         self.headers.len() + header_bytes <= self.headers.capacity()
@@ -107,7 +107,7 @@ impl SendList {
         self.bytes
     }
 
-    /// Whether there is nothing to send.
+    /// Returns true if there is nothing to send.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
@@ -175,7 +175,8 @@ impl SendList {
         }
     }
 
-    /// Everything from byte `from` on, as one piece: for drivers without a kernel, and for tests.
+    /// Returns everything from byte `from` on, as one piece: for drivers without a kernel, and for
+    /// tests.
     #[must_use]
     pub fn to_bytes(&self, from: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.bytes);

@@ -3,14 +3,14 @@
 use base::{Nanos, Time};
 use reactor::uring::{Options, UringDriver};
 use reactor::{
-    Completion, Driver, FileId, IoSlice, Memory, Op, OpKey, Outcome, Region, Room, SendList,
+    Completion, Driver, FileId, IoSlice, Memory, Op, OpKey, OpNamespace, Outcome, Region, SendList,
     SocketId, SocketOptions, Wait,
 };
 use std::sync::Arc;
 
-const SENT: OpKey = OpKey::single(Room(0), 1);
-const RECEIVED: OpKey = OpKey::single(Room(0), 2);
-const FILE: OpKey = OpKey::single(Room(0), 3);
+const SENT: OpKey = OpKey::single(OpNamespace(0), 1);
+const RECEIVED: OpKey = OpKey::single(OpNamespace(0), 2);
+const FILE: OpKey = OpKey::single(OpNamespace(0), 3);
 
 /// A core's driver with both ends of a connection, and what one exchange needs.
 struct Exchange {
@@ -31,14 +31,14 @@ impl Exchange {
         let (listener, address) = driver.listen(local, &options).expect("a free port");
         let timeout = Nanos::from_secs(5);
         driver.submit(
-            OpKey::single(Room(0), 8),
+            OpKey::single(OpNamespace(0), 8),
             Op::Connect {
                 address,
                 options,
                 timeout,
             },
         );
-        driver.submit(OpKey::single(Room(0), 9), Op::Accept { listener });
+        driver.submit(OpKey::single(OpNamespace(0), 9), Op::Accept { listener });
         let (mut near, mut far) = (None, None);
         let mut completions = Vec::new();
         while near.is_none() || far.is_none() {

@@ -1,12 +1,13 @@
 //! Application steering: on which core a thread runs. `[blk-switch §3.3, Algorithm 2]`
 //!
 //! For the load that stays, which steering request by request would only chase. Every period one
-//! class has its turn, `Latency` first: its threads gather on cores whose `Latency` load is small
-//! but not nothing; `Throughput` threads leave for cores with less `Latency` load. One
-//! [`ApplicationSteering`] per process and side, owned by whoever may set affinities: for the
-//! application threads that opted in on the host, and for the threads that serve connections on
-//! the target. It only says who moves; the caller moves them and knows how to undo it. Must never:
-//! move a thread that its user pinned, or move one to a core outside of its set.
+//! class has its turn, `Latency` first: its threads gather on cores with a `Latency` load that is
+//! small but not zero; `Throughput` threads leave for cores with less `Latency` load. One
+//! [`ApplicationSteering`] per process and side, owned by the component that may set affinities:
+//! for the application threads that opted in on the host, and for the threads that serve
+//! connections on the target. It only decides the moves; the caller makes them and knows how to
+//! undo them. Must never: move a thread that its user pinned, or move one to a core outside of its
+//! set.
 //!
 //! # Stale numbers
 //!
@@ -26,14 +27,14 @@ mod tests;
 
 /// A thread that may be steered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct SteeredThread {
     /// The caller's name for it.
     pub id: u64,
-    /// What most of its requests are.
+    /// Class of most of its requests.
     pub class: Class,
-    /// Where it runs now.
+    /// Core on which it runs now.
     pub core: CoreId,
-    /// Where it may run.
+    /// Cores on which it may run.
     pub allowed: CoreSet,
     /// Its user chose its core: it never moves.
     pub pinned_by_user: bool,
@@ -47,42 +48,42 @@ pub struct Thread {
 pub struct Move {
     /// The thread.
     pub id: u64,
-    /// Where it ran.
+    /// Core on which it ran.
     pub from: CoreId,
-    /// Where it is to run.
+    /// Core on which it is to run.
     pub to: CoreId,
 }
 
-/// When a gathering thread finds another core good enough to go there. (A spreading one goes where
-/// `L_c` *and* `T_c` are less than at home, in either case.)
+/// The condition under which a gathering thread finds another core good enough to go there. (A
+/// spreading one goes where `L_c` *and* `T_c` are less than at home, in either case.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hysteresis {
     /// The paper's: when `L_c + T_c` is less there. It takes its load along, so two cores with
     /// nearly the same load can throw it back and forth for ever.
     Paper,
     /// The paper's, and `T_c` must be less there as well: a thread moves to get away from
-    /// `Throughput` work, not to even out what gathers. (The authors' code moves none whose core
-    /// has no such work, for the same end.) From a core with L* or more it also moves where
+    /// `Throughput` work, not to even out what gathers. (The authors' code moves no thread from a
+    /// core without such work, for the same end.) From a core with L* or more it also moves where
     /// `L_c + T_c` stays less with its own load on top.
     Settled,
 }
 
-/// How to steer.
+/// Parameters of application steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rules {
-    /// Nothing moves where this is off.
+pub struct ApplicationSteeringRules {
+    /// False to move no thread.
     pub enabled: bool,
     /// Time between two steps.
     pub period: Nanos,
     /// L*: with this much `Latency` load in bytes a core takes no more threads that gather.
     pub latency_load_max_bytes: u64,
-    /// What a move must be good for.
+    /// Improvement that a move must bring.
     pub hysteresis: Hysteresis,
 }
 
-/// What application steering has done so far.
+/// Counters of application steering.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ApplicationSteeringCounters {
     /// Steps, of all classes.
     pub steps: u64,
     /// Threads moved, by class.
@@ -134,22 +135,22 @@ impl View {
 /// The application steering of one process.
 #[derive(Clone, Debug)]
 pub struct ApplicationSteering {
-    rules: Rules,
+    rules: ApplicationSteeringRules,
     next: Time,
-    /// Index of the class whose turn is next.
+    /// Index of the class that has its turn next.
     turn: usize,
-    /// Where the class's next step begins among the threads: after the last one that moved, where
-    /// a step was cut short.
+    /// Start of the class's next step among the threads: after the last one that moved, where a
+    /// step was cut short.
     begin: PerClass<usize>,
     view: Vec<View>,
     moves: Vec<Move>,
-    counters: Counters,
+    counters: ApplicationSteeringCounters,
 }
 
 impl ApplicationSteering {
     /// Steering that has not looked yet: its first step is due at once.
     #[must_use]
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(rules: ApplicationSteeringRules) -> Self {
         Self {
             rules,
             next: Time::ZERO,
@@ -157,11 +158,11 @@ impl ApplicationSteering {
             begin: PerClass::default(),
             view: Vec::with_capacity(CORES_MAX),
             moves: Vec::with_capacity(MOVES_PER_STEP_MAX),
-            counters: Counters::default(),
+            counters: ApplicationSteeringCounters::default(),
         }
     }
 
-    /// When the next step is due; [`Time::NEVER`] while it is off.
+    /// Returns the time at which the next step is due; [`Time::NEVER`] while it is off.
     #[must_use]
     pub const fn next(&self) -> Time {
         if self.rules.enabled {
@@ -176,7 +177,12 @@ impl ApplicationSteering {
     /// `loads` are the average loads of the cores by their number, per class, in bytes: what the
     /// threads that run there submit (on the target: what their connections ask for). Cores beyond
     /// its end, or beyond [`CORES_MAX`], are not considered.
-    pub fn step(&mut self, now: Time, loads: &[PerClass<u64>], threads: &[Thread]) -> &[Move] {
+    pub fn step(
+        &mut self,
+        now: Time,
+        loads: &[PerClass<u64>],
+        threads: &[SteeredThread],
+    ) -> &[Move] {
         self.moves.clear();
         if !self.rules.enabled || now < self.next {
             return &[];
@@ -192,24 +198,24 @@ impl ApplicationSteering {
     }
 
     /// Other rules, from the next step on.
-    pub fn reconfigure(&mut self, rules: Rules) {
+    pub fn reconfigure(&mut self, rules: ApplicationSteeringRules) {
         self.rules = rules;
         self.next = Time::ZERO;
     }
 
-    /// How it steers.
+    /// Returns its parameters.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
+    pub const fn rules(&self) -> &ApplicationSteeringRules {
         &self.rules
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ApplicationSteeringCounters {
         &self.counters
     }
 
-    fn decide(&mut self, class: Class, threads: &[Thread]) {
+    fn decide(&mut self, class: Class, threads: &[SteeredThread]) {
         let begin = self.begin[class].min(threads.len());
         let (later, first) = threads.split_at(begin);
         self.begin[class] = 0;
@@ -228,7 +234,7 @@ impl ApplicationSteering {
     }
 
     /// The core where a thread is better off, if there is one.
-    fn better_core(&self, thread: &Thread) -> Option<usize> {
+    fn better_core(&self, thread: &SteeredThread) -> Option<usize> {
         let home = usize::try_from(thread.core.0).ok()?;
         let here = *self.view.get(home)?;
         match thread.class.properties().placement {
@@ -238,7 +244,7 @@ impl ApplicationSteering {
     }
 
     /// The other cores where a thread may run.
-    fn allowed(&self, thread: &Thread) -> impl Iterator<Item = (usize, View)> {
+    fn allowed(&self, thread: &SteeredThread) -> impl Iterator<Item = (usize, View)> {
         let numbered = (0_u32..)
             .map(CoreId)
             .zip(self.view.iter().copied().enumerate());
@@ -249,7 +255,7 @@ impl ApplicationSteering {
 
     /// Algorithm 2, L-apps: of the cores with `0 < L_c < L*` the one with the least `L_c + T_c`.
     /// Home is one of them if it qualifies, and wins a draw; among others the lowest number does.
-    fn gather(&self, thread: &Thread, home: usize, here: View) -> Option<usize> {
+    fn gather(&self, thread: &SteeredThread, home: usize, here: View) -> Option<usize> {
         let qualifies =
             |view: View| view.gathering > 0 && view.gathering < self.rules.latency_load_max_bytes;
         let (core, there) = self
@@ -270,7 +276,7 @@ impl ApplicationSteering {
 
     /// Algorithm 2, T-apps: of the cores with `L_c` below home's the one with the least `T_c`, if
     /// that is below home's, too. The lowest number wins a draw.
-    fn spread(&self, thread: &Thread, here: View) -> Option<usize> {
+    fn spread(&self, thread: &SteeredThread, here: View) -> Option<usize> {
         self.allowed(thread)
             .filter(|(_, view)| view.gathering < here.gathering)
             .min_by_key(|(core, view)| (view.spreading, *core))
@@ -279,10 +285,15 @@ impl ApplicationSteering {
     }
 
     /// Records a move, and what it does to the loads.
-    fn apply(&mut self, thread: &Thread, to: usize) {
+    fn apply(&mut self, thread: &SteeredThread, to: usize) {
         let (Ok(from), Ok(number)) = (usize::try_from(thread.core.0), u32::try_from(to)) else {
             return;
         };
+        assert!(
+            thread.allowed.contains(CoreId(number)),
+            "a thread stays in its set"
+        );
+        assert!(!thread.pinned_by_user, "a pinned thread stays");
         self.view[from].leave(thread.class, thread.load_bytes);
         self.view[to].arrive(thread.class, thread.load_bytes);
         self.moves.push(Move {

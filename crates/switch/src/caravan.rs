@@ -10,7 +10,7 @@ use crate::limits::{
     CARAVAN_BYTES_MAX, CARAVAN_IOVECS_MAX, CARAVAN_REQUESTS_MAX, CARAVAN_SIZE_BUCKETS,
 };
 
-/// What a caravan may carry at most; the first limit that is reached makes it full.
+/// Limits of a caravan; the first one that is reached makes it full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaravanLimits {
     /// Requests (or answers); at least 1. i10's aggregation size.
@@ -22,7 +22,7 @@ pub struct CaravanLimits {
 }
 
 impl CaravanLimits {
-    /// So many times as much of each, up to what a caravan may carry at all.
+    /// Returns these limits times `factor`, up to what a caravan may carry at all.
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl CaravanLimits {
     }
 }
 
-/// Which limit a caravan has reached.
+/// The limit that a caravan has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Full {
     /// The number of requests.
@@ -50,7 +50,7 @@ pub enum Full {
     Iovecs,
 }
 
-/// How much is in a caravan, or waits to be.
+/// The size of a caravan, or of what waits to be one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Caravan {
     /// Requests.
@@ -62,21 +62,21 @@ pub struct Caravan {
 }
 
 impl Caravan {
-    /// Nothing.
+    /// A caravan without a request.
     pub const EMPTY: Self = Self {
         requests: 0,
         bytes: 0,
         iovecs: 0,
     };
 
-    /// Nobody is in it.
+    /// Returns true for a caravan without a request.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.requests == 0
     }
 
-    /// One more request (saturating).
+    /// Adds a request (saturating).
     #[inline]
     pub const fn add(&mut self, bytes: u32, iovecs: u32) {
         self.requests = self.requests.saturating_add(1);
@@ -110,7 +110,7 @@ impl Caravan {
         }
     }
 
-    /// Whether one more request fits into the same send. The first one always does.
+    /// Returns true if one more request fits into the same send. The first one always does.
     #[inline]
     #[must_use]
     pub const fn accepts(self, bytes: u32, iovecs: u32, limits: &CaravanLimits) -> bool {
@@ -121,7 +121,7 @@ impl Caravan {
     }
 }
 
-/// How many requests caravans carried, in powers of two.
+/// Counts of caravans by the number of their requests, in powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SizeHistogram {
     buckets: [u64; CARAVAN_SIZE_BUCKETS],

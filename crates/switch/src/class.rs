@@ -1,15 +1,15 @@
 //! The class of a request: what it hopes for, and what the switch may therefore do with it.
 //!
 //! Everything that depends on the class is a line of one table ([`Properties`]), so that a further
-//! class is a further line and no `match` elsewhere. Whoever keeps something per class keeps it in
-//! a [`PerClass`]. Called by every room that orders, holds or moves requests; must never decide by
-//! itself what class a request has: that is the word of the application, its tenant, or the lane.
+//! class is a further line and no `match` elsewhere. A value per class is kept in a [`PerClass`].
+//! Called by every module that orders, holds or moves requests; must never decide by itself what
+//! class a request has: that is the word of the application, its tenant, or the lane.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::str::FromStr;
 
-/// What a request hopes for. `[blk-switch §3.1]`
+/// The class of a request. `[blk-switch §3.1]`
 ///
 /// The order of the variants is the order of service: what comes first goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub enum Class {
     Throughput = 1,
 }
 
-/// Where application steering wants the threads of a class. `[blk-switch §3.3]`
+/// The placement of a class's threads by application steering. `[blk-switch §3.3]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Together on few cores, as long as their load there is small.
@@ -30,7 +30,8 @@ pub enum Placement {
     Spread,
 }
 
-/// What the switch may do with the requests of a class: one line of the table per class.
+/// Properties of a class: what the switch may do with its requests, one line of the table per
+/// class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Its name, as people write it.
@@ -41,11 +42,11 @@ pub struct Properties {
     pub may_wait: bool,
     /// Request steering may send its requests by another core.
     pub steered: bool,
-    /// Where application steering wants its threads.
+    /// Placement of its threads by application steering.
     pub placement: Placement,
     /// Order of service: 0 first. Equal to the class's index.
     pub rank: u8,
-    /// What a lane of this class says in bits 1:0 of CATTR. `[NVMe Base 2.0 §6.3]`
+    /// Value of a lane of this class in bits 1:0 of CATTR. `[NVMe Base 2.0 §6.3]`
     pub wire_priority: u8,
     /// The Linux I/O priority class that means it (`IOPRIO_CLASS_*`); `None` where only the
     /// default leads here.
@@ -86,13 +87,13 @@ const OF_WIRE_PRIORITY: [Class; 4] = [
 ];
 
 impl Class {
-    /// How many classes there are.
+    /// Number of classes.
     pub const COUNT: usize = 2;
 
     /// All classes, in the order of service.
     pub const ALL: [Self; Self::COUNT] = [Self::Latency, Self::Throughput];
 
-    /// What a request is of which nobody said anything: nobody is served before others by default.
+    /// Class of a request that was given none: no request is served before others by default.
     pub const DEFAULT: Self = Self::Throughput;
 
     /// Its place in a dense table: `0..COUNT`, in the order of service.
@@ -122,16 +123,15 @@ impl Class {
             .unwrap_or(Self::DEFAULT)
     }
 
-    /// The class of a lane whose Connect command carried this CATTR. Only bits 1:0 count: 00
+    /// Returns the class of a lane by the CATTR of its Connect command. Only bits 1:0 count: 00
     /// (urgent) and 01 (high) are `Latency`, 10 (medium) and 11 (low) are `Throughput`. Ordinary
-    /// hosts leave 00, so ask only where both ends announced the extension.
-    /// `[NVMe Base 2.0 §6.3]`
+    /// hosts leave 00, so ask only where both ends announced the extension. `[NVMe Base 2.0 §6.3]`
     #[must_use]
     pub const fn from_connect_attributes(cattr: u8) -> Self {
         OF_WIRE_PRIORITY[(cattr & 0b11) as usize]
     }
 
-    /// What a lane of this class says in bits 1:0 of CATTR; the other bits are zero.
+    /// Returns bits 1:0 of CATTR for a lane of this class; the other bits are zero.
     #[must_use]
     pub const fn wire_priority(self) -> u8 {
         self.properties().wire_priority
@@ -172,13 +172,13 @@ impl FromStr for Class {
 pub struct PerClass<T>([T; Class::COUNT]);
 
 impl<T> PerClass<T> {
-    /// These, in the order of [`Class::ALL`].
+    /// Makes a value per class from these, in the order of [`Class::ALL`].
     #[must_use]
     pub const fn of(values: [T; Class::COUNT]) -> Self {
         Self(values)
     }
 
-    /// What `make` says for each class.
+    /// Makes one value for each class.
     #[must_use]
     pub fn from_fn(mut make: impl FnMut(Class) -> T) -> Self {
         Self(std::array::from_fn(|index| make(Class::ALL[index])))

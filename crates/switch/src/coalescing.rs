@@ -18,14 +18,14 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// So many times what is held is left under way when a quarter of all is done.
+/// The number of times that what is held is left under way when a quarter of all is done.
 const REST: u64 = 3;
 
 /// The completions that one application has not been told of.
 #[derive(Clone, Copy, Debug)]
 pub struct Coalescer {
     held: u32,
-    /// When the oldest has been held for long enough; [`Time::NEVER`] where none is.
+    /// Time at which the oldest has been held for long enough; [`Time::NEVER`] where none is.
     until: Time,
 }
 
@@ -50,20 +50,22 @@ impl Coalescer {
         if self.held == 1 {
             self.until = now + most;
         }
+        debug_assert_ne!(self.until, Time::NEVER, "what is held has a bound");
         !class.properties().may_wait
             || u64::from(self.held) * REST >= under_way
             || most == Nanos::ZERO
             || self.is_due(now)
     }
 
-    /// Whether the oldest has been held for as long as it may.
+    /// Returns true if the oldest has been held for as long as it may.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Time) -> bool {
         now >= self.until
     }
 
-    /// When that is so; [`Time::NEVER`] where nothing is held.
+    /// Returns the time at which the oldest has been held for as long as it may; [`Time::NEVER`]
+    /// where nothing is held.
     #[inline]
     #[must_use]
     pub const fn until(&self) -> Time {
@@ -72,7 +74,7 @@ impl Coalescer {
 
     /// The application was told. Returns how many completions it was told of.
     #[inline]
-    pub fn told(&mut self) -> u32 {
+    pub fn notified(&mut self) -> u32 {
         std::mem::take(self).held
     }
 }

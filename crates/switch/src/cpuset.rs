@@ -20,10 +20,10 @@ pub struct CoreSet {
 /// A text that is no set of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CoreSetError {
-    /// Not a number, not a range.
+    /// The text is neither a number nor a range.
     #[error("{part:?} is neither a core nor a range: write cores as `0-3,8`")]
     NotACore {
-        /// What was found, at most its first 32 characters.
+        /// The text that was found, at most its first 32 characters.
         part: String,
     },
     /// A number beyond the largest mask.
@@ -69,14 +69,14 @@ impl CoreSet {
         }
     }
 
-    /// Whether a core is in.
+    /// Returns true if the core is in the set.
     #[inline]
     #[must_use]
     pub fn contains(&self, core: CoreId) -> bool {
         place(core).is_some_and(|(word, bit)| self.words[word] & bit != 0)
     }
 
-    /// How many are in.
+    /// Returns the number of cores in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words

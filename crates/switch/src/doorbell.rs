@@ -2,13 +2,13 @@
 //!
 //! One rule for host and target, requests and answers. A [`Doorbell`] belongs to one egress; it
 //! knows how much waits there and since when, and answers every event with a [`Decision`]. The
-//! caller keeps the requests themselves, sets the timer, does the sending, and says what left.
-//! Must never: hold a request that may not wait, or whose lane has nothing else under way, or
-//! longer than its bound; forget what it holds when a knob turns.
+//! caller keeps the requests themselves, sets the timer, does the sending, and says what left. Must
+//! never: hold a request that may not wait, or one on a lane with nothing else under way, or longer
+//! than its bound; forget what it holds when a knob changes.
 //!
 //! `Ring` means *send before this turn of the loop ends*: what arrives until then goes along. An
-//! egress that gets [`Reason::Urgent`] sends at once, and one whose caravan is full need not wait
-//! for the end of the turn either.
+//! egress that gets [`Reason::Urgent`] sends at once, and one with a full caravan need not wait for
+//! the end of the turn either.
 //!
 //! # The adaptive rule
 //!
@@ -39,23 +39,23 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// When a doorbell rings.
+/// The mode of a doorbell: the conditions under which it rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// For every request: no batching at all.
+    /// Rings for every request: no batching at all.
     Immediate,
     /// i10's rule: when a limit is reached, or `delay` after the first request, whatever else
     /// happens. `[i10 §2.4]`
     Fixed {
-        /// What rings early.
+        /// The amount that rings early.
         fill: CaravanLimits,
-        /// From the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at least
-        /// 25 µs.
+        /// Delay from the first request on; validated by [`Knobs`](crate::knobs::Knobs) to be at
+        /// least 25 µs.
         delay: Nanos,
     },
     /// Holds only where the wait is likely to fill the caravan (see the module).
     Adaptive {
-        /// What is worth waiting for, and rings when it is there.
+        /// The amount that is worth waiting for, and rings when it is there.
         fill: CaravanLimits,
         /// The longest that a request is held.
         max_hold: Nanos,
@@ -85,7 +85,7 @@ impl Mode {
         }
     }
 
-    /// What rings early; one request where nothing is ever held.
+    /// Returns the amount that rings early; one request where nothing is ever held.
     const fn fill(self) -> CaravanLimits {
         match self {
             Self::Immediate => CaravanLimits {
@@ -105,18 +105,18 @@ const FILL: CaravanLimits = CaravanLimits {
     iovecs: CARAVAN_IOVECS,
 };
 
-/// Whether a request may be held.
+/// The urgency of a request: it may be held, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Urgency {
-    /// It may wait for others.
+    /// The request may wait for others.
     Patient,
-    /// It may not: a class that does not wait, Flush, FUA, R2T and all other control. What waits
-    /// goes along. `[i10 §3, no-delay path]`
+    /// The request may not wait: a class that does not, Flush, FUA, R2T and all other control. What
+    /// waits goes along. `[i10 §3, no-delay path]`
     Urgent,
 }
 
 impl Urgency {
-    /// That of an ordinary read or write of this class.
+    /// Returns the urgency of an ordinary read or write of this class.
     #[inline]
     #[must_use]
     pub const fn of(class: Class) -> Self {
@@ -128,25 +128,25 @@ impl Urgency {
     }
 }
 
-/// Why a caravan left.
+/// The reason for which a caravan left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reason {
-    /// It has as many requests as are worth waiting for.
+    /// The caravan has as many requests as are worth waiting for.
     RequestsFull = 0,
-    /// It has as many bytes as are worth waiting for.
+    /// The caravan has as many bytes as are worth waiting for.
     BytesFull = 1,
-    /// It has as many segments as are worth waiting for.
+    /// The caravan has as many segments as are worth waiting for.
     IovecsFull = 2,
     /// The oldest request has waited for as long as it may.
     Timer = 3,
     /// A request came that may not wait.
     Urgent = 4,
-    /// Nothing else was under way on the lane.
+    /// The lane had nothing else under way.
     Idle = 5,
-    /// It was not likely to fill within the bound.
+    /// The caravan was not likely to fill within the bound.
     Sparse = 6,
-    /// Nothing is held in this mode.
+    /// The mode holds nothing.
     Disabled = 7,
     /// The mode changed while something was held.
     Knob = 8,
@@ -155,10 +155,10 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = 10;
 
-    /// All of them, in the order of [`Counters::rings`].
+    /// All of them, in the order of [`DoorbellCounters::rings`].
     pub const ALL: [Self; Self::COUNT] = [
         Self::RequestsFull,
         Self::BytesFull,
@@ -197,29 +197,30 @@ impl Reason {
     }
 }
 
-/// What the egress is to do.
+/// The decision of a doorbell, for its egress to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Send what waits, before this turn of the loop ends, and say so ([`Doorbell::rang`]).
     Ring(Reason),
     /// Keep what waits, and ask again ([`Doorbell::on_timer`]) at this time at the latest.
     Hold {
-        /// When the oldest request has waited long enough; [`Time::NEVER`] where nothing waits.
+        /// Time at which the oldest request has waited long enough; [`Time::NEVER`] where nothing
+        /// waits.
         until: Time,
     },
 }
 
 impl Decision {
-    /// Nothing waits.
+    /// The decision where nothing waits.
     pub const NOTHING: Self = Self::Hold { until: Time::NEVER };
 }
 
-/// What a doorbell has done so far.
+/// Counters of a doorbell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct DoorbellCounters {
     /// Caravans that left, by [`Reason::index`].
     pub rings: [u64; Reason::COUNT],
-    /// How many requests they carried.
+    /// Sizes of its caravans, in requests.
     pub sizes: SizeHistogram,
     /// Requests that left.
     pub requests: u64,
@@ -227,7 +228,7 @@ pub struct Counters {
     pub bytes: u64,
 }
 
-impl Counters {
+impl DoorbellCounters {
     /// Adds what another doorbell counted.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.rings.iter_mut().zip(other.rings) {
@@ -243,7 +244,7 @@ impl Counters {
 #[derive(Clone, Debug)]
 pub struct Doorbell {
     waiting: Caravan,
-    /// When the oldest of them has waited long enough; of no meaning where nothing waits.
+    /// Time at which the oldest of them has waited long enough; of no meaning where nothing waits.
     until: Time,
     /// The caller was told to send what waits, and has not said yet that it did.
     due: Option<Reason>,
@@ -252,7 +253,7 @@ pub struct Doorbell {
     fill: CaravanLimits,
     bound: Nanos,
     pace: Pace,
-    counters: Counters,
+    counters: DoorbellCounters,
 }
 
 impl Doorbell {
@@ -267,7 +268,7 @@ impl Doorbell {
             fill: mode.fill(),
             bound: mode.bound(),
             pace: Pace::new(),
-            counters: Counters::default(),
+            counters: DoorbellCounters::default(),
         }
     }
 
@@ -317,14 +318,14 @@ impl Doorbell {
         self.on_timer(now)
     }
 
-    /// Everything that waited has left in one caravan.
+    /// Notes that everything that waited has left in one caravan.
     #[inline]
     pub fn rang(&mut self) {
         self.took(self.waiting);
     }
 
-    /// So much of what waited has left in one caravan. The rest of what was rung for is still to
-    /// be sent: the next decision says so again.
+    /// Notes that so much of what waited has left in one caravan. The rest of what was rung for is
+    /// still to be sent: the next decision says so again.
     #[inline]
     pub fn took(&mut self, caravan: Caravan) {
         self.took_as(caravan, caravan.bytes);
@@ -354,8 +355,8 @@ impl Doorbell {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Another mode, from now on. What is held is rung for, so that it waits by no rule that no
-    /// longer holds.
+    /// Sets another mode, from now on. What is held is rung for, so that it waits by no rule that
+    /// no longer holds.
     pub fn reconfigure(&mut self, mode: Mode) -> Decision {
         if mode != self.mode {
             self.mode = mode;
@@ -368,14 +369,14 @@ impl Doorbell {
         self.decide(None)
     }
 
-    /// What waits.
+    /// Returns the size of what waits.
     #[inline]
     #[must_use]
     pub const fn waiting(&self) -> Caravan {
         self.waiting
     }
 
-    /// Why the caller is to send what waits, if it is.
+    /// Returns the reason for which the caller is to send what waits, if it is.
     #[inline]
     #[must_use]
     pub const fn due(&self) -> Option<Reason> {
@@ -388,13 +389,13 @@ impl Doorbell {
         self.mode
     }
 
-    /// What it has done so far.
+    /// Returns its counters.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &DoorbellCounters {
         &self.counters
     }
 
-    /// Why a patient request that has just joined rings, if it does.
+    /// Returns the reason for which a patient request that has just joined rings, if it does.
     #[inline]
     fn judge(&mut self, now: Time, bytes: u32, in_flight: u32) -> Option<Reason> {
         let adaptive = match self.mode {
@@ -434,12 +435,15 @@ impl Doorbell {
         match self.due {
             Some(reason) => Decision::Ring(reason),
             None if self.waiting.is_empty() => Decision::NOTHING,
-            None => Decision::Hold { until: self.until },
+            None => {
+                debug_assert_ne!(self.until, Time::NEVER, "what is held has a bound");
+                Decision::Hold { until: self.until }
+            }
         }
     }
 }
 
-/// How fast patient requests arrive, and how large they are.
+/// The pace of patient requests: their rate of arrival and their size.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     last: Time,
@@ -448,7 +452,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Nothing is expected of a lane that has shown nothing yet.
+    /// Makes the pace of a lane that has shown nothing yet: nothing is expected of it.
     fn new() -> Self {
         Self {
             last: Time::ZERO,
@@ -471,9 +475,9 @@ impl Pace {
         self.gap_ns = Ewma::of(doubled.min(ARRIVAL_GAP_MAX.0));
     }
 
-    /// Whether what is under way is enough, and comes fast enough, to fill the caravan within
-    /// `window`: by requests or by bytes. In products instead of quotients: this is asked for
-    /// every request.
+    /// Returns true if what is under way is enough, and comes fast enough, to fill the caravan
+    /// within `window`: by requests or by bytes. In products instead of quotients: this is asked
+    /// for every request.
     #[inline]
     fn fills(
         &self,

@@ -1,4 +1,4 @@
-//! Everything that can be turned, as one value: what is on, and how far it goes.
+//! The knobs: everything that can change while the switch runs, as one value.
 //!
 //! A [`Knobs`] is made from a [`Preset`] and changed from there, in code by its fields and as text by
 //! the table of all knobs ([`Knob`]); it says with [`Knobs::validate`] what is wrong with it. Owned by the control plane, which hands a copy to
@@ -11,12 +11,12 @@
 use crate::application_steering::{self, Hysteresis};
 use crate::caravan::CaravanLimits;
 use crate::class::PerClass;
+use crate::class_scheduler::{self, Order, Window};
 use crate::doorbell::Mode;
+use crate::latency_activity::LatencyActivity;
 use crate::limits;
-use crate::nearness::Nearness;
 use crate::request_steering::{self, Preference};
-use crate::scheduler::{self, Order, Window};
-use crate::thread_scaling::Bounds;
+use crate::thread_scaling::ThreadBounds;
 use base::Nanos;
 
 mod error;
@@ -27,9 +27,9 @@ mod tests;
 
 pub use error::KnobError;
 pub use preset::{Ablation, Preset};
-pub use table::{Entry, Knob, Range, Value};
+pub use table::{Knob, KnobRange, KnobSetting, KnobValue};
 
-/// How many lanes a core has to one target.
+/// The lanes of a core to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lanes {
     /// One for each class, each with its own egress. `[blk-switch §3.1]`
@@ -38,7 +38,7 @@ pub enum Lanes {
     Shared,
 }
 
-/// What a core does while it has nothing to do.
+/// The behaviour of a core that has nothing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Polling {
     /// Polls while work is likely, then sleeps.
@@ -49,7 +49,7 @@ pub enum Polling {
     Never,
 }
 
-/// Which threads a core's dataplane has.
+/// The threads of a core's dataplane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Threads {
     /// One, which serves the classes in order, and polls while that pays.
@@ -69,24 +69,24 @@ pub enum ThreadPriority {
     Best,
 }
 
-/// What a send may carry.
+/// Limits of caravans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caravans {
     /// Several requests may share a send; otherwise each has its own.
     pub enabled: bool,
-    /// At most so much while `Latency` work is near (on the core, or in the lanes to the target).
+    /// Limits while `Latency` work is active (on the core, or in the lanes to the target).
     pub beside_latency: CaravanLimits,
-    /// So many times as much of that while its requests are sparse: 1 to
+    /// Factor on those limits while its requests are sparse: 1 to
     /// [`limits::CARAVAN_SPARSE_FACTOR_MAX`].
     pub sparse_factor: u32,
-    /// At most so much otherwise.
+    /// Limits otherwise.
     pub alone: CaravanLimits,
 }
 
 impl Caravans {
-    /// What one send may carry now.
+    /// Returns the limits of a caravan beside this `Latency` activity.
     #[must_use]
-    pub fn limits(&self, latency: Nearness) -> CaravanLimits {
+    pub fn limits(&self, latency: LatencyActivity) -> CaravanLimits {
         if !self.enabled {
             return CaravanLimits {
                 requests: 1,
@@ -94,9 +94,9 @@ impl Caravans {
             };
         }
         match latency {
-            Nearness::Dense => self.beside_latency,
-            Nearness::Sparse => self.beside_latency.times(self.sparse_factor),
-            Nearness::Far => self.alone,
+            LatencyActivity::Dense => self.beside_latency,
+            LatencyActivity::Sparse => self.beside_latency.times(self.sparse_factor),
+            LatencyActivity::Absent => self.alone,
         }
     }
 }
@@ -112,41 +112,41 @@ pub struct Knobs {
     pub latency_threads: ThreadPriority,
     /// The threads of a host core's dataplane, for switchboards started from then on.
     pub threads: Threads,
-    /// What an idle core does.
+    /// The behaviour of an idle core.
     pub polling: Polling,
-    /// By which core a request leaves. `[blk-switch §3.2]`
-    pub request_steering: request_steering::Rules,
-    /// On which core a thread runs. `[blk-switch §3.3]`
-    pub application_steering: application_steering::Rules,
-    /// While classes contend, a target serves queues on the cores that take their packets in
+    /// Parameters of request steering: the core through which a request leaves. `[blk-switch §3.2]`
+    pub request_steering: request_steering::RequestSteeringRules,
+    /// Parameters of application steering: the core on which a thread runs. `[blk-switch §3.3]`
+    pub application_steering: application_steering::ApplicationSteeringRules,
+    /// True if a target serves queues on their arrival cores while classes contend
     /// ([`affinity`](crate::affinity)); a part of its application steering.
     pub queue_affinity: bool,
-    /// What a send may carry. `[i10 §2.3]`
+    /// Limits of caravans. `[i10 §2.3]`
     pub caravan: Caravans,
     /// Bytes of later classes that leave between two `Latency` requests, on average, from which
-    /// on these are sparse ([`nearness`](crate::nearness)):
+    /// on these are sparse ([`latency_activity`](crate::latency_activity)):
     /// [`limits::SPARSE_LATENCY_BYTES_MIN`] to [`limits::SPARSE_LATENCY_BYTES_MAX`].
     pub sparse_latency_bytes: u64,
-    /// When a caravan leaves. `[i10 §2.4]`
+    /// Mode of the doorbell. `[i10 §2.4]`
     pub doorbell: Mode,
-    /// How long an application is not told of a completion that may wait, at most, where `Latency`
-    /// work is near ([`coalescing`](crate::coalescing)): 0 to [`limits::COMPLETION_HOLD_MAX`], 0
-    /// for not at all.
+    /// Longest time for which the notification of a completion that may wait is held, where
+    /// `Latency` work is active ([`coalescing`](crate::coalescing)): 0 to
+    /// [`limits::COMPLETION_HOLD_MAX`], 0 for not at all.
     pub completion_hold: Nanos,
     /// Bytes of a later class between two looks at the earlier ones:
     /// [`limits::QUANTUM_BYTES_MIN`] to [`limits::QUANTUM_BYTES_MAX`].
     pub quantum_bytes: u64,
-    /// What each class is promised while it waits, in thousandths: 0 to
-    /// [`limits::FLOOR_PERMILLE_MAX`], and no more than that in all.
+    /// Floor of each class while it waits, in thousandths: 0 to [`limits::FLOOR_PERMILLE_MAX`], and
+    /// no more than that in all.
     pub floor_permille: PerClass<u16>,
-    /// Of what, and over what stretch.
+    /// The quantity and the stretch of a floor.
     pub floor_window: Window,
-    /// How many threads a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
-    pub target_threads: Bounds,
+    /// Threads that a target uses: up to [`limits::TARGET_THREADS_MAX`]. `[ReFlex §4.3]`
+    pub target_threads: ThreadBounds,
 }
 
 impl Knobs {
-    /// Everything on: the default.
+    /// The default: everything on.
     #[must_use]
     pub const fn switchyard() -> Self {
         Self {
@@ -155,12 +155,12 @@ impl Knobs {
             latency_threads: ThreadPriority::Nice,
             threads: Threads::PerCore,
             polling: Polling::Adaptive,
-            request_steering: request_steering::Rules {
+            request_steering: request_steering::RequestSteeringRules {
                 enabled: true,
                 threshold_bytes: limits::STEERING_THRESHOLD_BYTES,
                 preference: Preference::None,
             },
-            application_steering: application_steering::Rules {
+            application_steering: application_steering::ApplicationSteeringRules {
                 enabled: true,
                 period: limits::APPLICATION_STEERING_PERIOD,
                 latency_load_max_bytes: limits::LATENCY_LOAD_MAX_BYTES,
@@ -187,16 +187,16 @@ impl Knobs {
             quantum_bytes: limits::QUANTUM_BYTES,
             floor_permille: PerClass::of([0, limits::FLOOR_PERMILLE]),
             floor_window: Window::Time(limits::FLOOR_WINDOW),
-            target_threads: Bounds {
+            target_threads: ThreadBounds {
                 min: 0,
                 max: limits::TARGET_THREADS_MAX,
             },
         }
     }
 
-    /// What the blk-switch paper compares with: one egress and lane per core for both classes, no
-    /// priority, no steering, i10's caravans of 16 requests or 64 KiB and its fixed doorbell of
-    /// 50 µs. `[blk-switch §5.1]`
+    /// The system that the blk-switch paper compares with: one egress and lane per core for both
+    /// classes, no priority, no steering, i10's caravans of 16 requests or 64 KiB and its fixed
+    /// doorbell of 50 µs. `[blk-switch §5.1]`
     #[must_use]
     pub const fn linux() -> Self {
         let mut knobs = Self::switchyard();
@@ -263,8 +263,8 @@ impl Knobs {
 
     /// The scheduler's part.
     #[must_use]
-    pub const fn service(&self) -> scheduler::Rules {
-        scheduler::Rules {
+    pub const fn service(&self) -> class_scheduler::ClassSchedulerRules {
+        class_scheduler::ClassSchedulerRules {
             order: if self.prioritisation {
                 Order::Strict
             } else {
@@ -276,7 +276,7 @@ impl Knobs {
         }
     }
 
-    /// How a target's doorbells hold answers.
+    /// Returns the mode of a target's doorbells, which hold answers.
     ///
     /// i10's timer is the host's alone: its target makes a caravan of what is done whenever its
     /// worker runs. `[i10 §2.2, §2.4]`
@@ -288,14 +288,14 @@ impl Knobs {
         }
     }
 
-    /// Whether dataplane threads ask for a better priority. Those that serve all classes poll, so
-    /// they go no further than nice −20: in real time, nobody else would run.
+    /// Returns true if dataplane threads ask for a better priority. Those that serve all classes
+    /// poll, so they go no further than nice −20: in real time, no other thread would run.
     #[must_use]
     pub const fn raises_dataplane(&self) -> bool {
         self.prioritisation && !matches!(self.latency_threads, ThreadPriority::Default)
     }
 
-    /// Whether every knob is where it may be.
+    /// Checks that every knob is within its range.
     ///
     /// # Errors
     /// The first knob that is not, with what is valid.
@@ -313,7 +313,7 @@ impl Knobs {
         if promised > u32::from(limits::FLOOR_PERMILLE_MAX) {
             return Err(KnobError::TooMuchPromised { promised });
         }
-        let Bounds { min, max } = self.target_threads;
+        let ThreadBounds { min, max } = self.target_threads;
         if min > max {
             return Err(KnobError::BoundsCross { min, max });
         }

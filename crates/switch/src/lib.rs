@@ -6,9 +6,9 @@
 //!
 //! - [`class`]: what a request hopes for, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
-//! - [`nearness`]: whether `Latency` work is near, and how close its requests are.
+//! - [`latency_activity`]: whether `Latency` work is near, and how close its requests are.
 //! - [`coalescing`]: when an application is told of completions that may wait.
-//! - [`scheduler`]: what a core serves next, and how much of it.
+//! - [`class_scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.
 //! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
@@ -28,25 +28,25 @@ pub mod affinity;
 pub mod application_steering;
 pub mod caravan;
 pub mod class;
+pub mod class_scheduler;
 pub mod coalescing;
 pub mod cpuset;
 pub mod doorbell;
 pub mod knobs;
+pub mod latency_activity;
 pub mod limits;
 pub mod load;
-pub mod nearness;
 pub mod request_steering;
-pub mod scheduler;
 pub mod thread_scaling;
 
 pub use application_steering::ApplicationSteering;
 pub use caravan::{Caravan, CaravanLimits};
 pub use class::{Class, PerClass};
+pub use class_scheduler::ClassScheduler;
 pub use coalescing::Coalescer;
 pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
 pub use knobs::Knobs;
-pub use nearness::{LatencyWatch, Nearness};
+pub use latency_activity::{LatencyActivity, LatencyWatch};
 pub use request_steering::RequestSteering;
-pub use scheduler::Scheduler;
 pub use thread_scaling::ThreadScaling;

@@ -39,11 +39,11 @@ pub const SPARSE_LATENCY_BYTES_MIN: u64 = 4 * KIB as u64;
 /// The largest: with more, nothing is sparse, and it can be said in other ways.
 pub const SPARSE_LATENCY_BYTES_MAX: u64 = 1024 * 1024 * KIB as u64;
 
-/// What leaves in a pause between two `Latency` requests counts for at most, in such numbers:
+/// The most that a pause between two `Latency` requests counts for, in multiples of the bound:
 /// after the longest, a dozen requests that follow close on each other are dense again.
 pub const SPARSE_LATENCY_PAUSES: u64 = 4;
 
-/// How many times as much a send carries beside sparse `Latency` requests.
+/// Factor by which a send carries more beside sparse `Latency` requests.
 pub const CARAVAN_SPARSE_FACTOR: u32 = 2;
 
 /// The most that it may be told to be: sends of 1 MiB, which no `Latency` request should meet.
@@ -62,23 +62,23 @@ pub const CARAVAN_IOVECS_MAX: u32 = 1024;
 /// Buckets of the caravan-size histogram: 1, 2, 4 … 2,048 and more requests.
 pub const CARAVAN_SIZE_BUCKETS: usize = 12;
 
-/// How long a fixed doorbell waits after the first request. `[i10 §3]`
+/// Delay of a fixed doorbell after the first request. `[i10 §3]`
 pub const DOORBELL_DELAY: Nanos = Nanos::from_micros(50);
 
 /// The shortest delay of a fixed doorbell: below it, timers cost more than the batch saves, and
 /// the immediate mode is the honest choice. (What the authors' code does as well.)
 pub const DOORBELL_DELAY_MIN: Nanos = Nanos::from_micros(25);
 
-/// The longest time that a doorbell may be told to hold a request: a thousand times what is
-/// useful on a network of today, and short of anybody's timeout.
+/// The longest time for which a doorbell may hold a request: a thousand times what is useful on a
+/// network of today, and shorter than every timeout.
 pub const DOORBELL_HOLD_MAX: Nanos = Nanos::from_millis(100);
 
-/// How long an adaptive doorbell holds a request at most: as long as i10's, which only work that
-/// fills its caravans ever pays.
+/// Longest time for which an adaptive doorbell holds a request: as long as i10's, which only work
+/// that fills its caravans ever pays.
 pub const DOORBELL_HOLD: Nanos = Nanos::from_micros(50);
 
-/// How long a completion that may wait is kept from its application where `Latency` work is near:
-/// a fraction of what a request of 16 takes there, and enough for a quarter of them.
+/// Time for which a completion that may wait is kept from its application beside `Latency` work: a
+/// fraction of what a request of 16 takes there, and enough for a quarter of them.
 pub const COMPLETION_HOLD: Nanos = Nanos::from_micros(100);
 
 /// The longest that it may be told to be: more would be felt by what has few requests under way.
@@ -119,8 +119,7 @@ pub const NEARLY_FULL_REQUESTS: u32 = CARAVAN_REQUESTS * 3 / 4;
 
 // Application steering.
 
-/// How often application steering looks: for load that stays, not for bursts.
-/// `[blk-switch §3.3]`
+/// Period of application steering: for load that stays, not for bursts. `[blk-switch §3.3]`
 pub const APPLICATION_STEERING_PERIOD: Nanos = Nanos::from_millis(10);
 
 /// The shortest period: a thread moved more often than the kernel's scheduler runs it gains
@@ -145,17 +144,18 @@ pub const MOVES_PER_STEP_MAX: usize = 64;
 /// Threads of a target that can be bounded: as many as share the tokens of a device.
 pub const TARGET_THREADS_MAX: u32 = 64;
 
-/// How often thread scaling looks: as often as application steering does, for the same reason.
+/// Period of thread scaling: the same as application steering's, for the same reason.
 pub const THREAD_SCALING_PERIOD: Nanos = Nanos::from_millis(10);
 
 /// A thread that has something to do for so much of its time is pressed: beyond it, what waits for
 /// it grows out of proportion.
 pub const THREAD_PRESSED_PERMILLE: u32 = 800;
 
-/// So is one that keeps no promises and is this busy; below it, it is not the thread that is slow.
+/// Load from which on a thread that keeps no promises is pressed, too; below it, it is not the
+/// thread that is slow.
 pub const THREAD_LATE_PERMILLE: u32 = 500;
 
-/// What a thread does with ease: half of its time leaves room for bursts.
+/// Load that a thread carries with ease: half of its time leaves room for bursts.
 pub const THREAD_CALM_PERMILLE: u32 = 500;
 
 /// A thread that is less busy than another by so much is worth sharing with; one more is not
@@ -168,19 +168,20 @@ pub const THREAD_PRESSED_STEPS: u32 = 2;
 /// Looks in a row that find a thread too many before it goes.
 pub const THREAD_CALM_STEPS: u32 = 10;
 
-/// How long queues take to move, and numbers to show it.
+/// Time that queues take to move, and numbers to show it.
 pub const THREAD_SETTLE: Nanos = Nanos::from_millis(50);
 
-/// How long a queue stays where it was brought before it may go home, and after how long without
-/// requests its load counts for nothing when that is decided: placements on the host have settled
-/// by then, and a move costs a quiet moment. `[blk-switch §3.3]` has 1 s for the loads themselves.
+/// Time for which a queue stays where it was brought before it may move to its arrival core, and
+/// after which a queue without requests counts for nothing in that decision: placements on the host
+/// have settled by then, and a move costs a quiet moment. `[blk-switch §3.3]` has 1 s for the loads
+/// themselves.
 pub const AFFINITY_DWELL: Nanos = Nanos::from_millis(100);
 
-/// How long threads in use keep the queues that they have before one shares again: loads go up and
-/// down, and a difference that does not last is not worth the moves.
+/// Time for which threads in use keep the queues that they have before one shares again: loads go
+/// up and down, and a difference that does not last is not worth the moves.
 pub const THREAD_SHARE_DWELL: Nanos = Nanos::from_millis(200);
 
-/// How long a number of threads stays before it shrinks: growing is urgent, shrinking is not.
+/// Time for which a number of threads stays before it shrinks: growing is urgent, shrinking is not.
 pub const THREAD_DWELL: Nanos = Nanos::from_millis(500);
 
 // Service.
@@ -194,19 +195,19 @@ pub const QUANTUM_BYTES_MIN: u64 = 4 * KIB as u64;
 /// The largest quantum: the largest caravan.
 pub const QUANTUM_BYTES_MAX: u64 = CARAVAN_BYTES_MAX;
 
-/// What a class may be promised at most, in thousandths, while those before it have work too:
-/// more than half would turn the order of service around.
+/// Largest floor of a class, in thousandths, while those before it have work too: more than half
+/// would turn the order of service around.
 pub const FLOOR_PERMILLE_MAX: u16 = 500;
 
-/// What `Throughput` is promised by default, of the time: nobody notices a hundredth, and no
-/// request waits behind endless `Latency` work until it times out.
+/// Default floor of `Throughput`, of the time: a hundredth is not noticed, and no request waits
+/// behind endless `Latency` work until it times out.
 pub const FLOOR_PERMILLE: u16 = 10;
 
 /// The stretch over which a floor holds, where it is counted in bytes.
 pub const FLOOR_WINDOW_BYTES: u64 = 1024 * KIB as u64;
 
 /// The stretch over which a floor holds, where it is counted in time: longer than a quantum takes,
-/// shorter than anybody notices starving.
+/// too short for starving to be noticed.
 pub const FLOOR_WINDOW: Nanos = Nanos::from_millis(1);
 
 /// The shortest stretch in bytes: one small request.

@@ -1,10 +1,10 @@
-//! How busy each class keeps each core: moving averages in integers. `[blk-switch §3.3, §4]`
+//! The load of each class on each core: moving averages in integers. `[blk-switch §3.3, §4]`
 //!
 //! A sample is the number of bytes that a class has outstanding on the core, taken whenever a
-//! request comes or goes; its average, with weight 1/8 for the newest, is the load that
-//! application steering compares. Owned by the core that is measured, read by whoever steers.
-//! Must never: keep a load alive without traffic (it is none after [`LOAD_RESET`]), or lose what
-//! is below one byte (the fraction is carried).
+//! request comes or goes; its average, with weight 1/8 for the newest, is the load that application
+//! steering compares. Owned by the core that is measured, read by application steering. Must never:
+//! keep a load alive without traffic (it is none after [`LOAD_RESET`]), or lose what is below one
+//! byte (the fraction is carried).
 
 use crate::class::{Class, PerClass};
 use crate::limits::{EWMA_SHIFT, LOAD_RESET};
@@ -31,7 +31,7 @@ impl Ewma {
         }
     }
 
-    /// One more sample.
+    /// Adds a sample.
     #[inline]
     pub fn add(&mut self, sample: u64) {
         self.scaled = self.scaled - self.value() + sample.min(Self::MAX);

@@ -19,10 +19,10 @@ use base::Prng;
 #[cfg(test)]
 mod tests;
 
-/// What steering asks about the egresses to one target, core by core: `0..cores()`. Numbers may be
-/// stale; they are asked for once a decision.
+/// The loads of the egresses to one target, core by core: `0..cores()`. Numbers may be stale; they
+/// are asked for once a decision.
 pub trait Loads {
-    /// How many cores there are.
+    /// Returns the number of cores.
     fn cores(&self) -> usize;
 
     /// Bytes outstanding in the core's `Throughput` egress to this target; `None` where it has no
@@ -37,7 +37,7 @@ pub trait Loads {
     fn waiting_requests(&self, core: usize) -> u32;
 }
 
-/// What is known of one core's egress to a target.
+/// The load of one core's egress to a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EgressLoad {
     /// Bytes outstanding in the `Throughput` egress.
@@ -66,38 +66,39 @@ impl Loads for [Option<EgressLoad>] {
     }
 }
 
-/// Which of the candidates the two are picked from.
+/// The candidates from which the two are picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preference {
     /// All of them: the paper's algorithm.
     None,
-    /// Those without `Latency` load whose caravan has at least so many requests, if there are any:
-    /// one more there disturbs nobody and leaves almost at once. (What the authors' code adds.)
+    /// Those without `Latency` load and with a caravan of at least so many requests, if there are
+    /// any: one more there disturbs no request and leaves almost at once. (An addition in the
+    /// authors' code.)
     NearlyFull {
         /// Requests that make a caravan nearly full.
         requests: u32,
     },
 }
 
-/// How to steer.
+/// Parameters of request steering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rules {
-    /// Nothing is steered where this is off.
+pub struct RequestSteeringRules {
+    /// False to steer no request.
     pub enabled: bool,
     /// Bytes outstanding from which a core is overloaded.
     pub threshold_bytes: u64,
-    /// Which candidates to prefer.
+    /// The preference among candidates.
     pub preference: Preference,
 }
 
-/// What became of requests of the classes that are steered.
+/// Counters of requests of the classes that are steered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct RequestSteeringCounters {
     /// Stayed: the local core was not overloaded, or was itself the better choice.
     pub stayed: u64,
     /// Left by another core.
     pub steered: u64,
-    /// Of those, by a core that was preferred.
+    /// Steered requests that left by a core that was preferred.
     pub preferred: u64,
     /// Stayed though the local core was overloaded: so was every other.
     pub nowhere: u64,
@@ -106,13 +107,13 @@ pub struct Counters {
 /// One core's request steering.
 #[derive(Clone, Debug)]
 pub struct RequestSteering {
-    rules: Rules,
+    rules: RequestSteeringRules,
     prng: Prng,
     /// Cores that are looked at.
     cores: usize,
     /// Candidates of the decision at hand, the preferred ones first.
     candidates: Vec<Candidate>,
-    counters: Counters,
+    counters: RequestSteeringCounters,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -125,18 +126,18 @@ impl RequestSteering {
     /// Steering among at most `cores` cores; what lies beyond is not looked at. Cores that want
     /// different choices take different seeds.
     #[must_use]
-    pub fn new(rules: Rules, cores: usize, seed: u64) -> Self {
+    pub fn new(rules: RequestSteeringRules, cores: usize, seed: u64) -> Self {
         Self {
             rules,
             prng: Prng::from_seed(seed),
             cores,
             candidates: Vec::with_capacity(cores),
-            counters: Counters::default(),
+            counters: RequestSteeringCounters::default(),
         }
     }
 
-    /// The core by whose egress a request of `class`, submitted on core `local`, leaves: a core
-    /// that has an egress, or `local` in any case that is not clear.
+    /// Returns the core through which a request of `class`, submitted on core `local`, leaves: a
+    /// core that has an egress, or `local` in any case that is not clear.
     #[inline]
     pub fn steer<L: Loads + ?Sized>(&mut self, class: Class, local: usize, loads: &L) -> usize {
         if !(self.rules.enabled && class.properties().steered) {
@@ -152,19 +153,19 @@ impl RequestSteering {
     }
 
     /// Other rules, from the next request on.
-    pub fn reconfigure(&mut self, rules: Rules) {
+    pub fn reconfigure(&mut self, rules: RequestSteeringRules) {
         self.rules = rules;
     }
 
-    /// How it steers.
+    /// Returns its parameters.
     #[must_use]
-    pub const fn rules(&self) -> &Rules {
+    pub const fn rules(&self) -> &RequestSteeringRules {
         &self.rules
     }
 
-    /// What became of the requests so far.
+    /// Returns its counters.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &RequestSteeringCounters {
         &self.counters
     }
 
@@ -216,8 +217,8 @@ impl RequestSteering {
     }
 }
 
-/// Of two different candidates picked at random the less loaded one; the only one, if there is only
-/// one.
+/// Picks two different candidates at random and returns the less loaded one; the only one, if there
+/// is only one.
 fn better_of_two(prng: &mut Prng, candidates: &[Candidate]) -> Option<usize> {
     let count = candidates.len();
     if count < 2 {

@@ -1,4 +1,4 @@
-//! Thread scaling: how many threads of its cores a target uses, and which one hands queues to
+//! ThreadLoad scaling: how many threads of its cores a target uses, and which one hands queues to
 //! which. `[ReFlex §3.1, §4.3]`
 //!
 //! The paper's control plane watches the load of all threads and their ability to keep promises,
@@ -30,34 +30,34 @@ use base::Time;
 #[cfg(test)]
 mod tests;
 
-/// How many threads a target may use, as its operator says it.
+/// The numbers of threads that a target may use, as its operator says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bounds {
-    /// As few as these; 0 for all of its cores where they were named to it, and one where it uses
-    /// what there is.
+pub struct ThreadBounds {
+    /// The smallest number; 0 for all of its cores where they were named to it, and one where it
+    /// uses what there is.
     pub min: u32,
-    /// As many as these, if there are as many cores.
+    /// The largest number, if there are as many cores.
     pub max: u32,
 }
 
-impl Bounds {
+impl ThreadBounds {
     /// The bounds for a target on so many cores (at least one), which were `named` to it or not:
     /// 1 ≤ min ≤ max ≤ `cores`.
     #[must_use]
-    pub fn on(self, cores: usize, named: bool) -> Range {
+    pub fn on(self, cores: usize, named: bool) -> ThreadRange {
         let limit = |bound: u32| usize::try_from(bound).unwrap_or(usize::MAX);
         let max = limit(self.max).clamp(1, cores.max(1));
         let min = match self.min {
             0 if named => max,
             min => limit(min).clamp(1, max),
         };
-        Range { min, max }
+        ThreadRange { min, max }
     }
 }
 
-/// How many threads there may be: 1 ≤ min ≤ max.
+/// The numbers of threads that a target may use: 1 ≤ min ≤ max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ThreadRange {
     /// Never fewer.
     pub min: usize,
     /// Never more.
@@ -66,26 +66,26 @@ pub struct Range {
 
 /// A thread, over the last period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct ThreadLoad {
     /// The time in which it had something to do, in thousandths.
     pub busy_permille: u32,
-    /// What the smallest of its queues that asked for anything lately took of its load, in
-    /// thousandths: all of them where there is one such queue, or none.
+    /// Share of its load that the smallest of its recently active queues took, in thousandths: all
+    /// of it where there is one such queue, or none.
     pub smallest_permille: u32,
-    /// It answered more reads later than promised than the promises allow.
+    /// True if it answered more reads later than promised than the promises allow.
     pub late: bool,
 }
 
-impl Thread {
-    /// Nothing to do.
+impl ThreadLoad {
+    /// A thread without work.
     pub const IDLE: Self = Self {
         busy_permille: 0,
         smallest_permille: 1000,
         late: false,
     };
 
-    /// Whether it has more to do than is good for who waits for it, and could share it: a queue is
-    /// never divided.
+    /// Returns true if it has more to do than is good for the requests that wait for it, and could
+    /// share it: a queue is never divided.
     #[must_use]
     pub const fn is_pressed(self) -> bool {
         let busy = self.busy_permille;
@@ -111,42 +111,42 @@ impl Thread {
 
 /// A part of one thread's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
-    /// Whose.
+pub struct LoadShare {
+    /// The thread that has the load.
     pub of: usize,
-    /// How much of it, in thousandths: at most a half.
+    /// The share, in thousandths: at most a half.
     pub permille: u32,
 }
 
-/// What is to be done.
+/// A step of thread scaling, for the target to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum ScalingStep {
     /// The next thread is in use from now on, and takes over a part of another one's load.
     Grow {
-        /// Which.
+        /// The thread.
         thread: usize,
-        /// What it takes over.
-        part: Part,
+        /// Share of a load that it takes over.
+        part: LoadShare,
     },
     /// The last thread is in use no more, and hands all that it has to another one.
     Shrink {
-        /// Which.
+        /// The thread.
         thread: usize,
-        /// To whom.
+        /// The thread that takes it over.
         into: usize,
     },
     /// A thread takes over a part of another one's load.
     Balance {
-        /// Which.
+        /// The thread.
         thread: usize,
-        /// What it takes over.
-        part: Part,
+        /// Share of a load that it takes over.
+        part: LoadShare,
     },
 }
 
-/// What was done so far.
+/// Counters of thread scaling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ThreadScalingCounters {
     /// Threads taken into use.
     pub grown: u64,
     /// Threads put to sleep.
@@ -158,27 +158,27 @@ pub struct Counters {
 /// The thread scaling of one target.
 #[derive(Clone, Debug)]
 pub struct ThreadScaling {
-    range: Range,
+    range: ThreadRange,
     active: usize,
-    /// When the next look is due.
+    /// Time of the next look.
     next: Time,
-    /// Until when what was done last shows in no numbers yet.
+    /// Time until which what was done last shows in no numbers yet.
     settled_at: Time,
-    /// From when on a thread may be given up.
+    /// Time from which on a thread may be given up.
     shrinks_from: Time,
-    /// From when on threads in use may share again.
+    /// Time from which on threads in use may share again.
     shares_from: Time,
     /// Looks in a row that found a thread pressed.
     pressed: u32,
     /// Looks in a row that found a thread too many.
     calm: u32,
-    counters: Counters,
+    counters: ThreadScalingCounters,
 }
 
 impl ThreadScaling {
-    /// As few threads as the range allows.
+    /// Makes the thread scaling of a target with as few threads as the range allows.
     #[must_use]
-    pub const fn new(range: Range) -> Self {
+    pub const fn new(range: ThreadRange) -> Self {
         Self {
             range,
             active: range.min,
@@ -188,7 +188,7 @@ impl ThreadScaling {
             shares_from: Time::ZERO,
             pressed: 0,
             calm: 0,
-            counters: Counters {
+            counters: ThreadScalingCounters {
                 grown: 0,
                 shrunk: 0,
                 balanced: 0,
@@ -196,38 +196,38 @@ impl ThreadScaling {
         }
     }
 
-    /// Another range from now on; [`step`](Self::step) leads there, one thread at a time.
-    pub const fn set_range(&mut self, range: Range) {
+    /// Sets another range from now on; [`step`](Self::step) leads there, one thread at a time.
+    pub const fn set_range(&mut self, range: ThreadRange) {
         self.range = range;
         (self.pressed, self.calm) = (0, 0);
     }
 
     /// The range.
     #[must_use]
-    pub const fn range(&self) -> Range {
+    pub const fn range(&self) -> ThreadRange {
         self.range
     }
 
-    /// How many threads are in use: the first so many.
+    /// Returns the number of threads in use: the first so many.
     #[must_use]
     pub const fn active(&self) -> usize {
         self.active
     }
 
-    /// What was done so far.
+    /// Returns its counters.
     #[must_use]
-    pub const fn counters(&self) -> &Counters {
+    pub const fn counters(&self) -> &ThreadScalingCounters {
         &self.counters
     }
 
-    /// Whether the number of threads depends on the load.
+    /// Returns true if the number of threads depends on the load.
     #[must_use]
     pub const fn is_elastic(&self) -> bool {
         self.range.min < self.range.max
     }
 
-    /// When the next look is due while anything is done at all; [`Time::NEVER`] where the number
-    /// is fixed.
+    /// Returns the time of the next look while anything is done at all; [`Time::NEVER`] where the
+    /// number is fixed.
     #[must_use]
     pub const fn next(&self) -> Time {
         if self.active < self.range.min || self.active > self.range.max {
@@ -239,8 +239,8 @@ impl ThreadScaling {
         }
     }
 
-    /// Until when somebody has to look although nothing happens: a target that fell silent must
-    /// still be told to shrink. [`Time::NEVER`] where there is nothing to give up.
+    /// Returns the time until which the target must look although nothing happens: one that fell
+    /// silent must still shrink. [`Time::NEVER`] where there is nothing to give up.
     #[must_use]
     pub const fn deadline(&self) -> Time {
         if self.active == self.range.min {
@@ -250,13 +250,13 @@ impl ThreadScaling {
         }
     }
 
-    /// What is to be done now, if anything; asked again until there is nothing. `threads` are by
+    /// Returns the step to take now, if any; asked again until there is none. `threads` are by
     /// number; what is beyond its end has nothing to do.
     ///
     /// Outside of the range it leads back into it at once; within it decides when a look is
     /// [due](Self::next).
-    pub fn step(&mut self, now: Time, threads: &[Thread]) -> Option<Step> {
-        let of = |thread: usize| threads.get(thread).copied().unwrap_or(Thread::IDLE);
+    pub fn step(&mut self, now: Time, threads: &[ThreadLoad]) -> Option<ScalingStep> {
+        let of = |thread: usize| threads.get(thread).copied().unwrap_or(ThreadLoad::IDLE);
         if self.active > self.range.max {
             return Some(self.shrink(now, of));
         }
@@ -284,9 +284,9 @@ impl ThreadScaling {
     }
 
     /// Takes load off a pressed thread, where that helps.
-    fn relieve(&mut self, now: Time, of: impl Fn(usize) -> Thread) -> Option<Step> {
+    fn relieve(&mut self, now: Time, of: impl Fn(usize) -> ThreadLoad) -> Option<ScalingStep> {
         let thread = least_busy(self.active, &of);
-        let part = |from: Thread| from.is_pressed().then(|| from.part_for(of(thread)))?;
+        let part = |from: ThreadLoad| from.is_pressed().then(|| from.part_for(of(thread)))?;
         if let Some(from) = busiest(self.active, &of, |from| part(from).is_some())
             && let Some(permille) = part(of(from))
         {
@@ -297,49 +297,54 @@ impl ThreadScaling {
             self.counters.balanced += 1;
             self.shares_from = now + THREAD_SHARE_DWELL;
             self.changed(now);
-            let part = Part { of: from, permille };
-            return Some(Step::Balance { thread, part });
+            let part = LoadShare { of: from, permille };
+            return Some(ScalingStep::Balance { thread, part });
         }
-        let from = busiest(self.active, &of, Thread::is_pressed)?;
+        let from = busiest(self.active, &of, ThreadLoad::is_pressed)?;
         let grows = self.active < self.range.max && load(self.active, &of) > calm(self.active);
         grows.then(|| self.grow(now, from))
     }
 
-    /// Whether one thread less would do.
-    fn has_too_many(&self, of: impl Fn(usize) -> Thread) -> bool {
+    /// Returns true if one thread less would do.
+    fn has_too_many(&self, of: impl Fn(usize) -> ThreadLoad) -> bool {
         let fewer = self.active - 1;
         if self.active <= self.range.min || (0..self.active).any(|thread| of(thread).late) {
             return false;
         }
         let into = of(least_busy(fewer, &of)).busy_permille;
-        // Where it comes to alone, it makes nobody busier.
+        // On an idle thread, the load is in no other load's way.
         let fits = into == 0 || into + of(fewer).busy_permille < THREAD_PRESSED_PERMILLE;
         fits && load(self.active, &of) <= calm(fewer)
     }
 
-    fn grow(&mut self, now: Time, from: usize) -> Step {
+    fn grow(&mut self, now: Time, from: usize) -> ScalingStep {
+        assert!(
+            self.active < self.range.max,
+            "a target grows within its range"
+        );
         let thread = self.active;
         self.active += 1;
         self.counters.grown += 1;
         self.shrinks_from = now + THREAD_DWELL;
         self.changed(now);
         let permille = 500;
-        let part = Part { of: from, permille };
-        Step::Grow { thread, part }
+        let part = LoadShare { of: from, permille };
+        ScalingStep::Grow { thread, part }
     }
 
-    fn shrink(&mut self, now: Time, of: impl Fn(usize) -> Thread) -> Step {
+    fn shrink(&mut self, now: Time, of: impl Fn(usize) -> ThreadLoad) -> ScalingStep {
+        assert!(self.active > 1, "a target keeps one thread");
         self.active -= 1;
         self.counters.shrunk += 1;
         self.shrinks_from = now + THREAD_DWELL;
         self.changed(now);
-        Step::Shrink {
+        ScalingStep::Shrink {
             thread: self.active,
             into: least_busy(self.active, of),
         }
     }
 
-    /// What comes next has to be seen anew.
+    /// Starts the observation anew after a step.
     fn changed(&mut self, now: Time) {
         (self.pressed, self.calm) = (0, 0);
         self.settled_at = now + THREAD_SETTLE;
@@ -350,27 +355,27 @@ impl ThreadScaling {
 /// wins a draw.
 fn busiest(
     active: usize,
-    of: impl Fn(usize) -> Thread,
-    fit: impl Fn(Thread) -> bool,
+    of: impl Fn(usize) -> ThreadLoad,
+    fit: impl Fn(ThreadLoad) -> bool,
 ) -> Option<usize> {
     let fit = (0..active).rev().filter(|&thread| fit(of(thread)));
     fit.max_by_key(|&thread| of(thread).busy_permille)
 }
 
 /// The one of the first threads that has least to do. The lowest number wins a draw.
-fn least_busy(active: usize, of: impl Fn(usize) -> Thread) -> usize {
+fn least_busy(active: usize, of: impl Fn(usize) -> ThreadLoad) -> usize {
     let least = (0..active).min_by_key(|&thread| of(thread).busy_permille);
     least.unwrap_or(0)
 }
 
-/// What the first threads have to do together, in thousandths of one.
-fn load(active: usize, of: impl Fn(usize) -> Thread) -> u64 {
+/// Returns the load of the first threads together, in thousandths of one.
+fn load(active: usize, of: impl Fn(usize) -> ThreadLoad) -> u64 {
     (0..active)
         .map(|thread| u64::from(of(thread).busy_permille))
         .sum()
 }
 
-/// What so many threads do with ease together, in thousandths of one.
+/// Returns the load that so many threads carry with ease together, in thousandths of one.
 fn calm(threads: usize) -> u64 {
     u64::from(THREAD_CALM_PERMILLE).saturating_mul(threads as u64)
 }

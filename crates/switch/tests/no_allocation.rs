@@ -4,12 +4,13 @@
 mod tests {
     use base::units::CoreId;
     use base::{Nanos, Prng, Time};
-    use switch::application_steering::Thread;
+    use switch::application_steering::SteeredThread;
     use switch::doorbell::{Decision, Urgency};
     use switch::load::CoreLoad;
     use switch::request_steering::{EgressLoad, Preference};
     use switch::{
-        ApplicationSteering, Class, CoreSet, Doorbell, Knobs, PerClass, RequestSteering, Scheduler,
+        ApplicationSteering, Class, ClassScheduler, CoreSet, Doorbell, Knobs, PerClass,
+        RequestSteering,
     };
 
     /// One core's decisions, with a busy machine around it.
@@ -19,11 +20,11 @@ mod tests {
         doorbell: Doorbell,
         steering: RequestSteering,
         applications: ApplicationSteering,
-        scheduler: Scheduler,
+        scheduler: ClassScheduler,
         load: CoreLoad,
         egresses: Vec<Option<EgressLoad>>,
         loads: Vec<PerClass<u64>>,
-        threads: Vec<Thread>,
+        threads: Vec<SteeredThread>,
     }
 
     impl Core {
@@ -35,7 +36,7 @@ mod tests {
                 latency_bytes: core % 2,
                 waiting_requests: 15,
             };
-            let thread = |id: u32| Thread {
+            let thread = |id: u32| SteeredThread {
                 id: u64::from(id),
                 class: Class::ALL[id as usize % Class::COUNT],
                 core: CoreId(id % 16),
@@ -49,7 +50,7 @@ mod tests {
                 doorbell: Doorbell::new(knobs.doorbell),
                 steering: RequestSteering::new(knobs.request_steering, 16, 1),
                 applications: ApplicationSteering::new(knobs.application_steering),
-                scheduler: Scheduler::new(knobs.service()),
+                scheduler: ClassScheduler::new(knobs.service()),
                 load: CoreLoad::new(),
                 egresses: (0..16).map(|core| Some(egress(core))).collect(),
                 loads: (0..16)

@@ -1,7 +1,7 @@
 //! Little-endian integers at fixed places of byte arrays.
 //!
-//! Callers hand in slices whose length they have already checked; an index outside is a mistake of
-//! this crate, never of a peer. With constant offsets into arrays the bounds checks vanish.
+//! Callers hand in slices of a length that they have checked; an index outside is a mistake of this
+//! crate, never of a peer. With constant offsets into arrays the bounds checks vanish.
 
 /// The 16-bit value at `offset`.
 #[inline(always)]

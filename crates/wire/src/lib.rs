@@ -1,7 +1,7 @@
 //! NVMe, NVMe over Fabrics and NVMe/TCP: bytes to values and back.
 //!
-//! This crate owns the wire format and nothing else. Everybody above it (host, target, simulator,
-//! load generator) calls it; it calls nobody. It reads no clock, does no I/O, logs nothing and
+//! This crate owns the wire format and nothing else. Every crate above it (host, target, simulator,
+//! load generator) calls it; it calls none. It reads no clock, does no I/O, logs nothing and
 //! allocates nothing. Parsing never panics, whatever a peer sends: the length of an input is
 //! checked once, at the entrance, and from there on the types carry it.
 //!

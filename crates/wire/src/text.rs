@@ -18,7 +18,7 @@ pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// What `value` displays as, padded with spaces to `N` bytes; cut at `N` bytes.
+/// Returns the text of `value`, padded with spaces to `N` bytes; cut at `N` bytes.
 pub fn ascii_display_field<const N: usize>(value: impl core::fmt::Display) -> [u8; N] {
     let mut writer = FieldWriter {
         field: [b' '; N],

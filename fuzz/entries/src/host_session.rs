@@ -31,7 +31,8 @@ const HOST: &str = "nqn.2026-11.io.example:host";
 /// Requests of the host's application.
 const REQUESTS: u64 = 48;
 
-/// How long the relay lies at most: a host that never gets to the next lie would try for ever.
+/// Longest time for which the relay lies: a host that never gets to the next lie would try for
+/// ever.
 const LYING: Nanos = Nanos::from_secs(300);
 
 /// Longer than the host tries to come back after that.
@@ -116,7 +117,7 @@ fn workload() -> Workload {
     }
 }
 
-/// How the host asks for its connections' PDUs to look.
+/// Returns the format that the host asks for in its connections' PDUs.
 fn format(how: u8) -> PduFormat {
     PduFormat {
         header_digest: how & 1 != 0,
@@ -163,7 +164,7 @@ fn target(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
         .add_namespace(NQN, namespace)
         .expect("a new namespace");
     let mut driver = world.driver();
-    let mut service = target.poll_group(0, driver.room());
+    let mut service = target.poll_group(0, driver.op_namespace());
     let bound = driver.listen(any_port(), &SocketOptions::default());
     let (listener, address) = bound.expect("a free address");
     service.add_listener(listener);
@@ -178,7 +179,7 @@ fn target(world: &World) -> (Core<SimDriver, PollGroup>, SocketAddr) {
 struct Line {
     host: RawEnd,
     target: RawEnd,
-    /// What of the target's stream is not a whole PDU yet.
+    /// The end of the target's stream that is not a whole PDU yet.
     rest: Vec<u8>,
     /// A PDU that follows the next one.
     held: Option<Vec<u8>>,
@@ -193,7 +194,7 @@ struct Relay<'a> {
     format: PduFormat,
     /// PDUs that it passes on before it begins to lie.
     honest: usize,
-    /// When it stops.
+    /// Time at which it stops.
     honest_from: Time,
     lies: Unstructured<'a>,
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 
-/// What the target is before the request.
+/// Configuration of the target before the request.
 const BEGUN: &str = r#"
 [devices.fast]
 type = "ram"
@@ -30,7 +30,7 @@ allowed_hosts = ["nqn.2026-11.io.example:host"]
 namespaces = [{ nsid = 1, device = "fast" }]
 "#;
 
-/// Where requests go.
+/// Paths of requests.
 const PATHS: [&str; 16] = [
     "/v1/config",
     "/v1/config?dry_run=true",
@@ -57,14 +57,14 @@ const TYPES: [&str; 3] = ["application/json", "application/toml", "text/plain"];
 /// Larger requests are not tried.
 const INPUT_BYTES_MAX: usize = 32 * 1024;
 
-/// How long an answer is waited for before the sender goes.
+/// Time for which an answer is awaited before the sender goes.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// Longest that an end is waited for after that; far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sends what `input` says: with an even first byte a request whose path and body it chooses, with
-/// an odd one the rest as it is.
+/// Sends what `input` says: with an even first byte a request with a path and a body that it
+/// chooses, with an odd one the rest as it is.
 ///
 /// # Panics
 /// If the interface fails, answers an error without saying why, or leaves a model behind that is

@@ -1,5 +1,5 @@
-//! What the fuzz targets run: one function for each, which takes any bytes and panics when
-//! something is wrong.
+//! The entry points of the fuzz targets: one function for each, which takes any bytes and panics
+//! when something is wrong.
 //!
 //! `fuzz/` runs them under libFuzzer; the ordinary test `smoke` runs the same functions for a moment
 //! on seeded bytes and on the kept corpus. The functions of `wire` alone are with that crate, in

@@ -8,12 +8,12 @@ pub(crate) fn byte(u: &mut Unstructured<'_>) -> u8 {
     u.arbitrary().unwrap_or_default()
 }
 
-/// Another one.
+/// Takes a number of the fuzzer's; 0 once its bytes are used up.
 pub(crate) fn word(u: &mut Unstructured<'_>) -> u16 {
     u.arbitrary().unwrap_or_default()
 }
 
-/// Another one.
+/// Takes a number of the fuzzer's; 0 once its bytes are used up.
 pub(crate) fn dword(u: &mut Unstructured<'_>) -> u32 {
     u.arbitrary().unwrap_or_default()
 }
@@ -28,7 +28,7 @@ pub(crate) fn seldom(u: &mut Unstructured<'_>, one_in: u8) -> bool {
     byte(u) % one_in == one_in - 1
 }
 
-/// How often a PDU is sent, and when.
+/// The number of times that a PDU is sent, and the places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Once,

@@ -19,10 +19,10 @@ pub(crate) struct Pdu {
     pub(crate) announced: bool,
 }
 
-/// What was found.
+/// The next part of a stream.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
-    /// The header of a PDU whose data has not all arrived.
+    /// The header of a PDU with data that has not all arrived.
     Begins(PduHeader),
     /// A whole PDU.
     Whole(Pdu),
@@ -33,12 +33,12 @@ pub(crate) enum Found {
 pub(crate) struct Pdus {
     pub(crate) framer: Framer,
     input: Vec<u8>,
-    /// A PDU whose data has not all arrived.
+    /// A PDU with data that has not all arrived.
     begun: Option<Pdu>,
 }
 
 impl Pdus {
-    /// Those that this end receives.
+    /// Makes the stream that this end receives.
     pub(crate) fn to(role: Role) -> Self {
         Self {
             framer: Framer::new(role, LIMITS),

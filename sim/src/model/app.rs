@@ -28,7 +28,7 @@ pub(super) struct App {
     /// Completions to take.
     pub(super) completed: Vec<usize>,
     /// What it was not told of.
-    pub(super) untold: Coalescer,
+    pub(super) unnotified: Coalescer,
     /// Moments of an open loop at which a request was to be made, and was not yet.
     pub(super) intended: VecDeque<u64>,
 }
@@ -155,25 +155,28 @@ impl World<'_> {
         } else {
             Nanos::ZERO
         };
-        let holds = app.untold.until() != Time::NEVER;
-        if app.untold.completed(Time(self.now), class, under_way, most) {
+        let holds = app.unnotified.until() != Time::NEVER;
+        if app
+            .unnotified
+            .completed(Time(self.now), class, under_way, most)
+        {
             self.tell(number);
         } else if !holds {
-            let until = app.untold.until().0;
+            let until = app.unnotified.until().0;
             self.calendar.push(until, Event::Tell { app: number });
         }
     }
 
     /// What was held may have been held for long enough.
     pub(super) fn on_tell(&mut self, number: usize) {
-        if self.apps[number].untold.is_due(Time(self.now)) {
+        if self.apps[number].unnotified.is_due(Time(self.now)) {
             self.tell(number);
         }
     }
 
     fn tell(&mut self, number: usize) {
         let app = &mut self.apps[number];
-        app.untold.told();
+        app.unnotified.notified();
         let thread = app.thread;
         self.wake(thread);
     }

@@ -15,7 +15,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use switch::knobs::{Lanes, Polling, ThreadPriority, Threads};
 use switch::load::CoreLoad;
-use switch::{ApplicationSteering, Class, Doorbell, Knobs, PerClass, RequestSteering, Scheduler};
+use switch::{
+    ApplicationSteering, Class, ClassScheduler, Doorbell, Knobs, PerClass, RequestSteering,
+};
 
 /// Latencies are recorded up to this; longer ones count as this.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
@@ -169,7 +171,7 @@ impl World<'_> {
             raise(&mut thread, &self.knobs);
         }
         self.threads.push(thread);
-        let scheduler = Scheduler::new(self.knobs.service());
+        let scheduler = ClassScheduler::new(self.knobs.service());
         let number = self.threads.len() - 1;
         self.engines.push(Engine::new(side, number, scheduler));
         let it = &mut self.cores[core];
@@ -211,7 +213,7 @@ impl World<'_> {
             outstanding_bytes: 0,
             load: switch::load::Ewma::default(),
             completed: Vec::new(),
-            untold: switch::Coalescer::default(),
+            unnotified: switch::Coalescer::default(),
             intended: VecDeque::new(),
         });
         let begin = self.random.below(START_NS);

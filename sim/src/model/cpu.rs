@@ -17,7 +17,7 @@ use switch::limits::CORES_MAX;
 use switch::{Knobs, LatencyWatch};
 
 /// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
-/// long as the production keeper does.
+/// long as the production idle spinner does.
 const KEPT_NS: u64 = 200_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
@@ -108,7 +108,7 @@ pub(super) struct Thread {
     /// A step that was interrupted, and what is left of it.
     suspended: Option<(Step, u64)>,
     /// When it gave way, if it has not got its core back.
-    gave_way: Option<u64>,
+    yielded: Option<u64>,
 }
 
 impl Thread {
@@ -123,7 +123,7 @@ impl Thread {
             woken: false,
             ready_at: 0,
             suspended: None,
-            gave_way: None,
+            yielded: None,
         }
     }
 }
@@ -148,7 +148,7 @@ pub(super) struct Core {
     poll_until: u64,
     /// While idle it does not sleep deeply until then.
     awake_until: u64,
-    /// While idle a keeper spins until then.
+    /// While idle an idle spinner spins until then.
     kept_until: u64,
     softirq_until: u64,
     /// Costs of effects, paid with the next step.
@@ -310,7 +310,7 @@ impl World<'_> {
             Wait::Until(Time::NEVER)
         };
         // It looked before, and had its core to itself.
-        it.idle.gave_way(now, now, || false);
+        it.idle.yielded(now, now, || false);
         it.idle.observe(now, wait, true);
     }
 
@@ -468,7 +468,7 @@ impl World<'_> {
             self.executing = None;
             self.enqueue(thread);
         } else if matches!(self.threads[thread].role, Role::Engine(_)) {
-            self.give_way(core, thread);
+            self.yield_core(core, thread);
         }
         self.schedule(core);
         self.executing = None;
@@ -476,34 +476,34 @@ impl World<'_> {
 
     /// A dataplane loop lets others of its priority have the core, as often as the production rule
     /// says: they would take turns of a slice otherwise.
-    fn give_way(&mut self, core: usize, thread: usize) {
+    fn yield_core(&mut self, core: usize, thread: usize) {
         let now = Time(self.now);
         let it = &self.threads[thread];
         let sends =
             matches!(it.role, Role::Engine(engine) if !self.engines[engine].sending.is_empty());
-        if sends || !self.cores[core].idle.gives_way(now, true) {
+        if sends || !self.cores[core].idle.should_yield(now, true) {
             return;
         }
         let ready = self.cores[core].ready.iter();
         let others = ready.map(|&other| &self.threads[other]);
         let others = others.filter(|other| other.rank == it.rank && other.ready_at <= self.now);
         let Some(first) = others.map(|other| other.vruntime).min() else {
-            self.cores[core].idle.gave_way(now, now, || false);
+            self.cores[core].idle.yielded(now, now, || false);
             return;
         };
         let it = &mut self.threads[thread];
         it.state = State::Ready;
         it.vruntime = it.vruntime.max(first + 1);
-        it.gave_way = Some(self.now);
+        it.yielded = Some(self.now);
         self.cores[core].current = None;
         self.cores[core].ready.push(thread);
     }
 
     /// A thread has the core: if it had given way, the rule learns for how long.
     fn got_back(&mut self, core: usize, thread: usize) {
-        if let Some(since) = self.threads[thread].gave_way.take() {
+        if let Some(since) = self.threads[thread].yielded.take() {
             let idle = &mut self.cores[core].idle;
-            idle.gave_way(Time(since), Time(self.now), || true);
+            idle.yielded(Time(since), Time(self.now), || true);
         }
     }
 

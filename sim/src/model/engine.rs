@@ -1,5 +1,5 @@
 //! The dataplane loop of a core, on the host or on the target: what it does next is decided by the
-//! production [`Scheduler`], when something leaves by the production doorbells.
+//! production [`ClassScheduler`], when something leaves by the production doorbells.
 
 use super::caches::Habit;
 use super::config::Hosting;
@@ -9,10 +9,10 @@ use super::lane::{PACKET_BYTES, Packet, Side, Stage};
 use super::world::{Event, World};
 use base::{Nanos, Time};
 use std::collections::VecDeque;
+use switch::class_scheduler::ServiceGrant;
 use switch::doorbell::{Decision, Reason, Urgency};
 use switch::knobs::Polling;
-use switch::scheduler::Grant;
-use switch::{Caravan, Class, LatencyWatch, Nearness, PerClass, Scheduler};
+use switch::{Caravan, Class, ClassScheduler, LatencyActivity, LatencyWatch, PerClass};
 
 /// Segments of the send that a request or an answer takes: header and data.
 const IOVECS: u32 = 2;
@@ -24,7 +24,7 @@ const RECEIVE_BYTES: u64 = 256 * 1024;
 pub(super) struct Engine {
     pub(super) side: Side,
     pub(super) thread: usize,
-    pub(super) scheduler: Scheduler,
+    pub(super) scheduler: ClassScheduler,
     /// Requests that applications handed in.
     pub(super) ingress: PerClass<VecDeque<usize>>,
     ingress_bytes: PerClass<u64>,
@@ -60,7 +60,7 @@ struct Turn {
 }
 
 impl Engine {
-    pub(super) fn new(side: Side, thread: usize, scheduler: Scheduler) -> Self {
+    pub(super) fn new(side: Side, thread: usize, scheduler: ClassScheduler) -> Self {
         Self {
             side,
             thread,
@@ -113,7 +113,7 @@ impl World<'_> {
         Some(self.serve(number, grant))
     }
 
-    fn serve(&mut self, number: usize, grant: Grant) -> (Step, u64) {
+    fn serve(&mut self, number: usize, grant: ServiceGrant) -> (Step, u64) {
         let class = grant.class;
         if let Some(end) = self.due_now(number, class) {
             return self.load_caravan(number, end, grant);
@@ -172,8 +172,8 @@ impl World<'_> {
     }
 
     /// Makes a caravan of what waits at an end.
-    fn load_caravan(&mut self, number: usize, end: usize, grant: Grant) -> (Step, u64) {
-        let limits = self.knobs.caravan.limits(self.nearness(number));
+    fn load_caravan(&mut self, number: usize, end: usize, grant: ServiceGrant) -> (Step, u64) {
+        let limits = self.knobs.caravan.limits(self.latency_activity(number));
         let (mut caravan, mut bytes) = (Caravan::EMPTY, 0);
         let (mut packet, mut filled) = (None, 0);
         while let Some(&request) = self.ends[end].egress.front() {
@@ -229,12 +229,12 @@ impl World<'_> {
     }
 
     /// How near `Latency` work is to an engine, if it minds.
-    fn nearness(&self, number: usize) -> Nearness {
+    fn latency_activity(&self, number: usize) -> LatencyActivity {
         if self.knobs.prioritisation {
             let (core, side) = self.place_of(number);
-            self.cores[core].latency[side].nearness(Time(self.now))
+            self.cores[core].latency[side].latency_activity(Time(self.now))
         } else {
-            Nearness::Far
+            LatencyActivity::Absent
         }
     }
 
@@ -291,7 +291,7 @@ impl World<'_> {
         (Step::Send { packet, last }, cost)
     }
 
-    fn receive_some(&mut self, number: usize, grant: Grant) -> (Step, u64) {
+    fn receive_some(&mut self, number: usize, grant: ServiceGrant) -> (Step, u64) {
         let engine = &mut self.engines[number];
         let end = *engine.receives[grant.class]
             .front()
@@ -546,7 +546,7 @@ impl World<'_> {
         it.in_flight -= 1;
         let decision = it.doorbell.on_completion(Time(self.now), it.in_flight);
         self.obey(end, decision);
-        let near = self.nearness(self.ends[end].engine).is_near();
+        let near = self.latency_activity(self.ends[end].engine).is_active();
         self.complete(request, near);
     }
 

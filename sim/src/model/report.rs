@@ -101,7 +101,7 @@ pub struct Caravans {
 }
 
 impl Caravans {
-    pub(super) fn of(counters: &switch::doorbell::Counters) -> Self {
+    pub(super) fn of(counters: &switch::doorbell::DoorbellCounters) -> Self {
         let reasons = switch::doorbell::Reason::ALL
             .into_iter()
             .map(|reason| (reason.name(), counters.rings[reason.index()]))

@@ -7,7 +7,7 @@ use super::world::{Event, World};
 use base::Time;
 use base::units::CoreId;
 use switch::CoreSet;
-use switch::application_steering::Thread;
+use switch::application_steering::SteeredThread;
 
 impl World<'_> {
     /// The period of a side's application steering is over.
@@ -36,7 +36,7 @@ impl World<'_> {
             .apps
             .iter()
             .zip(0_u64..)
-            .map(|(app, id)| Thread {
+            .map(|(app, id)| SteeredThread {
                 id,
                 class: app.class,
                 core: core_id(self.host_index(self.threads[app.thread].core)),
@@ -65,7 +65,7 @@ impl World<'_> {
             .iter()
             .zip(0_u64..)
             .filter(|(end, _)| end.side == Side::Target)
-            .map(|(end, id)| Thread {
+            .map(|(end, id)| SteeredThread {
                 id,
                 class: end.class,
                 core: core_id(end.engine - first),

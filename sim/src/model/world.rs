@@ -301,7 +301,7 @@ impl World<'_> {
 
     fn counters(&self) -> Counters {
         let caravans = |side| {
-            let mut sum = switch::doorbell::Counters::default();
+            let mut sum = switch::doorbell::DoorbellCounters::default();
             for end in self.ends.iter().filter(|end| end.side == side) {
                 sum.merge(end.doorbell.counters());
             }

@@ -5,7 +5,7 @@ use base::Nanos;
 use block::device::flash::{Parts, Profile};
 use qos::cost::Price;
 use qos::curve::Point;
-use qos::{CostModel, Curve, Declaration, Percentile, Rules, TokenRate};
+use qos::{CostModel, Curve, Declaration, Percentile, TokenPoolRules, TokenRate};
 
 /// The share of reads of the load that the curve is measured with, in thousandths.
 const READ_PERMILLE: u16 = 900;
@@ -89,7 +89,10 @@ fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::C
         let cost = device.costs.mixed.cost(operation, 1);
         u64::try_from(cost.0).expect("prices are positive")
     };
-    let (read, write) = (milli(qos::Operation::Read), milli(qos::Operation::Write));
+    let (read, write) = (
+        milli(qos::PricedOperation::Read),
+        milli(qos::PricedOperation::Write),
+    );
     let reads = u64::from(READ_PERMILLE);
     let mean = (reads * read + (1000 - reads) * write) / 1000;
     let one = u64::try_from(qos::Tokens::whole(1).0).expect("positive");
@@ -98,7 +101,7 @@ fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::C
     let setup = Setup {
         device: device.clone(),
         scheduled: false,
-        rules: Rules::default(),
+        rules: TokenPoolRules::default(),
         threads: 1,
         processor: None,
         tenants: vec![Tenant {

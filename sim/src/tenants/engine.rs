@@ -7,9 +7,9 @@ use crate::model::Random;
 use base::{Nanos, Time};
 use block::device::flash::{Access, Timing};
 use hdrhistogram::Histogram;
-use qos::cost::Load as Prices;
-use qos::scheduler::{Refused, Totals};
-use qos::{Operation, Refusal, Scheduler, TenantId, TenantKey, Tenants, Tokens, units};
+use qos::cost::DeviceLoad as Prices;
+use qos::token_scheduler::{Refused, Totals};
+use qos::{PricedOperation, Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -33,7 +33,7 @@ pub enum RunError {
     Refused(usize, Refusal),
     /// More threads than a device can have.
     #[error(transparent)]
-    Threads(#[from] qos::scheduler::TooManyThreads),
+    Threads(#[from] qos::token_scheduler::TooManyThreads),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,11 +80,11 @@ impl Request {
         ANSWER_BYTES + u64::from(data)
     }
 
-    const fn operation(&self) -> Operation {
+    const fn operation(&self) -> PricedOperation {
         if self.read {
-            Operation::Read
+            PricedOperation::Read
         } else {
-            Operation::Write
+            PricedOperation::Write
         }
     }
 }
@@ -103,7 +103,7 @@ struct Live {
 }
 
 struct Thread {
-    scheduler: Scheduler<Request>,
+    scheduler: TokenScheduler<Request>,
     /// The round that is in the calendar.
     round_at: Time,
     core: Core,
@@ -149,7 +149,7 @@ impl<'a> Engine<'a> {
         let threads = (0..setup.threads)
             .map(|_| {
                 Ok(Thread {
-                    scheduler: Scheduler::new(tenants.pool().clone(), PLACES)?,
+                    scheduler: TokenScheduler::new(tenants.pool().clone(), PLACES)?,
                     round_at: Time::NEVER,
                     core: Core::default(),
                 })

@@ -7,7 +7,7 @@
 use super::Calibrated;
 use super::scenario::{Load, Pace, Setup, Tenant};
 use base::Nanos;
-use qos::{Declaration, Percentile, Rules, Slo};
+use qos::{Declaration, Percentile, Slo, TokenPoolRules};
 
 /// The promised latency of reads.
 pub const SLO: Nanos = Nanos::from_micros(500);
@@ -82,7 +82,7 @@ pub fn setup(
     Setup {
         device: device.clone(),
         scheduled,
-        rules: Rules::default(),
+        rules: TokenPoolRules::default(),
         threads,
         processor: None,
         tenants: tenants.collect(),

@@ -3,7 +3,7 @@
 use super::scenario::{Load, Pace, Setup, Tenant};
 use super::{Calibrated, Processor};
 use base::Nanos;
-use qos::{Declaration, Percentile, Rules, Slo};
+use qos::{Declaration, Percentile, Slo, TokenPoolRules};
 
 /// The promised latency of reads in [`cores`].
 pub const SLO: Nanos = Nanos::from_millis(2);
@@ -109,7 +109,7 @@ fn setup(
     Setup {
         device: device.clone(),
         scheduled: true,
-        rules: Rules::default(),
+        rules: TokenPoolRules::default(),
         threads,
         processor: Some(processor),
         tenants,

@@ -1,6 +1,6 @@
 //! Tenants on emulated flash, in virtual time: who keeps a promise, and who gets what is left.
 //!
-//! The production decides: [`qos::Tenants`] admits, one [`qos::Scheduler`] for each thread releases,
+//! The production decides: [`qos::Tenants`] admits, one [`qos::TokenScheduler`] for each thread releases,
 //! and [`block::device::flash::Timing`] says when the device is done. The network takes no time, and
 //! threads take what a [`Processor`] costs them: nothing where there is none. Then a latency is that
 //! of the device and of the queue before it. One seed is one run.

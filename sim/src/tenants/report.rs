@@ -3,7 +3,7 @@
 use base::Nanos;
 use hdrhistogram::Histogram;
 use qos::Percentile;
-use qos::scheduler::Totals;
+use qos::token_scheduler::Totals;
 
 /// Latencies are kept with three digits.
 const DIGITS: u8 = 3;

@@ -2,7 +2,7 @@
 
 use super::{Calibrated, Processor};
 use base::Nanos;
-use qos::{CostModel, Curve, Declaration, Rules};
+use qos::{CostModel, Curve, Declaration, TokenPoolRules};
 
 /// How a tenant's requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Setup {
     /// Whether tokens are scheduled; otherwise requests go to the device as they come.
     pub scheduled: bool,
     /// The scheduler's constants.
-    pub rules: Rules,
+    pub rules: TokenPoolRules,
     /// Threads, 1 to 64.
     pub threads: u32,
     /// What their work costs them; `None` where it takes no time.

@@ -45,7 +45,7 @@ impl<D: Driver> Bench<D> {
         self.geometry
     }
 
-    /// What the device can do.
+    /// Returns the capabilities of the device.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
@@ -62,8 +62,8 @@ impl<D: Driver> Bench<D> {
         self.next_tag
     }
 
-    /// `bytes` bytes of a buffer of the driver's, with content that nobody asked for; `None` when
-    /// all are in use.
+    /// Takes `bytes` bytes of a buffer of the driver's, with undefined content; `None` when all are
+    /// in use.
     #[must_use]
     pub fn buffer(&self, bytes: usize) -> Option<IoSlice> {
         let mut buffer = self.driver.buffers().take(bytes)?;
@@ -125,8 +125,11 @@ impl<D: Driver> Bench<D> {
             driver: &mut self.driver,
         };
         for completion in self.completions.drain(..) {
-            let room = completion.key.room;
-            assert!(self.channel.owns(room), "the channel does not own {room:?}");
+            let op_namespace = completion.key.op_namespace;
+            assert!(
+                self.channel.owns(op_namespace),
+                "the channel does not own {op_namespace:?}"
+            );
             self.channel.complete(completion, &mut cx);
         }
         self.channel.tick(&mut cx);

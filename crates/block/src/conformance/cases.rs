@@ -1,4 +1,4 @@
-//! What the contract says, sentence by sentence.
+//! One case for each sentence of the device contract.
 
 use super::{Bench, Suite};
 use crate::device::Submit;
@@ -43,7 +43,7 @@ fn pattern<D: Driver>(bench: &Bench<D>, seed: u64, blocks: u32) -> Vec<u8> {
     bytes
 }
 
-/// What reads back after `bytes` were written.
+/// Returns the bytes that read back after `bytes` were written.
 fn kept(suite: Suite, bytes: &[u8]) -> Vec<u8> {
     if suite.keeps {
         bytes.to_vec()
@@ -369,7 +369,7 @@ fn drain<D: Driver>(bench: &mut Bench<D>, tags: &mut BTreeSet<u64>) {
     }
 }
 
-/// As many requests as it takes to hear that there is no room, or a few thousand.
+/// Submits as many requests as it takes to hear that there is no room, or a few thousand.
 pub(super) fn many<D: Driver>(bench: &mut Bench<D>) {
     let mut random = Prng::from_seed(9);
     for _ in 0..2 {

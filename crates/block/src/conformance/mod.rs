@@ -16,16 +16,16 @@ pub use bench::Bench;
 use crate::device::Device;
 use reactor::Driver;
 
-/// What to expect of a device.
+/// Expectations of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
     /// Fixes the random workload. Printed when a check fails.
     pub seed: u64,
     /// Requests of the random workload.
     pub requests: u32,
-    /// Whether the device is new, so that every block reads as zeroes.
+    /// True for a new device: every block reads as zeroes.
     pub fresh: bool,
-    /// Whether it keeps what is written; one that does not reads as zeroes.
+    /// True for a device that keeps what is written; one that does not reads as zeroes.
     pub keeps: bool,
 }
 

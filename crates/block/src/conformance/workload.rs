@@ -24,7 +24,7 @@ struct Model {
     /// The seed of each block's content, in the order in which the window's blocks lie; zero for
     /// a block of zeroes.
     content: Vec<u64>,
-    /// Where the window's second half lies in the device.
+    /// Start of the window's second half in the device, in blocks.
     gap: u64,
     block_bytes: usize,
     in_flight: BTreeMap<u64, Flight>,
@@ -34,9 +34,9 @@ struct Model {
 struct Flight {
     operation: Operation,
     range: Range<usize>,
-    /// What the blocks contain afterwards.
+    /// Content of the blocks afterwards, by its seed.
     written: u64,
-    /// What a comparison must say.
+    /// Result that a comparison must have.
     expected: Result<(), BlockError>,
 }
 
@@ -216,7 +216,7 @@ fn change_a_byte(data: &mut IoSlice, random: &mut Prng) {
     data.copy_in(at, &[byte[0] ^ 0x10]);
 }
 
-/// What a block contains that was written with a seed.
+/// Returns the content of a block that was written with a seed.
 fn content(seed: u64, block: usize, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     if seed != 0 {

@@ -1,7 +1,7 @@
 //! Copies between a request's data and a device's memory.
 //!
-//! Data mostly lies in a buffer, which is copied at once. Where it lies in a region as well, whose
-//! bytes others may change meanwhile, the copy goes through a piece of the stack.
+//! Data mostly lies in a buffer, which is copied at once. Where it lies in a region as well, of
+//! which other threads may change the bytes meanwhile, the copy goes through a piece of the stack.
 
 use reactor::{IoSlice, RegionHandle};
 

@@ -37,14 +37,14 @@ impl Geometry {
     }
 }
 
-/// What a device can do beyond reading and writing.
+/// Capabilities of a device beyond reading and writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It has a volatile write cache: data is stable only after Flush or with FUA.
+    /// Has a volatile write cache: data is stable only after Flush or with FUA.
     pub volatile_cache: bool,
-    /// It may not be written.
+    /// Refuses writes.
     pub read_only: bool,
-    /// Deallocated space is given back to somebody.
+    /// The device gives deallocated space back to the file system.
     pub thin: bool,
     /// The most data that a request may carry, in bytes; more must be split. Operations without
     /// data may name any range.
@@ -53,17 +53,17 @@ pub struct Capabilities {
     pub preferred_bytes: u32,
 }
 
-/// Why a device could not be opened or changed.
+/// The reason for which a device could not be opened or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// Something about a file or block device.
     #[error("{what}: {source}; {remedy}")]
     Io {
-        /// What was attempted, with the path.
+        /// The attempt, with the path.
         what: String,
         /// The kernel's reason.
         source: io::Error,
-        /// What the operator can do.
+        /// The remedy for the operator.
         remedy: &'static str,
     },
     /// The device cannot be what was asked for.
@@ -80,7 +80,7 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// [`resize`](Self::resize), or by what is behind the device.
     fn geometry(&self) -> Geometry;
 
-    /// What it can do; fixed.
+    /// Returns the capabilities of the device; they never change.
     fn capabilities(&self) -> Capabilities;
 
     /// Opens it on the calling core.
@@ -93,14 +93,14 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// Called only while no channel has a request in flight; channels are opened anew afterwards.
     ///
     /// # Errors
-    /// [`DeviceError::Invalid`] for a device whose size is given by something else.
+    /// [`DeviceError::Invalid`] for a device with a size that cannot be set.
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
         let _ = blocks;
         Err(DeviceError::Invalid(format!("{self:?} cannot be resized")))
     }
 
-    /// Makes a range read as zeroes, on stable storage: nobody is to see again what was there.
-    /// Called as [`resize`](Self::resize) is; takes its time.
+    /// Makes a range read as zeroes, on stable storage: the old content is never seen again. Called
+    /// as [`resize`](Self::resize) is; takes its time.
     ///
     /// # Errors
     /// [`DeviceError::Invalid`] for a range that is not within the device, or a device that cannot
@@ -111,7 +111,7 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     }
 }
 
-/// Where a range of blocks begins and how long it is, in bytes.
+/// Returns the start and the length of a range of blocks, in bytes.
 ///
 /// # Errors
 /// [`DeviceError::Invalid`] where it is not within the device.
@@ -127,14 +127,14 @@ fn byte_range(geometry: Geometry, first: u64, blocks: u64) -> Result<(u64, u64),
     Ok((first * block, blocks * block))
 }
 
-/// What became of a submitted request.
+/// The answer to a submitted request.
 #[derive(Debug)]
 pub enum Submit {
-    /// It is done already.
+    /// The request is done already.
     Done(Completion),
     /// Its completion will be [reaped](Channel::reap).
     Queued,
-    /// There is no room for it now; submit it again after the next completion.
+    /// The channel has no room for the request now; submit it again after the next completion.
     Busy(Request),
 }
 
@@ -153,10 +153,10 @@ pub trait Channel: std::fmt::Debug {
         let _ = cx;
     }
 
-    /// Whether an operation of this room is the channel's; the core passes its completion on to
-    /// [`complete`](Self::complete).
-    fn owns(&self, room: reactor::Room) -> bool {
-        let _ = room;
+    /// Returns true if an operation of this namespace is the channel's; the core passes its
+    /// completion on to [`complete`](Self::complete).
+    fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
+        let _ = op_namespace;
         false
     }
 
@@ -183,9 +183,9 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
-    /// When [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for never, until the next
-    /// request or completed operation. Asked before every sleep of the core, and when the channel
-    /// has nothing left to do.
+    /// Returns the time at which [`tick`](Self::tick) must run at the latest; [`Time::NEVER`] for
+    /// never, until the next request or completed operation. Asked before every sleep of the core,
+    /// and when the channel has nothing left to do.
     fn deadline(&self) -> Time {
         Time::NEVER
     }
@@ -203,8 +203,8 @@ pub trait Channel: std::fmt::Debug {
         let _ = cx;
     }
 
-    /// Whether nothing of the channel is left in the driver, so that it may be dropped, once what
-    /// it finished is reaped.
+    /// Returns true if nothing of the channel is left in the driver, so that it may be dropped once
+    /// its finished requests are reaped.
     fn closed(&self) -> bool {
         true
     }
@@ -255,7 +255,8 @@ pub fn check(
     Ok(())
 }
 
-/// Whether data can be read into the slice: a buffer with several owners may not be changed.
+/// Returns true if data can be read into the slice: a buffer with several owners may not be
+/// changed.
 pub(crate) fn writable(slice: &mut IoSlice) -> bool {
     slice.bytes_mut().is_some() || slice.bytes().is_none()
 }

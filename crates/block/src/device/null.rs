@@ -1,5 +1,5 @@
-//! A device that forgets what is written and reads as zeroes: what is left is everybody else's
-//! cost. It has any size, and takes no memory but one largest transfer of zeroes.
+//! A device that forgets what is written and reads as zeroes: a measurement over it shows the cost
+//! of everything else. It has any size, and takes no memory but one largest transfer of zeroes.
 
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
 use super::{byte_range, check_block_bytes, writable};

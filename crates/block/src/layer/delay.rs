@@ -4,32 +4,32 @@
 //! itself takes, and requests are delayed side by side, not one after the other.
 
 use super::in_flight::InFlight;
+use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
-use crate::held::Held;
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, Room};
+use reactor::{Context, Driver, OpNamespace};
 use std::sync::Arc;
 
-/// How long requests are held back. Nothing, unless said otherwise.
+/// Durations for which requests are held back. Zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayOptions {
-    /// For each request that reads (Read, Compare, Verify).
+    /// Delay of each request that reads (Read, Compare, Verify).
     pub read: Nanos,
-    /// And for each KiB that it names, rounded up.
+    /// Further delay for each KiB that it names, rounded up.
     pub read_per_kib: Nanos,
-    /// For each request that changes something (Write, Write Zeroes, Deallocate).
+    /// Delay of each request that changes something (Write, Write Zeroes, Deallocate).
     pub write: Nanos,
-    /// And for each KiB that it names, rounded up. Write Zeroes and Deallocate move no data and
-    /// pay the fixed part alone.
+    /// Further delay for each KiB that it names, rounded up. Write Zeroes and Deallocate move no
+    /// data and pay the fixed part alone.
     pub write_per_kib: Nanos,
-    /// For each Flush.
+    /// Delay of each Flush.
     pub flush: Nanos,
 }
 
 impl DelayOptions {
-    /// How long a request is held back.
+    /// Returns the time for which a request is held back.
     fn of(&self, request: &Request, block_bytes: u32) -> Nanos {
         let kib = (u64::from(request.blocks) * u64::from(block_bytes)).div_ceil(1024);
         let sum = |fixed: Nanos, per_kib: Nanos| fixed + Nanos(per_kib.0.saturating_mul(kib));
@@ -74,7 +74,7 @@ impl Device for Delay {
             options: self.options,
             block_bytes: self.geometry().block_bytes,
             in_flight: InFlight::new(),
-            held: Held::new(),
+            delayed: DelayQueue::new(),
             closing: false,
         }))
     }
@@ -95,7 +95,7 @@ struct DelayChannel {
     options: DelayOptions,
     block_bytes: u32,
     in_flight: InFlight<Nanos>,
-    held: Held,
+    delayed: DelayQueue,
     closing: bool,
 }
 
@@ -112,16 +112,16 @@ impl DelayChannel {
     fn hold(&mut self, completion: Completion, delay: Nanos, now: Time) {
         // What was refused took no time on the medium.
         if delay == Nanos::ZERO || completion.result.is_err() || self.closing {
-            self.held.pass(completion);
+            self.delayed.pass(completion);
         } else {
-            self.held.hold(completion, now + delay);
+            self.delayed.hold(completion, now + delay);
         }
     }
 }
 
 impl Channel for DelayChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        if self.in_flight.is_full() || self.held.len() >= LAYER_QUEUE_DEPTH {
+        if self.in_flight.is_full() || self.delayed.len() >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
         if self.closing {
@@ -155,8 +155,8 @@ impl Channel for DelayChannel {
         self.collect(cx.now);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
@@ -165,25 +165,25 @@ impl Channel for DelayChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.held.pop()
+        self.delayed.pop()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.inner.tick(cx);
         self.collect(cx.now);
-        self.held.fire(cx.now);
+        self.delayed.fire(cx.now);
     }
 
     fn deadline(&self) -> Time {
-        self.inner.deadline().min(self.held.next())
+        self.inner.deadline().min(self.delayed.next())
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
-        // What was done is done; nobody waits for the effect of slowness any more.
+        // The effects are in place; no request waits for its delay any more.
         self.closing = true;
         self.inner.close(cx);
         self.collect(cx.now);
-        self.held.fire(Time::NEVER);
+        self.delayed.fire(Time::NEVER);
     }
 
     fn closed(&self) -> bool {

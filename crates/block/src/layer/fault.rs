@@ -6,18 +6,18 @@
 //! several cores share the device, it is their order that decides which of them meets one.
 
 use super::in_flight::InFlight;
+use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
-use crate::held::Held;
 use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
-use reactor::{Context, Driver, IoSlice, Room, Wake};
+use reactor::{Context, Driver, IoSlice, OpNamespace, Wake};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which operations a rule looks at.
+/// The operations that a rule applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FaultOperation {
     /// All.
@@ -54,21 +54,21 @@ impl FaultOperation {
     }
 }
 
-/// What happens to a request that is struck.
+/// The effect on a request that is struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// It fails, and never reaches the device.
+    /// The request fails, and never reaches the device.
     Error(BlockError),
-    /// It is done, but its completion is held back for so long.
+    /// The request is done, but its completion is held back for so long.
     Delay(Nanos),
-    /// It is done, but its completion is held back until [`Fault::release`], or until the channel
-    /// closes, when it ends as aborted.
+    /// The request is done, but its completion is held back until [`Fault::release`], or until the
+    /// channel closes, when it ends as aborted.
     Hang,
     /// Only the first blocks of the range are changed, and the request fails with
     /// [`BlockError::WriteFailure`]. A request that changes nothing just fails, with
     /// [`BlockError::ReadFailure`].
     Torn {
-        /// How many; a shorter range is changed but for its last block.
+        /// Number of blocks; a shorter range is changed but for its last block.
         blocks: u32,
     },
     /// One bit of the data that is read differs, and success is reported. Nothing happens to
@@ -76,7 +76,7 @@ pub enum FaultEffect {
     Corrupt,
 }
 
-/// Which requests are struck, and how.
+/// A rule: the requests that are struck, and the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// The operations that match.
@@ -85,13 +85,13 @@ pub struct FaultRule {
     pub first: Lba,
     /// The length of that range in blocks; `None`: to the device's end.
     pub blocks: Option<u64>,
-    /// So many matching requests pass before the rule begins.
+    /// Number of matching requests that pass before the rule begins.
     pub skip: u64,
     /// Strikes one in so many matching requests, at random; 1 strikes each. At least 1.
     pub one_in: u64,
     /// Strikes at most so often; `None`: without end.
     pub times: Option<u64>,
-    /// What happens to a request that is struck.
+    /// The effect on a request that is struck.
     pub effect: FaultEffect,
 }
 
@@ -128,7 +128,7 @@ impl FaultRule {
     }
 }
 
-/// What goes wrong, and when.
+/// The rules of a fault layer, and its seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultOptions {
     /// The seed of every random choice.
@@ -144,17 +144,17 @@ struct Rule {
     struck: AtomicU64,
 }
 
-/// What the channels of all cores share.
+/// State that the channels of all cores share.
 #[derive(Debug)]
 struct Shared {
     seed: u64,
     rules: Vec<Rule>,
-    /// How often hanging completions were released.
+    /// Count of releases of hanging completions.
     releases: AtomicU64,
     wakers: Mutex<Wakers>,
 }
 
-/// What wakes the cores that have a channel.
+/// Wakers of the cores that have a channel.
 #[derive(Debug, Default)]
 struct Wakers {
     /// The number of the next channel.
@@ -167,7 +167,7 @@ struct Wakers {
 struct Strike {
     /// The rule's number.
     rule: usize,
-    /// How many requests had matched it before.
+    /// Requests that had matched the rule before this one.
     number: u64,
     effect: FaultEffect,
 }
@@ -279,7 +279,7 @@ impl Fault {
         }
     }
 
-    /// How often each rule struck.
+    /// Returns the number of requests that each rule struck.
     #[must_use]
     pub fn strikes(&self) -> Vec<u64> {
         let rules = self.shared.rules.iter();
@@ -312,7 +312,7 @@ impl Device for Fault {
             number,
             block_bytes: self.geometry().block_bytes,
             in_flight: InFlight::new(),
-            held: Held::new(),
+            delayed: DelayQueue::new(),
             hanging: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
             releases: self.shared.releases.load(Ordering::Acquire),
             closing: false,
@@ -328,11 +328,11 @@ impl Device for Fault {
     }
 }
 
-/// What is remembered of a request that is under way.
+/// The layer's record of a request that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     effect: Option<FaultEffect>,
-    /// Which bit is flipped, if one is.
+    /// Random choice of the bit that is flipped, if one is.
     random: u64,
     operation: Operation,
     /// Length of the request's data before it was torn.
@@ -348,7 +348,7 @@ struct FaultChannel {
     number: u64,
     block_bytes: u32,
     in_flight: InFlight<Note>,
-    held: Held,
+    delayed: DelayQueue,
     hanging: VecDeque<Completion>,
     /// The releases that were seen.
     releases: u64,
@@ -360,14 +360,14 @@ impl FaultChannel {
     fn collect(&mut self, now: Time) {
         while let Some(completion) = self.inner.reap() {
             if let Some(completion) = self.finish(completion, now) {
-                self.held.pass(completion);
+                self.delayed.pass(completion);
             }
         }
         let releases = self.shared.releases.load(Ordering::Acquire);
         if releases != self.releases {
             self.releases = releases;
             for completion in self.hanging.drain(..) {
-                self.held.pass(completion);
+                self.delayed.pass(completion);
             }
         }
     }
@@ -390,7 +390,7 @@ impl FaultChannel {
             }
             Some(FaultEffect::Delay(_)) if self.closing => {}
             Some(FaultEffect::Delay(delay)) => {
-                self.held.hold(completion, now + delay);
+                self.delayed.hold(completion, now + delay);
                 return None;
             }
             Some(FaultEffect::Hang) if self.closing => {
@@ -458,7 +458,7 @@ impl Drop for FaultChannel {
 
 impl Channel for FaultChannel {
     fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
-        let waiting = self.held.len() + self.hanging.len();
+        let waiting = self.delayed.len() + self.hanging.len();
         if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
@@ -516,8 +516,8 @@ impl Channel for FaultChannel {
         self.collect(cx.now);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
@@ -526,17 +526,17 @@ impl Channel for FaultChannel {
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.held.pop()
+        self.delayed.pop()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.inner.tick(cx);
         self.collect(cx.now);
-        self.held.fire(cx.now);
+        self.delayed.fire(cx.now);
     }
 
     fn deadline(&self) -> Time {
-        self.inner.deadline().min(self.held.next())
+        self.inner.deadline().min(self.delayed.next())
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -545,9 +545,9 @@ impl Channel for FaultChannel {
         self.collect(cx.now);
         for mut completion in self.hanging.drain(..) {
             completion.result = Err(BlockError::Aborted);
-            self.held.pass(completion);
+            self.delayed.pass(completion);
         }
-        self.held.fire(Time::NEVER);
+        self.delayed.fire(Time::NEVER);
     }
 
     fn closed(&self) -> bool {

@@ -7,7 +7,7 @@ use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{Completion, Request};
 use base::{Slab, SlabKey};
 
-/// What a layer remembers of each request that is under way.
+/// A layer's records of its requests that are under way.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
     slots: Slab<(u64, T)>,

@@ -9,7 +9,7 @@ use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, Room};
+use reactor::{Context, Driver, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -115,7 +115,7 @@ impl fmt::Debug for Cells {
     }
 }
 
-/// What one kind of operation did.
+/// Counters of one kind of operation.
 #[derive(Clone)]
 pub struct OperationStats {
     /// Requests that ended, failed ones included.
@@ -188,10 +188,10 @@ impl fmt::Debug for OperationStats {
     }
 }
 
-/// What all channels did up to now.
+/// Counters of all channels up to now.
 #[derive(Clone, Debug)]
 pub struct StatsSnapshot {
-    /// By kind, in the order of [`OPERATION_NAMES`].
+    /// Counters by kind, in the order of [`OPERATION_NAMES`].
     pub operations: [OperationStats; OPERATION_NAMES.len()],
     /// Requests that were taken.
     pub submitted: u64,
@@ -216,7 +216,7 @@ impl StatsSnapshot {
         self.busy += cells.busy.get();
     }
 
-    /// What one kind of operation did; its options make no difference.
+    /// Returns the counters of one kind of operation; its options make no difference.
     #[must_use]
     pub fn of(&self, operation: Operation) -> &OperationStats {
         &self.operations[kind(operation)]
@@ -229,7 +229,7 @@ impl StatsSnapshot {
         self.submitted.saturating_sub(completed)
     }
 
-    /// Everything together.
+    /// Returns the sum over all kinds.
     #[must_use]
     pub fn total(&self) -> OperationStats {
         let mut total = OperationStats::new();
@@ -243,7 +243,7 @@ impl StatsSnapshot {
 #[derive(Debug)]
 struct Registry {
     open: Vec<Arc<Cells>>,
-    /// What channels counted that are gone.
+    /// Counters of channels that are gone.
     retired: StatsSnapshot,
 }
 
@@ -273,7 +273,8 @@ impl Stats {
         }
     }
 
-    /// What all channels together did since the device was made. May be called on any thread.
+    /// Returns the counters of all channels together since the device was made. May be called on
+    /// any thread.
     #[must_use]
     pub fn snapshot(&self) -> StatsSnapshot {
         let registry = lock(&self.registry);
@@ -317,7 +318,7 @@ impl Device for Stats {
     }
 }
 
-/// What is remembered of a request that is under way.
+/// The layer's record of a request that is under way.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     kind: usize,
@@ -411,8 +412,8 @@ impl Channel for StatsChannel {
         self.collect(cx.now);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

@@ -1,11 +1,12 @@
 //! Remembers a checksum of every block that was written through it, on any core, and answers
 //! [`BlockError::Corrupt`] where something else is read back.
 //!
-//! A block that was never written through the layer, or whose last write failed, is unknown and is
-//! not checked. While a write to a block is in flight, a read may rightly see the old content or
-//! the new one, and of two writes in flight nobody knows which one stays; so a block is not
-//! checked while it is written, and unknown after writes that overlapped in time. The sums are 31
-//! bits wide: one corruption in 2³¹ goes unnoticed. Compare and Verify are left to the device.
+//! A block that was never written through the layer, or of which the last write failed, is unknown
+//! and is not checked. While a write to a block is in flight, a read may rightly see the old
+//! content or the new one, and of two writes in flight either may be the one that stays; so a block
+//! is not checked while it is written, and unknown after writes that overlapped in time. The sums
+//! are 31 bits wide: one corruption in 2³¹ goes unnoticed. Compare and Verify are left to the
+//! device.
 //!
 //! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
 //! request names, also for those without data.
@@ -15,14 +16,14 @@ use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit
 use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
-use reactor::{Context, Driver, IoSlice, Room};
+use reactor::{Context, Driver, IoSlice, OpNamespace};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// So many neighbouring blocks share a counter of changes.
+/// Number of neighbouring blocks that share a counter of changes.
 const STRIPE_BLOCKS: usize = 8;
 
 /// The states of a block's cell. Any other value is the block's checksum.
@@ -96,7 +97,7 @@ impl Table {
             WRITING => sum.unwrap_or(UNKNOWN),
             _ if cell == CONTESTED + 1 => UNKNOWN,
             _ if cell > CONTESTED => cell - 1,
-            // Nobody ends what was not begun.
+            // A write ends only after it began.
             other => other,
         });
     }
@@ -108,7 +109,8 @@ impl Table {
         debug_assert!(done.is_ok(), "the change never declines");
     }
 
-    /// Counted before the cell changes, so that who sees the new cell sees the new count.
+    /// Counts a change before the cell changes, so that a thread that sees the new cell sees the
+    /// new count.
     fn count_change(&self, block: usize) {
         self.changes[block / STRIPE_BLOCKS].fetch_add(1, Ordering::AcqRel);
     }
@@ -122,7 +124,7 @@ impl Table {
             .sum()
     }
 
-    /// Whether a block that was read with this checksum differs from what was written.
+    /// Returns true if a block that was read with this checksum differs from what was written.
     fn differs(&self, block: usize, sum: u32) -> bool {
         let cell = self.cells[block].load(Ordering::Acquire);
         cell != UNKNOWN && cell & WRITING == 0 && cell != sum
@@ -137,7 +139,7 @@ impl fmt::Debug for Table {
     }
 }
 
-/// A device whose content is checked.
+/// A device with content checks.
 #[derive(Debug)]
 pub struct Verify {
     inner: Arc<dyn Device>,
@@ -213,7 +215,7 @@ impl Device for Verify {
     }
 }
 
-/// What is remembered of a request that is under way.
+/// The layer's record of a request that is under way.
 #[derive(Clone, Debug)]
 enum Note {
     /// Its data is checked where the blocks did not change meanwhile.
@@ -222,7 +224,7 @@ enum Note {
     Write { range: Range<usize> },
     /// The blocks are zero afterwards.
     Zero { range: Range<usize> },
-    /// It is none of our business.
+    /// A request without an effect on content.
     Other,
 }
 
@@ -349,8 +351,8 @@ impl Channel for VerifyChannel {
         self.collect();
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.inner.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.inner.owns(op_namespace)
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

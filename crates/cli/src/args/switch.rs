@@ -38,7 +38,7 @@ impl SwitchArgs {
     pub fn knobs(&self) -> Result<Knobs> {
         let mut knobs = self.baseline.unwrap_or(Preset::Switchyard).knobs();
         knobs
-            .turn(self.knobs.iter().map(KnobChange::parts))
+            .change(self.knobs.iter().map(KnobChange::parts))
             .context("--knob")?;
         if let Some(poll) = self.poll {
             ensure!(

@@ -50,7 +50,7 @@ impl KnobTurns {
         );
         let ahead = moments.into_iter().map(|(at, changes)| {
             knobs
-                .turn(changes.iter().map(KnobChange::parts))
+                .change(changes.iter().map(KnobChange::parts))
                 .with_context(|| format!("--knob-at {}", at.as_secs_f64()))?;
             Ok(Turn { at, changes, knobs })
         });

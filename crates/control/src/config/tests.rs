@@ -606,7 +606,7 @@ fn the_switch_is_a_baseline_and_what_differs() {
     let text = "[switch]\ndoorbell_delay_us = 75\nprioritisation = true\nbaseline = \"linux\"\n";
     let mut expected = Knobs::linux();
     expected
-        .turn([("prioritisation", "on"), ("doorbell_delay_us", "75")])
+        .change([("prioritisation", "on"), ("doorbell_delay_us", "75")])
         .expect("valid");
     assert_eq!(read(text), expected);
     // The short form wins over the baseline.

@@ -1,7 +1,7 @@
 //! What is written is read again, and what is wrong is named.
 
 use super::*;
-use qos::cost::Load;
+use qos::cost::DeviceLoad;
 use qos::units;
 
 fn model() -> DeviceModel {
@@ -41,7 +41,7 @@ fn a_model_comes_back() {
     assert_eq!(DeviceModel::parse(&text).unwrap(), model, "{text}");
     let mut dear = model;
     let price = Price::milli(77).unwrap();
-    dear.prices.others.insert(Operation::Flush, price);
+    dear.prices.others.insert(PricedOperation::Flush, price);
     assert_eq!(DeviceModel::parse(&dear.to_toml()).unwrap(), dear);
 }
 
@@ -51,19 +51,19 @@ fn prices_become_costs() {
     let prices = &mut model.prices;
     prices
         .others
-        .insert(Operation::Flush, Price::milli(77).unwrap());
+        .insert(PricedOperation::Flush, Price::milli(77).unwrap());
     prices
         .others
-        .insert(Operation::Compare, Price::milli(3_000).unwrap());
+        .insert(PricedOperation::Compare, Price::milli(3_000).unwrap());
     let costs = DeviceModel::parse(&model.to_toml()).unwrap().prices.costs();
     let milli = |load, operation| costs.prices(load).cost(operation, units(4096)).0 / 1_000_000;
-    assert_eq!(milli(Load::Mixed, Operation::Read), 1000);
-    assert_eq!(milli(Load::Mixed, Operation::Write), 10_125);
-    assert_eq!(milli(Load::Mixed, Operation::Compare), 3_000);
-    assert_eq!(milli(Load::ReadOnly, Operation::Read), 487);
-    assert_eq!(milli(Load::ReadOnly, Operation::Write), 10_125);
-    for load in [Load::Mixed, Load::ReadOnly] {
-        assert_eq!(milli(load, Operation::Flush), 77);
+    assert_eq!(milli(DeviceLoad::Mixed, PricedOperation::Read), 1000);
+    assert_eq!(milli(DeviceLoad::Mixed, PricedOperation::Write), 10_125);
+    assert_eq!(milli(DeviceLoad::Mixed, PricedOperation::Compare), 3_000);
+    assert_eq!(milli(DeviceLoad::ReadOnly, PricedOperation::Read), 487);
+    assert_eq!(milli(DeviceLoad::ReadOnly, PricedOperation::Write), 10_125);
+    for load in [DeviceLoad::Mixed, DeviceLoad::ReadOnly] {
+        assert_eq!(milli(load, PricedOperation::Flush), 77);
     }
     let plain = PriceList::new(Price::milli(10_000).unwrap(), Price::milli(500).unwrap());
     let (write, read) = (Price::milli(10_000).unwrap(), Price::milli(500).unwrap());

@@ -7,7 +7,7 @@ use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use switch::Knobs;
-use switch::knobs::{Entry, KnobError, Preset, Value};
+use switch::knobs::{KnobError, KnobSetting, KnobValue, Preset};
 
 /// The key beside the knobs that names the preset.
 pub const BASELINE: &str = "baseline";
@@ -33,7 +33,7 @@ impl SwitchChange {
     pub fn applied_to(&self, before: Switch) -> Result<Switch, KnobError> {
         let mut knobs = self.baseline.map_or(before.0, Preset::knobs);
         let changes = self.knobs.iter();
-        knobs.turn(changes.map(|(key, value)| (key.as_str(), value.as_str())))?;
+        knobs.change(changes.map(|(key, value)| (key.as_str(), value.as_str())))?;
         Ok(Switch(knobs))
     }
 }
@@ -52,11 +52,11 @@ pub(crate) enum Plain {
 
 impl Plain {
     /// The value of a knob.
-    pub(crate) fn of(entry: &Entry) -> Self {
+    pub(crate) fn of(entry: &KnobSetting) -> Self {
         match (entry.value, entry.text()) {
-            (Value::Switch(on), _) => Self::Switch(on),
-            (Value::Word(_), text) => Self::Text(text),
-            (Value::Number(_) | Value::Time(_), text) => {
+            (KnobValue::Switch(on), _) => Self::Switch(on),
+            (KnobValue::Word(_), text) => Self::Text(text),
+            (KnobValue::Number(_) | KnobValue::Time(_), text) => {
                 text.parse().map_or(Self::Text(text), Self::Number)
             }
         }

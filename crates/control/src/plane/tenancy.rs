@@ -1,7 +1,7 @@
 //! Tenants of a configuration, as the target takes them.
 
 use crate::model::{Access, Permission, Tenant};
-use target::{Grant, Others, Tenancy, TenantGrant, TenantOptions};
+use target::{AccessGrant, Others, Tenancy, TenantGrant, TenantOptions};
 
 /// Returns the tenancy of a configuration. A tenant that matches everything, as `default` does,
 /// covers the hosts that no other tenant covers.
@@ -38,7 +38,7 @@ fn grant(permission: &Permission) -> TenantGrant {
     };
     TenantGrant {
         subsystem: permission.subsystem.clone(),
-        grant: Grant {
+        grant: AccessGrant {
             namespace: permission.namespace,
             range,
             read: permission.access != Access::Write,

@@ -29,7 +29,7 @@ use crate::recovery::status::{Verdict, judge};
 use base::Time;
 use base::mutation::{self, Mutation};
 use block::{BlockError, Capabilities, Channel, Completion, Operation, Request, Submit};
-use reactor::{Context, Driver, IoSlice, Room, RoomLease};
+use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
 use replay::Replay;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub struct RemoteChannel {
     shared: bool,
     /// What the lanes carry.
     class: Class,
-    room: RoomLease,
+    op_namespace: OpNamespaceLease,
     waker: Option<u64>,
     state: ChannelState,
     epoch: Epoch,
@@ -139,13 +139,13 @@ impl RemoteChannel {
         depth: u16,
         driver: &mut dyn Driver,
     ) -> Self {
-        let room = driver.lease_room();
+        let op_namespace = driver.lease_op_namespace();
         let waker = association.add_waker(driver.waker());
         let config = qpair_config(association.options(), false);
         let depth = depth.min(association.parameters().depth.max(1));
         let lanes: Vec<_> = (0..u32::from(queues))
             .map(|index| Lane {
-                qpair: Qpair::new(config.clone(), room.room(), index, depth),
+                qpair: Qpair::new(config.clone(), op_namespace.id(), index, depth),
                 queue_id: 0,
                 open: false,
                 listed: false,
@@ -153,7 +153,7 @@ impl RemoteChannel {
             .collect();
         let capacity = lanes.len() * usize::from(depth);
         let mut channel = Self {
-            room,
+            op_namespace,
             class,
             waker: Some(waker),
             state: ChannelState::Waiting,
@@ -419,7 +419,7 @@ impl RemoteChannel {
     }
 
     /// Adds to `counters` what left on the lanes, and why.
-    pub(crate) fn add_doorbell_counters(&mut self, counters: &mut doorbell::Counters) {
+    pub(crate) fn add_doorbell_counters(&mut self, counters: &mut doorbell::DoorbellCounters) {
         for lane in &mut self.lanes {
             if let Some(doorbell) = lane.qpair.doorbell() {
                 counters.merge(doorbell.counters());
@@ -574,8 +574,8 @@ impl Channel for RemoteChannel {
         self.pump(cx);
     }
 
-    fn owns(&self, room: Room) -> bool {
-        room == self.room.room()
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        op_namespace == self.op_namespace.id()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

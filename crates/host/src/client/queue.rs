@@ -11,7 +11,7 @@ use base::units::{KIB, Lba, MIB};
 use block::{Channel, Completion, Device, Operation, Request, Submit};
 use reactor::uring::UringDriver;
 use reactor::{
-    BufferClass, Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait, give_way,
+    BufferClass, Context, Driver, IdlePolicy, IoSlice, Outcome, PollPolicy, Wait, yield_core,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -232,7 +232,7 @@ impl Queue {
             self.turn(wait)?;
             first = false;
             if self.done.len() < min {
-                give_way(&mut self.idle, &self.driver, false);
+                yield_core(&mut self.idle, &self.driver, false);
             }
         }
         Ok(Completions { queue: self })

@@ -196,13 +196,13 @@ impl Service for ClientService {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
+        let op_namespace = completion.key.op_namespace;
         let mut controllers = self.controllers.iter_mut();
-        if let Some(controller) = controllers.find(|controller| controller.owns(room)) {
+        if let Some(controller) = controllers.find(|controller| controller.owns(op_namespace)) {
             return controller.complete(completion, cx);
         }
         let mut channels = self.channels.values_mut();
-        if let Some(open) = channels.find(|open| open.channel.owns(room)) {
+        if let Some(open) = channels.find(|open| open.channel.owns(op_namespace)) {
             open.channel.complete(completion, cx);
         }
     }

@@ -25,7 +25,7 @@ use crate::recovery::fences::Fences;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 use inquiry::Inquiry;
-use reactor::{Context, Driver, IoSlice, Room, RoomLease};
+use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
 use setup::Setup;
 use std::sync::Arc;
 use wire::fabrics::{ConnectData, FabricsCommand};
@@ -84,7 +84,7 @@ const CHANNELS_CLOSE_TIME: Nanos = Nanos::from_secs(1);
 #[derive(Debug)]
 pub struct Controller {
     association: Arc<Association>,
-    room: RoomLease,
+    op_namespace: OpNamespaceLease,
     waker: u64,
     qpair: Qpair,
     state: ControllerState,
@@ -116,8 +116,13 @@ impl Controller {
     #[must_use]
     pub fn new(association: Arc<Association>, driver: &mut dyn Driver) -> Self {
         let options = association.options();
-        let room = driver.lease_room();
-        let qpair = Qpair::new(qpair_config(options, true), room.room(), 0, ADMIN_DEPTH);
+        let op_namespace = driver.lease_op_namespace();
+        let qpair = Qpair::new(
+            qpair_config(options, true),
+            op_namespace.id(),
+            0,
+            ADMIN_DEPTH,
+        );
         let backoff = Backoff::new(
             options.reconnect_delay_min,
             options.reconnect_delay_max,
@@ -125,7 +130,7 @@ impl Controller {
         );
         let waker = association.add_waker(driver.waker());
         Self {
-            room,
+            op_namespace,
             waker,
             qpair,
             state: ControllerState::Waiting,
@@ -168,8 +173,8 @@ impl Controller {
 
     /// Whether an operation of this room is the controller's.
     #[must_use]
-    pub fn owns(&self, room: Room) -> bool {
-        room == self.room.room()
+    pub fn owns(&self, op_namespace: OpNamespace) -> bool {
+        op_namespace == self.op_namespace.id()
     }
 
     /// Whether nothing of it is left in the driver.

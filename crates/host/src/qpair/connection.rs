@@ -17,7 +17,7 @@ use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
 use base::{Nanos, Time};
-use reactor::{Context, IoSlice, Op, OpKey, Outcome, Room, SocketId, SocketOptions};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
 use std::io;
 use std::net::SocketAddr;
 use wire::fabrics::connect::ConnectAttributes;
@@ -99,7 +99,7 @@ const JOIN_TAG: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Qpair {
     config: QpairConfig,
-    room: Room,
+    op_namespace: OpNamespace,
     index: u32,
     /// How often the connection was opened; part of the operation keys.
     generation: u8,
@@ -125,10 +125,15 @@ pub(crate) struct Qpair {
 
 impl Qpair {
     /// A closed connection with room for `depth` commands.
-    pub(crate) fn new(config: QpairConfig, room: Room, index: u32, depth: u16) -> Self {
+    pub(crate) fn new(
+        config: QpairConfig,
+        op_namespace: OpNamespace,
+        index: u32,
+        depth: u16,
+    ) -> Self {
         Self {
             config,
-            room,
+            op_namespace,
             index,
             generation: 0,
             state: ConnectionState::Closed,
@@ -183,7 +188,7 @@ impl Qpair {
             index: self.index,
             generation: self.generation,
         };
-        OpKey::new(self.room, kind, slot)
+        OpKey::new(self.op_namespace, kind, slot)
     }
 
     /// Opens the connection; TCP may take so long.
@@ -629,7 +634,7 @@ mod tests {
         let identity = HostIdentity { nqn, id: [7; 16] };
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
-        let mut qpair = Qpair::new(qpair_config(&options, true), Room(0), 0, 4);
+        let mut qpair = Qpair::new(qpair_config(&options, true), OpNamespace(0), 0, 4);
         qpair.enter(ConnectionState::Live, Time::NEVER);
         qpair.scan_at = Time(5);
         qpair.start_until(Exchange::admin(1, Command::new(0x0c, 0), None), Time::NEVER);

@@ -8,7 +8,7 @@ use crate::command::exchange::Exchange;
 use crate::limits::H2C_DATA_STEP;
 use base::Time;
 use block::Operation;
-use switch::doorbell::{Counters, Decision, Mode, Urgency};
+use switch::doorbell::{Decision, DoorbellCounters, Mode, Urgency};
 use switch::{Caravan, CaravanLimits, Class, Doorbell};
 use wire::tcp::CapsuleCmd;
 
@@ -139,7 +139,7 @@ impl LaneDoorbell {
     }
 
     /// What left so far, and why.
-    pub(crate) const fn counters(&self) -> &Counters {
+    pub(crate) const fn counters(&self) -> &DoorbellCounters {
         self.doorbell.counters()
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let knobs = switch::Knobs::linux();
         LaneDoorbell::new(
             knobs.doorbell,
-            knobs.caravan.limits(switch::Nearness::Far),
+            knobs.caravan.limits(switch::LatencyActivity::Absent),
             Class::Throughput,
         )
     }
@@ -283,7 +283,10 @@ mod tests {
         assert_eq!(lane.left(65_536 + 24), 65_536);
         let mut knobs = switch::Knobs::linux();
         knobs.caravan.alone.bytes = 1;
-        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(switch::Nearness::Far));
+        lane.reconfigure(
+            knobs.doorbell,
+            knobs.caravan.limits(switch::LatencyActivity::Absent),
+        );
         assert_eq!(lane.room_for_data(), 4_096, "something must leave");
         lane.carries(4_096);
         assert_eq!(lane.room_for_data(), 0);
@@ -297,7 +300,10 @@ mod tests {
         lane.loaded(&read);
         assert!(!lane.rings(Time(1), 9));
         let knobs = switch::Knobs::nvme_tcp();
-        lane.reconfigure(knobs.doorbell, knobs.caravan.limits(switch::Nearness::Far));
+        lane.reconfigure(
+            knobs.doorbell,
+            knobs.caravan.limits(switch::LatencyActivity::Absent),
+        );
         assert!(lane.deadline() <= Time(1));
         assert!(lane.rings(Time(2), 9));
         lane.left(72);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::application_steering::{Rules, Thread};
+use switch::application_steering::{ApplicationSteeringRules, SteeredThread};
 use switch::load::{CoreLoad, Ewma};
 use switch::{ApplicationSteering, Class, CoreSet, PerClass};
 
@@ -65,7 +65,7 @@ impl Member {
 struct Members {
     list: Vec<(u64, Member)>,
     next: u64,
-    rules: Rules,
+    rules: ApplicationSteeringRules,
     moved: PerClass<u64>,
 }
 
@@ -105,7 +105,7 @@ impl SteeringThread {
     pub(super) fn start(
         cores: &[CoreId],
         loads: Arc<LoadTable>,
-        rules: Rules,
+        rules: ApplicationSteeringRules,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             members: Mutex::new(Members {
@@ -167,7 +167,7 @@ impl SteeringThread {
     }
 
     /// Other rules, from the next step on.
-    pub(super) fn reconfigure(&self, rules: Rules) {
+    pub(super) fn reconfigure(&self, rules: ApplicationSteeringRules) {
         self.shared.members().rules = rules;
         self.shared.changed.notify_one();
     }
@@ -249,7 +249,7 @@ fn step(
             let bytes = member.standing.outstanding_bytes.load(Ordering::Relaxed);
             member.load.add(bytes);
             let core = member.standing.core.load(Ordering::Relaxed);
-            Thread {
+            SteeredThread {
                 id: *number,
                 class: member.standing.class,
                 core: CoreId(u32::try_from(core).unwrap_or(0)),
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use switch::Knobs;
 
-    fn rules() -> Rules {
+    fn rules() -> ApplicationSteeringRules {
         Knobs::switchyard().application_steering
     }
 
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(now.count(), 1);
         assert!(!now.is_set(cores[0].0 as usize));
         // It stayed where it had been moved for as long as it lived.
-        let off = Rules {
+        let off = ApplicationSteeringRules {
             enabled: false,
             ..rules()
         };

@@ -11,16 +11,16 @@ pub struct CoreCounters {
     /// Their bytes of data.
     pub bytes: PerClass<u64>,
     /// What request steering did with them.
-    pub steering: request_steering::Counters,
+    pub steering: request_steering::RequestSteeringCounters,
     /// Average load in bytes outstanding, by class.
     pub load_bytes: PerClass<u64>,
     /// Caravans: how large they were, and why they left.
-    pub caravans: PerClass<doorbell::Counters>,
+    pub caravans: PerClass<doorbell::DoorbellCounters>,
     /// Times that a submitter was told of completions, which woke it if it slept.
     pub notifications: u64,
     /// Completions that it was told of then.
     pub notified_completions: u64,
-    /// Times that a `Latency` request came while these were sparse ([`switch::nearness`]).
+    /// Times that a `Latency` request came while these were sparse ([`switch::latency_activity`]).
     pub sparse_arrivals: u64,
 }
 
@@ -28,7 +28,7 @@ impl CoreCounters {
     /// A submitter is told of what was held.
     pub(super) fn notify(&mut self, held_completions: &mut Coalescer) {
         self.notifications += 1;
-        self.notified_completions += u64::from(held_completions.told());
+        self.notified_completions += u64::from(held_completions.notified());
     }
 
     /// Adds what another thread of the same core did.

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::knobs::Lanes;
 use switch::load::CoreLoad;
-use switch::{Class, Coalescer, Knobs, LatencyWatch, Nearness, PerClass, RequestSteering};
+use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, PerClass, RequestSteering};
 
 /// What a dataplane core is told by its switchboard.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ pub struct EgressService {
     more: bool,
     /// What comes of `Latency` work, and how near it was in the last turn.
     latency: LatencyWatch,
-    nearness: Nearness,
+    latency_activity: LatencyActivity,
     /// The egress whose class may wait that is first to send in the next turn.
     first: usize,
     /// The last turn took requests from the ingress.
@@ -156,7 +156,7 @@ impl EgressService {
             show_at: Time::ZERO,
             more: false,
             latency: LatencyWatch::new(place.knobs.sparse_latency_bytes),
-            nearness: Nearness::Far,
+            latency_activity: LatencyActivity::Absent,
             first: 0,
             took: false,
             answered: Vec::with_capacity(64),
@@ -174,7 +174,7 @@ impl EgressService {
             let mut channel =
                 RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
             let knobs = &self.place.knobs;
-            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.nearness));
+            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency_activity));
             self.egresses.push(Egress {
                 target,
                 class,
@@ -199,7 +199,7 @@ impl EgressService {
 
     fn set_doorbells(&mut self) {
         let knobs = &self.place.knobs;
-        let limits = knobs.caravan.limits(self.nearness);
+        let limits = knobs.caravan.limits(self.latency_activity);
         for egress in &mut self.egresses {
             egress.channel.set_doorbell(knobs.doorbell, limits);
         }
@@ -212,13 +212,13 @@ impl EgressService {
         if outstanding[Class::Latency] > 0 {
             self.latency.present(now);
         }
-        let nearness = if self.place.knobs.prioritisation {
-            self.latency.nearness(now)
+        let latency_activity = if self.place.knobs.prioritisation {
+            self.latency.latency_activity(now)
         } else {
-            Nearness::Far
+            LatencyActivity::Absent
         };
-        if nearness != self.nearness {
-            self.nearness = nearness;
+        if latency_activity != self.latency_activity {
+            self.latency_activity = latency_activity;
             self.set_doorbells();
         }
     }
@@ -231,7 +231,7 @@ impl EgressService {
             egress.channel.pump(cx);
         }
         let count = self.egresses.len();
-        let mut left = if self.nearness.is_near() {
+        let mut left = if self.latency_activity.is_active() {
             self.place.knobs.quantum_bytes
         } else {
             u64::MAX
@@ -421,7 +421,7 @@ impl EgressService {
 
     /// A request came back; its submitter is told at the end of this turn, or later.
     fn completed(&mut self, now: Time, class: Class, submitter: u32, done: IngressCompletion) {
-        let most = if self.nearness.is_near() && !self.closing {
+        let most = if self.latency_activity.is_active() && !self.closing {
             self.place.knobs.completion_hold
         } else {
             Nanos::ZERO
@@ -543,11 +543,11 @@ impl Service for EgressService {
     type Message = Message;
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
+        let op_namespace = completion.key.op_namespace;
         let egress = self
             .egresses
             .iter_mut()
-            .find(|egress| egress.channel.owns(room));
+            .find(|egress| egress.channel.owns(op_namespace));
         if let Some(egress) = egress {
             egress.channel.complete(completion, cx);
         }

@@ -6,7 +6,7 @@
 //! for each request.
 
 use super::request_count::Account;
-use base::Doze;
+use base::WakeFlag;
 use base::units::Lba;
 use block::{BlockError, Operation};
 use crossbeam_queue::ArrayQueue;
@@ -46,7 +46,7 @@ pub(super) struct IngressCompletion {
 #[derive(Debug)]
 pub(super) struct Ingress {
     queues: PerClass<ArrayQueue<IngressRequest>>,
-    doze: Doze,
+    wake_flag: WakeFlag,
     waker: OnceLock<Arc<dyn Wake>>,
 }
 
@@ -54,7 +54,7 @@ impl Ingress {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             queues: PerClass::from_fn(|_| ArrayQueue::new(capacity)),
-            doze: Doze::new(),
+            wake_flag: WakeFlag::new(),
             waker: OnceLock::new(),
         }
     }
@@ -74,7 +74,7 @@ impl Ingress {
     /// Wakes the thread, where that is needed: after a run of [`put`](Self::put).
     #[inline]
     pub(super) fn ring(&self) {
-        if self.doze.is_needed()
+        if self.wake_flag.is_needed()
             && let Some(waker) = self.waker.get()
         {
             waker.wake();
@@ -93,13 +93,13 @@ impl Ingress {
 
     /// The thread wants to sleep; whether it may.
     pub(super) fn may_sleep(&self) -> bool {
-        self.doze.may_sleep(|| self.is_empty())
+        self.wake_flag.may_sleep(|| self.is_empty())
     }
 
     /// The thread looks at its queues.
     #[inline]
     pub(super) fn awake(&self) {
-        self.doze.awake();
+        self.wake_flag.awake();
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
     done: ArrayQueue<IngressCompletion>,
     account: Account,
-    doze: Doze,
+    wake_flag: WakeFlag,
     waker: Arc<dyn Wake>,
     /// The memory of its requests' data.
     pub(super) region: Region,
@@ -120,7 +120,7 @@ impl Submitter {
         Self {
             done: ArrayQueue::new(depth),
             account: Account::new(),
-            doze: Doze::new(),
+            wake_flag: WakeFlag::new(),
             waker,
             region,
         }
@@ -160,7 +160,7 @@ impl Submitter {
     /// Wakes the submitter, where that is needed: after a run of [`finish`](Self::finish).
     #[inline]
     pub(super) fn ring(&self) {
-        if self.doze.is_needed() {
+        if self.wake_flag.is_needed() {
             self.waker.wake();
         }
     }
@@ -171,11 +171,11 @@ impl Submitter {
     }
 
     pub(super) fn may_sleep(&self) -> bool {
-        self.doze.may_sleep(|| self.done.is_empty())
+        self.wake_flag.may_sleep(|| self.done.is_empty())
     }
 
     #[inline]
     pub(super) fn awake(&self) {
-        self.doze.awake();
+        self.wake_flag.awake();
     }
 }

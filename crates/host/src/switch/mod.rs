@@ -39,9 +39,9 @@ use counters::PublishedCounters;
 use egress::Update;
 use health::Health;
 use ingress::Ingress;
-use reactor::priority::{self, Privilege, Standing};
+use reactor::priority::{self, PriorityStatus, Privilege};
 use reactor::uring::{self, UringDriver};
-use reactor::{BufferClass, Core, Keeper, MailboxSender, PollPolicy, placement};
+use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
 use registry::Registry;
 use request_steering::LoadTable;
 use std::sync::{Arc, Mutex, mpsc};
@@ -87,7 +87,7 @@ struct Inner {
 struct DataplaneThread {
     core: usize,
     classes: Vec<Class>,
-    standing: Standing,
+    priority: PriorityStatus,
     sender: MailboxSender<Message>,
     shown: Arc<PublishedCounters>,
     thread: Option<JoinHandle<()>>,
@@ -131,7 +131,7 @@ impl Switchboard {
             Ok(DataplaneThread {
                 core,
                 classes,
-                standing: Standing::Ordinary,
+                priority: PriorityStatus::Ordinary,
                 sender: run(place)?,
                 shown,
                 thread: None,
@@ -258,7 +258,7 @@ impl Switchboard {
             serving
                 .find(|thread| thread.classes.contains(&class))
                 .map_or(Privilege::Unprivileged, |thread| {
-                    thread.standing.privilege()
+                    thread.priority.privilege()
                 })
         })
     }
@@ -266,11 +266,11 @@ impl Switchboard {
     /// The same of each core, in the order of [`counters`](Self::counters), and why where that was
     /// refused.
     #[must_use]
-    pub fn standings(&self) -> Vec<PerClass<Standing>> {
+    pub fn priorities(&self) -> Vec<PerClass<PriorityStatus>> {
         let mut cores = vec![PerClass::default(); self.inner.cores.len()];
         for thread in &self.inner.threads {
             for &class in &thread.classes {
-                cores[thread.core][class] = thread.standing;
+                cores[thread.core][class] = thread.priority;
             }
         }
         cores
@@ -318,7 +318,7 @@ fn may_raise() -> bool {
     tried.unwrap_or(false)
 }
 
-type Started = Result<(MailboxSender<Message>, Standing), HostError>;
+type Started = Result<(MailboxSender<Message>, PriorityStatus), HostError>;
 
 impl DataplaneThread {
     /// Starts its thread. The driver must be made on the thread that uses it.
@@ -334,11 +334,11 @@ impl DataplaneThread {
                 what: "cannot start a thread",
                 source,
             })?;
-        let (sender, standing) = starting.recv().map_err(|_| HostError::Closed)??;
+        let (sender, priority) = starting.recv().map_err(|_| HostError::Closed)??;
         Ok(Self {
             core,
             classes,
-            standing,
+            priority,
             sender,
             shown,
             thread: Some(thread),
@@ -362,24 +362,24 @@ fn run(place: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Star
         }
     };
     let urgent = place.classes.iter().any(|c| !c.properties().may_wait);
-    let standing = match (urgent, serves_all) {
+    let priority = match (urgent, serves_all) {
         (true, true) if knobs.raises_dataplane() => priority::raise_nice(),
         // Chosen together with threads apart, whatever applications ask for.
         (true, false) => priority::raise(),
-        _ => Standing::Ordinary,
+        _ => PriorityStatus::Ordinary,
     };
     let service = place.service(&driver);
-    // While it sleeps, the keeper polls in its place, and gives way to everybody.
-    let keeper = Keeper::start(id).ok();
+    // While it sleeps, the idle spinner polls in its place, and gives way to everybody.
+    let idle_spinner = IdleSpinner::start(id).ok();
     let poll = match knobs.polling {
-        Polling::Always if standing.privilege() != Privilege::RealTime => PollPolicy::Always,
+        Polling::Always if priority.privilege() != Privilege::RealTime => PollPolicy::Always,
         Polling::Adaptive if serves_all => PollPolicy::Auto,
         _ => PollPolicy::Never,
     };
     // Outlives the ring: submitters hear of its end when it is closed.
     let serving = health.serve();
-    let mut core = Core::new(driver, service, poll).with_keeper(keeper);
-    if started.send(Ok((core.sender(), standing))).is_err() || core.run().is_ok() {
+    let mut core = Core::new(driver, service, poll).with_idle_spinner(idle_spinner);
+    if started.send(Ok((core.sender(), priority))).is_err() || core.run().is_ok() {
         serving.end();
     }
 }

@@ -9,7 +9,7 @@ use crate::qos::core::Priced;
 use crate::request::{Kind, Phase, Slot, Ticket};
 use crate::service::core::CoreState;
 use crate::session::connection::Connection;
-use qos::{Operation, units};
+use qos::{PricedOperation, units};
 use reactor::Context;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::Status;
@@ -88,7 +88,7 @@ pub(crate) fn flush_all(
         return;
     };
     entry.next_part = nsid - 1;
-    if let Err(status) = wait(connection, slot, Operation::Flush, 1, core) {
+    if let Err(status) = wait(connection, slot, PricedOperation::Flush, 1, core) {
         finish(connection, slot, status, core, cx);
     }
 }
@@ -142,24 +142,24 @@ pub(super) fn give_up(connection: &mut Connection, slot: u16, core: &mut CoreSta
 
 /// What a command asks of its device, and of how many bytes. One that is not thin writes zeroes to
 /// deallocate.
-fn asked(entry: &Slot, block_shift: u32, thin: bool) -> (Operation, u64) {
+fn asked(entry: &Slot, block_shift: u32, thin: bool) -> (PricedOperation, u64) {
     let bytes = u64::from(entry.blocks) << block_shift;
     match entry.kind {
-        Kind::Read | Kind::Admin | Kind::Barrier => (Operation::Read, bytes),
-        Kind::Write => (Operation::Write, bytes),
-        Kind::Compare => (Operation::Compare, bytes),
-        Kind::Verify => (Operation::Verify, bytes),
-        Kind::WriteZeroes => (Operation::WriteZeroes, bytes),
-        Kind::Flush | Kind::Shutdown => (Operation::Flush, 0),
+        Kind::Read | Kind::Admin | Kind::Barrier => (PricedOperation::Read, bytes),
+        Kind::Write => (PricedOperation::Write, bytes),
+        Kind::Compare => (PricedOperation::Compare, bytes),
+        Kind::Verify => (PricedOperation::Verify, bytes),
+        Kind::WriteZeroes => (PricedOperation::WriteZeroes, bytes),
+        Kind::Flush | Kind::Shutdown => (PricedOperation::Flush, 0),
         // The other attributes of ranges are hints, which no device sees.
-        Kind::Dataset if !entry.deallocate => (Operation::Read, 0),
+        Kind::Dataset if !entry.deallocate => (PricedOperation::Read, 0),
         Kind::Dataset => {
             let ranges = entry.data.as_ref();
             let blocks = ranges.map_or(0, |data| parts::blocks_named(data, entry.blocks));
             let operation = if thin {
-                Operation::Deallocate
+                PricedOperation::Deallocate
             } else {
-                Operation::WriteZeroes
+                PricedOperation::WriteZeroes
             };
             (operation, blocks << block_shift)
         }
@@ -174,7 +174,7 @@ fn asked(entry: &Slot, block_shift: u32, thin: bool) -> (Operation, u64) {
 fn wait(
     connection: &mut Connection,
     slot: u16,
-    operation: Operation,
+    operation: PricedOperation,
     units: u32,
     core: &mut CoreState,
 ) -> Result<(), Status> {
@@ -223,7 +223,13 @@ mod tests {
             ..Slot::default()
         };
         let bytes = 100 * 4096;
-        assert_eq!(asked(&entry, 12, true), (Operation::Deallocate, bytes));
-        assert_eq!(asked(&entry, 12, false), (Operation::WriteZeroes, bytes));
+        assert_eq!(
+            asked(&entry, 12, true),
+            (PricedOperation::Deallocate, bytes)
+        );
+        assert_eq!(
+            asked(&entry, 12, false),
+            (PricedOperation::WriteZeroes, bytes)
+        );
     }
 }

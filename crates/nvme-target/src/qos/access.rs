@@ -12,7 +12,7 @@
 use crate::error::TargetError;
 use crate::limits::NAMESPACES_MAX;
 use ipnet::IpNet;
-use qos::access::{AccessError, Assignment, Grant, Need};
+use qos::access::{AccessError, AccessGrant, Assignment, Need};
 use qos::{Assignments, Declaration, Permissions, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -71,7 +71,7 @@ pub struct TenantGrant {
     /// The subsystem; `None` for every one.
     pub subsystem: Option<String>,
     /// The namespace in it, the blocks, and what may be done with them.
-    pub grant: Grant,
+    pub grant: AccessGrant,
 }
 
 /// Stands for the namespaces that nothing names: no namespace is called so.
@@ -435,7 +435,7 @@ mod tests {
     fn grant(subsystem: Option<&str>, namespace: Option<u32>, write: bool) -> TenantGrant {
         TenantGrant {
             subsystem: subsystem.map(str::to_owned),
-            grant: Grant {
+            grant: AccessGrant {
                 namespace,
                 range: Some((0, 10)),
                 read: true,

@@ -18,8 +18,8 @@ mod tenant;
 use crate::qos::device::DeviceQos;
 use crate::request::{Kind, Ticket};
 use base::{Nanos, Time};
-use qos::Operation;
-use qos::scheduler::TooManyThreads;
+use qos::PricedOperation;
+use qos::token_scheduler::TooManyThreads;
 use scheduler::CoreScheduler;
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct TenantSeat {
 /// A command that waits for its tokens, and what for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priced {
-    pub(crate) operation: Operation,
+    pub(crate) operation: PricedOperation,
     pub(crate) units: u32,
     pub(crate) ticket: Ticket,
 }
@@ -155,7 +155,7 @@ impl CoreTokens {
     pub(crate) fn pay_at_once(
         &mut self,
         seat: TenantSeat,
-        operation: Operation,
+        operation: PricedOperation,
         units: u32,
     ) -> bool {
         let scheduler = self.scheduler(seat.scheduler);
@@ -244,7 +244,7 @@ mod tests {
     use base::SlabKey;
     use qos::cost::Price;
     use qos::curve::Point;
-    use qos::{CostModel, Curve, Declaration, Percentile, Rules, TokenRate};
+    use qos::{CostModel, Curve, Declaration, Percentile, TokenPoolRules, TokenRate};
 
     fn device(rate: u64) -> Arc<DeviceQos> {
         let point = Point {
@@ -253,7 +253,7 @@ mod tests {
         };
         let curve = Curve::new(vec![point]).expect("a curve");
         let model = CostModel::new(Price::READ, Price::READ);
-        DeviceQos::new("flash", Rules::default(), model, curve)
+        DeviceQos::new("flash", TokenPoolRules::default(), model, curve)
     }
 
     fn read(index: u32, slot: u16) -> Priced {
@@ -262,7 +262,7 @@ mod tests {
             generation: 0,
         };
         Priced {
-            operation: Operation::Read,
+            operation: PricedOperation::Read,
             units: 1,
             ticket: Ticket { connection, slot },
         }

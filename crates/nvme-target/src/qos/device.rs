@@ -15,7 +15,10 @@ use crate::qos::snapshot::TenantSnapshot;
 use qos::account::Contract;
 use qos::live::{LiveError, Observation, Refit, refit};
 use qos::overrun::Notice;
-use qos::{Account, CostModel, Curve, Declaration, Plan, Pool, Refusal, Rules, TenantId, Tenants};
+use qos::{
+    Account, CostModel, Curve, Declaration, Plan, Refusal, TenantId, Tenants, TokenPool,
+    TokenPoolRules,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct DeviceQos {
     name: String,
-    pool: Arc<Pool>,
+    pool: Arc<TokenPool>,
     register: Mutex<Register>,
 }
 
@@ -57,7 +60,7 @@ impl DeviceQos {
     /// A device of this name, which refusals tell, with the prices and the curve that were measured
     /// on it. It has no tenants yet but the default one.
     #[must_use]
-    pub fn new(name: &str, rules: Rules, model: CostModel, curve: Curve) -> Arc<Self> {
+    pub fn new(name: &str, rules: TokenPoolRules, model: CostModel, curve: Curve) -> Arc<Self> {
         let tenants = Tenants::new(rules, model, curve);
         let pool = Arc::clone(tenants.pool());
         let this = Self {
@@ -129,7 +132,7 @@ impl DeviceQos {
     }
 
     /// What the cores' schedulers share.
-    pub(crate) const fn pool(&self) -> &Arc<Pool> {
+    pub(crate) const fn pool(&self) -> &Arc<TokenPool> {
         &self.pool
     }
 
@@ -298,7 +301,7 @@ mod tests {
         let curve = Curve::new(vec![point(1_000, 100), point(100_000, 500)]).expect("a curve");
         let write = Price::milli(10_000).expect("a price");
         let model = CostModel::new(write, Price::READ);
-        DeviceQos::new("flash", Rules::default(), model, curve)
+        DeviceQos::new("flash", TokenPoolRules::default(), model, curve)
     }
 
     fn account(device: &DeviceQos, tenant: &str) -> Arc<Account> {

@@ -16,7 +16,7 @@ impl PollGroup {
         self.accepting = true;
         for (index, &listener) in (0u32..).zip(&self.listeners) {
             let key = OpKey {
-                room: self.core.room,
+                op_namespace: self.core.op_namespace,
                 kind: ACCEPT,
                 generation: 0,
                 index,

@@ -112,7 +112,7 @@ impl CoreState {
         let knobs = shared.knobs().unwrap_or_default();
         Self {
             index,
-            room,
+            op_namespace,
             lists: ListPool::new(limits.send_lists),
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,

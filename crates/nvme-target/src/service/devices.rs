@@ -26,11 +26,11 @@ impl PollGroup {
 
     /// An operation of a device's channel completed.
     pub(super) fn channel_completed(&mut self, completion: Completion, cx: &mut Context<'_>) {
-        let room = completion.key.room;
-        let index = usize::from(room.0);
+        let op_namespace = completion.key.op_namespace;
+        let index = usize::from(op_namespace.0);
         if let Some(&Some((subsystem, nsid))) = self.rooms.get(index)
             && let Some(namespace) = self.core.namespace(subsystem, nsid)
-            && namespace.channel.owns(room)
+            && namespace.channel.owns(op_namespace)
         {
             namespace.channel.complete(completion, cx);
             self.core.activate(subsystem, nsid);
@@ -39,7 +39,7 @@ impl PollGroup {
         let mut found = None;
         for (subsystem, slot) in (0u32..).zip(&self.core.subsystems) {
             for namespace in slot.iter().flat_map(|s| s.namespaces.iter().flatten()) {
-                if namespace.channel.owns(room) {
+                if namespace.channel.owns(op_namespace) {
                     found = Some((subsystem, namespace.shared.nsid()));
                 }
             }
@@ -54,7 +54,7 @@ impl PollGroup {
             return;
         }
         let mut closing = self.core.closing_channels.iter_mut();
-        if let Some(channel) = closing.find(|channel| channel.owns(room)) {
+        if let Some(channel) = closing.find(|channel| channel.owns(op_namespace)) {
             channel.complete(completion, cx);
         }
     }

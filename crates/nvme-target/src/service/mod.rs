@@ -30,14 +30,14 @@ use crate::shared::Shared;
 use base::{Nanos, Slab, SlabKey, Time};
 use block::Completion as BlockCompletion;
 pub use held::Held;
-use reactor::{Completion, Context, ListenerId, Outcome, PollPolicy, Room, Service};
+use reactor::{Completion, Context, ListenerId, OpNamespace, Outcome, PollPolicy, Service};
 use scaling::Scaling;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steering::{RELEASE, Steering};
-use switch::thread_scaling::Counters;
+use switch::thread_scaling::ThreadScalingCounters;
 use wire::nvme::Status;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
 use wire::nvme::opcode::AdminOpcode;
@@ -76,15 +76,17 @@ pub struct PollGroup {
 
 impl PollGroup {
     /// The service of core `index` of the target.
-    pub(crate) fn new(index: usize, room: Room, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(index: usize, op_namespace: OpNamespace, shared: Arc<Shared>) -> Self {
         let connections = shared.limits.connections;
         let knobs = shared.knobs().unwrap_or_default();
         let range = shared.threads.range(&knobs);
         if index == 0 {
-            shared.threads.set_active(range.min, &Counters::default());
+            shared
+                .threads
+                .set_active(range.min, &ThreadScalingCounters::default());
         }
         Self {
-            core: CoreState::new(index, room, shared),
+            core: CoreState::new(index, op_namespace, shared),
             connections: Slab::with_capacity(connections),
             fresh: VecDeque::new(),
             listeners: Vec::new(),
@@ -515,7 +517,7 @@ impl Service for PollGroup {
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
         self.core.work.bring();
-        if completion.key.room != self.core.room {
+        if completion.key.op_namespace != self.core.op_namespace {
             self.channel_completed(completion, cx);
             return;
         }

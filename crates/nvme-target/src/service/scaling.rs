@@ -1,4 +1,4 @@
-//! Thread scaling of the target: which threads are in use, and which queues are where.
+//! ThreadLoad scaling of the target: which threads are in use, and which queues are where.
 //! `[ReFlex §4.3]`
 //!
 //! The first thread accepts connections and has all admin queues, so it is always in use; it
@@ -16,7 +16,9 @@ use crate::session::handover::{Moving, Why};
 use base::{Nanos, SlabKey, Time};
 use reactor::Context;
 use switch::limits::{THREAD_LATE_PERMILLE, THREAD_SCALING_PERIOD};
-use switch::thread_scaling::{Part, Range, Step, Thread, ThreadScaling, choose};
+use switch::thread_scaling::{
+    LoadShare, ScalingStep, ThreadLoad, ThreadRange, ThreadScaling, choose,
+};
 
 /// The thread that accepts connections and decides for the others.
 const FIRST: usize = 0;
@@ -30,9 +32,9 @@ const SMALL_PERMILLE: u32 = 100;
 pub(super) struct Scaling {
     /// The first thread's alone.
     rule: Option<ThreadScaling>,
-    range: Range,
-    /// Room for what all threads did, and for what may move.
-    threads: Vec<Thread>,
+    range: ThreadRange,
+    /// Space for what all threads did, and for what may move.
+    threads: Vec<ThreadLoad>,
     queues: Vec<(SlabKey, u64)>,
     /// When a thread that is not in use tries again to get rid of its queues, and how long each of
     /// them then waits for a quiet moment.
@@ -41,7 +43,7 @@ pub(super) struct Scaling {
 }
 
 impl Scaling {
-    pub(super) fn new(thread: usize, range: Range) -> Self {
+    pub(super) fn new(thread: usize, range: ThreadRange) -> Self {
         Self {
             rule: (thread == FIRST).then(|| ThreadScaling::new(range)),
             range,
@@ -87,7 +89,7 @@ impl PollGroup {
     }
 
     /// Works within other bounds from now on.
-    pub(super) fn set_thread_range(&mut self, range: Range, now: Time) {
+    pub(super) fn set_thread_range(&mut self, range: ThreadRange, now: Time) {
         let scaling = &mut self.scaling;
         if scaling.range == range {
             return;
@@ -128,7 +130,7 @@ impl PollGroup {
 
     /// Tells the first thread now and then how busy this one is.
     fn end_period(&mut self, now: Time) {
-        let Range { min, max } = self.scaling.range;
+        let ThreadRange { min, max } = self.scaling.range;
         if min == max || now.since(self.core.work.since()) < THREAD_SCALING_PERIOD {
             return;
         }
@@ -137,7 +139,7 @@ impl PollGroup {
         let asked = busy_permille >= THREAD_LATE_PERMILLE;
         let smallest_permille = if asked { self.smallest_part() } else { 1000 };
         let late = self.core.tokens.was_late();
-        let did = Thread {
+        let did = ThreadLoad {
             busy_permille,
             smallest_permille,
             late,
@@ -185,21 +187,21 @@ impl PollGroup {
         self.scaling.rule = Some(rule);
     }
 
-    fn take_step(&mut self, step: Step, rule: &ThreadScaling, now: Time) {
+    fn take_step(&mut self, step: ScalingStep, rule: &ThreadScaling, now: Time) {
         let shared = &self.core.shared;
-        if let Step::Shrink { thread, into } = step {
+        if let ScalingStep::Shrink { thread, into } = step {
             // Before anybody can see that it is not in use.
             shared.threads.set_heir(thread, into);
         }
         shared.threads.set_active(rule.active(), rule.counters());
         let active = rule.active();
         match step {
-            Step::Grow { thread, part } => {
+            ScalingStep::Grow { thread, part } => {
                 tracing::debug!(active, "one more thread is in use");
                 self.share(part, thread, now);
             }
-            Step::Balance { thread, part } => self.share(part, thread, now),
-            Step::Shrink { thread, .. } => {
+            ScalingStep::Balance { thread, part } => self.share(part, thread, now),
+            ScalingStep::Shrink { thread, .. } => {
                 tracing::debug!(active, "one thread less is in use");
                 // A mailbox that is full wakes it.
                 let _ = shared.send(thread, Note::Look);
@@ -207,8 +209,8 @@ impl PollGroup {
         }
     }
 
-    fn share(&mut self, part: Part, to: usize, now: Time) {
-        let Part { of, permille } = part;
+    fn share(&mut self, part: LoadShare, to: usize, now: Time) {
+        let LoadShare { of, permille } = part;
         if of == self.core.index {
             self.give(permille, to, now);
         } else {

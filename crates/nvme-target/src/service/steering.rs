@@ -17,7 +17,7 @@ use base::units::CoreId;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, Stream};
 use switch::affinity;
-use switch::application_steering::{Hysteresis, Move, Thread};
+use switch::application_steering::{Hysteresis, Move, SteeredThread};
 use switch::class::Placement;
 use switch::limits::{AFFINITY_DWELL, LOAD_RESET};
 use switch::{Class, CoreSet, PerClass};
@@ -30,12 +30,12 @@ pub(super) const RELEASE: u8 = 4;
 pub(super) struct Steering {
     /// Queues that are to move, and until when each waits for a quiet moment.
     leaving: Vec<(SlabKey, Time)>,
-    /// OpNamespace for the loads of all cores, for what of them is recent, for what gathers here by its
+    /// Space for the loads of all cores, for what of them is recent, for what gathers here by its
     /// home, and for what may move.
     loads: Vec<PerClass<u64>>,
     recent: Vec<PerClass<u64>>,
     gathered: Vec<u64>,
-    queues: Vec<Thread>,
+    queues: Vec<SteeredThread>,
 }
 
 impl Steering {
@@ -139,7 +139,7 @@ impl PollGroup {
                     continue;
                 };
                 asked[class] += connection.demand.load_within(AFFINITY_DWELL, now);
-                queues.push(Thread {
+                queues.push(SteeredThread {
                     id: id_of(key),
                     class,
                     core,
@@ -178,7 +178,7 @@ impl PollGroup {
             *home.unwrap_or(&mut homeless) += load(connection);
         }
         let all = gathered.iter().sum::<u64>() + homeless;
-        for &Thread { id, class, .. } in queues.iter() {
+        for &SteeredThread { id, class, .. } in queues.iter() {
             let key = key_of(id);
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;

@@ -313,7 +313,7 @@ impl Connection {
         self.leave_fresh(core);
         let drains = self.state == State::Draining;
         self.state = State::Closing;
-        let key = OpKey::new(core.room, CLOSE, self.key);
+        let key = OpKey::new(core.op_namespace, CLOSE, self.key);
         cx.submit(
             key,
             Op::Close {

@@ -337,7 +337,7 @@ impl Connection {
             Some((slot, _)) => Receiving::Into(*slot),
             None => Receiving::Plain,
         };
-        let key = OpKey::new(core.room, RECEIVE, self.key);
+        let key = OpKey::new(core.op_namespace, RECEIVE, self.key);
         let into = into.map(|(_, slice)| slice);
         cx.submit(
             key,

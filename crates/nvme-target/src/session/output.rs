@@ -281,7 +281,7 @@ impl Output {
         self.sending_held = held;
         self.since = cx.now;
         let bytes = list.bytes();
-        let key = OpKey::new(core.room, SEND, self.key);
+        let key = OpKey::new(core.op_namespace, SEND, self.key);
         cx.submit(
             key,
             Op::Send {

@@ -11,7 +11,8 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::Reason;
 use switch::{
-    ApplicationSteering, CaravanLimits, Class, Knobs, LatencyWatch, PerClass, Scheduler, scheduler,
+    ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, PerClass,
+    class_scheduler,
 };
 
 /// A core's part of the switch.
@@ -33,7 +34,7 @@ pub(crate) struct CoreSwitch {
     /// Connections whose doorbells hold something, and until when at most.
     pub(crate) held: TimerQueue<(u32, u8)>,
     /// The order in which the ready ones are served.
-    pub(crate) send: Scheduler,
+    pub(crate) send: ClassScheduler,
     /// Which queues are better off on another core.
     pub(crate) steering: ApplicationSteering,
     /// Events counted so far; [`stats`](Self::stats) adds what is known elsewhere.
@@ -52,7 +53,7 @@ impl CoreSwitch {
             forget_at: Time::ZERO,
             ready: PerClass::from_fn(|_| VecDeque::with_capacity(capacity)),
             held: TimerQueue::with_capacity(capacity),
-            send: Scheduler::new(knobs.service()),
+            send: ClassScheduler::new(knobs.service()),
             steering: ApplicationSteering::new(knobs.application_steering),
             counters: SwitchStats::default(),
         }

@@ -8,7 +8,7 @@ use base::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use switch::limits::LOAD_RESET;
-use switch::{Class, PerClass, doorbell, scheduler};
+use switch::{Class, PerClass, class_scheduler, doorbell};
 
 counters! {
     /// Counters of one core's switch.

@@ -10,7 +10,7 @@ use base::units::CoreId;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use switch::limits::THREAD_SCALING_PERIOD;
-use switch::thread_scaling::{self, Counters, Range, Thread};
+use switch::thread_scaling::{self, ThreadLoad, ThreadRange, ThreadScalingCounters};
 use switch::{Class, Knobs, PerClass};
 
 counters! {
@@ -119,7 +119,7 @@ impl Threads {
     }
 
     /// How many threads there may be by these knobs.
-    pub(crate) fn range(&self, knobs: &Knobs) -> Range {
+    pub(crate) fn range(&self, knobs: &Knobs) -> ThreadRange {
         let named = self.named.load(Ordering::Relaxed);
         knobs.target_threads.on(self.each.len(), named)
     }
@@ -131,7 +131,7 @@ impl Threads {
     }
 
     /// What was decided.
-    pub(crate) fn set_active(&self, active: usize, counters: &Counters) {
+    pub(crate) fn set_active(&self, active: usize, counters: &ThreadScalingCounters) {
         self.active.store(active, Ordering::Relaxed);
         self.grown.store(counters.grown, Ordering::Relaxed);
         self.shrunk.store(counters.shrunk, Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Threads {
     }
 
     /// What a thread did in its last period.
-    pub(crate) fn publish(&self, thread: usize, now: Time, did: Thread) {
+    pub(crate) fn publish(&self, thread: usize, now: Time, did: ThreadLoad) {
         let shared = self.each.of(thread);
         let relaxed = Ordering::Relaxed;
         shared.busy_permille.store(did.busy_permille, relaxed);
@@ -197,13 +197,13 @@ impl Threads {
 
     /// What every thread did in its last period: nothing, where it has not said anything for
     /// longer than that. The numbers may be of different periods.
-    pub(crate) fn did(&self, now: Time) -> impl Iterator<Item = Thread> {
+    pub(crate) fn did(&self, now: Time) -> impl Iterator<Item = ThreadLoad> {
         self.each.iter().map(move |shared| {
             let at = Time(shared.at.load(Ordering::Relaxed));
             if now.since(at).0 >= 2 * THREAD_SCALING_PERIOD.0 {
-                return Thread::IDLE;
+                return ThreadLoad::IDLE;
             }
-            Thread {
+            ThreadLoad {
                 busy_permille: shared.busy_permille.load(Ordering::Relaxed),
                 smallest_permille: shared.smallest_permille.load(Ordering::Relaxed),
                 late: shared.late.load(Ordering::Relaxed),
@@ -232,16 +232,16 @@ mod tests {
     fn a_silent_thread_has_nothing_to_do() {
         let threads = Threads::new(2);
         let now = Time(5_000_000_000);
-        let did = Thread {
+        let did = ThreadLoad {
             busy_permille: 900,
             smallest_permille: 10,
             late: true,
         };
         threads.publish(1, now, did);
         let seen = |now| threads.did(now).collect::<Vec<_>>();
-        assert_eq!(seen(now + THREAD_SCALING_PERIOD), [Thread::IDLE, did]);
+        assert_eq!(seen(now + THREAD_SCALING_PERIOD), [ThreadLoad::IDLE, did]);
         let later = now + THREAD_SCALING_PERIOD + THREAD_SCALING_PERIOD;
-        assert_eq!(seen(later), [Thread::IDLE; 2]);
+        assert_eq!(seen(later), [ThreadLoad::IDLE; 2]);
     }
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn cores_that_were_not_named_are_used_as_needed() {
         let threads = Threads::new(4);
-        let range = |min, max| Range { min, max };
+        let range = |min, max| ThreadRange { min, max };
         assert_eq!(threads.range(&Knobs::default()), range(4, 4));
         threads.set_named(false);
         assert_eq!(threads.range(&Knobs::default()), range(1, 4));

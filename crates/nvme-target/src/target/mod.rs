@@ -21,8 +21,8 @@ use crate::shared::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
 use crate::target::slo_watch::Wake;
 use base::units::CoreId;
-use reactor::priority::Standing;
-use reactor::{MailboxSender, Room};
+use reactor::priority::PriorityStatus;
+use reactor::{MailboxSender, OpNamespace};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,8 +73,8 @@ impl Target {
 
     /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
     #[must_use]
-    pub fn poll_group(&self, core: usize, room: Room) -> PollGroup {
-        PollGroup::new(core, room, Arc::clone(&self.shared))
+    pub fn poll_group(&self, core: usize, op_namespace: OpNamespace) -> PollGroup {
+        PollGroup::new(core, op_namespace, Arc::clone(&self.shared))
     }
 
     /// Connects the cores, in order, and gives them all that is configured; they begin to accept
@@ -147,8 +147,8 @@ impl Target {
     }
 
     /// By what the thread of a core goes before others; said once, by the thread itself.
-    pub(crate) fn note_standing(&self, core: usize, standing: Standing) {
-        let _ = self.shared.standings.of(core).set(standing);
+    pub(crate) fn note_priority(&self, core: usize, priority: PriorityStatus) {
+        let _ = self.shared.priorities.of(core).set(priority);
     }
 
     /// The limits that the target was made with.

@@ -286,9 +286,9 @@ fn set_up(
     if knobs.raises_dataplane() {
         // As a host's threads that may share the core are: the lighter of two that wait for each
         // other would wait for slices of the heavier.
-        let standing = priority::raise_nice();
-        tracing::info!("core {core} is served with priority: {standing}");
-        target.note_standing(index, standing);
+        let status = priority::raise_nice();
+        tracing::info!("core {core} is served with priority: {status}");
+        target.note_priority(index, status);
     }
     let limits = target.limits();
     let driver = DriverOptions {
@@ -304,8 +304,8 @@ fn set_up(
         core,
         reason: error.to_string(),
     })?;
-    let room = driver.room();
-    let mut service = target.poll_group(index, room);
+    let op_namespace = driver.op_namespace();
+    let mut service = target.poll_group(index, op_namespace);
     let mut addresses = Vec::new();
     if index == 0 {
         for &address in &options.listen {

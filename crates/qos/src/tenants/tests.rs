@@ -2,18 +2,18 @@
 
 use super::*;
 use crate::admission::tests::device_a_parts;
-use crate::cost::{Operation, units};
-use crate::scheduler::{Refused, Scheduler};
+use crate::cost::{PricedOperation, units};
 use crate::slo::{Percentile, Slo, Weight};
+use crate::token_scheduler::{Refused, TokenScheduler};
 use crate::tokens::TokenRate;
 use base::{Nanos, Time};
 
 fn tenants() -> Tenants {
     let (model, curve) = device_a_parts();
-    let rules = Rules {
+    let rules = TokenPoolRules {
         // A count of requests is a count of what was promised.
         advance: Nanos::ZERO,
-        ..Rules::default()
+        ..TokenPoolRules::default()
     };
     Tenants::new(rules, model, curve)
 }
@@ -34,7 +34,7 @@ fn best_effort(weight: u32) -> Declaration {
 
 /// Requests released in a second of a tenant that always asks for more, beside a best-effort one
 /// that does so too.
-fn pace(tenants: &Tenants, scheduler: &mut Scheduler<u32>, id: u32, start: &mut Time) -> u64 {
+fn pace(tenants: &Tenants, scheduler: &mut TokenScheduler<u32>, id: u32, start: &mut Time) -> u64 {
     let mine = scheduler.attach(tenants.account(TenantId(id)).unwrap());
     let other = scheduler.attach(tenants.account(TenantId(99)).unwrap());
     let mut released = 0;
@@ -44,7 +44,7 @@ fn pace(tenants: &Tenants, scheduler: &mut Scheduler<u32>, id: u32, start: &mut 
             while scheduler.tally(key).unwrap().waiting < 64 {
                 let item = u32::from(key == mine);
                 scheduler
-                    .enqueue(key, Operation::Write, units(4096), item)
+                    .enqueue(key, PricedOperation::Write, units(4096), item)
                     .unwrap();
             }
         }
@@ -82,7 +82,7 @@ fn a_refused_tenants_second_connection_is_refused_too() {
 fn every_live_change_is_in_force() {
     let mut tenants = tenants();
     tenants.set(TenantId(99), best_effort(100)).unwrap();
-    let mut scheduler = Scheduler::new(tenants.pool().clone(), 1024).unwrap();
+    let mut scheduler = TokenScheduler::new(tenants.pool().clone(), 1024).unwrap();
     let mut now = Time(1);
     for iops in [100_000, 200_000, 50_000, 100_000] {
         tenants.set(TenantId(1), critical(iops)).unwrap();
@@ -118,7 +118,7 @@ fn promises_above_the_rate_never_underflow_the_best_effort_share() {
     };
     let plan = tenants.recalibrate(model, Curve::new(vec![point]).unwrap());
     assert!(plan.is_overcommitted());
-    let mut scheduler = Scheduler::new(tenants.pool().clone(), 1024).unwrap();
+    let mut scheduler = TokenScheduler::new(tenants.pool().clone(), 1024).unwrap();
     let mut now = Time(1);
     let best_effort_too = pace(&tenants, &mut scheduler, 99, &mut now);
     // Both attachments are the same tenant's: what it sends in a second of its own is the rate.
@@ -138,14 +138,14 @@ fn promises_above_the_rate_never_underflow_the_best_effort_share() {
 fn a_removed_tenant_is_gone_and_its_name_is_free() {
     let mut tenants = tenants();
     tenants.set(TenantId(1), critical(100_000)).unwrap();
-    let mut scheduler = Scheduler::new(tenants.pool().clone(), 16).unwrap();
+    let mut scheduler = TokenScheduler::new(tenants.pool().clone(), 16).unwrap();
     let old = scheduler.attach(tenants.account(TenantId(1)).unwrap());
-    scheduler.enqueue(old, Operation::Read, 1, 1).unwrap();
+    scheduler.enqueue(old, PricedOperation::Read, 1, 1).unwrap();
     assert!(tenants.remove(TenantId(1)));
     assert!(!tenants.remove(TenantId(1)));
     assert!(tenants.account(TenantId(1)).is_none());
     assert_eq!(
-        scheduler.enqueue(old, Operation::Read, 1, 2),
+        scheduler.enqueue(old, PricedOperation::Read, 1, 2),
         Err(Refused::Closed(2))
     );
     scheduler.round(Time(1_000_000), &mut |item, _| {
@@ -155,7 +155,7 @@ fn a_removed_tenant_is_gone_and_its_name_is_free() {
     tenants.set(TenantId(1), best_effort(1)).unwrap();
     let new = scheduler.attach(tenants.account(TenantId(1)).unwrap());
     assert_ne!(old, new);
-    scheduler.enqueue(new, Operation::Read, 1, 3).unwrap();
+    scheduler.enqueue(new, PricedOperation::Read, 1, 3).unwrap();
     let mut left = Vec::new();
     scheduler.detach(old, &mut |item| left.push(item));
     assert_eq!(left, [1]);

@@ -23,12 +23,12 @@ pub struct IoSlice {
     len: usize,
 }
 
-/// Who owns the memory of an [`IoSlice`].
+/// The owner of the memory of an [`IoSlice`].
 #[derive(Debug)]
 pub enum Memory {
     /// A buffer of this core's pool, owned by the slice.
     Buffer(Buffer),
-    /// A buffer of this core's pool with several owners, who only read it.
+    /// A buffer of this core's pool with several owners, which only read it.
     Shared(SharedBuffer),
     /// A device's memory, kept alive by the slice.
     Region(RegionHandle),
@@ -72,21 +72,21 @@ impl IoSlice {
         self.len
     }
 
-    /// Whether the range is empty.
+    /// Returns true if the range is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where the range starts in its memory, in bytes.
+    /// Returns the start of the range in its memory, in bytes.
     #[must_use]
     pub const fn offset(&self) -> usize {
         self.offset
     }
 
-    /// The same range, of which [`duplicate`](Self::duplicate) can make more. Nobody can change
-    /// the bytes until it is [exclusive](Self::into_exclusive) again. A device's memory is always
-    /// shared and stays as it is.
+    /// Returns the same range, of which [`duplicate`](Self::duplicate) can make more. Its bytes
+    /// cannot change until it is [exclusive](Self::into_exclusive) again. A device's memory is
+    /// always shared and stays as it is.
     #[must_use]
     pub fn into_shared(self) -> Self {
         let memory = match self.memory {
@@ -121,7 +121,7 @@ impl IoSlice {
         if alone { Ok(slice) } else { Err(slice) }
     }
 
-    /// Another slice: `len` bytes from `at` on, where the memory is shared; `None` where this
+    /// Makes another slice: `len` bytes from `at` on, where the memory is shared; `None` where this
     /// slice is its buffer's only owner.
     ///
     /// # Panics
@@ -141,7 +141,7 @@ impl IoSlice {
         })
     }
 
-    /// Who owns the memory.
+    /// Returns the owner of the memory.
     pub(crate) const fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -197,7 +197,8 @@ impl IoSlice {
         }
     }
 
-    /// The bytes of the range, where nobody can change them; `None` for a device's memory.
+    /// Returns the bytes of the range, where they cannot change meanwhile; `None` for a device's
+    /// memory.
     #[must_use]
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.memory {
@@ -232,13 +233,13 @@ impl IoSlice {
         }
     }
 
-    /// Whether the range lies in `region`.
+    /// Returns true if the range lies in `region`.
     #[must_use]
     pub fn is_region_of(&self, region: &Region) -> bool {
         matches!(&self.memory, Memory::Region(handle) if handle.is_of(region))
     }
 
-    /// Whether the kernel may write into the range: nobody may, while several read it.
+    /// Returns true if the kernel may write into the range: not while several owners read it.
     pub(crate) fn is_writable(&self) -> bool {
         !matches!(self.memory, Memory::Shared(_))
     }

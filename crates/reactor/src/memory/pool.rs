@@ -19,7 +19,7 @@ pub(super) struct Mapping {
 }
 
 // SAFETY: a mapping is an address and a length, and may be unmapped from any thread; its owners
-// document who may access the bytes.
+// document which accesses to the bytes are allowed.
 unsafe impl Send for Mapping {}
 // SAFETY: sharing the address is harmless; `Region` documents concurrent access to the bytes.
 unsafe impl Sync for Mapping {}
@@ -63,18 +63,18 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `new`; buffers, region handles and through them the
-        // operations in the kernel keep the mapping alive, so nobody uses it any more.
+        // operations in the kernel keep the mapping alive, so nothing uses it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "unmapping our own memory cannot fail");
     }
 }
 
-/// How many buffers of one size a pool has.
+/// Size and number of one kind of a pool's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferClass {
     /// Size of each in bytes; rounded up to whole pages.
     pub bytes: usize,
-    /// How many there are.
+    /// Number of buffers.
     pub count: usize,
 }
 
@@ -86,7 +86,7 @@ struct Class {
     first: *mut u8,
     /// Numbers of the free ones.
     free: RefCell<Vec<u16>>,
-    /// How many owners each has while it is shared.
+    /// Number of owners of each buffer while it is shared.
     owners: Vec<Cell<u32>>,
     /// Fewest free buffers ever seen: whether the pool was sized well.
     low_water: Cell<usize>,
@@ -227,7 +227,8 @@ impl Buffer {
         self.address.as_ptr()
     }
 
-    /// How many share the buffer; meaningful to [`SharedBuffer`](super::shared::SharedBuffer) only.
+    /// The number of owners that share the buffer; meaningful to
+    /// [`SharedBuffer`](super::shared::SharedBuffer) only.
     pub(super) fn owners(&self) -> &Cell<u32> {
         &self.pool.classes[usize::from(self.class)].owners[usize::from(self.number)]
     }
@@ -250,9 +251,9 @@ impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the range belongs to the pool's mapping, which the buffer keeps alive; anonymous
-        // memory is initialised. Nobody writes to it meanwhile: the range has one owner, or several
-        // aliases that live in `SharedBuffer`s, which only read and which the driver refuses as
-        // the target of a read or a receive (`IoSlice::is_writable`).
+        // memory is initialised. No write happens meanwhile: the range has one owner, or several
+        // aliases that live in `SharedBuffer`s, which only read and which the driver refuses as the
+        // target of a read or a receive (`IoSlice::is_writable`).
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.len as usize) }
     }
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // The instruction takes an address.
 
 /// Asks the cache for `value`, which is looked at soon. Costs next to nothing where it is there
-/// already, and does nothing on processors whose instruction we do not know.
+/// already, and does nothing on processors without a known instruction.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]

@@ -7,31 +7,30 @@ use std::sync::Arc;
 #[cfg(not(target_arch = "x86_64"))]
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// From this size on a region is taken to be larger than the caches: what is written to it is not
+/// Size from which on a region is taken to be larger than the caches: what is written to it is not
 /// soon read again, and would only push out what is (the receive buffers first of all).
 const STREAMED_REGION_BYTES: usize = 64 << 20;
 
-/// Why a [`Region`] could not be made.
+/// The reason for which a [`Region`] could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
     /// The kernel refused the mapping.
     #[error("cannot map {bytes} bytes of memory: {source}; ask for less, or free some")]
     Map {
-        /// How much was asked for.
+        /// Bytes that were asked for.
         bytes: usize,
         /// The kernel's reason.
         source: std::io::Error,
     },
 }
 
-/// Zeroed memory that lives as long as anybody holds a handle; pages are taken when first touched.
+/// Zeroed memory that lives as long as a handle to it; pages are taken when first touched.
 ///
 /// Like the memory of a real device, it makes no promise about concurrent accesses to the same
 /// bytes: a reader may see a mix of two writes, at the granularity that the processor copies with.
-/// Nothing but bytes is ever stored here, so no such mix is invalid, and nobody ever gets a
-/// reference to them: each access is that of a relaxed atomic to every byte, by [`write`],
-/// `read` and `zero`, which concurrent ones cannot race with. The kernel's are like another
-/// thread's.
+/// Nothing but bytes is ever stored here, so no such mix is invalid, and no reference to them ever
+/// exists: each access is that of a relaxed atomic to every byte, by [`write`], `read` and `zero`,
+/// which concurrent ones cannot race with. The kernel's are like another thread's.
 #[derive(Clone, Debug)]
 pub struct Region {
     mapping: Arc<Mapping>,
@@ -90,13 +89,13 @@ impl RegionHandle {
         false
     }
 
-    /// Whether there is no clone of this handle any more, in whatever slice.
+    /// Returns true if there is no clone of this handle any more, in whatever slice.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         Rc::strong_count(&self.region) == 1
     }
 
-    /// Whether this is a handle on `region`.
+    /// Returns true if this is a handle on `region`.
     #[must_use]
     pub fn is_of(&self, region: &Region) -> bool {
         Arc::ptr_eq(&self.region.mapping, &region.mapping)
@@ -155,14 +154,14 @@ impl RegionHandle {
             rustix::mm::Advice::LinuxDontNeed,
         );
         // SAFETY: the pages lie within our own anonymous mapping, which stays mapped and reads as
-        // zeroes; only plain bytes live here, and nobody holds a reference to them.
+        // zeroes; only plain bytes live here, and no reference to them exists.
         if unsafe { rustix::mm::madvise(pages, last - first, advice) }.is_err() {
             // Locked memory cannot be given back.
             self.zero(first, last - first);
         }
     }
 
-    /// Whether the bytes at `offset` equal `bytes`.
+    /// Returns true if the bytes at `offset` equal `bytes`.
     ///
     /// # Panics
     /// If the range does not lie within the region.
@@ -256,8 +255,8 @@ unsafe fn stream(bytes: &[u8], to: *mut u8) {
 /// Writes each of the bytes as a relaxed atomic does.
 ///
 /// # Safety
-/// `to` must be valid for writes of `bytes.len()` bytes, must not overlap with `bytes`, and nobody
-/// may hold a reference to what it names.
+/// `to` must be valid for writes of `bytes.len()` bytes, must not overlap with `bytes`, and no
+/// reference to what it names may exist.
 unsafe fn write(bytes: &[u8], to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as the caller vouches. The compiler knows of no access that others could race with,
@@ -275,8 +274,8 @@ unsafe fn write(bytes: &[u8], to: *mut u8) {
 /// Reads each of the bytes as a relaxed atomic does.
 ///
 /// # Safety
-/// `from` must be valid for reads of `out.len()` bytes, must not overlap with `out`, and nobody may
-/// hold an exclusive reference to what it names.
+/// `from` must be valid for reads of `out.len()` bytes, must not overlap with `out`, and no
+/// exclusive reference to what it names may exist.
 unsafe fn read(from: *mut u8, out: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: as of `write`, with loads.

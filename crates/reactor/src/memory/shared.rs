@@ -1,4 +1,4 @@
-//! A buffer with several owners, who may only read it.
+//! A buffer with several owners, which may only read it.
 //!
 //! A host sends a write's payload from the request's own memory, in as many pieces as the
 //! controller asks for, and still has to hand that memory back, or send it again on another
@@ -32,7 +32,7 @@ impl SharedBuffer {
         self.buffer()
     }
 
-    /// Another owner.
+    /// Makes another owner.
     pub(super) fn share(&self) -> Self {
         let owners = self.buffer().owners();
         owners.set(owners.get().checked_add(1).expect("fewer owners than 2^32"));
@@ -41,7 +41,7 @@ impl SharedBuffer {
         }
     }
 
-    /// The buffer itself, where nobody else owns it; otherwise this owner again.
+    /// Returns the buffer itself if this is its only owner; otherwise this owner again.
     pub(super) fn into_buffer(mut self) -> Result<Buffer, Self> {
         if self.buffer().owners().get() > 1 {
             return Err(self);
@@ -63,7 +63,7 @@ impl Drop for SharedBuffer {
         let left = buffer.owners().get() - 1;
         buffer.owners().set(left);
         if left > 0 {
-            // Somebody else will give it back.
+            // Another owner will give it back.
             buffer.forget();
         }
     }

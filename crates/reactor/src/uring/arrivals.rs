@@ -1,5 +1,5 @@
-//! Which sockets are received from and in which order, and whether the core may sleep: decisions,
-//! without system calls (docs/decisions/0002-hot-sockets.md).
+//! Arrivals: the sockets to receive from, their order, and the decision to sleep, without system
+//! calls (docs/decisions/0002-hot-sockets.md).
 //!
 //! [`Arrivals`] has the hot sockets, which are read directly on every turn because data came lately,
 //! and the line of those on which something arrived and that a turn had no receive buffer for. It
@@ -13,21 +13,22 @@ use crate::driver::Wait;
 use crate::limits::HOT_SOCKETS_MAX;
 use base::{Nanos, SlabKey, Time};
 use std::collections::VecDeque;
+use switch::class_scheduler::{self, Order};
 use switch::limits::LOAD_RESET;
-use switch::scheduler::{self, Order};
-use switch::{Class, Knobs, PerClass, Scheduler};
+use switch::{Class, ClassScheduler, Knobs, PerClass};
 
-/// How long a silent socket stays hot.
+/// Time for which a silent socket stays hot.
 pub(super) const HOT_WINDOW: Nanos = Nanos::from_micros(200);
 
-/// How long a core that found more busy sockets than can be hot makes only those hot on which data
-/// came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in vain.
+/// Time for which a core that found more busy sockets than can be hot makes only those hot on which
+/// data came again within [`HOT_WINDOW`]. Long beside that, so that places are rarely taken in
+/// vain.
 const CROWD_WINDOW: Nanos = Nanos::from_millis(10);
 
-/// How long a hot socket that brings bulk is left alone after it was emptied. Asking at once would
-/// take what comes in many small pieces, and hold the socket's lock against the very packets that
-/// are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a fast
-/// link brings some 40 KiB. A socket that brings little at a time is never left alone.
+/// Time for which a hot socket that brings bulk is left alone after it was emptied. Asking at once
+/// would take what comes in many small pieces, and hold the socket's lock against the very packets
+/// that are waited for: on 128 KiB reads that costs a quarter of the throughput. In this time a
+/// fast link brings some 40 KiB. A socket that brings little at a time is never left alone.
 const GATHER_TIME: Nanos = Nanos::from_micros(10);
 
 /// A receive of so many bytes is bulk; so is one into the middle of a payload.
@@ -36,10 +37,10 @@ const BULK_BYTES: usize = 32 << 10;
 /// Turns in a row that may pass by what has arrived, because something else completed at once.
 const UNSEEN_TURNS_MAX: u32 = 8;
 
-/// What is received on a socket.
+/// The receive that is outstanding on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Nothing.
+    /// No receive is outstanding.
     Nothing,
     /// Whatever comes.
     Anything,
@@ -47,22 +48,22 @@ pub(super) enum Wanted {
     Payload,
 }
 
-/// What the decisions need to know of a socket.
+/// The part of a socket that the decisions need.
 #[derive(Debug)]
 pub(super) struct Interest {
     pub(super) wanted: Wanted,
-    /// Of what class it is that arrives.
+    /// Class of what arrives.
     pub(super) class: Class,
     /// Data came lately: the socket is read directly on every turn.
     pub(super) hot: bool,
-    /// When it became hot.
+    /// Time at which it became hot.
     hot_since: Time,
     last_arrival: Time,
     /// The last two arrivals were no further apart than a silent socket stays hot.
     recurs: bool,
     /// The last receive brought much at once.
     bulk: bool,
-    /// When a receive last left nothing behind.
+    /// Time of the last receive that left nothing behind.
     drained: Time,
     /// Something arrived, and others were before it.
     pub(super) in_line: bool,
@@ -85,7 +86,7 @@ impl Interest {
         }
     }
 
-    /// Whether what arrives must not wait for what arrives on others.
+    /// Returns true if what arrives must not wait for what arrives on others.
     pub(super) const fn is_urgent(&self) -> bool {
         !self.class.properties().may_wait
     }
@@ -95,20 +96,20 @@ impl Interest {
     }
 }
 
-/// What a receive came to.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     /// No receive buffer is free.
     NoBuffer,
-    /// Nothing has arrived.
+    /// No data has arrived.
     Nothing,
     /// The connection is over, and so is the receive.
     End,
-    /// So many bytes, and whether that was all: the receive is over.
+    /// The bytes received, and true if that was all: the receive is over.
     Bytes(usize, bool),
 }
 
-/// What the decisions call.
+/// Calls that the decisions make.
 pub(super) trait Kernel {
     /// The socket with this key, while it is open.
     fn interest(&self, key: SlabKey) -> Option<&Interest>;
@@ -120,11 +121,11 @@ pub(super) trait Kernel {
     fn receive(&mut self, key: SlabKey, most: usize) -> Got;
     /// Lets the ring tell once when something arrives on a socket, if it does not yet.
     fn watch(&mut self, key: SlabKey);
-    /// What time it is now: later than when the turn began.
+    /// Returns the time now: later than when the turn began.
     fn clock(&self) -> Time;
 }
 
-/// What follows a look at the sockets.
+/// The step that follows a look at the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// Sleep until the ring has something, or until then.
@@ -137,7 +138,7 @@ pub(super) enum Next {
 /// arrival.
 #[derive(Debug)]
 struct Line {
-    /// Those whose arrivals go before those of others.
+    /// Sockets with arrivals that go before those of others.
     urgent: VecDeque<SlabKey>,
     others: VecDeque<SlabKey>,
 }
@@ -174,19 +175,19 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pub(super) hot: Vec<SlabKey>,
-    /// Where the next round over the hot sockets begins, so that none is always last: one over those
+    /// Start of the next round over the hot sockets, so that none is always last: one over those
     /// that are urgent, and any other.
     urgent_start: usize,
     hot_start: usize,
     line: Line,
-    /// Until when more sockets count as busy than can be hot.
+    /// Time until which more sockets count as busy than can be hot.
     crowded_until: Time,
-    /// Sockets whose arrivals go before those of others.
+    /// Number of sockets with arrivals that go before those of others.
     pub(super) urgent_sockets: usize,
-    /// Until when such arrivals count as near.
+    /// Time until which such arrivals count as active.
     urgent_until: Time,
     /// The order in which classes are received, and what the grant under way has brought.
-    service: Scheduler,
+    service: ClassScheduler,
     granted_bytes: u64,
     /// Bytes received so far.
     received_bytes: u64,
@@ -197,7 +198,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Those of a core with so many sockets at most.
+    /// Makes the decisions of a core with so many sockets at most.
     pub(super) fn new(sockets: usize) -> Self {
         Self {
             hot: Vec::with_capacity(HOT_SOCKETS_MAX),
@@ -207,7 +208,7 @@ impl Arrivals {
             crowded_until: Time::ZERO,
             urgent_sockets: 0,
             urgent_until: Time::ZERO,
-            service: Scheduler::new(Knobs::default().service()),
+            service: ClassScheduler::new(Knobs::default().service()),
             granted_bytes: 0,
             received_bytes: 0,
             bulk_arrived: false,
@@ -249,7 +250,7 @@ impl Arrivals {
         Next::Turn
     }
 
-    /// Somebody wants to receive on a socket.
+    /// Takes note of a receive that was submitted on a socket.
     #[inline]
     pub(super) fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
         let hot = kernel.interest(key).is_some_and(|socket| socket.hot);
@@ -295,7 +296,7 @@ impl Arrivals {
         self.urgent_sockets -= usize::from(socket.is_urgent());
     }
 
-    /// What arrives on a socket is of this class.
+    /// Sets the class of what arrives on a socket.
     pub(super) fn set_class(&mut self, socket: &mut Interest, class: Class, now: Time) {
         self.urgent_sockets -= usize::from(socket.is_urgent());
         socket.class = class;
@@ -306,12 +307,12 @@ impl Arrivals {
     }
 
     /// Classes are received by these rules from now on.
-    pub(super) fn set_service(&mut self, rules: &scheduler::Rules) {
+    pub(super) fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.service.reconfigure(*rules);
     }
 
-    /// What was received of each class.
-    pub(super) fn service_counters(&self) -> &scheduler::Counters {
+    /// Returns counters of what was received of each class.
+    pub(super) fn service_counters(&self) -> &class_scheduler::ClassSchedulerCounters {
         self.service.counters()
     }
 
@@ -378,7 +379,7 @@ impl Arrivals {
         let mut index = 0;
         while index < self.hot.len() {
             let key = self.hot[index];
-            // One on which nobody wants to receive cools down, too: it would hold the place.
+            // One without an outstanding receive cools down, too: it would hold the place.
             let socket = kernel.interest(key);
             let cold =
                 socket.is_none_or(|s| now.since(s.last_arrival.max(s.hot_since)) > HOT_WINDOW);
@@ -444,7 +445,7 @@ impl Arrivals {
         }
     }
 
-    /// Where some are left in line, the hot sockets stand behind them: read on every turn, they
+    /// Lets the hot sockets stand behind those that are left in line: read on every turn, they
     /// would be served again and again while others wait.
     fn join_line(&mut self, now: Time, kernel: &mut impl Kernel) {
         if self.line.is_empty() {
@@ -460,8 +461,8 @@ impl Arrivals {
         }
     }
 
-    /// Whether some arrivals go before others now: there is a queue of such, and something came on
-    /// one lately.
+    /// Returns true while some arrivals go before others: there is a queue of such, and something
+    /// came on one lately.
     pub(super) fn prioritises(&self, now: Time) -> bool {
         self.urgent_sockets > 0
             && now < self.urgent_until
@@ -488,7 +489,7 @@ impl Arrivals {
         self.bulk_arrived &= rest_waits;
         let backlog = PerClass::from_fn(|class| match class.properties().may_wait {
             false => urgent_bytes,
-            // Nobody knows how much before it was received.
+            // The amount is unknown before it is received.
             true if rest_waits => u64::MAX,
             true => 0,
         });
@@ -574,6 +575,7 @@ impl Arrivals {
             if self.hot.len() < HOT_SOCKETS_MAX {
                 socket.hot = true;
                 socket.hot_since = now;
+                debug_assert!(!self.hot.contains(&key), "a socket is hot once");
                 self.hot.push(key);
             } else {
                 self.crowded_until = now + CROWD_WINDOW;

@@ -1,20 +1,20 @@
-//! Which rooms the driver still has operations of.
+//! Outstanding operations of an operation namespace.
 
 use super::UringDriver;
 use super::operations::RingOp;
-use crate::op::Room;
+use crate::op::OpNamespace;
 
 impl UringDriver {
-    /// Whether an operation of `room` has not been reaped yet. Looks at everything there is: this
-    /// is for when rooms change hands.
-    pub(super) fn has_operation_of(&self, room: Room) -> bool {
+    /// Returns true if an operation of `op_namespace` has not been reaped yet. Looks at everything
+    /// there is: this is for when namespaces change hands.
+    pub(super) fn has_operation_of(&self, op_namespace: OpNamespace) -> bool {
         let in_ring = self.operations.iter().any(|(_, entry)| match &entry.kind {
             RingOp::Accept(_, key)
             | RingOp::AcceptPause(_, key)
             | RingOp::Connect(key, _)
-            | RingOp::File(key, _) => key.room == room,
-            // Ours, or a socket's, whose operations are looked at below.
-            RingOp::Wake | RingOp::Arrival(_) | RingOp::Room(_) => false,
+            | RingOp::File(key, _) => key.op_namespace == op_namespace,
+            // The driver's own, or a socket's: its operations are looked at below.
+            RingOp::Wake | RingOp::Arrival(_) | RingOp::SendSpace(_) => false,
         });
         let on_sockets = self.sockets.iter().any(|(_, socket)| {
             let keys = [
@@ -22,11 +22,19 @@ impl UringDriver {
                 socket.receiving.as_ref().map(|receiving| receiving.key),
                 socket.closing,
             ];
-            keys.into_iter().flatten().any(|key| key.room == room)
+            keys.into_iter()
+                .flatten()
+                .any(|key| key.op_namespace == op_namespace)
         });
         in_ring
             || on_sockets
-            || self.backlog.iter().any(|(key, _)| key.room == room)
-            || self.ready.iter().any(|ready| ready.key.room == room)
+            || self
+                .backlog
+                .iter()
+                .any(|(key, _)| key.op_namespace == op_namespace)
+            || self
+                .ready
+                .iter()
+                .any(|ready| ready.key.op_namespace == op_namespace)
     }
 }

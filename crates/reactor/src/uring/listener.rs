@@ -1,8 +1,8 @@
 //! Listening sockets, and the one accept of each that goes on until the listener is closed.
 //!
 //! The driver alone decides when to accept again: a peer that vanishes between its connect and our
-//! accept is nobody's business, and while descriptors or memory are short the ring waits a little
-//! and goes on by itself. So a peer can neither end the accepting nor start a second one.
+//! accept is passed over, and while descriptors or memory are short the ring waits a little and
+//! goes on by itself. So a peer can neither end the accepting nor start a second one.
 
 use super::operations::{RingOp, io_result, user_data};
 use super::{UringDriver, socket};

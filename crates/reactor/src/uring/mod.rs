@@ -25,9 +25,10 @@ use crate::limits::{
 };
 use crate::memory::{BufferClass, BufferPool};
 use crate::op::{
-    Completion, FileId, ListenerId, Op, OpKey, Outcome, Room, SocketId, SocketOptions, Stream,
+    Completion, FileId, ListenerId, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions,
+    Stream,
 };
-use crate::room::{RoomLease, Rooms};
+use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
 use arrivals::{Arrivals, Next};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
@@ -43,10 +44,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use switch::{Class, scheduler};
+use switch::{Class, class_scheduler};
 use wake::EventWaker;
 
-/// How a driver is made.
+/// Options of a driver.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The core's payload buffers, smallest first.
@@ -95,22 +96,22 @@ pub struct UringDriver {
     receive_buffers: BufferPool,
     iovecs: Vec<libc::iovec>,
     waker: Arc<EventWaker>,
-    rooms: Rooms,
+    op_namespaces: OpNamespaces,
     now: Time,
     slept: Nanos,
     stats: DriverStats,
 }
 
 impl UringDriver {
-    /// Sets a driver up on the calling thread, which must be the one that uses it, and whose timers
-    /// are exact from now on.
+    /// Sets a driver up on the calling thread, which must be the one that uses it, and makes the
+    /// timers of this thread exact.
     ///
     /// # Errors
     /// [`SetupError`], which says what to do.
     pub fn new(options: &Options) -> Result<Self, SetupError> {
         let other = |what| move |source| SetupError::Other { what, source };
-        // A deadline that is told late is latency that nobody asked for: by default the kernel adds
-        // 50 µs. Where it cannot be had, timers work all the same.
+        // A deadline that fires late adds latency: by default the kernel adds 50 µs. Where this
+        // cannot be had, timers work all the same.
         let _ = set_current_timer_slack(Some(NonZeroU64::MIN));
         let entries = table_entries(options.sockets, options.file_operations);
         let buffers = BufferPool::new(&options.buffers).map_err(other("map buffers"))?;
@@ -137,7 +138,7 @@ impl UringDriver {
             receive_buffers,
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
             waker: Arc::new(waker),
-            rooms: Rooms::default(),
+            op_namespaces: OpNamespaces::default(),
             now: clock(),
             slept: Nanos::ZERO,
             stats: DriverStats::default(),
@@ -148,7 +149,7 @@ impl UringDriver {
         Ok(driver)
     }
 
-    /// What the kernel offers.
+    /// Returns the kernel's features.
     #[must_use]
     pub fn features(&self) -> Features {
         self.ring.features
@@ -198,7 +199,7 @@ impl UringDriver {
         }
     }
 
-    /// Whether anything is in flight that must not outlive the driver.
+    /// Returns true if anything is in flight that must not outlive the driver.
     fn is_waited_for(&self) -> bool {
         let waited = |kind: &RingOp| {
             matches!(
@@ -234,14 +235,16 @@ impl Driver for UringDriver {
         &self.buffers
     }
 
-    fn room(&mut self) -> Room {
-        self.rooms.take()
+    fn op_namespace(&mut self) -> OpNamespace {
+        self.op_namespaces.take()
     }
 
-    fn lease_room(&mut self) -> RoomLease {
-        let mut rooms = std::mem::take(&mut self.rooms);
-        let lease = rooms.lease(self.stats.turns, |room| self.has_operation_of(room));
-        self.rooms = rooms;
+    fn lease_op_namespace(&mut self) -> OpNamespaceLease {
+        let mut op_namespaces = std::mem::take(&mut self.op_namespaces);
+        let lease = op_namespaces.lease(self.stats.turns, |op_namespace| {
+            self.has_operation_of(op_namespace)
+        });
+        self.op_namespaces = op_namespaces;
         lease
     }
 
@@ -337,7 +340,7 @@ impl Driver for UringDriver {
         (core != u32::MAX).then_some(CoreId(core))
     }
 
-    fn set_service(&mut self, rules: &scheduler::Rules) {
+    fn set_service(&mut self, rules: &class_scheduler::ClassSchedulerRules) {
         self.arrivals.set_service(rules);
     }
 
@@ -396,7 +399,8 @@ impl Drop for UringDriver {
         }
         while self.is_waited_for() {
             if self.ring.sleep(Nanos::from_secs(1)).is_err() {
-                // Nobody knows when the kernel is done with that memory: it stays for ever.
+                // The time at which the kernel is done with that memory is unknown: it stays for
+                // ever.
                 std::mem::forget(std::mem::replace(
                     &mut self.operations,
                     Slab::with_capacity(0),

@@ -1,4 +1,4 @@
-//! What is with the ring: the table of its operations, and what becomes of their completions.
+//! The table of the ring's operations, and the handling of their completions.
 
 use super::socket::{self, Socket};
 use super::{UringDriver, ring};
@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Completions of entries that nobody waits for (cancellations, linked time-outs).
+/// Completions of entries without an owner (cancellations, linked time-outs).
 const IGNORED: u64 = u64::MAX;
 
 const POLL_IN: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
@@ -23,14 +23,15 @@ const DURABLE: i32 = libc::RWF_DSYNC;
 /// Bytes that the kernel moves at once at most (`MAX_RW_COUNT`): more is a short count.
 const TRANSFER_MAX: u32 = 0x7FFF_F000;
 
-/// Beyond this an offset would mean something else to the kernel (the file's own position).
+/// Largest offset; beyond it an offset would mean something else to the kernel (the file's own
+/// position).
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// What a connect says when its core has no place for another connection.
+/// Error of a connect when its core has no place for another connection.
 const NO_ROOM: &str =
     "this core has as many connections as it may have: close some, or raise its limit";
 
-/// How many operations may be in flight at once, consumer by consumer.
+/// Returns how many operations may be in flight at once, consumer by consumer.
 pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usize {
     // A socket is watched for arrivals and for room; before that, it was a connect.
     sockets * 2
@@ -41,7 +42,7 @@ pub(super) const fn table_entries(sockets: usize, file_operations: usize) -> usi
         + 1
 }
 
-/// Nothing may be read into memory that others read meanwhile.
+/// Returns the error for reading into memory that others read meanwhile.
 pub(super) fn shared_memory() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
@@ -57,7 +58,7 @@ pub(super) enum RingOp {
     /// Watching a socket for something to receive.
     Arrival(SlabKey),
     /// Watching a socket for room to send.
-    Room(SlabKey),
+    SendSpace(SlabKey),
     /// Accepting connections.
     Accept(SlabKey, OpKey),
     /// Waiting until accepting may work again.
@@ -148,7 +149,7 @@ impl UringDriver {
             return;
         }
         let fd = types::Fd(socket.fd.as_raw_fd());
-        let operation = self.enter_operation(RingOp::Room(key));
+        let operation = self.enter_operation(RingOp::SendSpace(key));
         self.push(opcode::PollAdd::new(fd, POLL_OUT).build(), operation);
         if let Some(socket) = self.sockets.get_mut(key) {
             socket.poll_out = Some(user_data(operation));
@@ -253,7 +254,7 @@ impl UringDriver {
                 self.watch_waker();
             }
             RingOp::Arrival(socket) => self.arrived(socket),
-            RingOp::Room(socket) => {
+            RingOp::SendSpace(socket) => {
                 if let Some(entry) = self.sockets.get_mut(socket) {
                     entry.poll_out = None;
                 }
@@ -300,7 +301,7 @@ impl UringDriver {
         arrivals.arrived(key, now, &mut receiver);
     }
 
-    /// Whether another socket fits, beside those that are being connected.
+    /// Returns true if another socket fits, beside those that are being connected.
     pub(super) fn room_for_socket(&self) -> bool {
         self.sockets.len() + self.connecting < self.sockets.capacity()
     }

@@ -1,4 +1,4 @@
-//! What decisions about arrivals call: receives, and the ring's poll entries.
+//! The calls that decisions about arrivals make: receives, and the ring's poll entries.
 
 use super::arrivals::{Arrivals, Got, Interest, Kernel, Wanted};
 use super::operations::{Operation, RingOp, enter, poll_in, user_data};

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// `IORING_ENTER_GETEVENTS`: run completion work, even where nothing is waited for.
 const ENTER_GETEVENTS: u32 = 1;
 
-/// Why no ring could be set up, and what to do about it.
+/// The reason for which no ring could be set up, with the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The kernel, a container's filter or a sysctl forbids io_uring.
@@ -37,26 +37,26 @@ pub enum SetupError {
     /// Something else.
     #[error("cannot {what}: {source}")]
     Other {
-        /// What was attempted.
+        /// The attempt.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
     },
 }
 
-/// How the kernel runs the completion work of our ring, best first.
+/// The way in which the kernel runs the completion work of our ring, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRun {
     /// Only when we ask for it (Linux 6.1): no interruption between two turns.
     Deferred,
-    /// At the next system call of ours (Linux 5.19).
+    /// Completion work runs at the next system call of ours (Linux 5.19).
     Cooperative,
 }
 
-/// What the kernel offers, found out at start.
+/// Features of the kernel, found out at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// How completion work runs.
+    /// The way in which completion work runs.
     pub task_run: TaskRun,
 }
 
@@ -64,7 +64,7 @@ pub struct Features {
 /// pages of locked memory, so that eight cores fit into the 64 KiB that a container may have.
 const ENTRIES_MIN: u32 = 16;
 
-/// How long a core rests that would sleep, but whose entries the kernel has no memory for.
+/// Pause of a core that would sleep while the kernel has no memory for its entries.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A ring of one core.
@@ -76,7 +76,7 @@ pub(super) struct Ring {
     /// Entries (linked ones together) that found the submission ring full while the kernel was too
     /// short of memory to empty it. They go first as soon as it does.
     held_back: VecDeque<Box<[squeue::Entry]>>,
-    /// Why the ring is broken; the next system call reports it.
+    /// The error that broke the ring; the next system call reports it.
     failure: Option<io::Error>,
     pub(super) enters: u64,
     pub(super) submissions: u64,
@@ -246,8 +246,8 @@ pub(super) fn timespec(span: Nanos) -> types::Timespec {
         .nsec(subsecond)
 }
 
-/// Whether the same call may succeed later: a wait timed out (`ETIME`), a signal came (`EINTR`),
-/// completions must be reaped first (`EBUSY`), or memory is short (`EAGAIN`).
+/// Returns true if the same call may succeed later: a wait timed out (`ETIME`), a signal came
+/// (`EINTR`), completions must be reaped first (`EBUSY`), or memory is short (`EAGAIN`).
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -12,8 +12,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How many bytes beyond the wanted payload a receive takes along: the next PDU's header and a
-/// little, but not so much of a following payload that copying it later would hurt.
+/// Bytes beyond the wanted payload that a receive takes along: the next PDU's header and a little,
+/// but not so much of a following payload that copying it later would hurt.
 const RECEIVE_TAIL_BYTES: usize = 4096;
 
 /// A send under way.
@@ -52,7 +52,7 @@ pub(super) struct Socket {
     pub(super) poll_out: Option<u64>,
     pub(super) interest: Interest,
     pub(super) closing: Option<OpKey>,
-    /// It is handed out when it has closed.
+    /// True for a connection that is handed out when it has closed.
     pub(super) released: bool,
 }
 
@@ -71,12 +71,12 @@ impl Socket {
     }
 }
 
-/// What a non-blocking system call came to.
+/// The result of a non-blocking system call.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// So many bytes were moved.
+    /// The number of bytes that were moved.
     Moved(usize),
-    /// Nothing can be moved now.
+    /// The call would block.
     WouldBlock,
     /// The connection is broken.
     Failed(io::Error),

@@ -11,7 +11,7 @@ mod promises;
 mod random;
 mod whole_blocks;
 
-const ROOM: Room = Room(7);
+const OWNER: OpNamespace = OpNamespace(7);
 
 fn small() -> UringDriver {
     let buffers = vec![
@@ -33,7 +33,7 @@ fn small() -> UringDriver {
 }
 
 fn key(kind: u8) -> OpKey {
-    OpKey::single(ROOM, kind)
+    OpKey::single(OWNER, kind)
 }
 
 /// Runs the driver until an operation with this key completes; others must not.

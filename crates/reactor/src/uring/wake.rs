@@ -20,7 +20,7 @@ impl EventWaker {
     /// Resets the counter, before it is watched anew: that would find an old wake otherwise.
     pub(super) fn reset(&self) {
         let mut count = [0u8; 8];
-        // Nothing to read means that somebody reset it before us.
+        // Nothing to read means that another reader reset it before us.
         let _ = rustix::io::read(&self.fd, &mut count);
     }
 }

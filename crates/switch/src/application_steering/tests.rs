@@ -5,20 +5,25 @@ use crate::limits::{APPLICATION_STEERING_PERIOD, LATENCY_LOAD_MAX_BYTES};
 use base::Prng;
 use proptest::prelude::*;
 
-const PAPER: Rules = Rules {
+const PAPER: ApplicationSteeringRules = ApplicationSteeringRules {
     enabled: true,
     period: APPLICATION_STEERING_PERIOD,
     latency_load_max_bytes: LATENCY_LOAD_MAX_BYTES,
     hysteresis: Hysteresis::Paper,
 };
 
-const SETTLED: Rules = Rules {
+const SETTLED: ApplicationSteeringRules = ApplicationSteeringRules {
     hysteresis: Hysteresis::Settled,
     ..PAPER
 };
 
 /// Algorithm 2 for one class over a table of (L, T) per core, which it changes as threads move.
-fn model(rules: &Rules, class: Class, loads: &mut [(u64, u64)], threads: &[Thread]) -> Vec<Move> {
+fn model(
+    rules: &ApplicationSteeringRules,
+    class: Class,
+    loads: &mut [(u64, u64)],
+    threads: &[SteeredThread],
+) -> Vec<Move> {
     let mut moves = Vec::new();
     for thread in threads {
         let home = thread.core.0 as usize;
@@ -103,10 +108,10 @@ prop_compose! {
         everywhere in any::<bool>(),
         pinned_by_user in prop::bool::weighted(0.1),
         load in prop_oneof![1 => Just(0_u64), 5 => 1_u64..120_000, 3 => 65_536_u64..2_000_000],
-    ) -> Thread {
+    ) -> SteeredThread {
         let every = CoreSet::first(1024);
         let some = (0..64).map(CoreId).filter(|core| allowed >> core.0 & 1 == 1).collect();
-        Thread {
+        SteeredThread {
             id: 0,
             class: if latency { Class::Latency } else { Class::Throughput },
             core: CoreId(core),
@@ -130,9 +135,9 @@ proptest! {
         settled in any::<bool>(),
     ) {
         let rules = if settled { SETTLED } else { PAPER };
-        let threads: Vec<Thread> =
-            (0..).zip(threads).map(|(id, thread)| Thread { id, ..thread }).collect();
-        let known: Vec<Thread> =
+        let threads: Vec<SteeredThread> =
+            (0..).zip(threads).map(|(id, thread)| SteeredThread { id, ..thread }).collect();
+        let known: Vec<SteeredThread> =
             threads.iter().copied().filter(|t| (t.core.0 as usize) < measured.len()).collect();
         let loads: Vec<_> = measured.iter().map(|&(l, t)| per_class(l, t)).collect();
         let mut steering = ApplicationSteering::new(rules);
@@ -156,7 +161,7 @@ proptest! {
 
 /// Threads and what they put on the cores, with nobody else around.
 struct World {
-    threads: Vec<Thread>,
+    threads: Vec<SteeredThread>,
     cores: usize,
     now: Time,
 }
@@ -166,7 +171,7 @@ impl World {
         let every = CoreSet::first(cores);
         let made = (0..)
             .zip(threads)
-            .map(|(id, &(class, core, load_bytes))| Thread {
+            .map(|(id, &(class, core, load_bytes))| SteeredThread {
                 id,
                 class,
                 core: CoreId(core),
@@ -221,7 +226,7 @@ fn the_ablation_ends_with_the_two_apart() {
         for _ in 0..10 {
             assert_eq!(world.step(&mut steering), 0, "and that is where they stay");
         }
-        let expected = Counters {
+        let expected = ApplicationSteeringCounters {
             steps: 12,
             moved: per_class(0, 1),
             cut_short: 0,
@@ -359,7 +364,7 @@ fn threads_that_will_not_move_do_not_keep_others_from_it() {
 #[test]
 fn switched_off_or_with_strange_input_nothing_moves() {
     let mut world = World::new(2, &[(L, 0, 4096), (T, 0, 2 << 20)]);
-    let mut off = ApplicationSteering::new(Rules {
+    let mut off = ApplicationSteering::new(ApplicationSteeringRules {
         enabled: false,
         ..SETTLED
     });

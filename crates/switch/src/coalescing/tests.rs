@@ -16,7 +16,7 @@ fn few_are_told_of_each_and_many_of_a_quarter() {
         let told = coalescer.completed(Time(5), Class::Throughput, 16 - done, HOLD);
         assert_eq!(told, done == 4);
     }
-    assert_eq!(coalescer.told(), 4);
+    assert_eq!(coalescer.notified(), 4);
     assert_eq!(coalescer.until(), Time::NEVER);
 }
 
@@ -25,7 +25,7 @@ fn what_may_not_wait_takes_what_waits_along() {
     let mut coalescer = Coalescer::default();
     assert!(!coalescer.completed(Time(5), Class::Throughput, 31, HOLD));
     assert!(coalescer.completed(Time(6), Class::Latency, 30, HOLD));
-    assert_eq!(coalescer.told(), 2);
+    assert_eq!(coalescer.notified(), 2);
     assert!(coalescer.completed(Time(7), Class::Throughput, 31, Nanos::ZERO));
 }
 
@@ -47,7 +47,7 @@ proptest! {
             );
             // The caller looks at the time that it was given, or a little later.
             if coalescer.is_due(now) {
-                prop_assert_eq!(coalescer.told() as usize, held.len());
+                prop_assert_eq!(coalescer.notified() as usize, held.len());
                 under_way += held.drain(..).len() as u64;
             }
             if under_way == 0 {
@@ -63,7 +63,7 @@ proptest! {
                 || held.len() as u64 * 4 >= all;
             prop_assert_eq!(told, must || now >= held[0] + HOLD);
             if told {
-                prop_assert_eq!(coalescer.told() as usize, held.len());
+                prop_assert_eq!(coalescer.notified() as usize, held.len());
                 under_way += held.drain(..).len() as u64;
             }
         }

@@ -315,7 +315,7 @@ const READ: (u32, u32) = (72, 1);
 
 /// A closed loop of that depth on a lane that completes one request every `gap`, and whose caller
 /// rings when told or when the timer comes. Returns the longest wait and the counters.
-fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, Counters) {
+fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, DoorbellCounters) {
     let mut bell = Doorbell::new(mode);
     let (mut now, mut in_flight) = (Time(1_000_000_000), 0_u32);
     let (mut oldest, mut longest) = (now, Nanos::ZERO);

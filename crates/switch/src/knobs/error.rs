@@ -1,4 +1,4 @@
-//! What is wrong with knobs, and what would be right.
+//! Errors of knobs, each with its remedy.
 
 use super::table::TARGET_THREADS_MIN;
 use super::{Knob, Preset};
@@ -10,16 +10,16 @@ use std::fmt;
 pub enum KnobError {
     /// A value out of its range.
     OutOfRange {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
-        /// Where it is, in the knob's unit.
+        /// The value, in the knob's unit.
         value: String,
-        /// What is valid, in the knob's unit.
+        /// The valid values, in the knob's unit.
         expected: String,
     },
     /// A fixed doorbell that is shorter than its timer is worth.
     DelayTooShort {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
         /// The delay in microseconds.
         value: String,
@@ -48,22 +48,22 @@ pub enum KnobError {
     },
     /// A value that the knob has not.
     NoValue {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
         /// The value, at most its first 32 characters.
         word: String,
-        /// What is valid, in the knob's unit.
+        /// The valid values, in the knob's unit.
         expected: String,
     },
     /// A knob of a mechanism that another knob has turned off or replaced.
     NotInUse {
-        /// Which knob.
+        /// The knob.
         knob: &'static str,
-        /// What it needs.
+        /// The knob that it needs.
         with: &'static str,
     },
-    /// Two of the knobs that were turned exclude each other.
-    TurnedTwice {
+    /// Two of the changed knobs exclude each other.
+    ChangedTwice {
         /// One of them.
         knob: &'static str,
     },
@@ -78,13 +78,13 @@ impl KnobError {
             | Self::DelayTooShort { knob, .. }
             | Self::NoValue { knob, .. }
             | Self::NotInUse { knob, .. }
-            | Self::TurnedTwice { knob } => Some(knob),
+            | Self::ChangedTwice { knob } => Some(knob),
             Self::BoundsCross { .. } => Some(TARGET_THREADS_MIN),
             Self::TooMuchPromised { .. } | Self::NoPreset { .. } | Self::NoKnob { .. } => None,
         }
     }
 
-    /// What is wrong.
+    /// Returns the problem.
     #[must_use]
     pub fn problem(&self) -> String {
         match self {
@@ -101,13 +101,13 @@ impl KnobError {
             Self::NoKnob { word } => format!("{word:?} is no knob"),
             Self::NoValue { knob, word, .. } => format!("{knob} cannot be {word:?}"),
             Self::NotInUse { knob, with } => format!("{knob} counts only with {with}"),
-            Self::TurnedTwice { knob } => {
+            Self::ChangedTwice { knob } => {
                 format!("{knob} is turned twice, by itself or by a knob that excludes it")
             }
         }
     }
 
-    /// What would be right.
+    /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> String {
         match self {
@@ -130,8 +130,8 @@ impl KnobError {
                 let keys: Vec<_> = Knob::ALL.iter().map(|knob| knob.key).collect();
                 format!("the knobs are {}", keys.join(", "))
             }
-            Self::NotInUse { .. } => "say that, too, or leave this away".to_owned(),
-            Self::TurnedTwice { .. } => "keep one of them".to_owned(),
+            Self::NotInUse { .. } => "say that, too, or omit this".to_owned(),
+            Self::ChangedTwice { .. } => "keep one of them".to_owned(),
         }
     }
 }

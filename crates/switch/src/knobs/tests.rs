@@ -1,7 +1,7 @@
 //! The presets are what they say, and every limit is enforced with a message that helps.
 
 use super::*;
-use crate::nearness::Nearness;
+use crate::latency_activity::LatencyActivity;
 use base::Nanos;
 
 #[test]
@@ -28,15 +28,15 @@ fn the_baselines_differ_in_what_they_are_for() {
     assert_eq!((linux.lanes, linux.prioritisation), (Lanes::Shared, false));
     assert_eq!(linux.doorbell, Mode::FIXED);
     assert_eq!(
-        linux.caravan.limits(Nearness::Dense),
-        linux.caravan.limits(Nearness::Far)
+        linux.caravan.limits(LatencyActivity::Dense),
+        linux.caravan.limits(LatencyActivity::Absent)
     );
-    let sparse = linux.caravan.limits(Nearness::Sparse);
-    assert_eq!(sparse, linux.caravan.limits(Nearness::Far));
+    let sparse = linux.caravan.limits(LatencyActivity::Sparse);
+    assert_eq!(sparse, linux.caravan.limits(LatencyActivity::Absent));
     assert!(!linux.request_steering.enabled && !linux.application_steering.enabled);
 
     let nvme_tcp = Knobs::nvme_tcp();
-    assert_eq!(nvme_tcp.caravan.limits(Nearness::Far).requests, 1);
+    assert_eq!(nvme_tcp.caravan.limits(LatencyActivity::Absent).requests, 1);
     let batched = Knobs {
         caravan: linux.caravan,
         doorbell: linux.doorbell,
@@ -78,8 +78,12 @@ fn each_step_of_the_ablation_adds_one_mechanism() {
 #[test]
 fn sends_are_small_beside_latency_work_and_large_without() {
     let caravan = Knobs::switchyard().caravan;
-    let [dense, sparse, far] =
-        [Nearness::Dense, Nearness::Sparse, Nearness::Far].map(|near| caravan.limits(near));
+    let [dense, sparse, far] = [
+        LatencyActivity::Dense,
+        LatencyActivity::Sparse,
+        LatencyActivity::Absent,
+    ]
+    .map(|near| caravan.limits(near));
     assert_eq!((dense.bytes, sparse.bytes), (64 * 1024, 128 * 1024));
     assert!(far.requests > sparse.requests && sparse.requests > dense.requests);
     assert_eq!(Knobs::switchyard().service().order, Order::Strict);
@@ -144,7 +148,7 @@ fn a_number_out_of_range_is_named_with_its_range() {
         "target_threads_max is 65: it can be 1 to 64",
     );
     assert_says(
-        |k| k.target_threads = Bounds { min: 3, max: 2 },
+        |k| k.target_threads = ThreadBounds { min: 3, max: 2 },
         "target_threads_min is 3, and target_threads_max 2: the least can be 0 to 2",
     );
     assert_says(

@@ -7,13 +7,13 @@ use std::cell::RefCell;
 
 const THRESHOLD: u64 = STEERING_THRESHOLD_BYTES;
 
-const PLAIN: Rules = Rules {
+const PLAIN: RequestSteeringRules = RequestSteeringRules {
     enabled: true,
     threshold_bytes: THRESHOLD,
     preference: Preference::None,
 };
 
-const REFINED: Rules = Rules {
+const REFINED: RequestSteeringRules = RequestSteeringRules {
     preference: Preference::NearlyFull {
         requests: NEARLY_FULL_REQUESTS,
     },
@@ -21,7 +21,12 @@ const REFINED: Rules = Rules {
 };
 
 /// Algorithm 1, line by line, with the same random numbers.
-fn model(rules: &Rules, prng: &mut Prng, local: usize, loads: &[Option<EgressLoad>]) -> usize {
+fn model(
+    rules: &RequestSteeringRules,
+    prng: &mut Prng,
+    local: usize,
+    loads: &[Option<EgressLoad>],
+) -> usize {
     if loads[local].is_some_and(|egress| egress.throughput_bytes < rules.threshold_bytes) {
         return local;
     }
@@ -95,7 +100,7 @@ proptest! {
                 let egress = loads[chosen].expect("it has an egress");
                 prop_assert!(egress.throughput_bytes <= THRESHOLD);
             }
-            let Counters { stayed, steered, nowhere, preferred } = *steering.counters();
+            let RequestSteeringCounters { stayed, steered, nowhere, preferred } = *steering.counters();
             prop_assert_eq!(stayed + steered + nowhere, asked);
             prop_assert!(preferred <= steered);
             prop_assert_eq!(steering.steer(Class::Latency, local, &loads[..]), local);
@@ -203,7 +208,7 @@ fn below_the_threshold_it_stays_and_at_it_the_local_core_is_one_of_the_candidate
         steering.steer(Class::Throughput, 1, &loads(&[1025, 1025])[..]),
         1
     );
-    let expected = Counters {
+    let expected = RequestSteeringCounters {
         stayed: 2,
         steered: 1,
         preferred: 0,
@@ -247,7 +252,7 @@ fn switched_off_or_beyond_the_cores_it_was_made_for_it_stays() {
         0,
         "the third is not looked at"
     );
-    steering.reconfigure(Rules {
+    steering.reconfigure(RequestSteeringRules {
         enabled: false,
         ..PLAIN
     });

@@ -1,4 +1,4 @@
-//! Thread scaling against the rule written down naively, over threads whose queues move as it says.
+//! ThreadLoad scaling against the rule written down naively, over threads whose queues move as it says.
 
 use super::*;
 use crate::limits::TARGET_THREADS_MAX;
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 
 const START: Time = Time(5_000_000_000);
 
-fn range(min: usize, max: usize) -> Range {
-    Range { min, max }
+fn range(min: usize, max: usize) -> ThreadRange {
+    ThreadRange { min, max }
 }
 
-fn busy(permille: u32) -> Thread {
-    Thread {
+fn busy(permille: u32) -> ThreadLoad {
+    ThreadLoad {
         busy_permille: permille,
         smallest_permille: 100,
         late: false,
@@ -23,9 +23,9 @@ fn busy(permille: u32) -> Thread {
 fn look(
     scaling: &mut ThreadScaling,
     now: &mut Time,
-    threads: &[Thread],
+    threads: &[ThreadLoad],
     looks: u32,
-) -> Option<Step> {
+) -> Option<ScalingStep> {
     (0..looks).find_map(|_| {
         *now = *now + THREAD_SCALING_PERIOD;
         scaling.step(*now, threads)
@@ -35,10 +35,10 @@ fn look(
 /// The rule once more, from everything that was ever seen.
 #[derive(Debug)]
 struct Model {
-    range: Range,
+    range: ThreadRange,
     active: usize,
     /// What was seen at each look since something was done, oldest first.
-    seen: Vec<Vec<Thread>>,
+    seen: Vec<Vec<ThreadLoad>>,
     looked_at: Option<Time>,
     done_at: Option<Time>,
     resized_at: Option<Time>,
@@ -46,7 +46,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(range: Range) -> Self {
+    fn new(range: ThreadRange) -> Self {
         Self {
             range,
             active: range.min,
@@ -63,7 +63,7 @@ impl Model {
     }
 
     /// The busiest of the threads that are fit.
-    fn busiest(threads: &[Thread], fit: impl Fn(&Thread) -> bool) -> Option<usize> {
+    fn busiest(threads: &[ThreadLoad], fit: impl Fn(&ThreadLoad) -> bool) -> Option<usize> {
         let mut best: Option<usize> = None;
         for (number, thread) in threads.iter().enumerate() {
             let busier = |other: usize| thread.busy_permille > threads[other].busy_permille;
@@ -74,30 +74,30 @@ impl Model {
         best
     }
 
-    fn pressed(thread: &Thread) -> bool {
+    fn pressed(thread: &ThreadLoad) -> bool {
         thread.smallest_permille <= 500
             && (thread.busy_permille >= 800 || (thread.late && thread.busy_permille >= 500))
     }
 
-    fn least(threads: &[Thread]) -> usize {
+    fn least(threads: &[ThreadLoad]) -> usize {
         let least = threads.iter().map(|t| t.busy_permille).min();
-        let is_it = |t: &Thread| Some(t.busy_permille) == least;
+        let is_it = |t: &ThreadLoad| Some(t.busy_permille) == least;
         threads.iter().position(is_it).unwrap_or(0)
     }
 
     /// What of a thread's load evens it out with another, where that can be.
-    fn part(from: &Thread, to: &Thread) -> Option<u32> {
+    fn part(from: &ThreadLoad, to: &ThreadLoad) -> Option<u32> {
         let gap = u64::from(from.busy_permille.checked_sub(to.busy_permille)?);
         let whole = gap * 1000 / u64::from(from.busy_permille.max(1)) / 2;
         let room = 2 * whole >= u64::from(from.smallest_permille) + 4;
         (gap >= 300 && room).then(|| u32::try_from(whole).expect("a part"))
     }
 
-    fn sum(threads: &[Thread]) -> u64 {
+    fn sum(threads: &[ThreadLoad]) -> u64 {
         threads.iter().map(|t| u64::from(t.busy_permille)).sum()
     }
 
-    fn one_too_many(&self, threads: &[Thread]) -> bool {
+    fn one_too_many(&self, threads: &[ThreadLoad]) -> bool {
         let Some((last, others)) = threads.split_last() else {
             return false;
         };
@@ -109,21 +109,21 @@ impl Model {
         fits && Self::sum(threads) <= 500 * others.len() as u64
     }
 
-    fn grow(&mut self, of: usize) -> Step {
+    fn grow(&mut self, of: usize) -> ScalingStep {
         self.active += 1;
         let thread = self.active - 1;
-        let part = Part { of, permille: 500 };
-        Step::Grow { thread, part }
+        let part = LoadShare { of, permille: 500 };
+        ScalingStep::Grow { thread, part }
     }
 
-    fn shrink(&mut self, threads: &[Thread]) -> Step {
+    fn shrink(&mut self, threads: &[ThreadLoad]) -> ScalingStep {
         self.active -= 1;
         let thread = self.active;
         let into = Self::least(&threads[..thread]);
-        Step::Shrink { thread, into }
+        ScalingStep::Shrink { thread, into }
     }
 
-    fn decide(&mut self, now: Time, threads: &[Thread]) -> Option<Step> {
+    fn decide(&mut self, now: Time, threads: &[ThreadLoad]) -> Option<ScalingStep> {
         if self.active > self.range.max {
             return Some(self.shrink(threads));
         }
@@ -144,19 +144,19 @@ impl Model {
             let begin = self.seen.len().checked_sub(count as usize);
             begin.map(|begin| &self.seen[begin..])
         };
-        let any_pressed = |threads: &Vec<Thread>| threads.iter().any(Self::pressed);
+        let any_pressed = |threads: &Vec<ThreadLoad>| threads.iter().any(Self::pressed);
         if last(THREAD_PRESSED_STEPS).is_some_and(|seen| seen.iter().all(any_pressed)) {
             let thread = Self::least(threads);
-            let part = |from: &Thread| Self::part(from, &threads[thread]);
-            let can_share = |from: &Thread| Self::pressed(from) && part(from).is_some();
+            let part = |from: &ThreadLoad| Self::part(from, &threads[thread]);
+            let can_share = |from: &ThreadLoad| Self::pressed(from) && part(from).is_some();
             if let Some(of) = Self::busiest(threads, can_share) {
                 if !Self::is_over(self.shared_at, THREAD_SHARE_DWELL, now) {
                     return self.too_many(now, threads);
                 }
                 self.shared_at = Some(now);
                 let permille = part(&threads[of]).expect("it can share");
-                let part = Part { of, permille };
-                return Some(Step::Balance { thread, part });
+                let part = LoadShare { of, permille };
+                return Some(ScalingStep::Balance { thread, part });
             }
             let crowded = Self::sum(threads) > 500 * self.active as u64;
             let of = Self::busiest(threads, Self::pressed).expect("one is pressed");
@@ -167,7 +167,7 @@ impl Model {
         self.too_many(now, threads)
     }
 
-    fn too_many(&mut self, now: Time, threads: &[Thread]) -> Option<Step> {
+    fn too_many(&mut self, now: Time, threads: &[ThreadLoad]) -> Option<ScalingStep> {
         let begin = self.seen.len().checked_sub(THREAD_CALM_STEPS as usize)?;
         let calm = self.seen[begin..]
             .iter()
@@ -178,10 +178,10 @@ impl Model {
         None
     }
 
-    fn step(&mut self, now: Time, threads: &[Thread]) -> Option<Step> {
+    fn step(&mut self, now: Time, threads: &[ThreadLoad]) -> Option<ScalingStep> {
         let active = self.active;
         let mut view = threads.to_vec();
-        view.resize(active, Thread::IDLE);
+        view.resize(active, ThreadLoad::IDLE);
         let step = self.decide(now, &view);
         if step.is_some() {
             self.seen.clear();
@@ -194,11 +194,11 @@ impl Model {
     }
 }
 
-fn threads() -> impl Strategy<Value = Vec<Thread>> {
+fn threads() -> impl Strategy<Value = Vec<ThreadLoad>> {
     let load = prop_oneof![Just(0), Just(500), Just(800), Just(1000), 0..1001u32];
     let smallest = prop_oneof![Just(1000u32), 0..1001u32];
     let thread = (load, smallest, prop::bool::weighted(0.1));
-    let thread = thread.prop_map(|(busy_permille, smallest_permille, late)| Thread {
+    let thread = thread.prop_map(|(busy_permille, smallest_permille, late)| ThreadLoad {
         busy_permille,
         smallest_permille,
         late,
@@ -206,7 +206,7 @@ fn threads() -> impl Strategy<Value = Vec<Thread>> {
     prop::collection::vec(thread, 0..6)
 }
 
-fn ranges() -> impl Strategy<Value = Range> {
+fn ranges() -> impl Strategy<Value = ThreadRange> {
     (1..6usize).prop_flat_map(|max| (1..=max).prop_map(move |min| range(min, max)))
 }
 
@@ -237,7 +237,7 @@ proptest! {
             while scaling.next() == Time::ZERO {
                 prop_assert_eq!(scaling.step(now, &threads), model.step(now, &threads));
             }
-            let Range { min, max } = scaling.range();
+            let ThreadRange { min, max } = scaling.range();
             prop_assert!((min..=max).contains(&scaling.active()));
         }
     }
@@ -251,13 +251,13 @@ struct Machine {
 }
 
 impl Machine {
-    fn seen(&self) -> Vec<Thread> {
+    fn seen(&self) -> Vec<ThreadLoad> {
         let thread = |queues: &Vec<u64>| {
             let total: u64 = queues.iter().sum();
             let smallest = queues.iter().filter(|&&queue| queue > 0).min();
             let part = |smallest: &u64| smallest * 1000 / total;
             let narrow = |number: u64| u32::try_from(number).expect("a part");
-            Thread {
+            ThreadLoad {
                 busy_permille: narrow(total.min(1_000_000) / 1000),
                 smallest_permille: narrow(smallest.map_or(1000, part)),
                 late: false,
@@ -266,7 +266,7 @@ impl Machine {
         self.threads.iter().map(thread).collect()
     }
 
-    fn give(&mut self, part: Part, to: usize) {
+    fn give(&mut self, part: LoadShare, to: usize) {
         let queues = self.threads[part.of].iter();
         let mut queues: Vec<_> = queues.map(|&load| ((), load)).collect();
         let chosen = choose(&mut queues, part.permille);
@@ -275,10 +275,12 @@ impl Machine {
         self.threads[to].extend(go.iter().map(|queue| queue.1));
     }
 
-    fn apply(&mut self, step: Step) {
+    fn apply(&mut self, step: ScalingStep) {
         match step {
-            Step::Grow { thread, part } | Step::Balance { thread, part } => self.give(part, thread),
-            Step::Shrink { thread, into } => {
+            ScalingStep::Grow { thread, part } | ScalingStep::Balance { thread, part } => {
+                self.give(part, thread)
+            }
+            ScalingStep::Shrink { thread, into } => {
                 let all = std::mem::take(&mut self.threads[thread]);
                 self.threads[into].extend(all);
             }
@@ -292,7 +294,7 @@ impl Machine {
             now = now + THREAD_SCALING_PERIOD;
             while let Some(step) = scaling.step(now, &self.seen()) {
                 steps += 1;
-                resized += u32::from(!matches!(step, Step::Balance { .. }));
+                resized += u32::from(!matches!(step, ScalingStep::Balance { .. }));
                 self.apply(step);
             }
         }
@@ -365,18 +367,18 @@ fn pressure_grows_it_within_two_looks_and_calm_shrinks_it_after_the_dwell() {
     let mut scaling = ThreadScaling::new(range(1, 4));
     let mut now = START;
     assert_eq!(scaling.deadline(), Time::NEVER);
-    let part = Part {
+    let part = LoadShare {
         of: 0,
         permille: 500,
     };
-    let grow = Some(Step::Grow { thread: 1, part });
+    let grow = Some(ScalingStep::Grow { thread: 1, part });
     assert_eq!(look(&mut scaling, &mut now, &[busy(950)], 2), grow);
     let grown_at = now;
     assert!(
         scaling.deadline() < Time::NEVER,
         "it looks although nothing happens"
     );
-    let shrink = Some(Step::Shrink { thread: 1, into: 0 });
+    let shrink = Some(ScalingStep::Shrink { thread: 1, into: 0 });
     assert_eq!(look(&mut scaling, &mut now, &[], 1000), shrink);
     assert!(now >= grown_at + THREAD_DWELL);
     assert!(now <= grown_at + THREAD_DWELL + THREAD_SCALING_PERIOD);
@@ -396,7 +398,7 @@ fn a_burst_changes_nothing_and_one_queue_is_never_divided() {
         assert_eq!(look(&mut scaling, &mut now, &[busy(1000)], 1), None);
         assert_eq!(look(&mut scaling, &mut now, &[busy(700)], 1), None);
     }
-    let alone = Thread {
+    let alone = ThreadLoad {
         smallest_permille: 1000,
         ..busy(1000)
     };
@@ -405,7 +407,7 @@ fn a_burst_changes_nothing_and_one_queue_is_never_divided() {
 
 #[test]
 fn late_promises_count_only_where_the_thread_is_busy() {
-    let late = |permille| Thread {
+    let late = |permille| ThreadLoad {
         late: true,
         ..busy(permille)
     };
@@ -428,21 +430,21 @@ fn late_promises_count_only_where_the_thread_is_busy() {
 fn threads_in_use_share_before_there_is_one_more() {
     let mut scaling = ThreadScaling::new(range(2, 4));
     let mut now = START;
-    let part = Part {
+    let part = LoadShare {
         of: 1,
         permille: 350,
     };
-    let balance = Some(Step::Balance { thread: 0, part });
+    let balance = Some(ScalingStep::Balance { thread: 0, part });
     assert_eq!(
         look(&mut scaling, &mut now, &[busy(300), busy(1000)], 2),
         balance
     );
     let step = look(&mut scaling, &mut now, &[busy(850), busy(800)], 100);
-    let part = Part {
+    let part = LoadShare {
         of: 0,
         permille: 500,
     };
-    assert_eq!(step, Some(Step::Grow { thread: 2, part }));
+    assert_eq!(step, Some(ScalingStep::Grow { thread: 2, part }));
 }
 
 #[test]
@@ -454,7 +456,7 @@ fn other_bounds_count_at_once() {
     for thread in [1, 2] {
         let step = scaling.step(START, &[]);
         assert!(
-            matches!(step, Some(Step::Grow { thread: t, .. }) if t == thread),
+            matches!(step, Some(ScalingStep::Grow { thread: t, .. }) if t == thread),
             "{step:?}"
         );
     }
@@ -462,13 +464,13 @@ fn other_bounds_count_at_once() {
     scaling.set_range(range(1, 1));
     let threads = [busy(900), busy(100), busy(0)];
     let steps = [(); 3].map(|()| scaling.step(START, &threads));
-    let shrink = |thread, into| Some(Step::Shrink { thread, into });
+    let shrink = |thread, into| Some(ScalingStep::Shrink { thread, into });
     assert_eq!(steps, [shrink(2, 1), shrink(1, 0), None]);
 }
 
 #[test]
 fn bounds_fit_the_cores() {
-    let bounds = |min, max| Bounds { min, max };
+    let bounds = |min, max| ThreadBounds { min, max };
     let all = bounds(0, TARGET_THREADS_MAX);
     assert_eq!(
         (all.on(4, true), all.on(4, false)),

@@ -1,4 +1,4 @@
-//! Which Fabrics command it is. `[NVMe Base 2.0 §6]`
+//! Fabrics commands, by their type. `[NVMe Base 2.0 §6]`
 
 use crate::fabrics::{Connect, Disconnect, PropertyGet, PropertySet};
 use crate::nvme::{Command, FabricsType, Status};
@@ -17,7 +17,7 @@ pub enum FabricsCommand {
 }
 
 impl FabricsCommand {
-    /// Reads a command whose opcode is that of Fabrics commands.
+    /// Reads a command with the opcode of Fabrics commands.
     ///
     /// # Errors
     ///

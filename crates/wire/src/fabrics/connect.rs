@@ -151,7 +151,7 @@ pub struct ConnectResponse {
 }
 
 impl ConnectResponse {
-    /// From the dword.
+    /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             cntlid: low16(dword),
@@ -159,7 +159,7 @@ impl ConnectResponse {
         }
     }
 
-    /// To the dword.
+    /// Returns the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.cntlid, self.authentication)
     }
@@ -191,7 +191,7 @@ impl InvalidParameter {
         }
     }
 
-    /// From the dword.
+    /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             offset: low16(dword),
@@ -199,7 +199,7 @@ impl InvalidParameter {
         }
     }
 
-    /// To the dword.
+    /// Returns the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.offset, if self.is_in_data { 1 } else { 0 })
     }

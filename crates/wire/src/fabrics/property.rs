@@ -172,7 +172,7 @@ impl Capabilities {
     /// CRMS bit 0: ready with media.
     pub const CRMS_WITH_MEDIA: u8 = 1 << 0;
 
-    /// From the value.
+    /// Reads the value.
     pub const fn from_bits(bits: u64) -> Self {
         Self {
             max_queue_entries: (bits & 0xffff) as u16,
@@ -187,7 +187,7 @@ impl Capabilities {
         }
     }
 
-    /// To the value. Fields are cut to their width.
+    /// Returns the value. Fields are cut to their width.
     pub const fn to_bits(self) -> u64 {
         self.max_queue_entries as u64
             | (self.contiguous_queues as u64) << 16
@@ -234,8 +234,8 @@ impl core::fmt::Display for Version {
 pub struct Configuration(pub u32);
 
 impl Configuration {
-    /// What a host writes to start a controller: EN, 64-byte commands, 16-byte completions, the
-    /// NVM command set, 4 KiB pages.
+    /// The value with which a host starts a controller: EN, 64-byte commands, 16-byte completions,
+    /// the NVM command set, 4 KiB pages.
     pub const ENABLE: Self = Self(1 | (6 << 16) | (4 << 20));
 
     /// EN.

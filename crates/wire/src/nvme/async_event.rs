@@ -1,4 +1,4 @@
-//! What the completion of an Asynchronous Event Request says. `[NVMe Base 2.0 §5.2]`
+//! The completion of an Asynchronous Event Request. `[NVMe Base 2.0 §5.2]`
 
 use crate::nvme::log_page::LogPageId;
 
@@ -7,9 +7,9 @@ use crate::nvme::log_page::LogPageId;
 pub struct AsyncEvent {
     /// Event type, 0 to 7; see the constants.
     pub kind: u8,
-    /// What happened, within its type.
+    /// Asynchronous Event Information: the event, within its type.
     pub information: u8,
-    /// The log page that has more, and whose reading lets the next such event come.
+    /// The log page that has more; reading it lets the next such event come.
     pub log_page: LogPageId,
 }
 
@@ -88,7 +88,7 @@ impl AsyncEvent {
         log_page: LogPageId::TENANT_EVENTS,
     };
 
-    /// From the dword.
+    /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             kind: (dword & 0b111) as u8,
@@ -97,7 +97,7 @@ impl AsyncEvent {
         }
     }
 
-    /// To the dword.
+    /// Returns the dword.
     pub const fn to_dword(self) -> u32 {
         (self.kind & 0b111) as u32
             | ((self.information as u32) << 8)

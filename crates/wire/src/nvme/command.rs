@@ -26,8 +26,8 @@ const PSDT_MASK: u8 = 0b11 << 6;
 const FUSE_MASK: u8 = 0b11;
 
 impl Command {
-    /// An all-zero command with this opcode and identifier, whose data pointer is an SGL (the only
-    /// kind that fabrics allow) of no bytes.
+    /// Makes an all-zero command with this opcode and identifier; its data pointer is an SGL (the
+    /// only kind that fabrics allow) of no bytes.
     pub fn new(opcode: u8, cid: u16) -> Self {
         let mut command = Self([0; COMMAND_BYTES]);
         command.0[0] = opcode;
@@ -62,7 +62,7 @@ impl Command {
         self.0[0]
     }
 
-    /// Whether this is a Fabrics command, legal on any queue.
+    /// Returns true for a Fabrics command, legal on any queue.
     #[inline]
     pub const fn is_fabrics(&self) -> bool {
         self.0[0] == FABRICS_OPCODE
@@ -139,7 +139,7 @@ impl Command {
         self.0[24..40].copy_from_slice(&sgl.to_bytes());
     }
 
-    /// Where the command's data is, as NVMe/TCP allows it.
+    /// Returns the place of the command's data, as NVMe/TCP allows it.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ pub struct Completion {
     pub sq_id: u16,
     /// CID of the command that is done.
     pub cid: u16,
-    /// How it went.
+    /// Status field.
     pub status: Status,
 }
 

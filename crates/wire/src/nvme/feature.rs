@@ -49,7 +49,8 @@ code_names! {
         HOST_IDENTIFIER = 0x81, "Host Identifier";
         /// Reservation Notification Mask.
         RESERVATION_NOTIFICATION_MASK = 0x82, "Reservation Notification Mask";
-        /// What the host says of its own extensions ([`HostExtensions`](crate::nvme::vendor::HostExtensions)).
+        /// Extensions that the host supports
+        /// ([`HostExtensions`](crate::nvme::vendor::HostExtensions)).
         HOST_EXTENSIONS = 0xc0, "Host Extensions";
         /// Reservation Persistence.
         RESERVATION_PERSISTENCE = 0x83, "Reservation Persistence";
@@ -67,7 +68,7 @@ code_names! {
         DEFAULT = 0b001, "default";
         /// The value that a reset brings.
         SAVED = 0b010, "saved";
-        /// What can be done with the feature.
+        /// Capabilities of the feature (Get Features, SEL = 011b).
         CAPABILITIES = 0b011, "supported capabilities";
     }
 }
@@ -211,7 +212,7 @@ impl NumberOfQueues {
         u32::from(self.submission.min(self.completion)) + 1
     }
 
-    /// From the dword.
+    /// Reads the dword.
     pub const fn from_dword(dword: u32) -> Self {
         Self {
             submission: low16(dword),
@@ -219,7 +220,7 @@ impl NumberOfQueues {
         }
     }
 
-    /// To the dword.
+    /// Returns the dword.
     pub const fn to_dword(self) -> u32 {
         join16(self.submission, self.completion)
     }
@@ -241,7 +242,7 @@ impl AsyncEventConfiguration {
     /// Discovery Log Page Change Notification.
     pub const DISCOVERY_LOG_CHANGE: Self = Self(1 << 31);
 
-    /// Whether every bit of `other` is set.
+    /// Returns true if every bit of `other` is set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -22,7 +22,7 @@ pub struct Identify {
 }
 
 impl Identify {
-    /// What is asked, and about which namespace.
+    /// Makes an Identify command for the structure `cns` of namespace `nsid`.
     pub const fn new(cns: Cns, nsid: u32) -> Self {
         Self {
             nsid,

@@ -41,7 +41,7 @@ impl LbaControl {
     /// STC: check the storage tag.
     pub const STORAGE_TAG_CHECK: Self = Self(1 << 8);
 
-    /// Whether every bit of `other` is set.
+    /// Returns true if every bit of `other` is set.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -48,7 +48,8 @@ code_names! {
 layout! {
     /// Supported Log Pages (LID 00h): what each identifier can do. `[NVMe Base 2.0 §5.16.1.1]`
     pub struct SupportedLogPages: 1024 {
-        /// By LID: bit 0 supported, bit 1 an offset may be an index, bits 31:16 depend on the page.
+        /// Support by LID: bit 0 supported, bit 1 an offset may be an index, bits 31:16 depend on
+        /// the page.
         pages: [u32; 256] = 0,
     }
 }
@@ -176,7 +177,7 @@ impl ChangedNamespaces {
         list
     }
 
-    /// Whether more changed than the list can say.
+    /// Returns true if more namespaces changed than the list can hold.
     pub const fn is_overflow(&self) -> bool {
         self.nsids[0] == crate::limits::NSID_BROADCAST
     }
@@ -224,17 +225,17 @@ layout! {
     pub struct TenantEvent: 192 {
         /// The event's number among all of the target, from 1; 0 for no entry.
         number: u64 = 0,
-        /// What happened: [`BEGAN`](Self::BEGAN) or [`ENDED`](Self::ENDED).
+        /// The event: [`BEGAN`](Self::BEGAN) or [`ENDED`](Self::ENDED).
         kind: u32 = 8,
         /// Over how long it was looked at, in milliseconds.
         window_ms: u32 = 12,
-        /// When, in milliseconds since 1970 by the target's clock.
+        /// Time of the event, in milliseconds since 1970 by the target's clock.
         unix_ms: u64 = 16,
         /// Commands of the tenant that waited for tokens at the end.
         waiting: u64 = 24,
-        /// What it is promised, in thousandths of a token a second.
+        /// Rate that the tenant is promised, in thousandths of a token a second.
         promised_milli: u64 = 32,
-        /// What it asked for in the window, in thousandths of a token a second.
+        /// Rate that the tenant asked for in the window, in thousandths of a token a second.
         asked_milli: u64 = 40,
         /// The tenant's name, UTF-8, cut at 72 bytes, zero-padded.
         tenant: [u8; 72] = 48,
@@ -246,7 +247,7 @@ layout! {
 impl TenantEvent {
     /// The tenant keeps asking for more than it was promised.
     pub const BEGAN: u32 = 1;
-    /// It keeps to its promise again.
+    /// The tenant keeps to its SLO again.
     pub const ENDED: u32 = 2;
 }
 
@@ -258,7 +259,7 @@ const _: () = assert!(64 + TENANT_EVENT_ENTRIES * TenantEvent::SIZE == TenantEve
 layout! {
     /// Tenant Events (LID C0h), ours: what happened to the tenants that the host is, newest first.
     pub struct TenantEvents: 4096 {
-        /// How many of `entries` there are.
+        /// Number of valid `entries`.
         count: u32 = 0,
         /// The entries.
         entries: [TenantEvent; 21] = 64,

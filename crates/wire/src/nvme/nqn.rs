@@ -5,7 +5,7 @@ use crate::limits::{NQN_BYTES_MAX, NQN_FIELD_BYTES};
 /// The name of every discovery subsystem. `[NVMe Base 2.0 §4.5]`
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// What a name that carries a UUID begins with.
+/// Prefix of a name that carries a UUID.
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// A qualified name: 1 to 223 bytes of text, kept in place so that it can be copied and compared
@@ -16,19 +16,19 @@ pub struct Nqn {
     length: u8,
 }
 
-/// Why a text is no qualified name.
+/// The reason for which a text is no qualified name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
-    /// Nothing there.
+    /// The name is empty.
     #[error("the name is empty; a name looks like nqn.2026-11.io.example:disk1")]
     Empty,
     /// Too long, or without its final zero.
     #[error("the name is longer than {NQN_BYTES_MAX} bytes")]
     TooLong,
-    /// Not UTF-8, or with control characters in it.
+    /// The name is not UTF-8, or has control characters in it.
     #[error("the name is not plain UTF-8 text")]
     NotText,
-    /// Not in either of the two forms.
+    /// The name has neither of the two forms.
     #[error(
         "the name is neither of the form nqn.2026-11.io.example:disk1 (year, month, reversed \
          domain) nor nqn.2014-08.org.nvmexpress:uuid: with a UUID"
@@ -67,7 +67,7 @@ impl Nqn {
         Self::lenient(text)
     }
 
-    /// A name whose form is not checked: 1 to 223 bytes of text without control characters.
+    /// Makes a name of unchecked form: 1 to 223 bytes of text without control characters.
     ///
     /// # Errors
     ///
@@ -93,12 +93,12 @@ impl Nqn {
         Self::new(DISCOVERY_NQN).expect("the well-known name is a name")
     }
 
-    /// Whether this is the well-known name of discovery subsystems.
+    /// Returns true for the well-known name of discovery subsystems.
     pub fn is_discovery(&self) -> bool {
         self.as_str() == DISCOVERY_NQN
     }
 
-    /// Whether the name has one of the two forms that the specification allows.
+    /// Returns true if the name has one of the two forms that the specification allows.
     pub fn is_well_formed(&self) -> bool {
         is_well_formed(self.as_str())
     }

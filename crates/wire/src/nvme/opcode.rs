@@ -127,7 +127,7 @@ code_names! {
 }
 
 code_names! {
-    /// Which Fabrics command: byte 4 of a command with opcode 7Fh. `[NVMe Base 2.0 §6]`
+    /// Type of a Fabrics command: byte 4 of a command with opcode 7Fh. `[NVMe Base 2.0 §6]`
     FabricsType {
         /// Property Set.
         PROPERTY_SET = 0x00, "Property Set";

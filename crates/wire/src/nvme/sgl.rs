@@ -93,17 +93,17 @@ impl SglDescriptor {
     }
 }
 
-/// Where a command's data is. `[NVMe-TCP 1.0 §3.4]`
+/// The place of a command's data. `[NVMe-TCP 1.0 §3.4]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataPointer {
-    /// In the command's own capsule.
+    /// Data in the command's own capsule.
     InCapsule {
         /// Bytes from the start of the capsule's data.
         offset: u64,
         /// Bytes of data.
         length: u32,
     },
-    /// In data PDUs, asked for with R2T or sent with C2HData.
+    /// Data in data PDUs, asked for with R2T or sent with C2HData.
     Transport {
         /// Bytes of data; 0 for a command that moves none.
         length: u32,

@@ -43,7 +43,7 @@ impl Status {
         self.0 & TYPE_AND_CODE_MASK == 0
     }
 
-    /// Whether both say the same thing, whatever they say about retries.
+    /// Returns true if both have the same type and code, whatever they say about retries.
     #[inline]
     pub const fn is(self, other: Self) -> bool {
         self.0 & TYPE_AND_CODE_MASK == other.0 & TYPE_AND_CODE_MASK

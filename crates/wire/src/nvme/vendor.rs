@@ -1,41 +1,41 @@
-//! What two Switchyards may say to each other that the standard has no word for.
+//! Vendor specific extensions between a host and a target of Switchyard.
 //!
-//! A controller announces its extensions in the vendor's area of Identify Controller; nobody uses
-//! one that was not announced, and everything works without.
+//! A controller announces its extensions in the vendor's area of Identify Controller; a host uses
+//! only what was announced, and everything works without.
 
 use crate::bytes::{low16, put_u64, u64_at};
 use crate::nvme::command::Command;
 use crate::nvme::opcode::{AdminOpcode, IoOpcode};
 
-/// What the vendor's area begins with when the controller is a Switchyard.
+/// First bytes of the vendor's area of a Switchyard controller.
 const MAGIC: [u8; 8] = *b"SWITCHYD";
 
-/// Where the extensions' bits are in the vendor's area.
+/// Offset of the extensions' bits in the vendor's area.
 const BITS: usize = MAGIC.len();
 
-/// Where the life of the caches is.
+/// Offset of the life of the caches.
 const CACHE_LIFE: usize = 16;
 
 /// The extensions that a controller announces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Extensions {
-    /// It knows [`EndController`].
+    /// Knows [`EndController`].
     pub end_controller: bool,
-    /// It heeds the priority class of a queue's Connect command, once the host has said with
+    /// Heeds the priority class of a queue's Connect command, once the host has said with
     /// [`HostExtensions`] that it means it.
     pub queue_classes: bool,
-    /// It knows [`Barrier`].
+    /// Knows [`Barrier`].
     pub barrier: bool,
-    /// It has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the
-    /// event that goes with it once the host has said with [`HostExtensions`] that it listens.
+    /// Has the log page [`TenantEvents`](crate::nvme::log_page::TenantEvents), and sends the event
+    /// that goes with it once the host has said with [`HostExtensions`] that it listens.
     pub tenant_events: bool,
-    /// Which life of its volatile write caches it is: what was acknowledged and not flushed may be
+    /// Life of its volatile write caches, as a number: what was acknowledged and not flushed may be
     /// gone where a host finds another one than before. 0 says nothing.
     pub cache_life: u64,
 }
 
 impl Extensions {
-    /// What a controller of this version announces.
+    /// The extensions that a controller of this version announces.
     pub const OURS: Self = Self {
         end_controller: true,
         queue_classes: true,
@@ -136,8 +136,8 @@ pub struct HostExtensions {
     /// The priority class (bits 1:0 of CATTR) of this host's I/O queues is meant: 00 is urgent.
     /// Ordinary hosts leave it 00 and mean nothing by it.
     pub queue_classes: bool,
-    /// This host wants to be told when its tenant keeps asking for more than it was promised, by
-    /// [`AsyncEvent::TENANT`](crate::nvme::AsyncEvent::TENANT).
+    /// Asks for [`AsyncEvent::TENANT`](crate::nvme::AsyncEvent::TENANT) when the host's tenant
+    /// keeps asking for more than its SLO says.
     pub tenant_events: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::tcp::FramingError;
 use crate::tcp::header::{LAST_PDU, PduFormat, PduType, SUCCESS, seal};
 use crate::tcp::limits::{COMMON_HEADER_BYTES, SHORT_HEADER_BYTES};
 
-/// Whether more of a transfer follows a C2HData PDU, and who says how the command went.
+/// The place of a C2HData PDU in its transfer, and the source of the command's status.
 ///
 /// The flags LAST_PDU and SUCCESS together; SUCCESS without LAST_PDU is illegal and has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ impl C2hData {
     /// Offset of DATAL.
     pub const DATAL: usize = 16;
 
-    /// Reads a C2HData header whose common header has been checked.
+    /// Reads a C2HData header with a checked common header.
     ///
     /// # Errors
     ///

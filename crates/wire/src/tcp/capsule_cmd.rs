@@ -16,7 +16,7 @@ impl CapsuleCmd {
     /// HLEN.
     pub const SIZE: usize = CAPSULE_CMD_BYTES;
 
-    /// Reads a CapsuleCmd whose common header has been checked.
+    /// Reads a CapsuleCmd with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; CAPSULE_CMD_BYTES]) -> Self {
         let mut command = [0; COMMAND_BYTES];

@@ -16,7 +16,7 @@ impl CapsuleResp {
     /// HLEN.
     pub const SIZE: usize = SHORT_HEADER_BYTES;
 
-    /// Reads a CapsuleResp whose common header has been checked.
+    /// Reads a CapsuleResp with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         let mut completion = [0; COMPLETION_BYTES];

@@ -22,7 +22,7 @@ use crate::tcp::{
     C2hData, CapsuleCmd, CapsuleResp, FramingError, H2cData, IcReq, IcResp, R2t, TermReq, digest,
 };
 
-/// Which end of the connection receives; it decides what PDUs are legal.
+/// The end of the connection that receives; it decides what PDUs are legal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Receives what a host sends.
@@ -32,7 +32,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether this end may receive a PDU of this type.
+    /// Returns true if this end may receive a PDU of this type.
     #[inline]
     const fn receives(self, pdu_type: PduType) -> bool {
         let from_host = matches!(
@@ -43,7 +43,7 @@ impl Role {
     }
 }
 
-/// How much data one PDU may carry.
+/// Largest data that one PDU may carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FramerLimits {
     /// Bytes of in-capsule data in a CapsuleCmd.
@@ -52,7 +52,7 @@ pub struct FramerLimits {
     pub data_pdu_bytes: u32,
 }
 
-/// What the framer found.
+/// An event of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A whole PDU.
@@ -64,7 +64,7 @@ pub enum Event<'a> {
         /// False when there is a data digest and it does not match; the header is still good.
         digest_ok: bool,
     },
-    /// A header whose payload has not all arrived.
+    /// A header with payload that has not all arrived.
     DataBegin {
         /// The header.
         header: PduHeader,
@@ -80,18 +80,18 @@ pub enum Event<'a> {
     },
 }
 
-/// What comes next in the stream.
+/// The part of the stream that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A header; the carry buffer has its beginning.
     Header,
-    /// This much padding, then the payload.
+    /// Padding of this length, then the payload.
     Padding { left: u32 },
-    /// This much payload.
+    /// Payload of this length.
     Data { left: u32 },
     /// The data digest; the carry buffer has its beginning.
     DataDigest,
-    /// Nothing: the stream broke the rules, and the carry buffer has the header that did.
+    /// The stream broke the rules, and the carry buffer has the header that did; nothing follows.
     Failed(FramingError),
 }
 
@@ -132,7 +132,7 @@ impl Framer {
         }
     }
 
-    /// Which end this is.
+    /// Returns the end that this is.
     pub const fn role(&self) -> Role {
         self.role
     }
@@ -180,14 +180,14 @@ impl Framer {
         }
     }
 
-    /// Whether payload comes with a digest, so that this end must see its bytes.
+    /// Returns true if payload comes with a digest, so that this end must see its bytes.
     #[inline]
     pub const fn digests_data(&self) -> bool {
         self.data_digest
     }
 
-    /// [`Self::advance_external`] for payload that nobody can show because it lies in a device's
-    /// memory: `length` bytes of it.
+    /// [`Self::advance_external`] for payload that the caller cannot show because it lies in a
+    /// device's memory: `length` bytes of it.
     ///
     /// # Panics
     ///
@@ -220,7 +220,7 @@ impl Framer {
         self.state = State::Data { left: left - taken };
     }
 
-    /// Whether the stream is between two PDUs: only there may it end in order.
+    /// Returns true if the stream is between two PDUs: only there may it end in order.
     pub const fn is_between_pdus(&self) -> bool {
         matches!(self.state, State::Header) && self.carry_length == 0
     }
@@ -518,7 +518,7 @@ fn take<'a>(input: &mut &'a [u8], wanted: u32) -> (&'a [u8], u32) {
     (head, taken)
 }
 
-/// The beginning of a header whose length [`Framer::header_extent`] has checked.
+/// The beginning of a header, of the length that [`Framer::header_extent`] has checked.
 #[inline]
 fn exactly<const N: usize>(header: &[u8]) -> &[u8; N] {
     header

@@ -1,4 +1,4 @@
-//! Why a stream of PDUs cannot go on, and what to tell the peer about it.
+//! Fatal errors of a stream of PDUs, and the termination request for each.
 
 use crate::tcp::term_req::{FatalErrorStatus, TermReq};
 

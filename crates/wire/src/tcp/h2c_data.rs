@@ -27,7 +27,7 @@ impl H2cData {
     /// Offset of DATAL.
     pub const DATAL: usize = 16;
 
-    /// Reads an H2CData header whose common header has been checked.
+    /// Reads an H2CData header with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {

@@ -61,7 +61,8 @@ impl PduType {
         }
     }
 
-    /// Whether digests, once agreed on, apply: not to the PDUs that begin and end a connection.
+    /// Returns true if digests, once agreed on, apply: not to the PDUs that begin and end a
+    /// connection.
     pub const fn has_digests(self) -> bool {
         !matches!(
             self,
@@ -167,7 +168,7 @@ impl DataAlignment {
     }
 }
 
-/// What two ends agreed on when they initialized the connection, for one direction.
+/// The format that two ends agreed on when they initialized the connection, for one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PduFormat {
     /// Every header is followed by its digest.
@@ -192,8 +193,9 @@ impl PduFormat {
     }
 }
 
-/// Completes a PDU whose type-specific fields are already in `out`: writes the common header, the
-/// header digest and the padding; returns where data starts (or where the PDU ends without data).
+/// Completes a PDU from the type-specific fields that are already in `out`: writes the common
+/// header, the header digest and the padding; returns where data starts (or where the PDU ends
+/// without data).
 #[inline]
 pub(crate) fn seal(
     out: &mut [u8],

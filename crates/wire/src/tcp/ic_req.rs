@@ -36,7 +36,7 @@ impl IcReq {
     /// Bytes on the wire.
     pub const SIZE: usize = IC_BYTES;
 
-    /// Reads an ICReq whose common header has been checked.
+    /// Reads an ICReq with a checked common header.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ impl IcResp {
     /// Bytes on the wire.
     pub const SIZE: usize = IC_BYTES;
 
-    /// Reads an ICResp whose common header has been checked.
+    /// Reads an ICResp with a checked common header.
     ///
     /// # Errors
     ///

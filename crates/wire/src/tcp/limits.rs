@@ -25,8 +25,8 @@ pub const ALIGNMENT_CODE_MAX: u8 = 31;
 pub const ALIGNMENT_BYTES_MAX: usize = 128;
 
 /// Bytes that encoding a PDU up to its data writes at most: header, digest and padding. It is 144:
-/// a CapsuleCmd with header digest (76 bytes) whose data is aligned to 72 bytes, which the coding of
-/// alignments allows.
+/// a CapsuleCmd with header digest (76 bytes) and with data aligned to 72 bytes, which the coding
+/// of alignments allows.
 pub const PREFIX_BYTES_MAX: usize = longest_prefix();
 
 const fn longest_prefix() -> usize {

@@ -25,7 +25,7 @@ impl R2t {
     /// Offset of R2TL.
     pub const R2TL: usize = 16;
 
-    /// Reads an R2T whose common header has been checked.
+    /// Reads an R2T with a checked common header.
     #[inline]
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {

@@ -20,9 +20,9 @@ impl FatalErrorStatus {
     pub const HEADER_DIGEST_ERROR: Self = Self(0x03);
     /// Data outside what the command or the R2T covers.
     pub const DATA_TRANSFER_OUT_OF_RANGE: Self = Self(0x04);
-    /// From a controller: an H2CData PDU is longer than MAXH2CDATA.
+    /// An H2CData PDU is longer than MAXH2CDATA; sent by a controller.
     pub const DATA_TRANSFER_LIMIT_EXCEEDED: Self = Self(0x05);
-    /// From a host: more R2Ts than MAXR2T allows. The same number as the limit of a controller.
+    /// More R2Ts than MAXR2T allows; sent by a host. The same number as the limit of a controller.
     pub const R2T_LIMIT_EXCEEDED: Self = Self(0x05);
     /// A parameter that the peer does not support; FEI is its offset.
     pub const UNSUPPORTED_PARAMETER: Self = Self(0x06);
@@ -55,7 +55,7 @@ impl TermReq {
     /// HLEN.
     pub const SIZE: usize = SHORT_HEADER_BYTES;
 
-    /// Reads a termination request whose common header has been checked.
+    /// Reads a termination request with a checked common header.
     pub fn parse(bytes: &[u8; SHORT_HEADER_BYTES]) -> Self {
         Self {
             status: FatalErrorStatus(u16_at(bytes, 8)),

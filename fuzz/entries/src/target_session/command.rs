@@ -203,8 +203,8 @@ fn anything(u: &mut Unstructured<'_>) -> Draft {
     }
 }
 
-/// Where the data is said to be: mostly in the capsule, if it fits there, or else with the host.
-/// Returns how many bytes go with the capsule.
+/// Places the data: mostly in the capsule, if it fits there, or else with the host. Returns how
+/// many bytes go with the capsule.
 pub(super) fn place(u: &mut Unstructured<'_>, draft: &mut Draft, capsule_bytes: u32) -> u32 {
     let length = draft.length;
     if seldom(u, 16) {

@@ -1,4 +1,5 @@
-//! What the namespaces of a session may hold: a read returns nothing that was not written.
+//! The content that the namespaces of a session may have: a read returns nothing that was not
+//! written.
 
 use super::command::{BLOCK_BYTES, NAMESPACE_BYTES};
 use wire::nvme::{Command, LbaCommand};
@@ -6,13 +7,13 @@ use wire::nvme::{Command, LbaCommand};
 /// The bytes that a block may consist of, as a set.
 type Bytes = [u64; 4];
 
-/// Pattern of a neighbour whose data nobody else may see.
+/// Pattern of a neighbour's data, which no other host may see.
 pub(super) type Secret = [u8; 8];
 
-/// Everything that was sent as data of each block.
+/// All data that was sent for each block.
 #[derive(Debug)]
 pub(super) struct Content {
-    /// By namespace identifier less one, then block.
+    /// Data by namespace identifier less one, then block.
     namespaces: Vec<Vec<Bytes>>,
     secret: Secret,
 }
@@ -70,7 +71,7 @@ impl Content {
         }
     }
 
-    /// Nothing in here is the neighbour's.
+    /// Asserts that none of the data is the neighbour's.
     pub(super) fn assert_no_secret(&self, data: &[u8]) {
         let secret = data.chunks_exact(8).any(|chunk| chunk == self.secret);
         assert!(!secret, "another host's data");

@@ -10,27 +10,24 @@
 mod command;
 mod content;
 mod peer;
+mod world;
 
 use crate::mangle::{Fate, byte, dword, mangle, pick, seldom, word};
 use arbitrary::Unstructured;
-use base::units::CoreId;
 use base::{Nanos, Prng};
-use block::Device;
-use block::device::Ram;
-use command::{BLOCK_BYTES, NAMESPACE_BYTES};
 use content::{Content, Secret};
 use peer::Peer;
-use reactor::{Core, Driver, PollPolicy, SocketOptions};
-use sim::{Actor, NetworkFaults, SimDriver, World};
+use reactor::Core;
+use sim::{Actor, SimDriver, World};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use target::{Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
+use target::PollGroup;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::property::Configuration;
 use wire::fabrics::{Connect, ConnectData, Property, PropertySet, PropertySize};
 use wire::nvme::io::LbaControl;
 use wire::nvme::{Command, DISCOVERY_NQN, IoOpcode, LbaCommand, Nqn, SglDescriptor};
 use wire::tcp::{CapsuleCmd, DataAlignment, H2cData, IcReq, digest};
+use world::{calm, cores, free_buffers, target};
 
 const NQN: &str = "nqn.2026-11.io.switchyard:session";
 const NEIGHBOUR_NQN: &str = "nqn.2026-11.io.switchyard:neighbour";
@@ -497,93 +494,6 @@ impl Session {
             "the neighbour's data: {status:?}"
         );
     }
-}
-
-/// A network without delays: all that matters here is the order.
-fn calm() -> NetworkFaults {
-    NetworkFaults {
-        delay_max: Nanos::ZERO,
-        send_stall_max: Nanos::ZERO,
-        ..NetworkFaults::CALM
-    }
-}
-
-fn target(how: u8, neighbour_host: &str) -> Arc<Target> {
-    let mut limits = Limits {
-        in_capsule_bytes: CAPSULE_BYTES[0],
-        queue_entries: 32,
-        io_queues: 4,
-        connections: 16,
-        fresh_connections: 8,
-        ..Limits::default()
-    };
-    if how & 2 != 0 {
-        limits.r2t_bytes = 8192;
-        limits.h2c_data_bytes = 4096;
-    }
-    if how & 4 != 0 {
-        limits.send_lists = 16;
-        limits.stash_bytes = 8192;
-    }
-    let target = Target::new(limits, 1 + usize::from(how & 1)).expect("legal limits");
-    let open = SubsystemOptions::open_to_all(NQN);
-    target.add_subsystem(open).expect("a new subsystem");
-    let closed = SubsystemOptions {
-        allow_any_host: false,
-        allowed_hosts: vec![neighbour_host.to_owned()],
-        ..SubsystemOptions::open_to_all(NEIGHBOUR_NQN)
-    };
-    target.add_subsystem(closed).expect("a new subsystem");
-    for (nsid, block_bytes) in (1..).zip(BLOCK_BYTES) {
-        add_namespace(&target, NQN, nsid, block_bytes);
-    }
-    add_namespace(&target, NEIGHBOUR_NQN, 1, 4096);
-    target
-}
-
-fn add_namespace(target: &Target, nqn: &str, nsid: u32, block_bytes: u32) {
-    let ram = Ram::new(u64::from(NAMESPACE_BYTES), block_bytes).expect("a small device");
-    let options = NamespaceOptions {
-        nsid,
-        device: Arc::new(ram) as Arc<dyn Device>,
-        uuid: [1; 16],
-        nguid: [0; 16],
-        eui64: [0; 8],
-        read_only: nsid == 3,
-        qos: None,
-    };
-    target.add_namespace(nqn, options).expect("a new namespace");
-}
-
-fn cores(
-    world: &World,
-    shared: &Arc<Target>,
-    count: usize,
-) -> (Vec<Core<SimDriver, PollGroup>>, SocketAddr) {
-    let mut address = SocketAddr::from(([10, 0, 0, 1], 0));
-    let mut cores = Vec::new();
-    for (index, number) in (0..).zip(0..count) {
-        let mut driver = world.driver();
-        let room = driver.room();
-        shared.stays_on(number, CoreId(index));
-        let mut service = shared.poll_group(number, room);
-        if number == 0 {
-            let bound = driver.listen(address, &SocketOptions::default());
-            let (listener, bound) = bound.expect("a free address");
-            service.add_listener(listener);
-            address = bound;
-        }
-        cores.push(Core::new(driver, service, PollPolicy::Never));
-    }
-    (cores, address)
-}
-
-fn free_buffers(core: &Core<SimDriver, PollGroup>) -> Vec<usize> {
-    core.driver
-        .buffers()
-        .usage()
-        .map(|(_, free, _)| free)
-        .collect()
 }
 
 fn connect(

@@ -26,9 +26,9 @@ struct Asked {
 pub(super) struct Peer {
     end: Option<RawEnd>,
     pub(super) format: PduFormat,
-    /// What the target sends.
+    /// The stream from the target.
     inward: Pdus,
-    /// What the target sees of what we send; `None` after the first error in it.
+    /// The stream to the target, as it sees it; `None` after the first error in it.
     outward: Option<Pdus>,
     /// The first bytes sent: an ICReq, if the target answers them with ICResp.
     first: Vec<u8>,

@@ -16,8 +16,8 @@ use crate::limits::{
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Slab, SlabKey};
 use reactor::{
-    Allocation, Context, FileId, IoSlice, Memory, Op, OpKey, Outcome, Region, RegionHandle, Room,
-    RoomLease,
+    Allocation, Context, FileId, IoSlice, Memory, Op, OpKey, OpNamespace, OpNamespaceLease,
+    Outcome, Region, RegionHandle,
 };
 use std::collections::VecDeque;
 use std::io;
@@ -31,20 +31,20 @@ const KIND_SYNC: u8 = 1;
 /// A file, on one core.
 #[derive(Debug)]
 pub(super) struct FileChannel {
-    room: RoomLease,
+    op_namespace: OpNamespaceLease,
     /// `None` once it was closed.
     file: Option<FileId>,
     geometry: Geometry,
     capabilities: Capabilities,
     direct: bool,
-    /// What offsets, lengths and memory must be multiples of.
+    /// Alignment of offsets, lengths and memory, in bytes.
     align: usize,
     shared: Arc<Shared>,
     slots: Slab<Slot>,
     finished: VecDeque<Completion>,
     syncs: SyncQueue,
     scratch: RegionHandle,
-    /// Where free scratch ranges start.
+    /// Starts of the free scratch ranges, in bytes.
     scratch_free: Vec<usize>,
     zeroes: RegionHandle,
     can_zero: bool,
@@ -58,36 +58,36 @@ pub(super) struct FileChannel {
 struct Slot {
     tag: u64,
     operation: Operation,
-    /// Where the range starts in the file, its length, and how much of it is done, in bytes.
+    /// Start of the range in the file, its length, and how much of it is done, in bytes.
     offset: u64,
     len: u64,
     done: u64,
     work: Work,
     /// The request's data, unless the driver has it.
     data: Option<IoSlice>,
-    /// Where the data started in its memory, for handing it back whole.
+    /// Start of the data in its memory, for handing the slice back whole.
     data_offset: usize,
 }
 
-/// How a request is carried out.
+/// The way in which a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
-    /// On its own memory.
+    /// Carried out on the request's own memory.
     Whole,
     /// Through the scratch range that starts here.
     Scratch(usize),
-    /// By the file system.
+    /// Carried out by the file system.
     Allocate(Allocation),
-    /// By writing zeroes.
+    /// Carried out by writing zeroes.
     Zeroes,
-    /// Everything is written; what remains is to make it stable.
+    /// Written already; what remains is to make it stable.
     Sync,
 }
 
 impl FileChannel {
     pub(super) fn new(
         device: &FileDevice,
-        room: RoomLease,
+        op_namespace: OpNamespaceLease,
         file: FileId,
     ) -> Result<Self, DeviceError> {
         let (direct, align) = match device.mode {
@@ -95,7 +95,7 @@ impl FileChannel {
             IoMode::Buffered(_) => (false, 1),
         };
         Ok(Self {
-            room,
+            op_namespace,
             file: Some(file),
             geometry: crate::Device::geometry(device),
             capabilities: device.capabilities,
@@ -115,7 +115,7 @@ impl FileChannel {
         })
     }
 
-    /// What is wrong with a request, if anything is.
+    /// Returns the error of a request that is wrong, or `None`.
     fn refuse(&self, request: &mut Request) -> Option<BlockError> {
         if self.gone {
             return Some(BlockError::Gone);
@@ -137,7 +137,8 @@ impl FileChannel {
         self.shared.flush_failed.load(Ordering::Acquire)
     }
 
-    /// How the request will be carried out; `None` when there is no scratch memory for it now.
+    /// Chooses the way in which the request will be carried out; `None` when there is no scratch
+    /// memory for it now.
     fn choose_work(&mut self, request: &Request) -> Option<Work> {
         let aligned = request
             .data
@@ -222,7 +223,7 @@ impl FileChannel {
                 }
             }
         };
-        cx.submit(OpKey::new(self.room.room(), KIND_SLOT, key), op);
+        cx.submit(OpKey::new(self.op_namespace.id(), KIND_SLOT, key), op);
     }
 
     /// An operation of the slot's request has ended.
@@ -324,7 +325,7 @@ impl FileChannel {
         let Some(file) = self.file else { return };
         if self.syncs.start() {
             cx.submit(
-                OpKey::single(self.room.room(), KIND_SYNC),
+                OpKey::single(self.op_namespace.id(), KIND_SYNC),
                 Op::Sync { file },
             );
         }
@@ -387,7 +388,7 @@ impl FileChannel {
     }
 }
 
-/// Whether the operation completes only once its effect is on stable storage.
+/// Returns true if the operation completes only once its effect is on stable storage.
 const fn is_durable(operation: Operation) -> bool {
     matches!(
         operation,
@@ -479,8 +480,8 @@ impl Channel for FileChannel {
         Submit::Queued
     }
 
-    fn owns(&self, room: Room) -> bool {
-        room == self.room.room()
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        op_namespace == self.op_namespace.id()
     }
 
     fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {

@@ -1,14 +1,14 @@
-//! What the kernel's errors mean to somebody who asked a device.
+//! The kernel's errors as errors of a device.
 
 use crate::request::BlockError;
 use std::io;
 
-/// What an operation was about.
+/// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
-    /// It read.
+    /// A read.
     Read,
-    /// It changed something.
+    /// A change.
     Write,
 }
 
@@ -34,17 +34,17 @@ pub(super) fn block_error(error: &io::Error, direction: Direction) -> BlockError
     }
 }
 
-/// Why the kernel did not zero a range; writing zeroes always can.
+/// A reason for which the kernel did not zero a range; writing zeroes always can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unsupported {
-    /// This file has no such operation.
+    /// The file has no such operation.
     Ever,
-    /// Not this range, or not now: a block device wants its own blocks, and does not give up
-    /// pages of its cache that are dirty.
+    /// The range, or the moment, does not allow it: a block device wants its own blocks, and does
+    /// not give up pages of its cache that are dirty.
     ThisTime,
 }
 
-/// Whether an error says that a range cannot be zeroed, as opposed to a failure.
+/// Returns the reason if an error says that a range cannot be zeroed; `None` for a failure.
 pub(super) fn unsupported(error: &io::Error) -> Option<Unsupported> {
     match error.raw_os_error()? {
         libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY => Some(Unsupported::Ever),

@@ -35,15 +35,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What to open, and how.
+/// The file to open, and the way to open it.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     /// A regular file or a block device.
     pub path: PathBuf,
     /// Size of a logical block in bytes: 512 or 4096.
     pub block_bytes: u32,
-    /// How many bytes of it are used, and how large it is created; a multiple of the block size.
-    /// `None`: all whole blocks that are there.
+    /// Bytes of the file that are used, and its size if it is created; a multiple of the block
+    /// size. `None`: all whole blocks that are there.
     pub size: Option<u64>,
     /// Makes a regular file that does not exist, and extends one that is shorter than `size`; the
     /// new part is sparse.
@@ -54,19 +54,19 @@ pub struct FileOptions {
     pub direct: bool,
 }
 
-/// How a file is accessed.
+/// The way in which a file is accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
     /// Past the page cache.
     Direct {
-        /// What offsets, lengths and memory must be multiples of, in bytes; at most a block.
+        /// Alignment of offsets, lengths and memory, in bytes; at most a block.
         align_bytes: u32,
     },
     /// Through the page cache.
     Buffered(BufferedReason),
 }
 
-/// Why a file is accessed through the page cache.
+/// The reason for which a file is accessed through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BufferedReason {
     /// The options ask for it.
@@ -75,7 +75,7 @@ pub enum BufferedReason {
     Unsupported,
     /// Direct I/O needs larger blocks than the namespace has.
     Alignment {
-        /// What direct I/O must be a multiple of, in bytes.
+        /// Alignment that direct I/O would need, in bytes.
         align_bytes: u32,
     },
 }
@@ -98,7 +98,7 @@ impl fmt::Display for IoMode {
     }
 }
 
-/// What the channels of all cores share.
+/// State that the channels of all cores share.
 #[derive(Debug)]
 struct Shared {
     blocks: AtomicU64,
@@ -156,7 +156,7 @@ impl FileDevice {
         })
     }
 
-    /// Whether the page cache is bypassed, and if not, why.
+    /// Returns the I/O mode: direct, or buffered with the reason.
     #[must_use]
     pub fn mode(&self) -> IoMode {
         self.mode
@@ -208,7 +208,7 @@ impl Device for FileDevice {
                 "use fewer file devices in this process",
             )
         })?;
-        let channel = FileChannel::new(self, driver.lease_room(), file)?;
+        let channel = FileChannel::new(self, driver.lease_op_namespace(), file)?;
         Ok(Box::new(channel))
     }
 

@@ -16,9 +16,9 @@ pub(super) struct Opened {
     pub(super) file: File,
     pub(super) mode: IoMode,
     pub(super) regular: bool,
-    /// How much of it is used: whole blocks.
+    /// Bytes of the file that are used: whole blocks.
     pub(super) bytes: u64,
-    /// Whether it gives deallocated space back.
+    /// True if the file gives deallocated space back.
     pub(super) thin: bool,
     pub(super) preferred_bytes: u32,
 }
@@ -106,7 +106,8 @@ pub(super) fn size_of(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// What names the file, as [`FileDevice::identity`](super::FileDevice::identity) says.
+/// Returns the file's identity, as [`FileDevice::identity`](super::FileDevice::identity) defines
+/// it.
 pub(super) fn identity(file: &File, regular: bool) -> io::Result<String> {
     let metadata = file.metadata()?;
     if !regular {
@@ -230,7 +231,7 @@ fn lock(file: &File, options: &FileOptions) -> Result<(), DeviceError> {
     })
 }
 
-/// How many bytes are used, after the file was made as large as asked for.
+/// Returns the bytes that are used, after the file was made as large as asked for.
 fn fit_size(
     file: &File,
     options: &FileOptions,
@@ -293,7 +294,8 @@ fn direct_mode(
     Ok(IoMode::Buffered(reason))
 }
 
-/// What direct I/O must be aligned to, in file and memory, in bytes; `None` where there is none.
+/// Returns the alignment that direct I/O needs in file and memory, in bytes; `None` where there is
+/// no direct I/O.
 fn direct_alignment(file: &File, block_device: bool) -> Option<u32> {
     let wanted = StatxFlags::DIOALIGN;
     if let Ok(statx) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted)
@@ -316,7 +318,7 @@ fn direct_alignment(file: &File, block_device: bool) -> Option<u32> {
     found.and_then(|align| u32::try_from(align).ok())
 }
 
-/// Whether holes can be punched. Nothing is changed to find out.
+/// Returns true if holes can be punched. Changes nothing to find out.
 fn gives_space_back(
     file: &File,
     metadata: &Metadata,

@@ -1,4 +1,4 @@
-//! Who waits for `fdatasync`, and who rides on the one that runs.
+//! The requests that wait for `fdatasync`, and those that share the one that runs.
 //!
 //! One runs at a time. What comes meanwhile waits for the next one, which serves all of it. With
 //! several at once, one of them could report success for data that another one reported lost.
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct SyncQueue {
     keys: VecDeque<SlabKey>,
-    /// How many at the front ride on the one that runs.
+    /// Requests at the front that share the `fdatasync` that runs.
     started: usize,
     running: bool,
 }
@@ -24,12 +24,13 @@ impl SyncQueue {
         }
     }
 
-    /// Adds somebody who waits.
+    /// Adds a request that waits.
     pub(super) fn push(&mut self, key: SlabKey) {
         self.keys.push_back(key);
     }
 
-    /// Whether one must be started now: nothing runs, and somebody waits. All who wait ride on it.
+    /// Returns true if an `fdatasync` must be started now: none runs, and a request waits. All
+    /// requests that wait share it.
     pub(super) fn start(&mut self) -> bool {
         if self.running || self.keys.is_empty() {
             return false;
@@ -39,13 +40,13 @@ impl SyncQueue {
         true
     }
 
-    /// Takes the next one who rode on the one that ended.
+    /// Takes the next request that shared the `fdatasync` that ended.
     pub(super) fn pop_started(&mut self) -> Option<SlabKey> {
         self.started = self.started.checked_sub(1)?;
         self.keys.pop_front()
     }
 
-    /// Takes one who still waits.
+    /// Takes a request that still waits.
     pub(super) fn pop_waiting(&mut self) -> Option<SlabKey> {
         if self.keys.len() > self.started {
             self.keys.pop_back()

@@ -16,11 +16,11 @@ pub use profile::{Parts, Profile, ProfileError};
 pub use timing::{Access, Timing};
 
 use super::{Capabilities, Channel, Device, DeviceError, Geometry, Ram, Submit};
-use crate::held::Held;
+use crate::delay_queue::DelayQueue;
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
-use reactor::{Context, Driver, Room};
+use reactor::{Context, Driver, OpNamespace};
 use std::sync::Arc;
 
 /// Bytes of a page: what flash reads and writes at once.
@@ -47,13 +47,13 @@ impl Flash {
         })
     }
 
-    /// When its requests end: to make it slower while it runs.
+    /// Returns the timing model, to make the device slower while it runs.
     #[must_use]
     pub fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    /// What it is made of.
+    /// Returns the profile that the device emulates.
     #[must_use]
     pub const fn profile(&self) -> Profile {
         self.profile
@@ -78,7 +78,7 @@ impl Device for Flash {
             ram: self.ram.open(driver)?,
             timing: self.timing.clone(),
             block_bytes: self.geometry().block_bytes.into(),
-            held: Held::new(),
+            delayed: DelayQueue::new(),
             closing: false,
         }))
     }
@@ -98,7 +98,7 @@ struct FlashChannel {
     ram: Box<dyn Channel>,
     timing: Arc<Timing>,
     block_bytes: u64,
-    held: Held,
+    delayed: DelayQueue,
     closing: bool,
 }
 
@@ -122,7 +122,7 @@ impl FlashChannel {
 
 impl Channel for FlashChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
-        if self.held.len() >= LAYER_QUEUE_DEPTH {
+        if self.delayed.len() >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
         if self.closing {
@@ -140,33 +140,33 @@ impl Channel for FlashChannel {
                 if end <= cx.now {
                     return Submit::Done(completion);
                 }
-                self.held.hold(completion, end);
+                self.delayed.hold(completion, end);
                 Submit::Queued
             }
             other => other,
         }
     }
 
-    fn owns(&self, room: Room) -> bool {
-        self.ram.owns(room)
+    fn owns(&self, op_namespace: OpNamespace) -> bool {
+        self.ram.owns(op_namespace)
     }
 
     fn reap(&mut self) -> Option<Completion> {
-        self.held.pop()
+        self.delayed.pop()
     }
 
     fn tick(&mut self, cx: &mut Context<'_>) {
-        self.held.fire(cx.now);
+        self.delayed.fire(cx.now);
     }
 
     fn deadline(&self) -> Time {
-        self.held.next()
+        self.delayed.next()
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
-        // What was done is done; nobody waits for its time any more.
+        // The effects are in place; no request waits for its time any more.
         self.closing = true;
         self.ram.close(cx);
-        self.held.fire(Time::NEVER);
+        self.delayed.fire(Time::NEVER);
     }
 }

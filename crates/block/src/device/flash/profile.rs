@@ -1,4 +1,4 @@
-//! What an emulated device is made of, by name.
+//! The parts of an emulated device, by the name of its profile.
 //!
 //! `A`, `B` and `C` behave as the three devices of `[ReFlex Fig. 3]`: a write loads them as much as
 //! 10, 20 and 16 reads, and A serves a load of nothing but reads at twice the rate. A is Fig. 1's: 420 K
@@ -26,7 +26,7 @@ enum Family {
     DramSsd,
 }
 
-/// What a device is made of, and what each part takes.
+/// The parts of a device, and the time that each takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Dies, which work independently.
@@ -54,7 +54,7 @@ pub struct Parts {
     pub buffer_pages: u32,
     /// Putting a write into the buffer.
     pub buffered: Nanos,
-    /// What the controller adds to each command, side by side.
+    /// Time that the controller adds to each command; commands overlap.
     pub command: Nanos,
 }
 
@@ -115,7 +115,7 @@ const DRAM_SSD: Parts = Parts {
 };
 
 impl Profile {
-    /// What it is made of.
+    /// Returns the parts of the profile.
     #[must_use]
     pub const fn parts(&self) -> Parts {
         let whole = self.family.parts();
@@ -129,7 +129,8 @@ impl Profile {
 }
 
 impl Parts {
-    /// How long dies work for each page that is written, garbage collection and all.
+    /// Returns the time for which dies work for each page that is written, garbage collection
+    /// included.
     #[must_use]
     pub const fn work(&self) -> Nanos {
         let moved = (self.read.0 + self.program.0) * self.moved_permille / 1000;
@@ -178,7 +179,7 @@ pub enum ProfileError {
         family: Profile,
         /// Its dies.
         dies: u32,
-        /// By what they were to be divided.
+        /// The divisor.
         divisor: String,
     },
 }

@@ -1,4 +1,4 @@
-//! When a request to flash ends: the model, without data and without waiting.
+//! The end of a request to flash: the model, without data and without waiting.
 //!
 //! A page lies on a die, which does one thing after another, in the order in which it was asked;
 //! channels carry pages likewise. Reads wait for what the die does already. Writes end in a buffer
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Dies read faster once nothing was programmed for so long.
 const SETTLE: Nanos = Nanos::from_millis(20);
 
-/// Pages whose place one page of the map holds: 4 bytes each.
+/// Entries in one page of the map: 4 bytes each.
 const MAP_PAGES: u64 = 1024;
 
 /// Map pages that one command changes at most: the map of 1 GiB.
@@ -34,37 +34,37 @@ pub enum Access {
     Read {
         /// The first page.
         page: u64,
-        /// How many.
+        /// Number of pages.
         pages: u64,
     },
     /// Writes so many pages; where, the device chooses.
     Write {
-        /// How many.
+        /// Number of pages.
         pages: u64,
     },
     /// Changes the map of so many pages, without data (Write Zeroes, Deallocate).
     Map {
-        /// How many.
+        /// Number of pages.
         pages: u64,
     },
-    /// Nothing but a command: what the buffer holds is safe.
+    /// A flush costs the command alone: what the buffer holds is safe.
     Flush,
 }
 
-/// Until when each part of a device is busy, in nanoseconds.
+/// Time until which each part of a device is busy, in nanoseconds.
 #[derive(Debug)]
 pub struct Timing {
     parts: Parts,
     dies: Box<[AtomicU64]>,
     channels: Box<[AtomicU64]>,
-    /// When each place of the write buffer is free, in the order in which they are used.
+    /// Time at which each place of the write buffer is free, in the order in which they are used.
     buffer: Box<[AtomicU64]>,
     written: AtomicU64,
     /// Work of writes so far, in nanoseconds; its slices are numbered by it.
     work: AtomicU64,
-    /// When something was programmed last.
+    /// Time of the last program operation.
     programmed_at: AtomicU64,
-    /// Everything takes so many hundredths of its time.
+    /// Pace of the device: time of an operation in hundredths of the profile's.
     pace_percent: AtomicU64,
 }
 
@@ -85,9 +85,9 @@ impl Timing {
         }
     }
 
-    /// From now on, dies and channels take so many hundredths of the time that they take when new:
-    /// 100 is a device as it was made, 200 one that is half as fast. What is under way ends as it
-    /// was to.
+    /// Sets the pace of dies and channels, in hundredths of the time that they take when new: 100
+    /// is a device as it was made, 200 one that is half as fast. What is under way ends as it was
+    /// to.
     pub fn slow_down(&self, percent: u32) {
         self.pace_percent
             .store(percent.max(1).into(), Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Timing {
         }
     }
 
-    /// How long a part takes now for what takes it `span` when new.
+    /// Returns the time that an operation takes now, if it takes `span` on a new device.
     fn paced(&self, span: Nanos) -> Nanos {
         match self.pace_percent.load(Ordering::Relaxed) {
             100 => span,
@@ -108,7 +108,7 @@ impl Timing {
         }
     }
 
-    /// When a request that comes now ends.
+    /// Returns the time at which a request that comes now ends.
     pub fn finish(&self, now: Time, access: Access) -> Time {
         let end = match access {
             Access::Read { page, pages } => self.read(now, page, pages),
@@ -139,7 +139,7 @@ impl Timing {
         end
     }
 
-    /// So many pages to or from a die, over its channel.
+    /// Moves so many pages to or from a die, over its channel.
     fn on_die(&self, now: Time, die: usize, pages: u64, each: Nanos) -> Time {
         let (transfer, each) = (self.paced(self.parts.transfer), self.paced(each));
         let channel = &self.channels[place(die as u64, self.channels.len() as u64)];

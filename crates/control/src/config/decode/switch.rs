@@ -1,7 +1,7 @@
 //! The knobs of the switch.
 
 use switch::Knobs;
-use switch::knobs::{Knob, KnobError, Polling, Preset, Range};
+use switch::knobs::{Knob, KnobError, KnobRange, Polling, Preset};
 
 use super::{Decoder, FromNode};
 use crate::config::node::{Node, Value};
@@ -54,18 +54,18 @@ fn value(key: &str, node: &Node, place: &Place, decoder: &Decoder) -> Option<Str
         return None;
     };
     let text = match (&node.value, knob.range) {
-        (Value::Boolean(on), Range::Switch) => on.to_string(),
-        (Value::String(text), Range::Switch | Range::Words(_)) => text.clone(),
-        (Value::Integer(number), Range::Number(..) | Range::Time(..)) => number.to_string(),
+        (Value::Boolean(on), KnobRange::Switch) => on.to_string(),
+        (Value::String(text), KnobRange::Switch | KnobRange::Words(_)) => text.clone(),
+        (Value::Integer(number), KnobRange::Number(..) | KnobRange::Time(..)) => number.to_string(),
         _ => String::new(),
     };
     if knob.parse(&text).is_ok() {
         return Some(text);
     }
     let expected = match knob.range {
-        Range::Switch => "true or false".to_owned(),
-        Range::Words(words) => format!("\"{}\"", words.join("\" or \"")),
-        Range::Number(..) | Range::Time(..) => format!("an integer from {}", knob.range),
+        KnobRange::Switch => "true or false".to_owned(),
+        KnobRange::Words(words) => format!("\"{}\"", words.join("\" or \"")),
+        KnobRange::Number(..) | KnobRange::Time(..) => format!("an integer from {}", knob.range),
     };
     decoder.wrong_type(place, &node.value, &expected);
     None

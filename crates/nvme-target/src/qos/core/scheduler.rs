@@ -6,8 +6,8 @@ use crate::qos::core::{Closed, Done, Lateness, Priced};
 use crate::qos::device::{DeviceQos, Registered};
 use crate::request::Ticket;
 use base::Time;
-use qos::scheduler::{Refused, TooManyThreads};
-use qos::{Operation, Scheduler, TenantId};
+use qos::token_scheduler::{Refused, TooManyThreads};
+use qos::{PricedOperation, TenantId, TokenScheduler};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct CoreScheduler {
     pub(super) qos: Arc<DeviceQos>,
-    scheduler: Scheduler<Waiting>,
+    scheduler: TokenScheduler<Waiting>,
     /// Namespaces of the core over the device.
     pub(super) namespaces: u32,
     tenants: Vec<Option<CoreTenant>>,
@@ -39,7 +39,7 @@ pub(super) struct Waiting {
 impl CoreScheduler {
     pub(super) fn new(qos: &Arc<DeviceQos>) -> Result<Self, TooManyThreads> {
         Ok(Self {
-            scheduler: Scheduler::new(Arc::clone(qos.pool()), TOKEN_PLACES)?,
+            scheduler: TokenScheduler::new(Arc::clone(qos.pool()), TOKEN_PLACES)?,
             qos: Arc::clone(qos),
             namespaces: 1,
             tenants: Vec::new(),
@@ -170,7 +170,12 @@ impl CoreScheduler {
     }
 
     #[inline]
-    pub(super) fn pay_at_once(&mut self, tenant: u32, operation: Operation, units: u32) -> bool {
+    pub(super) fn pay_at_once(
+        &mut self,
+        tenant: u32,
+        operation: PricedOperation,
+        units: u32,
+    ) -> bool {
         let entry = self.tenants[tenant as usize].as_ref();
         // What has no place yet came first.
         entry.is_some_and(|entry| {

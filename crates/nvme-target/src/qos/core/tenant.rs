@@ -6,8 +6,8 @@ use crate::qos::core::{Done, Lateness, Priced};
 use crate::qos::record::{CoreRecord, TenantRecord};
 use crate::request::Kind;
 use crate::stats::TenantStats;
-use qos::scheduler::Refused;
-use qos::{Scheduler, TenantId, TenantKey, Tokens};
+use qos::token_scheduler::Refused;
+use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl CoreTenant {
     #[inline]
     pub(super) fn push(
         &mut self,
-        scheduler: &mut Scheduler<Waiting>,
+        scheduler: &mut TokenScheduler<Waiting>,
         tenant: u32,
         share: u32,
         priced: Priced,
@@ -126,7 +126,7 @@ impl CoreTenant {
     }
 
     /// Publishes the counters. Whether they will change although nothing more comes.
-    pub(super) fn publish(&mut self, scheduler: &mut Scheduler<Waiting>) -> bool {
+    pub(super) fn publish(&mut self, scheduler: &mut TokenScheduler<Waiting>) -> bool {
         self.stats.waiting = self.waiting() as u64;
         if let Some(tally) = scheduler.take_tally(self.key) {
             let stats = &mut self.stats;

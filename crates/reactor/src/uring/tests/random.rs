@@ -93,7 +93,7 @@ impl Play {
         let end = u16::try_from(end).expect("few ends");
         self.pending.insert(number, what);
         let key = OpKey {
-            room: Room(end),
+            op_namespace: OpNamespace(end),
             kind: 0,
             generation: 0,
             index: number,
@@ -170,7 +170,7 @@ impl Play {
     fn apply(&mut self, completion: Completion) {
         let what = self.pending.remove(&completion.key.index);
         let what = what.unwrap_or_else(|| panic!("completed twice: {completion:?}"));
-        let index = usize::from(completion.key.room.0);
+        let index = usize::from(completion.key.op_namespace.0);
         assert!(!self.ends[index].closed, "{what} completed after the close");
         match completion.outcome {
             Outcome::Sent { result, .. } => {

@@ -1,7 +1,11 @@
 //! Text turns knobs as fields do, and everything that is said can be said back.
 
 use super::*;
-use crate::knobs::Ablation;
+use crate::class::Class;
+use crate::class_scheduler::Window;
+use crate::doorbell::Mode;
+use crate::knobs::{Ablation, Lanes, Polling};
+use crate::request_steering::Preference;
 use proptest::prelude::*;
 
 #[test]
@@ -15,7 +19,7 @@ fn keys_are_distinct_words_and_name_their_unit() {
         assert!(!knob.meaning.is_empty());
         let twice = Knob::ALL[..index].iter().any(|other| other.key == knob.key);
         assert!(!twice, "{}", knob.key);
-        let time = matches!(knob.range, Range::Time(..));
+        let time = matches!(knob.range, KnobRange::Time(..));
         assert_eq!(knob.key.ends_with("_us"), time, "{}", knob.key);
     }
 }
@@ -127,7 +131,7 @@ fn what_cannot_be_turned_is_said_and_changes_nothing() {
     ] {
         let mut knobs = before;
         let error = knobs
-            .turn(changes.iter().copied())
+            .change(changes.iter().copied())
             .expect_err(expected)
             .to_string();
         assert!(
@@ -146,9 +150,9 @@ fn the_order_of_changes_does_not_matter() {
         ("doorbell", "fixed"),
     ];
     let mut forwards = Knobs::switchyard();
-    forwards.turn(changes).expect("valid");
+    forwards.change(changes).expect("valid");
     let mut backwards = Knobs::switchyard();
-    backwards.turn(changes.into_iter().rev()).expect("valid");
+    backwards.change(changes.into_iter().rev()).expect("valid");
     assert_eq!(forwards, backwards);
     assert_eq!(forwards.doorbell.bound(), Nanos::from_micros(60));
 }
@@ -178,12 +182,12 @@ fn any_knobs() -> impl Strategy<Value = Knobs> {
         for (index, random) in turns {
             let knob = &Knob::ALL[index];
             let text = match knob.range {
-                Range::Switch => ["on", "off"][usize::from(random & 1 == 1)].to_owned(),
-                Range::Words(words) => {
+                KnobRange::Switch => ["on", "off"][usize::from(random & 1 == 1)].to_owned(),
+                KnobRange::Words(words) => {
                     words[usize::from(random.to_le_bytes()[0]) % words.len()].to_owned()
                 }
-                Range::Number(min, max) => (min + random % (max - min + 1)).to_string(),
-                Range::Time(min, max) => ((min.0 + random % (max.0 - min.0 + 1)) / 1000)
+                KnobRange::Number(min, max) => (min + random % (max - min + 1)).to_string(),
+                KnobRange::Time(min, max) => ((min.0 + random % (max.0 - min.0 + 1)) / 1000)
                     .max(min.0.div_ceil(1000))
                     .to_string(),
             };
@@ -205,7 +209,7 @@ proptest! {
             let told: Vec<_> = knobs.differences(&base).map(|e| (e.knob.key, e.text())).collect();
             let mut again = base;
             let changes = told.iter().map(|(key, text)| (*key, text.as_str()));
-            prop_assert_eq!(again.turn(changes), Ok(()));
+            prop_assert_eq!(again.change(changes), Ok(()));
             prop_assert_eq!(again, knobs);
         }
     }

@@ -1,4 +1,4 @@
-//! What follows a header: padding, data and digest, as PDO and PLEN say.
+//! The body of a PDU: padding, data and digest, as PDO and PLEN say.
 //!
 //! The checks of the framer that are about lengths; every one of them is made here and once.
 
@@ -7,7 +7,7 @@ use crate::tcp::header::{CommonHeader, DDGSTF};
 use crate::tcp::limits::{DIGEST_BYTES, PADDING_BYTES_MAX, SHORT_HEADER_BYTES, TERM_REQ_BYTES_MAX};
 use crate::tcp::{FramingError, H2cData};
 
-/// What follows a header.
+/// The body that follows a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Body {
     pub(super) padding: u32,
@@ -74,7 +74,7 @@ impl Framer {
         Ok(body)
     }
 
-    /// What PDO and PLEN leave for padding, data and digest. `[NVMe-TCP 1.0 §3.6.1]`
+    /// Computes what PDO and PLEN leave for padding, data and digest. `[NVMe-TCP 1.0 §3.6.1]`
     #[inline]
     fn body(&self, common: &CommonHeader, extent: usize) -> Result<Body, FramingError> {
         let has_digest = common.flags & DDGSTF != 0;

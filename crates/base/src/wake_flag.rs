@@ -1,0 +1,142 @@
+//! The wake flag: the agreement between a thread that goes to sleep and the threads that bring it
+//! work.
+//!
+//! A wake-up costs a system call, so it is issued only for a thread that sleeps or is about to. The
+//! sleeper sets the flag *before* it looks at its queues for the last time; a producer puts work
+//! into a queue *before* it reads the flag. Of the two, one always sees the other: no work is left
+//! lying while its thread sleeps. The owner of the queues owns the flag; any number of threads may
+//! bring work. Must never be used the other way around.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// A flag that is set while its thread sleeps, or is about to.
+#[derive(Debug)]
+pub struct WakeFlag {
+    asleep: AtomicBool,
+}
+
+impl Default for WakeFlag {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WakeFlag {
+    /// A thread that is awake.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            asleep: AtomicBool::new(false),
+        }
+    }
+
+    /// A thread that is awake.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            asleep: AtomicBool::new(false),
+        }
+    }
+
+    /// The thread wants to sleep. It may if `idle`, which looks at its queues, finds nothing.
+    #[inline]
+    pub fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
+        self.asleep.store(true, Ordering::Relaxed);
+        // Orders the store before the look, as `is_needed` orders the push before its look.
+        fence(Ordering::SeqCst);
+        if idle() {
+            return true;
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+        false
+    }
+
+    /// The thread is awake, and looks at its queues from now on.
+    #[inline]
+    pub fn awake(&self) {
+        if self.asleep.load(Ordering::Relaxed) {
+            self.asleep.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// After work was put into a queue of the thread: whether it has to be woken. Of several that
+    /// bring work at once, one is told so.
+    #[inline]
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleeper_is_woken_once() {
+        let wake_flag = WakeFlag::new();
+        assert!(!wake_flag.is_needed(), "it is awake");
+        assert!(!wake_flag.may_sleep(|| false), "there is work");
+        assert!(!wake_flag.is_needed());
+        assert!(wake_flag.may_sleep(|| true));
+        assert!(wake_flag.is_needed());
+        assert!(!wake_flag.is_needed(), "somebody wakes it already");
+        assert!(wake_flag.may_sleep(|| true));
+        wake_flag.awake();
+        assert!(!wake_flag.is_needed());
+    }
+}
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    /// Two bring work while the sleeper falls asleep: whatever the order, either it found the work
+    /// of both, or it is woken.
+    #[test]
+    fn no_work_is_left_lying_while_its_thread_sleeps() {
+        let mut model = loom::model::Builder::new();
+        // Three switches out of turn are enough to break each half of the agreement; more take
+        // minutes.
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let wake_flag = Arc::new(WakeFlag::new());
+            let queue = Arc::new(AtomicUsize::new(0));
+            let wakes = Arc::new(AtomicUsize::new(0));
+            let producers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (wake_flag, queue, wakes) =
+                        (wake_flag.clone(), queue.clone(), wakes.clone());
+                    thread::spawn(move || {
+                        queue.fetch_add(1, Ordering::Release);
+                        if wake_flag.is_needed() {
+                            wakes.fetch_add(1, Ordering::Release);
+                        }
+                    })
+                })
+                .collect();
+            let mut found = queue.swap(0, Ordering::Acquire);
+            let slept = wake_flag.may_sleep(|| queue.load(Ordering::Acquire) == 0);
+            for producer in producers {
+                producer.join().unwrap();
+            }
+            found += queue.load(Ordering::Acquire);
+            let lying = queue.load(Ordering::Acquire) > 0;
+            assert_eq!(found, 2);
+            assert!(!slept || !lying || wakes.load(Ordering::Acquire) > 0);
+            assert!(wakes.load(Ordering::Acquire) <= 1);
+        });
+    }
+}

@@ -1,0 +1,68 @@
+//! Completions that are held back until their time: how a device or a layer takes time.
+//!
+//! Owned by a channel, which asks for [`next`](DelayQueue::next) before its core sleeps and fires what is
+//! due in every turn; so it takes as long in virtual time as on a machine.
+
+use crate::limits::LAYER_QUEUE_DEPTH;
+use crate::request::Completion;
+use base::{Slab, SlabKey, Time, TimerQueue};
+use std::collections::VecDeque;
+
+/// Completions that wait for their time.
+#[derive(Debug)]
+pub(crate) struct DelayQueue {
+    waiting: Slab<Completion>,
+    /// Keys with the number of the slot, the oldest first among equals.
+    timers: TimerQueue<(u64, u32, u8)>,
+    order: u64,
+    due: VecDeque<Completion>,
+}
+
+impl DelayQueue {
+    pub(crate) fn new() -> Self {
+        Self {
+            waiting: Slab::with_capacity(LAYER_QUEUE_DEPTH),
+            timers: TimerQueue::with_capacity(LAYER_QUEUE_DEPTH),
+            order: 0,
+            due: VecDeque::with_capacity(LAYER_QUEUE_DEPTH),
+        }
+    }
+
+    /// Completions that are here, due or not.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len() + self.due.len()
+    }
+
+    /// Holds a completion until `until`; one without a place is not held.
+    pub(crate) fn hold(&mut self, completion: Completion, until: Time) {
+        match self.waiting.insert(completion) {
+            Ok(key) => {
+                self.timers
+                    .set(until, (self.order, key.index, key.generation));
+                self.order += 1;
+            }
+            Err(completion) => self.due.push_back(completion),
+        }
+    }
+
+    /// Adds a completion that waits for nothing.
+    pub(crate) fn pass(&mut self, completion: Completion) {
+        self.due.push_back(completion);
+    }
+
+    /// Moves every completion that has reached its time to the due ones.
+    pub(crate) fn fire(&mut self, now: Time) {
+        while let Some((_, index, generation)) = self.timers.pop_due(now) {
+            self.due
+                .extend(self.waiting.remove(SlabKey { index, generation }));
+        }
+    }
+
+    pub(crate) fn next(&self) -> Time {
+        self.timers.next().unwrap_or(Time::NEVER)
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Completion> {
+        self.due.pop_front()
+    }
+}

@@ -1,0 +1,233 @@
+//! A tenant on one thread.
+
+use super::TenantKey;
+use super::queue::{Places, Queue};
+use crate::account::{Account, Contract};
+use crate::token_pool::TokenPool;
+use crate::tokens::{TokenRate, Tokens};
+use base::{Nanos, Time};
+use std::sync::Arc;
+
+/// The tally of a tenant on one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests released.
+    pub released: u64,
+    /// Cost of the requests.
+    pub spent: Tokens,
+    /// Tokens of its own: generated for it, or its share of what was left.
+    pub earned: Tokens,
+    /// Tokens that it did not need and gave back.
+    pub given: Tokens,
+    /// Tokens lent to a latency-critical tenant while no other tenant wanted them, or advanced by
+    /// best effort.
+    pub taken: Tokens,
+    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting, and
+    /// had nothing in advance any more.
+    pub limited_rounds: u64,
+    /// Requests that wait now.
+    pub waiting: u32,
+}
+
+/// The class of a tenant, as a thread treats it until it looks again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    LatencyCritical,
+    BestEffort,
+}
+
+impl Kind {
+    /// The class of a contract; none of a tenant that was removed.
+    #[inline]
+    pub(super) const fn of(contract: Contract) -> Option<Self> {
+        match contract {
+            Contract::LatencyCritical(_) => Some(Self::LatencyCritical),
+            Contract::BestEffort(_) => Some(Self::BestEffort),
+            Contract::Closed => None,
+        }
+    }
+}
+
+/// A tenant on one thread.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) account: Arc<Account>,
+    pub(super) generation: u32,
+    /// Number of connections; without one, the key is unknown outside.
+    pub(super) attached: u32,
+    pub(super) queue: Queue,
+    /// The list on which it is looked at.
+    pub(super) listed: Option<Kind>,
+    /// Position on that list.
+    pub(super) position: u32,
+    /// Best effort: what it has claimed and not spent.
+    pub(super) claimed: Tokens,
+    /// True if a request was to be paid at once since the last round.
+    pub(super) asked: bool,
+    /// Tokens that it spent since the last round began, if it is best effort.
+    pub(super) used: Tokens,
+    /// Best effort: what it weighs among the backlogged; 0 while it is not.
+    pub(super) weight: u64,
+    /// Best effort: up to where it has claimed.
+    seen: u64,
+    /// Latency-critical: whether the account knows of this thread.
+    entered: bool,
+    /// Latency-critical: this thread's part of the rate, less what was spent here.
+    pub(super) part: Tokens,
+    /// Latency-critical: when it had its part last.
+    part_at: Time,
+    pub(super) tally: Tally,
+}
+
+impl Entry {
+    pub(super) fn new(account: Arc<Account>, generation: u32) -> Self {
+        Self {
+            account,
+            generation,
+            attached: 1,
+            queue: Queue::EMPTY,
+            listed: None,
+            position: 0,
+            claimed: Tokens::ZERO,
+            asked: false,
+            used: Tokens::ZERO,
+            weight: 0,
+            seen: 0,
+            entered: false,
+            part: Tokens::ZERO,
+            part_at: Time::ZERO,
+            tally: Tally::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is(&self, key: TenantKey) -> bool {
+        self.generation == key.generation && self.attached > 0
+    }
+
+    /// Latency-critical: collects what the tenant earned, for all threads, and this one's part.
+    /// Returns what is drawn from the bucket.
+    #[inline]
+    pub(super) fn earn(&mut self, rate: TokenRate, now: Time, pool: &TokenPool) -> Tokens {
+        if !self.entered {
+            self.entered = true;
+            self.part = Tokens::ZERO;
+            self.part_at = now;
+            self.account.enter_thread(now);
+        }
+        let most = saved(rate, pool.rules().pos_limit_rounds + 1, pool);
+        let earned = self.account.earn(rate, now, most);
+        self.tally.earned += earned;
+        let threads = i64::from(self.account.threads());
+        let part = Tokens(rate.over(now.since(self.part_at)).0 / threads);
+        self.part = (self.part + part).min(most);
+        self.part_at = now;
+        earned
+    }
+
+    /// Latency-critical: gives away what is beyond POS_LIMIT. Returns how much, for the bucket.
+    #[inline]
+    pub(super) fn settle(&mut self, rate: TokenRate, pool: &TokenPool) -> Tokens {
+        let rules = pool.rules();
+        let limit = saved(rate, rules.pos_limit_rounds, pool);
+        let given = self.account.donate(limit, rules.donation_permille);
+        self.tally.given += given;
+        given
+    }
+
+    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more than
+    /// `limit`. Returns how much.
+    #[cold]
+    pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &TokenPool) -> Tokens {
+        let may = self.account.advance(wanted, limit);
+        let has = pool.advance(may);
+        self.account.repay(may - has);
+        has
+    }
+
+    /// Best effort: weighs `weight` from now on; what is due for the weight before is claimed.
+    #[inline]
+    pub(super) fn set_weight(&mut self, weight: u64, pool: &TokenPool) {
+        if weight == self.weight {
+            return;
+        }
+        if self.weight > 0 {
+            self.claim(pool);
+            pool.leave_backlog(self.weight);
+        }
+        self.weight = weight;
+        self.seen = pool.enter_backlog(weight);
+    }
+
+    /// Best effort: claims its share of what is left.
+    #[inline]
+    pub(super) fn claim(&mut self, pool: &TokenPool) {
+        let claimed = pool.claim(self.weight, &mut self.seen);
+        self.claimed += claimed;
+        self.tally.earned += claimed;
+    }
+
+    /// Best effort, with nothing waiting: goes on to be looked at if it pays at once, and keeps for
+    /// that as much as it spent since the round before, twice. Returns whether it does.
+    #[inline]
+    pub(super) fn keep(&mut self, pool: &TokenPool) -> bool {
+        let used = std::mem::take(&mut self.used);
+        if !std::mem::take(&mut self.asked) {
+            return false;
+        }
+        let beyond = (self.claimed - used - used).or_zero();
+        pool.give(beyond);
+        self.tally.given += beyond;
+        self.claimed -= beyond;
+        true
+    }
+
+    /// Lets the first request go.
+    #[inline]
+    pub(super) fn release<T>(
+        &mut self,
+        places: &mut Places<T>,
+        cost: Tokens,
+        released: &mut [u64; 2],
+        release: &mut impl FnMut(T, Tokens),
+    ) {
+        if let Some(waiting) = places.pop(&mut self.queue) {
+            self.tally.released += 1;
+            self.tally.spent += cost;
+            released[usize::from(!waiting.operation.is_read())] += u64::from(waiting.units);
+            release(waiting.item, cost);
+        }
+    }
+
+    /// Takes the entry out of the rounds: what it has of a best-effort tenant goes back, and other
+    /// threads have the rest of the tenant.
+    pub(super) fn deactivate(&mut self, pool: &TokenPool) {
+        if self.weight > 0 {
+            self.claim(pool);
+            pool.leave_backlog(self.weight);
+            self.weight = 0;
+            self.account.leave_thread();
+        }
+        debug_assert!(
+            self.claimed >= Tokens::ZERO,
+            "best effort spends what it claimed"
+        );
+        pool.give(self.claimed);
+        self.tally.given += self.claimed;
+        self.claimed = Tokens::ZERO;
+        if self.entered {
+            self.entered = false;
+            self.account.leave_thread();
+            if !matches!(self.account.contract(), Contract::LatencyCritical(_)) {
+                // What was earned while the contract changed.
+                pool.give(self.account.empty());
+            }
+        }
+    }
+}
+
+/// Returns what a latency-critical tenant earns in so many rounds of the longest length.
+#[inline]
+fn saved(rate: TokenRate, rounds: u64, pool: &TokenPool) -> Tokens {
+    rate.over(Nanos(pool.round().0 * rounds))
+}

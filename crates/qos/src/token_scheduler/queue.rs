@@ -1,0 +1,137 @@
+//! The software queues of all tenants of a thread, in one pool of places.
+//!
+//! Ten thousand tenants that each bring their own ring would take memory for the deepest queue of
+//! each; here a queue is two numbers, and the places are those of the thread's requests.
+
+use crate::cost::PricedOperation;
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    pub(super) operation: PricedOperation,
+    pub(super) units: u32,
+    pub(super) item: T,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    next: u32,
+    waiting: Option<Waiting<T>>,
+}
+
+/// One tenant's queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Queue {
+    pub(super) const EMPTY: Self = Self {
+        head: NONE,
+        tail: NONE,
+        len: 0,
+    };
+
+    #[inline]
+    pub(super) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// The places of a thread.
+#[derive(Debug)]
+pub(super) struct Places<T> {
+    places: Vec<Place<T>>,
+    free: u32,
+    used: usize,
+}
+
+impl<T> Places<T> {
+    /// Makes so many places, all free.
+    pub(super) fn new(count: u32) -> Self {
+        let count = count.min(NONE - 1);
+        let next = |at| if at + 1 < count { at + 1 } else { NONE };
+        Self {
+            places: (0..count)
+                .map(|at| Place {
+                    next: next(at),
+                    waiting: None,
+                })
+                .collect(),
+            free: if count > 0 { 0 } else { NONE },
+            used: 0,
+        }
+    }
+
+    /// Requests in all queues.
+    #[inline]
+    pub(super) const fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Puts a request at the end of a queue, or hands it back when no place is free.
+    #[inline]
+    pub(super) fn push(&mut self, queue: &mut Queue, waiting: Waiting<T>) -> Result<(), T> {
+        let at = self.free;
+        let Some(place) = self.places.get_mut(at as usize) else {
+            return Err(waiting.item);
+        };
+        debug_assert!(place.waiting.is_none(), "a free place is empty");
+        self.free = place.next;
+        *place = Place {
+            next: NONE,
+            waiting: Some(waiting),
+        };
+        self.used += 1;
+        if queue.is_empty() {
+            queue.head = at;
+        } else {
+            self.places[queue.tail as usize].next = at;
+        }
+        queue.tail = at;
+        queue.len += 1;
+        Ok(())
+    }
+
+    /// Takes the first request out of a queue.
+    #[inline]
+    pub(super) fn pop(&mut self, queue: &mut Queue) -> Option<Waiting<T>> {
+        let at = queue.head;
+        let place = self.places.get_mut(at as usize)?;
+        debug_assert!(place.waiting.is_some(), "a place in a queue has a request");
+        debug_assert!(queue.len > 0, "a queue with a head is not empty");
+        queue.head = place.next;
+        queue.len -= 1;
+        place.next = self.free;
+        self.free = at;
+        self.used -= 1;
+        place.waiting.take()
+    }
+
+    /// The first request of a queue.
+    #[inline]
+    pub(super) fn first(&self, queue: &Queue) -> Option<&Waiting<T>> {
+        self.places.get(queue.head as usize)?.waiting.as_ref()
+    }
+
+    /// The requests of a queue, in order.
+    #[inline]
+    pub(super) fn iter(&self, queue: &Queue) -> impl Iterator<Item = &Waiting<T>> {
+        let mut at = queue.head;
+        std::iter::from_fn(move || {
+            let place = self.places.get(at as usize)?;
+            at = place.next;
+            place.waiting.as_ref()
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! One round of a token scheduler: Algorithm 1. `[ReFlex §3.2.2]`
+
+use super::TokenScheduler;
+use super::entry::Entry;
+use super::queue::Places;
+use crate::account::Contract;
+use crate::cost::Prices;
+use crate::limits::{LOAN_REQUESTS, ROUND_MIN, WEIGHT_PARTS};
+use crate::slo::Weight;
+use crate::token_pool::TokenPool;
+use crate::tokens::{TokenRate, Tokens};
+use base::mutation::{self, Mutation};
+use base::{Nanos, Time};
+
+impl<T> TokenScheduler<T> {
+    /// Lets go what may go: calls `release` with each request and what it cost.
+    pub fn round(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) {
+        if self.latency_critical.is_empty() && self.best_effort.is_empty() {
+            self.deactivate_all();
+            return;
+        }
+        if !self.present && self.places.used() > 0 {
+            self.present = true;
+            self.pool.activate(self.thread);
+        }
+        if self.prices.edition != self.pool.edition() {
+            self.prices.edition = self.pool.edition();
+            self.prices.model = self.pool.model();
+        }
+        self.prices.load = self.pool.load(now);
+        let generated = self.pool.generate(now);
+        self.totals.generated += generated;
+        if mutation::active(Mutation::TokensGivenTwice) {
+            self.pool.give(generated);
+        }
+        self.turn = self.turn.wrapping_add(1);
+        let mut wait = self.serve_latency_critical(now, release);
+        for at in 0..self.best_effort.len() {
+            self.enter_backlog(self.best_effort[at]);
+        }
+        let closed = self.pool.close_if_due(now);
+        self.totals.expired += closed.expired;
+        self.totals.forgiven += closed.forgiven;
+        wait = wait.min(self.serve_best_effort(release));
+        self.finish(now, wait);
+    }
+
+    /// Ends a round.
+    fn finish(&mut self, now: Time, wait: Nanos) {
+        let [reads, others] = std::mem::take(&mut self.released);
+        if reads + others > 0 {
+            self.pool.share().add(now, reads, others);
+            self.pool.spend(self.totals.spent - self.reported);
+            self.reported = self.totals.spent;
+        }
+        while let Some(index) = self.resting.pop() {
+            self.deactivate(index);
+        }
+        if self.places.used() > 0 {
+            self.pool.visit(self.thread);
+            self.deadline = now + wait.max(ROUND_MIN).min(self.pool.round());
+        } else {
+            self.deactivate_all();
+            if std::mem::take(&mut self.kept) {
+                // A tenant that stops asking gives back what it kept.
+                self.deadline = now + self.pool.round();
+            }
+        }
+    }
+
+    /// Takes the thread out of the pool's rounds, as no request waits that one could release.
+    #[inline]
+    fn deactivate_all(&mut self) {
+        self.deadline = Time::NEVER;
+        if self.present {
+            self.present = false;
+            self.pool.deactivate(self.thread);
+        }
+    }
+
+    /// Lines 4 to 12 of Algorithm 1. Returns when the first that is stopped may go on.
+    fn serve_latency_critical(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) -> Nanos {
+        let mut wait = Nanos(u64::MAX);
+        let count = self.latency_critical.len();
+        let start = self.turn.checked_rem(count).unwrap_or(0);
+        let mut drawn = Tokens::ZERO;
+        for step in 0..count {
+            let index = self.latency_critical[around(start, step, count)];
+            let Contract::LatencyCritical(rate) = self.entries[index as usize].account.contract()
+            else {
+                self.relist(index);
+                continue;
+            };
+            let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
+            let (pool, prices) = (&*self.pool, self.prices.prices());
+            drawn += entry.earn(rate, now, pool);
+            let spent = serve_from_balance(
+                entry,
+                rate,
+                places,
+                pool,
+                prices,
+                &mut self.released,
+                release,
+            );
+            self.totals.spent += spent;
+            let given = entry.settle(rate, pool);
+            drawn -= given;
+            if entry.queue.is_empty() {
+                // It has saved what it may: it is looked at again when it asks for something.
+                if given > Tokens::ZERO {
+                    self.resting.push(index);
+                }
+            } else {
+                let missing = pool.rules().neg_limit - entry.account.balance() + Tokens(1);
+                wait = wait.min(rate.time_for(missing));
+            }
+        }
+        self.pool.give(-drawn);
+        wait
+    }
+
+    /// Lines 13 to 21. Returns when the first that waits may be able to pay.
+    fn serve_best_effort(&mut self, release: &mut impl FnMut(T, Tokens)) -> Nanos {
+        let mut wait = Nanos(u64::MAX);
+        let count = self.best_effort.len();
+        let start = self.turn.checked_rem(count).unwrap_or(0);
+        let rate = self.pool.rate();
+        for step in 0..count {
+            let index = self.best_effort[around(start, step, count)];
+            let (entry, places) = (&mut self.entries[index as usize], &mut self.places);
+            if !matches!(entry.account.contract(), Contract::BestEffort(_)) {
+                self.relist(index);
+                continue;
+            }
+            let (pool, prices) = (&*self.pool, self.prices.prices());
+            entry.claim(pool);
+            let mut missing = Tokens::ZERO;
+            while let Some(first) = places.first(&entry.queue) {
+                let cost = prices.cost(first.operation, first.units);
+                if cost > entry.claimed {
+                    missing = cost - entry.claimed;
+                    break;
+                }
+                if !mutation::active(Mutation::TokensNotTaken) {
+                    entry.claimed -= cost;
+                }
+                entry.used += cost;
+                self.totals.spent += cost;
+                entry.release(places, cost, &mut self.released, release);
+            }
+            if !entry.queue.is_empty() {
+                entry.used = Tokens::ZERO;
+                wait = wait.min(rate.time_for(missing));
+            } else if entry.keep(pool) {
+                self.kept = true;
+            } else {
+                self.resting.push(index);
+            }
+        }
+        wait
+    }
+
+    /// Makes a best-effort tenant backlogged, or what its weight is now.
+    #[inline]
+    fn enter_backlog(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if let Contract::BestEffort(weight) = entry.account.contract() {
+            if entry.weight == 0 {
+                entry.account.enter_thread(Time::ZERO);
+            }
+            entry.set_weight(parts(weight, entry.account.threads()), &self.pool);
+        }
+    }
+
+    /// The contract is of another class than the list that the entry is on.
+    #[cold]
+    fn relist(&mut self, index: u32) {
+        // It leaves this list at the end of the round, and joins the other with what waits.
+        self.resting.push(index);
+    }
+}
+
+/// The place `step` after `start` on a list of `count`, the first following the last.
+#[inline]
+const fn around(start: usize, step: usize, count: usize) -> usize {
+    let at = start + step;
+    if at < count { at } else { at - count }
+}
+
+/// A thread's part of a weight.
+#[inline]
+fn parts(weight: Weight, threads: u32) -> u64 {
+    (u64::from(weight.get()) * WEIGHT_PARTS / u64::from(threads.max(1))).max(1)
+}
+
+/// Releases what a latency-critical tenant may send: while it has more than NEG_LIMIT. Where it
+/// has nothing left, and other threads serve it too, this one's part of the rate and of NEG_LIMIT
+/// limits it as well.
+#[inline]
+fn serve_from_balance<T>(
+    entry: &mut Entry,
+    rate: TokenRate,
+    places: &mut Places<T>,
+    pool: &TokenPool,
+    prices: &Prices,
+    released: &mut [u64; 2],
+    release: &mut impl FnMut(T, Tokens),
+) -> Tokens {
+    let limit = pool.rules().neg_limit;
+    let advance = rate.over(pool.rules().advance);
+    let mut sum = Tokens::ZERO;
+    if entry.queue.is_empty() {
+        return sum;
+    }
+    let threads = entry.account.threads();
+    let alone = threads == 1;
+    let part_limit = Tokens(limit.0 / i64::from(threads));
+    let mut balance = entry.account.balance();
+    let mut lent = false;
+    loop {
+        let mut spent = Tokens::ZERO;
+        let mut count = 0u32;
+        for waiting in places.iter(&entry.queue) {
+            let left = balance - spent;
+            let may =
+                left > limit && (alone || left > Tokens::ZERO || entry.part - spent > part_limit);
+            if !may {
+                break;
+            }
+            spent += prices.cost(waiting.operation, waiting.units);
+            count += 1;
+        }
+        if count > 0
+            && let Err(other) = entry.account.spend(balance, spent)
+        {
+            balance = other;
+            continue;
+        }
+        balance -= spent;
+        entry.part = (entry.part - spent).max(limit);
+        sum += spent;
+        for _ in 0..count {
+            let cost = places.first(&entry.queue);
+            let cost = cost.map_or(Tokens::ZERO, |w| prices.cost(w.operation, w.units));
+            entry.release(places, cost, released, release);
+        }
+        if entry.queue.is_empty() {
+            return sum;
+        }
+        if !lent {
+            lent = true;
+            let short = if alone {
+                limit - balance
+            } else {
+                (limit - balance).max(part_limit - entry.part)
+            };
+            if lend(entry, advance, places, pool, prices, short.or_zero()) > Tokens::ZERO {
+                balance = entry.account.balance();
+                continue;
+            }
+        }
+        return sum;
+    }
+}
+
+/// Gives a tenant that is stopped, and short of so much, tokens that it could use: those that no
+/// other tenant wants, or what best effort advances it. Returns how much.
+#[cold]
+fn lend<T>(
+    entry: &mut Entry,
+    advance: Tokens,
+    places: &Places<T>,
+    pool: &TokenPool,
+    prices: &Prices,
+    short: Tokens,
+) -> Tokens {
+    let waiting = places.iter(&entry.queue).take(LOAN_REQUESTS);
+    let costs = waiting.map(|w| prices.cost(w.operation, w.units));
+    let wanted = costs.sum::<Tokens>() + short;
+    let mut loan = pool.borrow(wanted);
+    let mut over = true;
+    if loan == Tokens::ZERO {
+        loan = entry.advance(wanted, advance, pool);
+        over = entry.account.advanced() >= advance;
+    }
+    if over {
+        entry.tally.limited_rounds += 1;
+        entry.account.note_limited();
+    }
+    if loan > Tokens::ZERO {
+        entry.account.put(loan);
+        entry.part += loan;
+        entry.tally.taken += loan;
+    }
+    loan
+}

@@ -1,0 +1,222 @@
+//! Keeps a processor awake for a thread that must not poll itself.
+//!
+//! Waking an idle processor costs some 50 µs. A thread that expects work soon avoids that by
+//! polling, but one that goes before all others must not poll: the other threads of its processor
+//! would starve. So it sleeps, and an idle spinner of the lowest priority runs meanwhile: it yields
+//! to every other thread at once, and what arrives finds the processor awake. It stops by itself
+//! when nothing was expected for a while, so an idle processor costs nothing.
+
+use crate::placement::{PlacementError, name_thread, pin_to};
+use crate::priority::yield_to_all;
+use base::WakeFlag;
+use base::units::CoreId;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Time for which the idle spinner runs after work was last expected: what a request to another
+/// core takes, with that core's own wake-up.
+const EXPECTED_WITHIN: Duration = Duration::from_micros(200);
+
+#[derive(Debug)]
+struct Shared {
+    epoch: Instant,
+    /// Nanoseconds since the epoch at which work was last expected.
+    expected: AtomicU64,
+    wake_flag: WakeFlag,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn new() -> Self {
+        Self {
+            epoch: Instant::now(),
+            expected: AtomicU64::new(0),
+            wake_flag: WakeFlag::new(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn is_expecting(&self) -> bool {
+        let since = self
+            .now()
+            .saturating_sub(self.expected.load(Ordering::Acquire));
+        u128::from(since) < EXPECTED_WITHIN.as_nanos()
+    }
+
+    fn run(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            while self.is_expecting() {
+                std::hint::spin_loop();
+            }
+            self.rest(|| self.is_expecting(), thread::park);
+        }
+    }
+
+    /// Parks the idle spinner, unless something is expected or it is to stop.
+    fn rest(&self, is_expecting: impl Fn() -> bool, park: impl FnOnce()) {
+        let idle = || !is_expecting() && !self.stop.load(Ordering::Acquire);
+        if self.wake_flag.may_sleep(idle) {
+            park();
+        }
+        self.wake_flag.awake();
+    }
+
+    /// Work was expected at `now`. Returns true if the idle spinner has to be woken.
+    #[inline]
+    fn expect(&self, now: u64) -> bool {
+        self.expected.store(now, Ordering::Release);
+        self.wake_flag.is_needed()
+    }
+}
+
+/// A thread of the lowest priority that keeps one processor awake.
+#[derive(Debug)]
+pub struct IdleSpinner {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl IdleSpinner {
+    /// A idle spinner for `core`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started, placed or lowered: without that it must not run.
+    pub fn start(core: CoreId) -> Result<Self, PlacementError> {
+        let shared = Arc::new(Shared::new());
+        let (ready, started) = std::sync::mpsc::channel();
+        let inner = Arc::clone(&shared);
+        let kernel = |source| PlacementError::Kernel {
+            what: "start a thread that keeps a core awake",
+            source,
+        };
+        let thread = thread::Builder::new()
+            .spawn(move || {
+                // Only tools would miss the name.
+                let _ = name_thread("idle_spinner");
+                let placed = pin_to(core).and_then(|()| {
+                    yield_to_all().map_err(|source| PlacementError::Kernel {
+                        what: "give a thread the lowest priority",
+                        source,
+                    })
+                });
+                let run = placed.is_ok();
+                // The thread that starts this one waits for it.
+                let _ = ready.send(placed);
+                if run {
+                    inner.run();
+                }
+            })
+            .map_err(kernel)?;
+        let mut idle_spinner = Self {
+            shared,
+            thread: Some(thread),
+        };
+        match started.recv() {
+            Ok(Ok(())) => Ok(idle_spinner),
+            Ok(Err(error)) => {
+                idle_spinner.end();
+                Err(error)
+            }
+            Err(_) => Err(kernel(std::io::ErrorKind::Other.into())),
+        }
+    }
+
+    /// Work is expected soon: the processor stays awake for a while. Costs a system call only if
+    /// the idle spinner has gone to sleep.
+    #[inline]
+    pub fn expect(&self) {
+        if self.shared.expect(self.shared.now())
+            && let Some(thread) = &self.thread
+        {
+            thread.thread().unpark();
+        }
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A idle spinner has nothing to say, and does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for IdleSpinner {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use crate::placement::allowed_cores;
+
+    #[test]
+    fn an_idle_spinner_sleeps_wakes_when_told_and_ends() {
+        let core = allowed_cores().expect("the kernel tells")[0];
+        let idle_spinner = IdleSpinner::start(core).expect("everybody may");
+        for _ in 0..3 {
+            while !idle_spinner.shared.expect(0) {
+                thread::yield_now();
+            }
+            let thread = idle_spinner.thread.as_ref().expect("it runs");
+            thread.thread().unpark();
+        }
+    }
+
+    #[test]
+    fn an_idle_spinner_for_a_core_that_is_not_there_says_so() {
+        let error = IdleSpinner::start(CoreId(1023)).expect_err("nobody has so many");
+        assert!(error.to_string().contains("1023"), "{error}");
+    }
+}
+
+/// Run by `scripts/test`.
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_tests {
+    use super::*;
+    use loom::thread;
+
+    /// Whatever comes while the idle spinner goes to rest, it finds before it rests or is woken for.
+    /// One that parks for ever is a deadlock of the model.
+    #[test]
+    fn loom_an_idle_spinner_does_not_sleep_through_what_is_expected_or_its_end() {
+        for ends in [false, true] {
+            loom::model(move || {
+                let shared = loom::sync::Arc::new(Shared::new());
+                let idle_spinner = {
+                    let shared = shared.clone();
+                    thread::spawn(move || {
+                        let is_expecting = || shared.expected.load(Ordering::Acquire) > 0;
+                        while !is_expecting() && !shared.stop.load(Ordering::Acquire) {
+                            shared.rest(is_expecting, thread::park);
+                        }
+                    })
+                };
+                let wakes = if ends {
+                    shared.stop.store(true, Ordering::Release);
+                    true
+                } else {
+                    shared.expect(1)
+                };
+                if wakes {
+                    idle_spinner.thread().unpark();
+                }
+                idle_spinner.join().unwrap();
+            });
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Import circles: files of one crate that need each other.
+//!
+//! A file that is in a circle can be read, tested and moved only with all the others. A circle is
+//! at most [`FILES_MAX`] files, and listed in [`JUSTIFIED`] with its reason.
+
+use crate::source::{Finding, Source, code};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Files that a justified circle has at most.
+pub const FILES_MAX: usize = 3;
+
+/// Circles that stay: the crate's folder, the files below its `src`, and the reason.
+pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[(
+    "crates/wire",
+    &["tcp/framer.rs", "tcp/framer/body.rs"],
+    "the framer's state machine in two files: the body's states are states of the framer",
+)];
+
+/// The modules that each file of a crate uses: by file, paths below `src`.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// The circles of each crate, the largest first, as files below the crate's `src`.
+#[must_use]
+pub fn circles(files: &[Source]) -> BTreeMap<String, Vec<Vec<String>>> {
+    let mut crates: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
+    for file in files {
+        if file.is_rust() && !file.is_test() && file.path.contains("/src/") {
+            crates.entry(file.krate()).or_default().push(file);
+        }
+    }
+    let mut found = BTreeMap::new();
+    for (krate, files) in crates {
+        let mut circles = components(&graph(krate, &files));
+        circles.retain(|circle| circle.len() > 1);
+        circles.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+        found.insert(krate.to_owned(), circles);
+    }
+    found
+}
+
+/// Reports circles that are not in [`JUSTIFIED`], entries of it that are no circle any more, and
+/// entries that are too large. `allowed` is the size up to which a crate's circles pass without.
+#[must_use]
+pub fn check(files: &[Source], allowed: impl Fn(&str) -> usize) -> Vec<Finding> {
+    let all = circles(files);
+    let mut findings = Vec::new();
+    let at = |krate: &str, file: &str| Source::new(&format!("{krate}/src/{file}"), "");
+    for (krate, circles) in &all {
+        for circle in circles {
+            let justified = JUSTIFIED
+                .iter()
+                .any(|(of, files, _)| of == krate && files.iter().eq(circle));
+            if !justified && circle.len() > allowed(krate) {
+                let members = circle.join(" ");
+                let message = format!(
+                    "{} files import each other in a circle: {members}; move what they share to a \
+                     file below them, or pass it as a value",
+                    circle.len()
+                );
+                findings.push(at(krate, &circle[0]).finding(0, message));
+            }
+        }
+    }
+    for (krate, files, _) in JUSTIFIED {
+        let known = all.get(*krate);
+        let Some(circles) = known else { continue };
+        if !circles.iter().any(|circle| files.iter().eq(circle)) {
+            let message = "the justified circle is gone: remove it from JUSTIFIED";
+            findings.push(at(krate, files[0]).finding(0, message));
+        }
+        if files.len() > FILES_MAX {
+            let message = format!("a justified circle has at most {FILES_MAX} files");
+            findings.push(at(krate, files[0]).finding(0, message));
+        }
+    }
+    findings
+}
+
+fn module_of(file: &str) -> Vec<String> {
+    let mut path: Vec<String> = file
+        .trim_end_matches(".rs")
+        .split('/')
+        .map(str::to_owned)
+        .collect();
+    if matches!(
+        path.last().map(String::as_str),
+        Some("mod" | "lib" | "main")
+    ) {
+        path.pop();
+    }
+    path
+}
+
+fn graph(krate: &str, files: &[&Source]) -> Graph {
+    let prefix = format!("{krate}/src/");
+    let below = |file: &Source| file.path.trim_start_matches(&prefix).to_owned();
+    let modules: BTreeMap<Vec<String>, String> = files
+        .iter()
+        .map(|file| (module_of(&below(file)), below(file)))
+        .collect();
+    let mut graph = Graph::new();
+    for file in files {
+        let name = below(file);
+        let own = module_of(&name);
+        let mut used = BTreeSet::new();
+        for path in paths(&code(&file.text).join("\n")) {
+            let Some(target) = resolve(&own, &path) else {
+                continue;
+            };
+            let known = (1..=target.len())
+                .rev()
+                .find_map(|length| modules.get(&target[..length]));
+            if let Some(known) = known.filter(|known| **known != name) {
+                used.insert(known.clone());
+            }
+        }
+        graph.insert(name, used);
+    }
+    graph
+}
+
+/// The module path that `path` names in module `own`; `None` where it leaves the crate.
+fn resolve(own: &[String], path: &str) -> Option<Vec<String>> {
+    let mut segments = path.split("::").map(str::trim).peekable();
+    let mut base = own.to_vec();
+    match segments.next()? {
+        "crate" => base.clear(),
+        "self" => {}
+        "super" => {
+            base.pop();
+            while segments.next_if_eq(&"super").is_some() {
+                base.pop();
+            }
+        }
+        _ => return None,
+    }
+    base.extend(segments.map(str::to_owned));
+    Some(base)
+}
+
+/// All paths that begin with `crate`, `self` or `super`, the groups of `use` expanded.
+fn paths(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for start in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
+                continue;
+            }
+            found.extend(expand(&code[at..]));
+        }
+    }
+    found
+}
+
+/// The paths that the text begins with: one, or one for each member of a group.
+fn expand(text: &str) -> Vec<String> {
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let end = text.find(|c| !is_path(c)).unwrap_or(text.len());
+    let (head, rest) = text.split_at(end);
+    if !head.ends_with("::") || !rest.starts_with('{') {
+        return vec![head.trim_end_matches(':').to_owned()];
+    }
+    let mut found = Vec::new();
+    let mut depth = 0;
+    let mut member = String::new();
+    for c in rest.chars() {
+        match c {
+            '{' if depth == 0 => depth = 1,
+            '}' if depth == 1 => break,
+            ',' if depth == 1 => found.push(std::mem::take(&mut member)),
+            _ => {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                member.push(c);
+            }
+        }
+    }
+    found.push(member);
+    let found = found.iter().map(|member| member.trim());
+    let found = found.filter(|member| !member.is_empty());
+    found
+        .flat_map(expand)
+        .map(|member| format!("{head}{member}"))
+        .collect()
+}
+
+/// The strongly connected components of the graph, each in the order of its names.
+fn components(graph: &Graph) -> Vec<Vec<String>> {
+    // Which files each one reaches; crates have some hundred files at most.
+    let reach: BTreeMap<&str, BTreeSet<&str>> = graph
+        .keys()
+        .map(|from| {
+            let mut seen = BTreeSet::new();
+            let mut open = vec![from.as_str()];
+            while let Some(file) = open.pop() {
+                for next in &graph[file] {
+                    if seen.insert(next.as_str()) {
+                        open.push(next);
+                    }
+                }
+            }
+            (from.as_str(), seen)
+        })
+        .collect();
+    let mut done = BTreeSet::new();
+    let mut found = Vec::new();
+    for from in graph.keys() {
+        if done.contains(from) {
+            continue;
+        }
+        let circle: Vec<String> = graph
+            .keys()
+            .filter(|to| {
+                *to == from
+                    || (reach[from.as_str()].contains(to.as_str())
+                        && reach[to.as_str()].contains(from.as_str()))
+            })
+            .cloned()
+            .collect();
+        done.extend(circle.iter().cloned());
+        found.push(circle);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two(a: &str, b: &str) -> [Source; 3] {
+        [
+            Source::new("crates/x/src/lib.rs", "mod a;\nmod b;\n"),
+            Source::new("crates/x/src/a.rs", a),
+            Source::new("crates/x/src/b/mod.rs", b),
+        ]
+    }
+
+    #[test]
+    fn two_files_that_import_each_other_are_found_and_named() {
+        let files = two("use crate::b::{C, D as E};\n", "use super::a::F;\n");
+        let findings = check(&files, |_| 0);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].path, "crates/x/src/a.rs");
+        assert!(findings[0].message.contains("2 files"), "{}", findings[0]);
+        assert!(findings[0].message.contains("a.rs b/mod.rs"));
+        assert!(check(&files, |_| 2).is_empty(), "the ratchet allows it");
+    }
+
+    #[test]
+    fn one_direction_comments_and_tests_are_no_circle() {
+        let files = two(
+            "use crate::b::C;\n",
+            "// use crate::a::F;\n#[cfg(test)]\nmod tests {\n    use crate::a::F;\n}\n",
+        );
+        assert!(check(&files, |_| 0).is_empty());
+    }
+
+    #[test]
+    fn nested_groups_are_expanded() {
+        let paths = paths("use crate::{a::{B, c::D}, e};\nlet x = super::f::g();");
+        let expected = ["crate::a::B", "crate::a::c::D", "crate::e", "super::f::g"];
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn a_justified_circle_that_is_gone_is_reported() {
+        let files = [Source::new("crates/wire/src/tcp/framer.rs", "")];
+        let findings = check(&files, |_| 0);
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].message.contains("remove it"));
+    }
+}

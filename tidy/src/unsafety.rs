@@ -1,0 +1,104 @@
+//! Unsafe code: only in the listed rooms.
+
+use crate::source::{Finding, Source, code};
+
+/// Files that may allow `unsafe`, each with the reason. `docs/architecture.md` lists them, too.
+pub const ROOMS: &[(&str, &str)] = &[
+    ("crates/lab/src/limit/region.rs", "one `madvise`"),
+    (
+        "crates/reactor/src/memory/pool.rs",
+        "buffers of the kernel's",
+    ),
+    (
+        "crates/reactor/src/memory/prefetch.rs",
+        "one prefetch instruction",
+    ),
+    (
+        "crates/reactor/src/memory/region.rs",
+        "mappings, and copies that bypass the caches",
+    ),
+    (
+        "crates/reactor/src/preemption.rs",
+        "`getrusage` of one thread",
+    ),
+    (
+        "crates/reactor/src/priority.rs",
+        "scheduling calls for one thread",
+    ),
+    (
+        "crates/reactor/src/uring/listener.rs",
+        "the descriptor of an accepted connection",
+    ),
+    (
+        "crates/reactor/src/uring/ring.rs",
+        "the submission queue of io_uring",
+    ),
+    (
+        "crates/reactor/src/uring/socket.rs",
+        "`sendmsg` and `recvmsg`",
+    ),
+];
+
+/// Reports `unsafe` outside of [`ROOMS`], outside of tests, and rooms without any.
+#[must_use]
+pub fn check(files: &[Source], rooms: &[(&str, &str)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files
+        .iter()
+        .filter(|file| file.is_rust() && !file.is_test())
+    {
+        let listed = rooms.iter().any(|(path, _)| *path == file.path);
+        let lines = code(&file.text);
+        let used = (1..).zip(lines).find(|(_, line)| {
+            let allows = line.starts_with("#![allow(unsafe_code");
+            let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+            allows || words.any(|word| word == "unsafe") && !line.contains('"')
+        });
+        match used {
+            Some((number, _)) if !listed => {
+                let message = "unsafe code outside of its rooms: use a safe interface, or list the \
+                               file with its reason in tidy's ROOMS and in docs/architecture.md";
+                findings.push(file.finding(number, message));
+            }
+            None if listed => {
+                let message = "a room for unsafe code without any: remove it from tidy's ROOMS";
+                findings.push(file.finding(0, message));
+            }
+            _ => {}
+        }
+    }
+    for (path, _) in rooms {
+        if !files.iter().any(|file| file.path == *path) {
+            let message = "tidy's ROOMS names a file that is not there";
+            findings.push(Source::new(path, "").finding(0, message));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsafe_outside_of_its_rooms_is_found() {
+        let files = [
+            Source::new("crates/x/src/a.rs", "fn f() {\n    unsafe { g() }\n}\n"),
+            Source::new("crates/x/src/b.rs", "// unsafe\nfn f(unsafe_code: u8) {}\n"),
+        ];
+        let found = check(&files, &[]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].path.as_str(), found[0].line),
+            ("crates/x/src/a.rs", 2)
+        );
+        assert!(check(&files, &[("crates/x/src/a.rs", "")]).is_empty());
+    }
+
+    #[test]
+    fn a_room_without_unsafe_or_without_a_file_is_found() {
+        let files = [Source::new("crates/x/src/a.rs", "fn f() {}\n")];
+        let rooms = [("crates/x/src/a.rs", ""), ("crates/x/src/gone.rs", "")];
+        assert_eq!(check(&files, &rooms).len(), 2);
+    }
+}
