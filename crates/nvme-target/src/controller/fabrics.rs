@@ -338,11 +338,7 @@ fn connect_io(
         connection: connection.key,
     };
     queues.places.insert(connect.queue_id, place);
-    let terms = QueueTerms {
-        depth: u32::from(connect.sq_size) + 1,
-        header_digest: connection.output.format.header_digest,
-        data_digest: connection.output.format.data_digest,
-    };
+    let terms = QueueTerms::of(connect, connection.output.format);
     queues.terms.insert(connect.queue_id, terms);
     // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
     controller.attach();

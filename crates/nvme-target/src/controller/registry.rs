@@ -15,7 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::fabrics::Connect;
 use wire::nvme::log_page::ErrorEntry;
+use wire::tcp::PduFormat;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every holder changes one field at a time, so a poisoned lock still guards something valid.
@@ -215,6 +217,17 @@ pub(crate) struct QueueTerms {
     pub(crate) header_digest: bool,
     /// Data digests are in use.
     pub(crate) data_digest: bool,
+}
+
+impl QueueTerms {
+    /// Returns the terms of a queue that `connect` connects with PDUs of this format.
+    pub(crate) fn of(connect: &Connect, format: PduFormat) -> Self {
+        Self {
+            depth: u32::from(connect.sq_size) + 1,
+            header_digest: format.header_digest,
+            data_digest: format.data_digest,
+        }
+    }
 }
 
 impl SharedController {

@@ -132,7 +132,7 @@ mod caravans {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::collections::BTreeMap;
     use switch::caravan::SizeHistogram;
-    use switch::doorbell::{Counters, Reason};
+    use switch::doorbell::{DoorbellCounters as Counters, Reason};
 
     #[derive(Default, Deserialize, Serialize)]
     #[serde(default)]
