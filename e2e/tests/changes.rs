@@ -1,19 +1,21 @@
 //! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes, a
 //! reset of the controller, FUA, and a target that is killed, and stopped for half a minute, under a
-//! load of files in two file systems, which are all there afterwards.
+//! load of files in two file systems, which are all there afterwards. Each time that it is killed,
+//! what it has left is a file system that its journal makes whole.
 
 #![cfg(test)]
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 use switchyard_e2e::guest::{DEVICE_MIB, Data, programs, run_changes};
 use switchyard_e2e::process::{DEFAULT_NQN, Serve};
-use switchyard_e2e::{Readiness, cache_directory, require_programs};
+use switchyard_e2e::{Readiness, cache_directory, find_program, require_programs};
 
 /// How often the target is killed.
 const ROUNDS: u32 = 20;
@@ -86,6 +88,7 @@ impl Bed {
     /// Kills the target and starts it again at the same place.
     fn crash(&mut self) -> Result<()> {
         self.serve.take().context("a target runs")?.kill()?;
+        check_ext4(&self.backing)?;
         self.listen = self.address;
         self.configure("")?;
         // While nobody listens, the guest's attempts come from ports of the same range, and one may
@@ -119,6 +122,26 @@ impl Bed {
             _ => Ok(()),
         }
     }
+}
+
+/// Checks a copy of a namespace as if its host had crashed as well: once the journal is replayed,
+/// nothing is left that takes more than what every crash leaves.
+fn check_ext4(backing: &Path) -> Result<()> {
+    let copy = backing.with_extension("copy");
+    std::fs::copy(backing, &copy)?;
+    let e2fsck = find_program("e2fsck").context("e2fsck")?;
+    for how in [["-y", "-Ejournal_only"], ["-f", "-p"]] {
+        let checked = Command::new(&e2fsck).args(how).arg(&copy).output()?;
+        // 1 is a file system that was repaired as far as may be without asking.
+        ensure!(
+            matches!(checked.status.code(), Some(0 | 1)),
+            "e2fsck {how:?}: {}\n{}{}",
+            checked.status,
+            String::from_utf8_lossy(&checked.stdout),
+            String::from_utf8_lossy(&checked.stderr)
+        );
+    }
+    Ok(())
 }
 
 #[test]

@@ -12,6 +12,13 @@ pub enum Outcome {
     Negative,
 }
 
+impl Outcome {
+    /// [`Done`](Self::Done) where the answer is yes.
+    pub const fn of(yes: bool) -> Self {
+        if yes { Self::Done } else { Self::Negative }
+    }
+}
+
 /// Turns a command's result into the exit code; an error is told on stderr, with its causes.
 pub fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {

@@ -54,12 +54,23 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Identify(args) => cmd::identify::run(&args, output),
         Command::Read(args) => cmd::read::run(&args, output),
         Command::Write(args) => cmd::write::run(&args, output),
-        Command::Calibrate(args) => cmd::calibrate::run(&args, output),
+        Command::Calibrate(args) => match &args.live {
+            Some(name) => cmd::calibrate_live::run(name, &args, output),
+            #[cfg(feature = "lab")]
+            None => cmd::calibrate::run(&args, output),
+            #[cfg(not(feature = "lab"))]
+            None => anyhow::bail!(
+                "this program was built without its laboratory, and calibrates with --live only; \
+                 build it with the feature \"lab\""
+            ),
+        },
         Command::Config(args) => cmd::config::run(&args, output),
         Command::Switch(args) => cmd::switch::run(&args, output),
         Command::Tenant(args) => cmd::tenant::run(&args, output),
         Command::Top(args) => cmd::top::run(&args, output),
+        #[cfg(feature = "lab")]
         Command::Sim(args) => cmd::sim::run(&args, output),
+        #[cfg(feature = "lab")]
         Command::Figure(args) => {
             let _ = open_files::raise();
             cmd::figure::run(&args, output)
@@ -67,14 +78,20 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Bench(args) => {
             // What a load opens too many of is told by the one that cannot be opened.
             let _ = open_files::raise();
+            #[cfg(feature = "lab")]
             match args.command {
-                Some(args::BenchCommand::Limit(limit)) => cmd::bench_limit::run(&limit, output),
-                Some(args::BenchCommand::Hostile(hostile)) => {
-                    cmd::bench_hostile::run(&hostile, output)
+                Some(args::BenchCommand::Limit(limit)) => {
+                    return cmd::bench_lab::limit(&limit, output);
                 }
-                Some(args::BenchCommand::Goals(goals)) => cmd::bench_goals::run(&goals, output),
-                None => cmd::bench::run(&args.load, output),
+                Some(args::BenchCommand::Hostile(hostile)) => {
+                    return cmd::bench_lab::hostile(&hostile, output);
+                }
+                Some(args::BenchCommand::Goals(goals)) => {
+                    return cmd::bench_lab::goals(&goals, output);
+                }
+                None => {}
             }
+            cmd::bench::run(&args.load, output)
         }
     }
 }

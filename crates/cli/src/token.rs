@@ -6,16 +6,12 @@
 use anyhow::{Context as _, Result, bail};
 use control::Token;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 /// The variable with the token itself.
 const VARIABLE: &str = "SWITCHYARD_API_TOKEN";
 
 /// The variable with the name of a file that has it.
 const FILE_VARIABLE: &str = "SWITCHYARD_API_TOKEN_FILE";
-
-/// What targets that this process starts are given, made when it starts the first.
-static OF_CHILDREN: OnceLock<String> = OnceLock::new();
 
 /// The token of this process, if it was given one.
 ///
@@ -27,10 +23,7 @@ pub fn token() -> Result<Option<Token>> {
         (Some(_), Some(_)) => {
             bail!("{VARIABLE} and {FILE_VARIABLE} are both set; keep one of them")
         }
-        (None, None) => match OF_CHILDREN.get() {
-            Some(token) => (token.clone(), String::new()),
-            None => return Ok(None),
-        },
+        (None, None) => return Ok(None),
         (Some(token), None) => (token.to_string_lossy().into_owned(), VARIABLE.to_owned()),
         (None, Some(path)) => {
             let path = PathBuf::from(path);
@@ -44,10 +37,4 @@ pub fn token() -> Result<Option<Token>> {
     };
     let token = Token::new(text.trim_end()).with_context(|| from)?;
     Ok(Some(token))
-}
-
-/// The environment of a target that this process starts and asks: a token of its own.
-pub fn of_children() -> (&'static str, &'static str) {
-    let token = OF_CHILDREN.get_or_init(|| uuid::Uuid::new_v4().simple().to_string());
-    (VARIABLE, token)
 }

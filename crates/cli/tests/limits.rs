@@ -39,6 +39,7 @@ fn serve_says_when_the_hard_limit_is_less_than_its_connections_need() {
     }
 }
 
+#[cfg(feature = "lab")]
 #[test]
 fn bench_opens_more_than_the_soft_limit_allows() {
     let output = limited_program("ulimit -Sn 64 && ulimit -Hn 8192")

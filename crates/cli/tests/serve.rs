@@ -199,6 +199,46 @@ fn sighup_applies_the_changed_file() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
+/// The file's device has another size than the one that grew with its namespace; replaced, it would
+/// have lost what was written.
+#[test]
+fn sighup_keeps_a_device_that_grew_through_the_interface() {
+    let folder = Folder::new();
+    let socket = folder.path("api.sock");
+    let api = format!("api = \"unix:{socket}\"");
+    let path = folder.write("s.toml", configuration(&["8M"], &api));
+    let mut serving = Serving::start(&["--config", &path]);
+    while !serving.line().starts_with("interface at ") {}
+    let address = serving.address().to_owned();
+    let nqn = "nqn.2026-11.io.example:disks";
+    let body = r#"{"size":"16M"}"#;
+    let grown = request(
+        UnixStream::connect(&socket).expect("the socket is there"),
+        &format!("PATCH /v1/subsystems/{nqn}/namespaces/1"),
+        body,
+    );
+    assert!(grown.starts_with("HTTP/1.1 200"), "{grown}");
+    // Beyond the size that the file says, and below it.
+    let content = common::pattern(5, 1 << 20);
+    let (input, output) = (folder.write("in", &content), folder.path("out"));
+    let ranges = ["0", "12M"];
+    for offset in ranges {
+        let write = ["write", &address, "--nqn", nqn, "--offset", offset];
+        code(&run(&[&write[..], &["--input", &input]].concat()), 0);
+    }
+    folder.write("s.toml", configuration(&["8M", "4M"], &api));
+    serving.signal("-HUP");
+    eventually("the file's new namespace appears", || {
+        namespaces(&address) == [(1, 16 << 20), (2, 4 << 20)]
+    });
+    for offset in ranges {
+        let read = ["read", &address, "--nqn", nqn, "--offset", offset];
+        let rest = ["--length", "1M", "--output", &output];
+        code(&run(&[&read[..], &rest].concat()), 0);
+        assert!(std::fs::read(&output).unwrap() == content, "at {offset}");
+    }
+}
+
 #[test]
 fn only_allowed_hosts_see_and_use_a_subsystem() {
     let folder = Folder::new();

@@ -131,9 +131,9 @@ impl Plane {
     }
 
     fn remove_subsystem(&self, nqn: &str) -> Result<(), ApplyError> {
-        let removed = self.target.remove_subsystem(nqn).map_err(refused);
+        self.target.remove_subsystem(nqn).map_err(refused)?;
         self.opened().users.retain(|(user, _), _| user != nqn);
-        removed
+        Ok(())
     }
 
     fn add_namespace(&self, owner: &Subsystem, namespace: &Namespace) -> Result<(), ApplyError> {

@@ -1,9 +1,15 @@
 //! The laboratory: figures, limits, peers of other protocols, hostile loads, and calibration.
 //!
-//! It measures the stack and is no part of it: no crate of the data path depends on this one.
+//! It measures the stack and is no part of it: no crate of the data path depends on this one. What
+//! it measures runs in processes of its own ([`process`]), which are this very program.
 
 pub mod calibrate;
 pub mod figure;
 pub mod hostile;
 pub mod limit;
+pub mod model;
+pub mod process;
 pub mod remote;
+
+/// Tells a person how far a measurement is.
+pub type Note<'a> = &'a dyn Fn(std::fmt::Arguments<'_>);

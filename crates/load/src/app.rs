@@ -1,11 +1,11 @@
-//! What an app does, and the one-line text that says so.
+//! Description of an application, and its form as a line of text.
 
 use super::limits;
 use std::fmt;
 use std::str::FromStr;
 use switch::Class;
 
-/// Where an app's next request goes.
+/// Order of an application's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// To the blocks behind the previous request's; from the end to the beginning.
@@ -14,7 +14,7 @@ pub enum Access {
     Random,
 }
 
-/// How the requests of an open loop follow each other.
+/// Distances between the requests of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pace {
     /// One as long after the other as the one before.
@@ -27,11 +27,11 @@ pub enum Pace {
 /// An app: threads that do the same, and what they do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct App {
-    /// What it is called in reports.
+    /// Name in reports.
     pub name: String,
-    /// Where requests go.
+    /// Order of its addresses.
     pub access: Access,
-    /// How many of a hundred requests are reads; the others are writes.
+    /// Reads of a hundred requests; the others are writes.
     pub read_percent: u8,
     /// Bytes of a request.
     pub block_bytes: u32,
@@ -46,9 +46,9 @@ pub struct App {
     /// Requests per second of all threads together (an open loop); `None` issues the next request
     /// when one completes (a closed loop).
     pub rate: Option<u64>,
-    /// How these follow each other; of no effect without a rate.
+    /// Distances between its requests; of no effect without a rate.
     pub pace: Pace,
-    /// What its requests hope for: `Latency` threads go before others where the process may raise
+    /// Class of its requests: `Latency` threads go before others where the process may raise
     /// their priority, and their queues say what they are.
     pub class: Option<Class>,
     /// Instead, they have the class that their thread's I/O priority means at the time
@@ -57,7 +57,7 @@ pub struct App {
 }
 
 impl App {
-    /// What its requests are, where that does not follow the I/O priority.
+    /// Class of its requests, where that does not follow the I/O priority.
     #[must_use]
     pub fn class_or_default(&self) -> Class {
         self.class.unwrap_or(Class::DEFAULT)
@@ -70,7 +70,7 @@ pub const APP_FORM: &str = "NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queue
 const KEYS: &str = "rw, bs, depth, count, cpu, queues, rate, pace, mix, class";
 const PATTERNS: &str = "read, write, randread, randwrite, rw or randrw";
 
-/// What is wrong with an app's text: which app, which key, and what would be right.
+/// Fault in an application's text: which application, which key, and what would be right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct AppError {
     app: Option<String>,
@@ -128,7 +128,7 @@ impl FromStr for App {
     }
 }
 
-/// What the text has said so far.
+/// Settings that the text has made so far.
 #[derive(Debug, Default)]
 struct Draft {
     pattern: Option<(Access, Option<u8>)>,

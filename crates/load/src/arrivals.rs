@@ -1,9 +1,9 @@
-//! When the requests of an open loop are to start.
+//! Intended starts of the requests of an open loop.
 
 use super::app::Pace;
 use base::{Nanos, Prng, Time};
 
-/// What one thread of an app has to keep to.
+/// Schedule of one thread of an application.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schedule {
     /// Requests per second of the whole app.
@@ -11,7 +11,7 @@ pub(super) struct Schedule {
     /// Threads of the app, and which of them this is.
     pub(super) threads: u32,
     pub(super) thread: u32,
-    /// How the requests follow each other.
+    /// Distances between the requests.
     pub(super) pace: Pace,
 }
 
@@ -41,7 +41,7 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next request is to start.
+    /// Returns the time at which the next request is to start.
     pub(super) fn next(&self, start: Time) -> Time {
         start + self.ahead
     }
@@ -81,7 +81,7 @@ impl Arrivals {
     }
 }
 
-/// A random number whose mean is one, as times between independent events are.
+/// Returns a random number with a mean of one, as times between independent events are.
 #[must_use]
 pub fn exponential(random: &mut Prng) -> f64 {
     // 53 bits, which a float holds exactly: in 0..1, so that there is a logarithm of what is left.

@@ -1,4 +1,4 @@
-//! A device whose requests have the class that the submitting thread's I/O priority means.
+//! A device with requests of the class that the submitting thread's I/O priority means.
 //!
 //! It stands for one device that is open once for each class, on lanes of that class. The calling
 //! thread's I/O priority is asked for at the turns of its loop, a hundred times a second at most

@@ -1,4 +1,4 @@
-//! What a verified block holds: where it belongs, which write it is, and bytes that follow from
+//! Content of a verified block: its place, the number of its write, and bytes that follow from
 //! both, so that a block which is lost, stale, torn or misplaced cannot pass for the right one.
 
 use std::fmt;
@@ -11,7 +11,7 @@ pub(super) struct Content {
     block_bytes: usize,
 }
 
-/// How a block differs from what was written.
+/// Difference between a block and what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Difference {
     /// It is whole, but an older write of the same block.

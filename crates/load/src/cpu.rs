@@ -1,4 +1,4 @@
-//! What the processor has spent on a thread.
+//! Processor time of a thread.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What one thread of the load does: an app, laid out over a device.
+//! Work of one thread of the load: an application, laid out over a device.
 
 use super::app::{Access, App, AppError};
 use super::arrivals::Schedule;
@@ -18,30 +18,30 @@ pub(super) struct Job {
     pub(super) unit_blocks: u32,
     /// The units that requests go to.
     pub(super) span: Range<u64>,
-    /// Where a sequential thread begins.
+    /// First unit of a sequential thread.
     pub(super) first: u64,
     pub(super) schedule: Option<Schedule>,
     pub(super) warmup: Nanos,
     pub(super) measured: Nanos,
-    /// What blocks hold when the run verifies; the span is then this thread's alone.
+    /// Content of blocks when the run verifies; the span is then this thread's alone.
     pub(super) content: Option<Content>,
     /// The units that are written once before the start.
     pub(super) prefill: Range<u64>,
     pub(super) seed: u64,
-    /// Whether the thread may poll before an intended start.
+    /// The thread may poll before an intended start.
     pub(super) punctual: bool,
     /// Requests before the start, so that each connection is known to work.
     pub(super) tries: u64,
 }
 
-/// What is the same for all threads of a run.
+/// Settings of all threads of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common {
     pub(super) threads: u32,
     pub(super) warmup: Nanos,
     pub(super) measured: Nanos,
     pub(super) seed: u64,
-    /// What makes this run's content its own, when it verifies.
+    /// Number that makes this run's content its own, when it verifies.
     pub(super) nonce: Option<u64>,
     pub(super) prefill: bool,
     pub(super) punctual: bool,
@@ -156,7 +156,7 @@ fn within(blocks: Range<u64>, unit_blocks: u32) -> Range<u64> {
     blocks.start.div_ceil(unit).min(end)..end
 }
 
-/// What of a thread's share it can keep the content of; no two requests of it may overlap, so
+/// The part of a thread's share of which it can keep the content; no two requests may overlap, so
 /// there must be more units than requests in flight.
 fn bounded(app: &App, share: Range<u64>) -> Result<Range<u64>, AppError> {
     let least = 2 * u64::from(app.depth);

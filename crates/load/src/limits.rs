@@ -33,8 +33,8 @@ pub const LATENCY_DIGITS: u8 = 3;
 /// the kernel's ends up to a timer slack (50 µs) and a wake-up (50 µs) late.
 pub const PUNCTUALITY: Nanos = Nanos::from_micros(110);
 
-/// How soon a request that found no room is tried again when nothing is in flight whose
-/// completion would make room (a connection that is being made anew).
+/// Time after which a request that found no room is tried again when nothing is in flight with a
+/// completion that would make room (a connection that is being made anew).
 pub const BUSY_RETRY: Nanos = Nanos::from_millis(1);
 
 /// Requests that one thread remembers the content of when it verifies: four bytes each. Beyond
@@ -52,7 +52,7 @@ pub const SOCKETS: usize = 512;
 /// connect at a time.
 pub const TRIES_AT_ONCE: usize = 64;
 
-/// Where there are many hosts, for each connection: itself, and the one that replaces it.
+/// For each connection of many hosts: itself, and the one that replaces it.
 pub const SOCKETS_PER_QUEUE: usize = 2;
 
 /// Hosts that one load connects as: as many controllers as a target has identifiers for, with

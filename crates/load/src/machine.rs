@@ -1,4 +1,4 @@
-//! What a report was measured on.
+//! The machine on which a report was measured.
 
 use serde::{Deserialize, Serialize};
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a thread of the load measures.
+//! Measurements of a thread of the load.
 
 use super::limits;
 use anyhow::Result;
@@ -8,12 +8,12 @@ use reactor::priority::Privilege;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// How many requests a thread has completed; on a cache line of its own.
+/// Requests that a thread has completed; on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Progress(pub(super) AtomicU64);
 
-/// What a thread measured.
+/// Measurements of a thread.
 #[derive(Debug)]
 pub(super) struct Measured {
     /// Latency of each request, in nanoseconds.
@@ -23,7 +23,7 @@ pub(super) struct Measured {
     /// Requests that failed or brought wrong data, during the whole run.
     pub(super) errors: u64,
     pub(super) first_error: Option<String>,
-    /// Requests whose data was compared with what had been written.
+    /// Requests with data that was compared with what had been written.
     pub(super) verified: u64,
     /// By what the thread went before others, if it had work that may not wait.
     pub(super) privilege: Option<Privilege>,

@@ -10,20 +10,20 @@ use base::{Prng, Time};
 pub(super) struct Planned {
     pub(super) unit: u64,
     pub(super) read: bool,
-    /// Where its latency begins.
+    /// Time from which its latency counts.
     pub(super) begins: Time,
 }
 
-/// Where a load goes, by its seed.
+/// Addresses of a load, by its seed.
 #[derive(Debug)]
 pub(super) struct Planner {
     random: Prng,
-    /// Where a sequential app goes next.
+    /// Next unit of a sequential application.
     cursor: u64,
 }
 
 impl Planner {
-    /// A planner whose sequential load begins at unit `first`.
+    /// A planner of a sequential load that begins at unit `first`.
     pub(super) fn new(random: Prng, first: u64) -> Self {
         Self {
             random,

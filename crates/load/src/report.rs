@@ -1,4 +1,4 @@
-//! What a load achieved: as JSON, and as a table.
+//! Results of a load, as JSON and as a table.
 
 use super::machine::Machine;
 use super::measured::Measured;
@@ -12,17 +12,17 @@ use std::fmt;
 pub struct LoadReport {
     /// The apps in the order they were given.
     pub apps: Vec<AppReport>,
-    /// What the switchboard of each process did, where the apps used one.
+    /// Work of the switchboard of each process, where the applications used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub switch: Vec<SwitchReport>,
-    /// What it was measured on.
+    /// Machine on which it was measured.
     pub machine: Machine,
     /// The load was ended early: everything covers less time than was asked for.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub interrupted: bool,
 }
 
-/// What one app achieved between warm-up and end.
+/// Result of one application between warm-up and end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AppReport {
     /// The app's name.
@@ -44,10 +44,10 @@ pub struct AppReport {
     /// The rate that was asked for, in requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub intended_iops: Option<u64>,
-    /// Reads whose data was compared with what had been written; with verification only.
+    /// Reads with data that was compared with what had been written; with verification only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<u64>,
-    /// What the first error was.
+    /// The first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
 }
@@ -109,7 +109,7 @@ impl LoadReport {
         self.apps.iter().map(|app| app.errors).sum()
     }
 
-    /// What a reader of the numbers must know, in sentences.
+    /// Returns what a reader of the numbers must know, in sentences.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// How often all channels are looked at: those without requests keep their connections meanwhile,
-/// and what becomes of a connection is not told to them alone.
+/// Interval at which all channels are looked at: those without requests keep their connections
+/// meanwhile, and what becomes of a connection is not told to them alone.
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// See the module's words.
@@ -72,7 +72,7 @@ struct Member {
     channel: Box<dyn Channel>,
     /// It is among those that something happened to.
     listed: bool,
-    /// When it is looked at, by the earliest of its entries.
+    /// Time at which it is looked at, by the earliest of its entries.
     due: Time,
     /// It has had a request.
     used: bool,
@@ -86,17 +86,17 @@ struct RoundRobinChannel {
     touched: Vec<usize>,
     /// The touched one that is asked next for what it finished.
     reaping: usize,
-    /// When members that nothing happens to are looked at, at the latest when they want it.
+    /// Time at which members without events are looked at, or earlier when they want it.
     due: BinaryHeap<Reverse<(Time, usize)>>,
     next: usize,
-    /// Whose room it is, by its number; whom nobody asked yet is nobody's.
+    /// Owner of each operation namespace, by its number; `None` until an owner registers.
     owners: Vec<Option<usize>>,
     look_at: Time,
     closing: bool,
 }
 
 impl RoundRobinChannel {
-    /// The member whose room it is.
+    /// The member that owns an operation namespace.
     fn owner(&mut self, op_namespace: OpNamespace) -> Option<usize> {
         let number = usize::from(op_namespace.0);
         if let Some(&Some(owner)) = self.owners.get(number)
@@ -246,7 +246,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// Memory whose requests are counted, and end on the turn after.
+    /// Memory that counts its requests, and ends them on the turn after.
     #[derive(Debug)]
     struct Counted {
         ram: Arc<Ram>,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use switch::Knobs;
 use switch::knobs::{Polling, ThreadPriority};
 
-/// How a load is run.
+/// Options of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Runs before anything is measured.
@@ -36,22 +36,24 @@ pub struct LoadOptions {
     pub verify: bool,
     /// Writes the whole device once before the start.
     pub prefill: bool,
-    /// Whether idle threads poll, and what priority those with `Latency` work ask for. A remote
+    /// Knobs of idle threads' polling, and of the priority of those with `Latency` work. A remote
     /// device has its own copy for everything else, from the options of its controller.
     pub knobs: Knobs,
-    /// The devices are behind a switchboard, whose threads share the apps' processors: no app may
+    /// The devices are behind a switchboard with threads that share the apps' processors: no app
+    /// may
     /// poll.
     pub switched: bool,
     /// Hosts among which a device divides its requests, with connections of their own
-    /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the start.
+    /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the
+    /// start.
     pub hosts: u32,
-    /// Moments of the measured time, counted from its start, at which whoever is shown progress is
-    /// told besides, within a millisecond or so.
+    /// Moments of the measured time, counted from its start, at which progress is
+    /// reported besides, within a millisecond or so.
     pub moments: Vec<Duration>,
 }
 
 impl LoadOptions {
-    /// What idle threads do.
+    /// Behaviour of idle threads.
     pub(super) fn poll(&self) -> PollPolicy {
         match self.knobs.polling {
             _ if self.switched => PollPolicy::Never,
@@ -65,16 +67,16 @@ impl LoadOptions {
 /// An app, and the device that it loads.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What it does.
+    /// Application.
     pub app: App,
-    /// What it does it to.
+    /// Device.
     pub device: Arc<dyn Device>,
 }
 
-/// How far a load is, for whoever shows it.
+/// Progress of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadProgress {
-    /// What it does at the moment.
+    /// Present stage.
     pub stage: Stage,
     /// Since the start of the warm-up.
     pub elapsed: Duration,
@@ -82,7 +84,7 @@ pub struct LoadProgress {
     pub requests: u64,
 }
 
-/// What a load does at the moment.
+/// Stage of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Devices are opened, and written once if that was asked for.
@@ -91,7 +93,7 @@ pub enum Stage {
     WarmingUp,
     /// The load is measured.
     Measuring,
-    /// What is in flight completes, and what was written is read back when verifying.
+    /// Requests in flight complete, and written data is read back when verifying.
     Ending,
 }
 
@@ -101,19 +103,19 @@ enum Event {
     Ended(usize, Result<Measured>),
 }
 
-/// How often whoever shows progress is told, and `stop` is looked at.
+/// Interval at which progress is reported, and `stop` is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How far ahead of its announcement the start lies, so that every thread has heard of it.
+/// Distance of the start from its announcement, so that every thread has heard of it.
 const START_AHEAD: Nanos = Nanos::from_millis(2);
 
-/// What a load is told that runs together with those of other processes.
+/// Start of a load together with those of other processes.
 pub struct Led {
     /// Threads of the apps that come before these.
     pub threads_before: u32,
     /// Threads of all apps.
     pub threads: u32,
-    /// Is called when the load could start; whether whoever leads still hears it. Otherwise the load
+    /// Called when the load could start; returns false when the leader is gone, and the load
     /// stops.
     pub ready: Box<dyn FnOnce() -> bool>,
     /// Brings the time of the start, of [`monotonic`]; without one, the load stops.
@@ -301,17 +303,17 @@ fn run_thread(
     Ok(measured)
 }
 
-/// How a thread stands among others on its processor.
+/// Scheduling state of a thread on its processor.
 struct Standing {
     poll: PollPolicy,
-    /// What it got, if it has work that may not wait.
+    /// Priority that it got, if it has work that may not wait.
     privilege: Option<Privilege>,
     idle_spinner: Option<IdleSpinner>,
 }
 
 impl Standing {
     /// Lets the calling thread go before others as far as the knobs say, if it has work that may
-    /// not wait. One in real time must not poll, or whoever shares its processor would starve: a
+    /// not wait. One in real time must not poll, or the others on its processor would starve: an
     /// idle spinner polls in its place.
     fn take(app: &App, options: &LoadOptions) -> Self {
         let poll = options.poll();
@@ -383,7 +385,7 @@ struct Conductor<'a> {
     started: Option<Instant>,
     told_to_stop: bool,
     led: Option<Led>,
-    /// Brings the start, once everybody is ready.
+    /// Brings the start, once all threads are ready.
     start: Option<Receiver<Time>>,
 }
 
@@ -439,7 +441,7 @@ impl<'a> Conductor<'a> {
             .collect()
     }
 
-    /// How long nobody needs to be told anything.
+    /// Returns the time for which no report is due.
     fn next_look(&self) -> Duration {
         let Some(started) = self.started else {
             return LOOK;
@@ -489,12 +491,12 @@ impl<'a> Conductor<'a> {
     }
 
     fn begin(&mut self, start: Time) {
-        // The start of those who are led lies ahead.
+        // The start of a load with a leader lies ahead.
         self.started = Some(Instant::now() + start.since(monotonic()).into());
         self.tell(Message::Start(start));
     }
 
-    /// Begins when whoever leads has said so.
+    /// Begins when the leader has said so.
     fn look_for_start(&mut self) {
         let Some(start) = &self.start else { return };
         match start.try_recv() {

@@ -1,4 +1,4 @@
-//! What several runs of the same thing come to.
+//! Summary of several runs of the same thing.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What the host's side of the switch did during a load: in `bench --json`, and in a few words.
+//! Work of the host's side of the switch during a load: in `bench --json`, and in a few words.
 
 use host::Switchboard;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use switch::doorbell::Reason;
 
-/// What the switchboard of one process did since its start, warm-up included.
+/// Work of the switchboard of one process since its start, warm-up included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwitchReport {
     /// By core.
@@ -23,7 +23,7 @@ pub struct SwitchReport {
 /// A knob that was turned during a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turned {
-    /// When it was turned, in seconds of the measured time.
+    /// Time of the change, in seconds of the measured time.
     pub at_seconds: f64,
     /// The knob's name.
     pub knob: String,
@@ -31,7 +31,7 @@ pub struct Turned {
     pub value: String,
 }
 
-/// What the switchboard did on one core.
+/// Work of the switchboard on one core.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreSwitchReport {
     /// The core's number.
@@ -40,7 +40,7 @@ pub struct CoreSwitchReport {
     /// "unprivileged".
     #[serde(default)]
     pub privileges: BTreeMap<String, String>,
-    /// Why by nothing although it was asked for, and what to do about it.
+    /// Reason why nothing did although it was asked for, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub privilege_refused: Option<String>,
     /// Requests that left by another core.
@@ -62,7 +62,7 @@ pub struct CoreSwitchReport {
     pub classes: BTreeMap<String, ClassSwitchReport>,
 }
 
-/// What the switchboard did on one core for one class.
+/// Work of the switchboard on one core for one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassSwitchReport {
     /// Requests taken from the ingress.
@@ -82,7 +82,7 @@ pub struct ClassSwitchReport {
 }
 
 impl SwitchReport {
-    /// What this switchboard did so far.
+    /// Returns the work of this switchboard so far.
     #[must_use]
     pub fn of(board: &Switchboard) -> Self {
         let counters = board.counters();

@@ -27,7 +27,7 @@ use std::time::Duration;
 /// Tells the random numbers of starts from those of places.
 const ARRIVALS: u64 = 1 << 31;
 
-/// What a worker is told.
+/// Message to a worker.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     /// The load begins at this time.
@@ -157,7 +157,7 @@ impl Worker {
         })
     }
 
-    /// What was measured, after the end; or why nothing could be.
+    /// Measurements, after the end; or the reason why there are none.
     pub(super) fn into_result(mut self) -> Result<Measured> {
         if let Some(error) = self.failure {
             return Err(anyhow!("the device cannot be read: {error}"));
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// When measuring ends: so long after it really began, however late this thread was.
+    /// End of measuring: so long after it really began, however late this thread was.
     fn end(&self) -> Time {
         self.began
             .map_or(Time::NEVER, |(began, _)| began + self.job.measured)
@@ -320,7 +320,7 @@ impl Worker {
         submitted
     }
 
-    /// When the next request begins: now, or as scheduled.
+    /// Returns the time at which the next request begins: now, or as scheduled.
     fn next_begins(&self) -> Time {
         match &self.arrivals {
             None => self.now.max(self.start),
@@ -549,7 +549,7 @@ impl Service for Worker {
 }
 
 impl Worker {
-    /// When to be awake for something that begins at `begins`.
+    /// Returns the time to be awake for something that begins at `begins`.
     fn punctual(&self, begins: Time) -> Time {
         if self.job.punctual {
             begins - limits::PUNCTUALITY

@@ -1,11 +1,12 @@
-//! What a verifying thread knows of its part of the device: the last acknowledged write of each
+//! Knowledge of a verifying thread about its part of the device: the last acknowledged write of
+//! each
 //! unit, and which units a request is under way to. Units count from the part's beginning.
 
 use super::content::Content;
 use block::BlockError;
 use reactor::IoSlice;
 
-/// What a verifying thread remembers of its span.
+/// Knowledge of a verifying thread about its span.
 pub(super) struct Written {
     pub(super) content: Content,
     /// Sequence number of each unit's last acknowledged write; 0 where it is unknown.
@@ -16,7 +17,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// Nothing was written yet to any of `units` units, whose blocks will hold `content`.
+    /// A span of `units` units of which none was written yet; their blocks will hold `content`.
     pub(super) fn new(content: Content, units: u64) -> Self {
         let units = Self::index(units);
         Self {

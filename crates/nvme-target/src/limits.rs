@@ -82,14 +82,6 @@ pub const TENANT_EVENTS_MAX: usize = 256;
 /// Barriers in force at once, each of another tenant: as many as a command has marks for.
 pub const BARRIERS_ACTIVE_MAX: usize = 64;
 
-/// Of these, barriers of hosts at one address that are no tenant, whose names are their own: a
-/// fourth. Others of them wait.
-pub const BARRIERS_PER_ADDRESS_MAX: usize = BARRIERS_ACTIVE_MAX / 4;
-
-/// Data that commands which wait for barriers may keep in buffers of a core: half of those of the
-/// size that most commands need. A barrier that would hold more fails instead.
-pub const BARRIER_HELD_BYTES_MAX: usize = 8 * MIB;
-
 /// A core that is not told of the end of a barrier goes on so long after it must have come.
 pub const BARRIER_MARGIN: Nanos = Nanos::from_secs(1);
 
@@ -144,6 +136,8 @@ pub struct Limits {
     pub io_queues: u16,
     /// Connections of the target, on all cores together.
     pub connections: usize,
+    /// Of these, those from one address; at least 1.
+    pub connections_per_address: usize,
     /// Connections that have not got through Connect yet, and at most half of `connections`; for
     /// one more, the oldest of them goes.
     pub fresh_connections: usize,
@@ -154,7 +148,11 @@ pub struct Limits {
     pub controllers_per_host: usize,
     /// Of these, those of hosts at one address; at least 1.
     pub controllers_per_address: usize,
-    /// Of these, discovery controllers; at least 1. Nobody has to be known to have one.
+    /// Of these, those of all hosts of a tenant; at least 1. The tenant "default" has no such
+    /// limit, for its hosts have nothing in common.
+    pub controllers_per_tenant: usize,
+    /// Of these, discovery controllers; at least 1. No host has to be known to have one, so hosts
+    /// at one address have three quarters of them at most.
     pub discovery_controllers: usize,
     /// Sends that one connection may have gathered beyond the one under way.
     pub sends_per_connection: usize,
@@ -207,6 +205,12 @@ pub struct Limits {
     /// How long a barrier may take, and with it what it holds may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
+    /// Barriers in force of hosts at one address that are no tenant, whose names are their own; 1
+    /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
+    pub barriers_per_address: usize,
+    /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least
+    /// 1. A barrier that would hold more fails instead.
+    pub barrier_held_bytes: usize,
     /// Which life of the devices' volatile write caches it is, for Identify: it changes whenever
     /// they may have lost what was acknowledged and not flushed. 0 says nothing, as any other
     /// target does; hosts then take every lost connection for such a loss.
@@ -229,10 +233,12 @@ impl Default for Limits {
             queue_entries: 1024,
             io_queues: 128,
             connections: 16_384,
+            connections_per_address: 12_288,
             fresh_connections: 8192,
             controllers: 4096,
             controllers_per_host: 1024,
             controllers_per_address: 3072,
+            controllers_per_tenant: 2048,
             discovery_controllers: 1024,
             sends_per_connection: 4,
             connection_buffer_share: 2,
@@ -255,6 +261,9 @@ impl Default for Limits {
             end_controller: true,
             barrier: true,
             barrier_timeout: Nanos::from_secs(10),
+            barriers_per_address: BARRIERS_ACTIVE_MAX / 4,
+            // Half of the buffers of the size that most commands need.
+            barrier_held_bytes: 8 * MIB,
             cache_life: 0,
         }
     }
@@ -430,11 +439,13 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     ),
     // 65,536 is the field's width of a controller identifier.
     number!("connections", connections: usize, 1..=65_536),
+    number!("connections_per_address", connections_per_address: usize, 1..=65_536),
     number!("fresh_connections", fresh_connections: usize, 1..=65_536),
     // Some identifiers stand for others [NVMe-oF 1.1 §3.3].
     number!("controllers", controllers: usize, 1..=65_000),
     number!("controllers_per_host", controllers_per_host: usize, 1..=65_000),
     number!("controllers_per_address", controllers_per_address: usize, 1..=65_000),
+    number!("controllers_per_tenant", controllers_per_tenant: usize, 1..=65_000),
     number!("discovery_controllers", discovery_controllers: usize, 1..=65_000),
     // A send list takes 80 KiB.
     number!("sends_per_connection", sends_per_connection: usize, 1..=64),
@@ -456,10 +467,13 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("drain_timeout_ms", drain_timeout, PATIENCE_MS),
     // Hosts have patience with a command for 30 s, and some for longer.
     milliseconds!("barrier_timeout_ms", barrier_timeout, 100..=60_000),
+    // A command has marks for 64 barriers.
+    number!("barriers_per_address", barriers_per_address: usize, 1..=BARRIERS_ACTIVE_MAX as u64),
+    number!("barrier_held_bytes", barrier_held_bytes: usize, 65_536..=GIB_64),
 ];
 
 /// Limits that an operator may tune.
-pub const LIMITS_COUNT: usize = 33;
+pub const LIMITS_COUNT: usize = 37;
 
 impl Limits {
     /// Checks every number against its range.

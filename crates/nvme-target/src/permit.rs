@@ -1,45 +1,92 @@
-//! The limit on connections of all cores together.
+//! The limits on connections of all cores together, and of those from one address.
 //!
 //! Each connection owns a [`ConnectionPermit`] for as long as anything of it is left, also while it
-//! moves between cores.
+//! moves between cores. Permits are taken and returned when connections come and go, never by I/O.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Permits for connections, shared by all cores.
 #[derive(Debug)]
 pub(crate) struct Permits {
-    taken: Arc<AtomicUsize>,
+    taken: Arc<Mutex<Taken>>,
     limit: usize,
+    /// Of these, for connections from one address.
+    per_address: usize,
+}
+
+/// Permits that connections have.
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_address: BTreeMap<IpAddr, usize>,
+}
+
+fn lock(taken: &Mutex<Taken>) -> MutexGuard<'_, Taken> {
+    // Each change is an addition or a subtraction in two places, which cannot panic between them.
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Permission to have one connection; returned when dropped.
 #[derive(Debug)]
-pub(crate) struct ConnectionPermit(Arc<AtomicUsize>);
+pub(crate) struct ConnectionPermit {
+    taken: Arc<Mutex<Taken>>,
+    from: IpAddr,
+}
+
+/// The limit that keeps a connection out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PermitRefused {
+    /// That of all connections.
+    All,
+    /// That of connections from one address.
+    Address,
+}
 
 impl Permits {
-    /// Permits for at most `limit` connections.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// Permits for at most `limit` connections, of which `per_address` from one address.
+    pub(crate) fn new(limit: usize, per_address: usize) -> Self {
         Self {
             taken: Arc::default(),
             limit,
+            per_address,
         }
     }
 
-    /// Returns a permit for one more connection; `None` at the limit.
-    pub(crate) fn take(&self) -> Option<ConnectionPermit> {
-        let one_more = |taken: usize| (taken < self.limit).then_some(taken + 1);
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
-            .ok()?;
-        Some(ConnectionPermit(Arc::clone(&self.taken)))
+    /// Returns a permit for one more connection from an address.
+    ///
+    /// # Errors
+    /// The limit that is reached.
+    pub(crate) fn take(&self, from: IpAddr) -> Result<ConnectionPermit, PermitRefused> {
+        let mut taken = lock(&self.taken);
+        if taken.all >= self.limit {
+            return Err(PermitRefused::All);
+        }
+        let here = taken.by_address.entry(from).or_default();
+        if *here >= self.per_address {
+            return Err(PermitRefused::Address);
+        }
+        *here += 1;
+        taken.all += 1;
+        drop(taken);
+        Ok(ConnectionPermit {
+            taken: Arc::clone(&self.taken),
+            from,
+        })
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let before = self.0.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "a permit is returned once");
+        let mut taken = lock(&self.taken);
+        taken.all -= 1;
+        let here = taken.by_address.get_mut(&self.from);
+        let here = here.expect("an address is known while it has a permit");
+        *here -= 1;
+        if *here == 0 {
+            taken.by_address.remove(&self.from);
+        }
     }
 }
 
@@ -47,14 +94,20 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
+    /// One address could have all connections, once it had got each of them through Connect.
     #[test]
     fn permits_are_limited_and_come_back() {
-        let permits = Permits::new(2);
-        let first = permits.take();
-        let second = permits.take();
-        assert!(first.is_some() && second.is_some());
-        assert!(permits.take().is_none());
+        let permits = Permits::new(4, 3);
+        let from = |last: u8| permits.take(IpAddr::from([192, 0, 2, last]));
+        let first = from(1).expect("one of three");
+        let _others = [from(1), from(1)].map(|permit| permit.expect("one of three"));
+        assert_eq!(from(1).err(), Some(PermitRefused::Address));
+        let elsewhere = from(2).expect("the last one");
+        assert_eq!(from(2).err(), Some(PermitRefused::All));
+        assert_eq!(from(3).err(), Some(PermitRefused::All));
         drop(first);
-        assert!(permits.take().is_some());
+        drop(from(1).expect("it is free again"));
+        drop(elsewhere);
+        assert_eq!(lock(&permits.taken).by_address.len(), 1);
     }
 }

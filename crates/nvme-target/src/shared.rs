@@ -75,8 +75,7 @@ pub(crate) struct Configuration {
 impl Shared {
     pub(crate) fn new(limits: Limits, cores: usize) -> Arc<Self> {
         Arc::new(Self {
-            permits: Permits::new(limits.connections),
-            limits,
+            permits: Permits::new(limits.connections, limits.connections_per_address),
             configuration: Mutex::default(),
             controllers: Mutex::default(),
             cores: Mutex::default(),
@@ -88,9 +87,10 @@ impl Shared {
             threads: Threads::new(cores),
             knobs: Mutex::default(),
             rules: Mutex::default(),
-            barriers: Mutex::default(),
+            barriers: Mutex::new(Registry::new(limits.barriers_per_address)),
             tenant_events: Mutex::default(),
             gave_up: AtomicBool::new(false),
+            limits,
         })
     }
 
@@ -174,13 +174,15 @@ impl Shared {
         self.send_all(|| Note::TenantEvent(Arc::clone(&tenant)));
     }
 
-    /// One more barrier: it is in force on all cores as soon as those before it are over.
-    pub(crate) fn begin_barrier(&self, barrier: &Arc<Barrier>) {
+    /// One more barrier: it is in force on all cores as soon as those before it are over. Returns
+    /// false where it waits for others than those of its own scope.
+    pub(crate) fn begin_barrier(&self, barrier: &Arc<Barrier>) -> bool {
         // Cores hear of barriers in the order in which the registry puts them in force.
         let mut registry = lock(&self.barriers);
         for next in registry.enter(barrier) {
             self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
         }
+        !registry.wants_place(barrier)
     }
 
     /// A barrier is over, or its command is gone.

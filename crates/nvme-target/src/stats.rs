@@ -147,6 +147,8 @@ counters! {
         refused,
         /// Of these, those closed because too many had not got through Connect.
         fresh_closed,
+        /// Those of addresses that have as many as one may.
+        refused_per_address,
         /// Connects refused because their host, its address, its kind or all together have as many
         /// controllers as they may.
         controllers_refused,
@@ -154,6 +156,8 @@ counters! {
         controllers_refused_per_host,
         /// Those of addresses that do.
         controllers_refused_per_address,
+        /// Those of tenants that do.
+        controllers_refused_per_tenant,
         /// Those to the discovery service, whose controllers are as many as there may be.
         controllers_refused_discovery,
         /// Fabrics and admin commands received.
@@ -196,6 +200,10 @@ counters! {
         pause_timeouts,
         /// Barriers that failed because they took too long, or held too much.
         barriers_given_up,
+        /// Of these, those that held too much.
+        barriers_overflowed,
+        /// Barriers that waited because as many others were in force as may be.
+        barriers_put_off,
         /// Requests that the device had no room for at first.
         device_waits => Counter "core_device_waits",
         /// Commands that waited for a paused namespace.

@@ -503,6 +503,65 @@ fn a_subsystem_is_removed_although_its_device_takes_too_long() {
     assert!(third.write(0, &pattern(2, BLOCK)).status.is_success());
 }
 
+/// Memory whose next opening but one fails, once that was asked for.
+#[derive(Debug)]
+struct FailsToOpen {
+    inner: Arc<dyn Device>,
+    /// Openings until the one that fails, with it; 0 for none.
+    left: AtomicUsize,
+}
+
+impl Device for FailsToOpen {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        let one_less = |left: usize| left.checked_sub(1);
+        let left = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+        if left == Ok(1) {
+            return Err(DeviceError::Invalid("no more channels".to_owned()));
+        }
+        self.inner.open(driver)
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.resize(blocks)
+    }
+}
+
+/// One core had the new size, the other one the old, and whoever asked for the change was told that
+/// there was none.
+#[test]
+fn a_resize_that_one_core_cannot_follow_is_undone_on_all() {
+    let bed = Bed::with(Limits::default(), 2);
+    let device = Arc::new(FailsToOpen {
+        inner: ram(),
+        left: AtomicUsize::new(0),
+    });
+    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
+    let target = bed.handle();
+    target
+        .add_namespace(NQN, common::namespace(2, shared))
+        .expect("both cores open it");
+    device.left.store(2, Ordering::SeqCst);
+    let resized = target.resize_namespace(NQN, 2, 512);
+    resized.expect_err("one core did not follow");
+    assert_eq!(device.geometry().blocks, 256);
+    let (_admin, queues) = bed.host_named("nqn.2026-11.io.example:host", 2);
+    for mut client in queues {
+        let mut read = |slba| client.fetch(io_on(2, IoOpcode::READ, slba, 1), BLOCK).0;
+        assert!(read(255).status.is_success());
+        assert!(read(256).status.is(Status::LBA_OUT_OF_RANGE));
+    }
+}
+
 /// A Dataset Management that deallocates one range.
 fn deallocate(slba: u64, blocks: u32) -> (Command, Vec<u8>) {
     let management = wire::nvme::DatasetManagement {

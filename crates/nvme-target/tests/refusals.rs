@@ -659,7 +659,7 @@ fn nobody_takes_more_controllers_than_a_share() {
         controllers: 10,
         controllers_per_host: 2,
         controllers_per_address: 6,
-        discovery_controllers: 3,
+        discovery_controllers: 4,
         ..Limits::default()
     };
     let bed = Bed::with(limits, 1);

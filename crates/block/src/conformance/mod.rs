@@ -27,6 +27,8 @@ pub struct Suite {
     pub fresh: bool,
     /// True for a device that keeps what is written; one that does not reads as zeroes.
     pub keeps: bool,
+    /// Whether it knows Compare and Verify, which a namespace elsewhere may not.
+    pub compares: bool,
 }
 
 impl Default for Suite {
@@ -36,6 +38,7 @@ impl Default for Suite {
             requests: 2_000,
             fresh: true,
             keeps: true,
+            compares: true,
         }
     }
 }
@@ -61,17 +64,19 @@ pub fn run<D: Driver>(mut driver: impl FnMut() -> D, device: &dyn Device, suite:
     cases::ranges(&mut bench);
     cases::malformed(&mut bench);
     if device.capabilities().read_only {
-        cases::read_only(&mut bench);
+        cases::read_only(&mut bench, suite);
     } else {
         if suite.fresh {
             cases::fresh(&mut bench);
         }
         cases::edges(&mut bench, suite);
         cases::any_memory(&mut bench, suite);
-        cases::compare(&mut bench, suite);
+        if suite.compares {
+            cases::compare(&mut bench, suite);
+        }
         cases::zeroes(&mut bench, suite);
         cases::durable(&mut bench, suite);
-        cases::many(&mut bench);
+        cases::many(&mut bench, suite);
         workload::run(&mut bench, suite);
         cases::close_under_load(&mut bench);
     }

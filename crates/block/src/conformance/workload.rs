@@ -29,6 +29,7 @@ struct Model {
     block_bytes: usize,
     in_flight: BTreeMap<u64, Flight>,
     keeps: bool,
+    compares: bool,
 }
 
 struct Flight {
@@ -50,6 +51,7 @@ pub(super) fn run<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
         block_bytes: bench.geometry().block_bytes as usize,
         in_flight: BTreeMap::new(),
         keeps: suite.keeps,
+        compares: suite.compares,
     };
     let first = u32::try_from(half).expect("a few thousand");
     let second = u32::try_from(window - half).expect("a few thousand");
@@ -85,7 +87,10 @@ pub(super) fn run<D: Driver>(bench: &mut Bench<D>, suite: Suite) {
 impl Model {
     /// A request that conflicts with none in flight, if luck has it.
     fn draw<D: Driver>(&mut self, bench: &mut Bench<D>, random: &mut Prng) -> Option<Request> {
-        let operation = draw_operation(random);
+        let operation = match draw_operation(random) {
+            Operation::Compare | Operation::Verify if !self.compares => Operation::Read,
+            operation => operation,
+        };
         let half = self.content.len() / 2;
         // A request lies in one half of the window.
         let start = random.below(self.content.len() as u64 - 1);

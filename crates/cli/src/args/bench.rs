@@ -1,8 +1,8 @@
-//! `switchyard bench` and `switchyard bench limit`.
+//! `switchyard bench`.
 
 use super::host::HostArgs;
 use super::{FlashSpec, KnobTurn, SwitchArgs, block_size, seconds};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
 use load::App;
@@ -28,7 +28,10 @@ use switch::knobs::Preset;
 ///   class   L (must finish soon), T (wants bytes per second and may wait), or ioprio: what the
 ///           thread's I/O priority says, also when that changes (ionice -c1: L; else T) [T]
 #[derive(Args, Clone, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[cfg_attr(
+    feature = "lab",
+    command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)
+)]
 #[command(verbatim_doc_comment)]
 #[command(after_long_help = "Examples:
   switchyard bench --target 127.0.0.1:4420 --app 'a:rw=randread,bs=4k,depth=32,cpu=1'
@@ -43,25 +46,24 @@ use switch::knobs::Preset;
   switchyard bench --target 127.0.0.1:4420 --baseline linux --app 'a:rw=randread,depth=64' \\
       --knob-at 5:doorbell=immediate --knob-at 8:doorbell=adaptive
   switchyard bench --device ram:1G --app 'a:rw=randrw,mix=70,depth=8' --verify
-  switchyard bench limit
-  switchyard bench hostile
-  switchyard bench goals
 
 Exit codes: 0 done, 1 requests failed or data differed, 2 an error. Ctrl-C ends early with what
 was measured until then.")]
 pub struct BenchArgs {
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
     #[command(flatten)]
     pub load: LoadArgs,
 }
 
-#[derive(Clone, Debug, Subcommand)]
+#[cfg(feature = "lab")]
+#[derive(Clone, Debug, clap::Subcommand)]
 pub enum BenchCommand {
     /// Measure our own target against the raw socket exchange
-    Limit(LimitArgs),
+    Limit(lab::limit::LimitArgs),
     /// Measure what a well-behaved host notices of hostile ones
-    Hostile(super::HostileArgs),
+    Hostile(lab::hostile::HostileArgs),
     /// Measure this stack against its baselines
     Goals(super::GoalsArgs),
 }
@@ -212,44 +214,6 @@ impl FromStr for LocalDevice {
             _ => Err(form()),
         }
     }
-}
-
-/// Measure our own target against the raw socket exchange
-///
-/// For each case this starts a target in a process of its own on one core, loads it from another,
-/// and runs in turns with it an exchange of messages of the same sizes over raw sockets, with the
-/// same depth, batching and polling and nothing else. The result is the fraction of that limit.
-#[derive(Args, Clone, Debug)]
-#[command(after_long_help = "Examples:
-  switchyard bench limit
-  switchyard bench limit --case read_4k_qd128 --runs 9 --seconds 5 --json
-
-Exit codes: 0 every case is within its bound, 1 one is not, 2 an error")]
-pub struct LimitArgs {
-    /// Only this case (repeatable) [default: all]
-    #[arg(long = "case", value_name = "NAME", value_parser = bench_cases())]
-    pub cases: Vec<String>,
-    /// Pairs of runs of each case
-    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub runs: u16,
-    /// Measure for so many seconds in each run
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
-    pub seconds: Duration,
-    /// The processor of the target and the raw server
-    #[arg(long, value_name = "CORE", default_value_t = 0)]
-    pub target_core: u32,
-    /// The processor of the load and the raw client
-    #[arg(long, value_name = "CORE", default_value_t = 1)]
-    pub load_core: u32,
-    /// Connections of the idle case; fewer are for trying it out.
-    #[arg(long, hide = true, default_value_t = crate::cmd::bench_limit::IDLE_CONNECTIONS)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub idle_connections: u16,
-}
-
-fn bench_cases() -> clap::builder::PossibleValuesParser {
-    crate::cmd::bench_limit::CASE_NAMES.into()
 }
 
 #[cfg(test)]

@@ -9,10 +9,9 @@ use std::time::Duration;
 /// Run the papers' figures again on this machine
 ///
 /// A figure of the machine starts targets and loads of this program in processes of their own, on
-/// processors 0 and 1, system by system in turns; those whose names begin with "sim-" need more
-/// cores and are simulated, and those of "reflex-" and a number are emulated devices in virtual time
-/// unless they end in "-machine". Each writes NAME.json, NAME.csv, NAME.svg and NAME.png, and
-/// says for each claim of the paper whether it holds here.
+/// processors 0 and 1, system by system in turns; those whose names begin with "sim-" are simulated,
+/// by the performance model or by emulated devices in virtual time. Each writes NAME.json, NAME.csv,
+/// NAME.svg and NAME.png, and says for each claim of the paper whether it holds here.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard figure list
@@ -87,5 +86,5 @@ pub struct GoalsArgs {
 }
 
 fn rows() -> clap::builder::PossibleValuesParser {
-    crate::cmd::bench_goals::row_names().into()
+    crate::cmd::bench_lab::row_names().into()
 }

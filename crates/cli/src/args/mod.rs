@@ -4,28 +4,32 @@ mod allow;
 mod bench;
 mod calibrate;
 mod config;
+#[cfg(feature = "lab")]
 mod figure;
 mod flash;
 mod host;
-mod hostile;
 mod serve;
+#[cfg(feature = "lab")]
 mod sim;
 mod switch;
 mod tenant;
 mod top;
 
+pub use ::load::{Cores, seconds};
 pub use allow::Allow;
-pub use bench::{BenchArgs, BenchCommand, LimitArgs, LoadArgs, LocalDevice};
+#[cfg(feature = "lab")]
+pub use bench::BenchCommand;
+pub use bench::{BenchArgs, LoadArgs, LocalDevice};
 pub use calibrate::{CalibrateDeviceArgs, NamedDevice};
 pub use config::{ConfigArgs, ConfigCommand};
+#[cfg(feature = "lab")]
 pub use figure::{FigureArgs, GoalsArgs};
 pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
-pub use hostile::HostileArgs;
 pub use serve::ServeArgs;
+#[cfg(feature = "lab")]
 pub use sim::{
-    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs,
-    SimRunArgs, ValidateArgs,
+    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs, SimRunArgs,
 };
 pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
@@ -93,8 +97,10 @@ pub enum Command {
     /// Watch a running target: tenants, cores, namespaces and queues
     Top(TopArgs),
     /// Ask the model how the stack does on other machines
+    #[cfg(feature = "lab")]
     Sim(SimArgs),
     /// Run the papers' figures again on this machine
+    #[cfg(feature = "lab")]
     Figure(FigureArgs),
 }
 
@@ -128,52 +134,6 @@ pub fn block_size(text: &str) -> Result<control::model::BlockSize, String> {
     control::model::BlockSize::try_from(bytes).map_err(|error| error.to_string())
 }
 
-/// A list of processors: "0", "0,2", "0-3,6".
-///
-/// # Errors
-/// What would be right.
-pub fn cores(text: &str) -> Result<Cores, String> {
-    let form = || "write processors like 0, 0-3 or 0,2".to_owned();
-    let mut cores = Vec::new();
-    for item in text.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let number = |text: &str| text.parse::<u32>().ok().filter(|&core| core < 1024);
-        let (first, last) = (
-            number(first).ok_or_else(form)?,
-            number(last).ok_or_else(form)?,
-        );
-        if first > last {
-            return Err(form());
-        }
-        cores.extend(first..=last);
-    }
-    let count = cores.len();
-    cores.sort_unstable();
-    cores.dedup();
-    if cores.len() < count {
-        Err("each processor is named once".to_owned())
-    } else {
-        Ok(Cores(cores))
-    }
-}
-
-/// A parsed list of processors, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cores(pub Vec<u32>);
-
-/// A span on the command line, in seconds with a fraction.
-///
-/// # Errors
-/// What would be right.
-pub fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    let seconds = text
-        .parse::<f64>()
-        .ok()
-        .filter(|s| s.is_finite() && (0.0..=1e6).contains(s));
-    let seconds = seconds.ok_or_else(|| "write seconds such as 10 or 0.5".to_owned())?;
-    Ok(std::time::Duration::from_secs_f64(seconds))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,13 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_processors_are_read_and_refused() {
-        assert_eq!(cores("0-2,5"), Ok(Cores(vec![0, 1, 2, 5])));
-        for bad in ["", "a", "3-1", "1,1", "0-2,2", "-1", "1024"] {
-            assert!(cores(bad).is_err(), "{bad}");
-        }
-        assert!(seconds("-1").is_err() && seconds("nan").is_err() && seconds("x").is_err());
-        assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
+    fn block_sizes_are_those_of_disks() {
         assert!(block_size("1024").is_err() && block_size("4096").is_ok());
     }
 }

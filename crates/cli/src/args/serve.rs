@@ -1,6 +1,6 @@
 //! `switchyard serve`.
 
-use super::{Cores, FlashSpec, SwitchArgs, block_size, cores};
+use super::{Cores, FlashSpec, SwitchArgs, block_size};
 use crate::confine::Confinement;
 use clap::{ArgMatches, Args};
 use control::Size;
@@ -56,7 +56,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
     /// Processors to run on, such as 0-3 or 0,2 [default: all that this process may use]
-    #[arg(long, value_name = "LIST", value_parser = cores)]
+    #[arg(long, value_name = "LIST")]
     pub cores: Option<Cores>,
     #[command(flatten)]
     pub switch: SwitchArgs,

@@ -3,11 +3,9 @@
 use super::{SwitchArgs, seconds};
 use base::Mutation;
 use clap::{Args, Subcommand, ValueEnum};
-use lab::figure::TRIES_MAX;
 use sim::check::Feature;
 use std::path::PathBuf;
 use std::time::Duration;
-use switch::knobs::Preset;
 
 /// Ask the model how the stack does on other machines
 #[derive(Args, Clone, Debug)]
@@ -27,7 +25,7 @@ pub enum SimCommand {
     /// Measure what this machine charges, for the model
     Calibrate(CalibrateArgs),
     /// Compare the model with this machine
-    Validate(ValidateArgs),
+    Validate(lab::model::ValidateArgs),
 }
 
 /// Which machines are simulated.
@@ -222,40 +220,6 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// The two processors
-    #[arg(long, value_name = "A,B", default_value = "0,1", value_parser = super::cores)]
-    pub cores: super::Cores,
-}
-
-/// Compare the model with this machine
-///
-/// Runs our own target on one processor and L-apps and T-apps on another, in processes of their
-/// own, and simulates the same.
-#[derive(Args, Clone, Debug)]
-#[command(after_long_help = "Examples:
-  switchyard sim validate
-  switchyard sim validate --costs costs.toml --seconds 5 --runs 5 --json
-
-Exit codes: 0 every prediction is within 30 %, 1 one is not, 2 an error")]
-pub struct ValidateArgs {
-    /// A file of `switchyard sim calibrate` [default: measured in each round, between its cases]
-    #[arg(long, value_name = "FILE")]
-    pub costs: Option<PathBuf>,
-    /// Seconds of each measurement
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
-    pub seconds: Duration,
-    /// Rounds, in each of which every case is measured; the median of their errors counts
-    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=99))]
-    pub runs: u8,
-    /// Measure a case up to so many times, until the hypervisor and others on this machine take
-    /// next to nothing of the processors meanwhile, and keep the quietest
-    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
-    pub tries: u8,
-    /// Only this baseline (repeatable) [default: switchyard, linux, nvme-tcp and poll]
-    #[arg(long = "baseline", value_name = "NAME")]
-    pub baselines: Vec<Preset>,
-    /// The target's processor, and that of the applications
-    #[arg(long, value_name = "A,B", default_value = "0,1", value_parser = super::cores)]
+    #[arg(long, value_name = "A,B", default_value = "0,1")]
     pub cores: super::Cores,
 }

@@ -1,24 +1,25 @@
 //! `switchyard bench`: loads on a target or a local device.
 
+use super::connect::builder;
 use super::knob_turns::KnobTurns;
-use super::{bench_hosts as hosts, bench_processes, signals};
+use super::{bench_processes, signals};
 use crate::args::{LoadArgs, LocalDevice};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
-use base::units::CoreId;
 use block::Device;
 use control::model::Device as Model;
 use control::plane::devices;
-use host::{Namespace, Switchboard, SwitchboardOptions};
+use host::Namespace;
 use indicatif::ProgressBar;
 use load::{
-    App, ByPriority, Led, Load, LoadOptions, LoadProgress, LoadReport, Stage, SwitchReport,
+    App, Led, Load, LoadOptions, LoadProgress, LoadReport, Remote, Stage, SwitchReport,
+    loads_of_hosts, remote_loads, start_switchboard, switched_loads,
 };
-use reactor::placement::allowed_cores;
+use reactor::PollPolicy;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use switch::{Class, Knobs};
+use switch::Knobs;
 
 /// Runs the apps and prints what they achieved.
 ///
@@ -74,13 +75,13 @@ pub(super) fn measure(
     );
     // Keep the controllers connected until the load is over.
     let remote = match &args.target {
-        Some(address) => hosts::connect(args, options.knobs, address)?,
+        Some(address) => connect(args, options.knobs, address)?,
         None => Vec::new(),
     };
     let mut board = None;
     let loads = match (&remote[..], &args.device) {
         ([namespace], _) if options.switched => {
-            let board = board.insert(switchboard(&args.apps, options.knobs)?);
+            let board = board.insert(start_switchboard(&args.apps, options.knobs)?);
             switched_loads(&args.apps, namespace, board)?
         }
         ([namespace], _) => remote_loads(&args.apps, namespace),
@@ -92,7 +93,7 @@ pub(super) fn measure(
             };
             args.apps.iter().map(load).collect()
         }
-        (namespaces, None) => hosts::loads(&args.apps, namespaces),
+        (namespaces, None) => loads_of_hosts(&args.apps, namespaces),
     };
     let mut turning = Ok(());
     let progress = &mut |now| {
@@ -114,6 +115,20 @@ pub(super) fn measure(
         switch.turned = turns.turned();
     }
     Ok(report)
+}
+
+/// Connects as every one of the hosts. The threads that keep controllers alive must not compete
+/// with the load by polling.
+fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Vec<Namespace>> {
+    let remote = Remote {
+        address,
+        nqn: &args.nqn,
+        nsid: args.nsid,
+    };
+    remote.connect(args.hosts, args.host.host_nqn.as_deref(), &|| {
+        let builder = builder(&args.host).poll(PollPolicy::Never).knobs(knobs);
+        Ok(builder.build()?)
+    })
 }
 
 /// What the target told about the tenants that the load is, once each.
@@ -142,55 +157,6 @@ pub(super) fn outcome(report: &LoadReport) -> Outcome {
     } else {
         Outcome::Negative
     }
-}
-
-/// Each app loads the same namespace, by as many connections and with such queues as it wants.
-pub fn remote_loads(apps: &[App], namespace: &Namespace) -> Vec<Load> {
-    let load = |app: &App| {
-        let depth = u16::try_from(app.depth).expect("bounded by the load generator");
-        of_class(app, |class| {
-            let device = namespace.device().with_queues(app.queues, depth);
-            Arc::new(device.with_class(class))
-        })
-    };
-    apps.iter().map(load).collect()
-}
-
-/// The app's load on the device of its class; on those of all, where its class may change.
-pub(super) fn of_class(app: &App, device: impl Fn(Class) -> Arc<dyn Device>) -> Load {
-    Load {
-        app: app.clone(),
-        device: if app.class_by_io_priority {
-            Arc::new(ByPriority::new(device))
-        } else {
-            device(app.class_or_default())
-        },
-    }
-}
-
-/// A switchboard on the cores where the apps run.
-fn switchboard(apps: &[App], knobs: Knobs) -> Result<Switchboard> {
-    let mut cores: Vec<_> = apps.iter().filter_map(|app| app.cpu.map(CoreId)).collect();
-    if apps.iter().any(|app| app.cpu.is_none()) {
-        cores = allowed_cores()?;
-    }
-    cores.sort_unstable();
-    cores.dedup();
-    Ok(Switchboard::start(&SwitchboardOptions { cores, knobs })?)
-}
-
-/// All apps load the same namespace by the lanes of one switchboard.
-fn switched_loads(apps: &[App], namespace: &Namespace, board: &Switchboard) -> Result<Vec<Load>> {
-    let load = |app: &App| {
-        let device = board
-            .namespace(&namespace.device())?
-            .with_requests(app.depth, app.block_bytes)
-            .steered(app.cpu.is_none());
-        Ok(of_class(app, |class| {
-            Arc::new(device.clone().with_class(class))
-        }))
-    };
-    apps.iter().map(load).collect()
 }
 
 fn local(args: &LoadArgs, device: &LocalDevice) -> Result<Arc<dyn Device>> {

@@ -1,7 +1,8 @@
 //! `switchyard calibrate`: the model of a device, from loading it.
 
+use super::calibrate_live::write;
 use super::connect::builder;
-use super::{calibrate_live, signals};
+use super::signals;
 use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -19,7 +20,6 @@ use lab::calibrate::{
 };
 use qos::fit::Known;
 use reactor::PollPolicy;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -41,9 +41,6 @@ const REQUESTS_QUICK: u64 = 20_000;
 /// A device that cannot be loaded, or must not be written while the price of a write is unknown;
 /// measurements that are no model; files that cannot be written.
 pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
-    if let Some(name) = &args.live {
-        return calibrate_live::run(name, args, output);
-    }
     let loaded = Loaded::of(args)?;
     let known = Known {
         write: args.write_cost.map(|cost| cost.0),
@@ -232,14 +229,4 @@ fn model(name: &str, calibration: &Calibration, known: Known) -> DeviceModel {
         prices: PriceList::new(fit.write, fit.read_only_read),
         curve: fit.curve.clone(),
     }
-}
-
-/// Writes a result to a file.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write(path: &Path, text: &str, output: Output) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    output.note(format_args!("written: {}", path.display()));
-    Ok(())
 }

@@ -1,7 +1,6 @@
 //! `switchyard calibrate --live`: a running target measures a device again, within a share of its
 //! load.
 
-use super::calibrate::write;
 use super::signals;
 use crate::args::CalibrateDeviceArgs;
 use crate::exit::Outcome;
@@ -12,6 +11,7 @@ use control::calibration::{CalibrationResult, CalibrationSnapshot, CalibrationSt
 use hyper::Method;
 use serde::Deserialize;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -116,4 +116,14 @@ impl fmt::Display for Told<'_> {
             seen.spent_milli / 1000
         )
     }
+}
+
+/// Writes a result to a file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(path: &Path, text: &str, output: Output) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    output.note(format_args!("written: {}", path.display()));
+    Ok(())
 }

@@ -1,23 +1,23 @@
 //! The commands, one file each.
 
 pub mod bench;
-pub mod bench_goals;
-pub mod bench_hostile;
-mod bench_hosts;
-pub mod bench_limit;
+#[cfg(feature = "lab")]
+pub mod bench_lab;
 mod bench_processes;
+#[cfg(feature = "lab")]
 pub mod calibrate;
-mod calibrate_live;
-mod child;
+pub mod calibrate_live;
 pub mod config;
 mod connect;
 pub mod discover;
+#[cfg(feature = "lab")]
 pub mod figure;
 pub mod identify;
 mod knob_turns;
 pub mod read;
 pub mod serve;
 mod signals;
+#[cfg(feature = "lab")]
 pub mod sim;
 pub mod switch;
 pub mod tenant;

@@ -8,18 +8,26 @@ type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
 /// Limits that refuse or delay, by the key in a configuration or a name of their own.
-const LIMITED: [Row; 20] = [
-    ("connections", |s| s.refused.saturating_sub(s.fresh_closed)),
+const LIMITED: [Row; 24] = [
+    ("connections", |s| {
+        s.refused
+            .saturating_sub(s.fresh_closed + s.refused_per_address)
+    }),
+    ("connections_per_address", |s| s.refused_per_address),
     ("fresh_connections", |s| s.fresh_closed),
     ("controllers", |s| {
         let others = s.controllers_refused_per_host
             + s.controllers_refused_per_address
+            + s.controllers_refused_per_tenant
             + s.controllers_refused_discovery;
         s.controllers_refused.saturating_sub(others)
     }),
     ("controllers_per_host", |s| s.controllers_refused_per_host),
     ("controllers_per_address", |s| {
         s.controllers_refused_per_address
+    }),
+    ("controllers_per_tenant", |s| {
+        s.controllers_refused_per_tenant
     }),
     ("discovery_controllers", |s| s.controllers_refused_discovery),
     ("payload_buffer_bytes", |s| s.buffer_waits),
@@ -37,7 +45,12 @@ const LIMITED: [Row; 20] = [
     ("stall_timeout_ms", |s| s.stall_timeouts),
     ("transfer_timeout_ms", |s| s.transfer_timeouts),
     ("pause_patience_ms", |s| s.pause_timeouts),
-    ("barrier_timeout_ms", |s| s.barriers_given_up),
+    ("barrier_timeout_ms", |s| {
+        s.barriers_given_up.saturating_sub(s.barriers_overflowed)
+    }),
+    ("barrier_held_bytes", |s| s.barriers_overflowed),
+    // Hosts at one address have as many in force as they may, or all together have.
+    ("barriers_per_address", |s| s.barriers_put_off),
 ];
 
 /// Returns the refusals and waits that each limit caused, of the counters of all cores together.

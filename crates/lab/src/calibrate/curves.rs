@@ -64,7 +64,7 @@ pub fn svg(calibration: &Calibration, device: &str) -> Result<String> {
     sheet.svg()
 }
 
-/// What the legend calls a kind of load.
+/// Name of a kind of load in the legend.
 fn name(kind: Kind) -> String {
     let percent = f64::from(kind.read_permille) / 10.0;
     if kind == Kind::unit(kind.read_permille) {

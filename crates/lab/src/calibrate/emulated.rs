@@ -11,13 +11,13 @@ use qos::fit::{Kind, Measurement};
 /// Bytes of a page: what flash reads and writes at once.
 const PAGE_BYTES: u64 = 4096;
 
-/// When a load begins: a clock that begins at zero would say that something was just programmed.
+/// Time at which a load begins; a clock that begins at zero would mean a device just programmed.
 const BEGIN: Nanos = Nanos::from_secs(1);
 
 /// Of what is measured, as much runs before as one in so many.
 const WARM_UP_DIVISOR: u64 = 5;
 
-/// An emulated device that no time passes for. It has its own clock, and nobody else's load.
+/// An emulated device in virtual time, with a clock of its own and no other load.
 #[derive(Clone, Debug)]
 pub struct Emulated {
     profile: Profile,
@@ -26,7 +26,7 @@ pub struct Emulated {
     seed: u64,
 }
 
-/// How long each load is measured.
+/// Extent of the measurement of each load.
 #[derive(Clone, Copy, Debug)]
 enum Span {
     Requests(u64),

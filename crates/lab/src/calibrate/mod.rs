@@ -31,7 +31,7 @@ use qos::fit::{Kind, Known, Measurement};
 use std::sync::atomic::{AtomicBool, Ordering};
 use sweep::Sweep;
 
-/// What takes a load.
+/// A device that takes a load and reports its latencies.
 pub trait Probe {
     /// Requests of a kind, arriving independently of each other at so many a second.
     ///

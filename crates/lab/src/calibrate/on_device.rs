@@ -1,6 +1,7 @@
 //! Any device, loaded by the load generator.
 //!
-//! Reads and writes come from threads of their own, each an open loop, so that a slow write holds no
+//! Reads and writes come from threads of their own, each an open loop, so that a slow write holds
+//! no
 //! read back, and the latency of reads is theirs alone.
 
 use super::Probe;
@@ -27,7 +28,7 @@ const LONGER: u32 = 4;
 /// Of each load's time, this part runs before.
 const WARM_UP_DIVISOR: u32 = 4;
 
-/// How a device is loaded.
+/// Options of the loads on a device.
 #[derive(Clone, Debug)]
 pub struct OnDeviceOptions {
     /// Each load is measured for so long.
@@ -36,9 +37,10 @@ pub struct OnDeviceOptions {
     pub threads: u32,
     /// Connections of each thread, to a remote device.
     pub queues: u16,
-    /// Whether anything may be written.
+    /// Writing is allowed.
     pub writes: bool,
-    /// Before, the device is filled once and then written at random for so long, so that its garbage
+    /// Before, the device is filled once and then written at random for so long, so that its
+    /// garbage
     /// collection works; `None` leaves it as it is.
     pub precondition: Option<Duration>,
     /// Fixes the order of requests.

@@ -1,4 +1,4 @@
-//! What is measured: which kinds of load, and how finely.
+//! Kinds of load that are measured, and the steps in which each is raised.
 
 use qos::fit::Kind;
 use qos::limits::UNIT_BYTES;
@@ -15,11 +15,11 @@ const SIZES: [u32; 2] = [1024, 32 * 1024];
 pub struct Plan {
     /// The kinds, each raised from nothing until reads come late; the first one only reads.
     pub kinds: Vec<Kind>,
-    /// How finely.
+    /// Steps of every kind.
     pub steps: Steps,
 }
 
-/// How finely a load is raised.
+/// Steps by which a load is raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// Loads of each kind at most.
@@ -56,7 +56,7 @@ impl Plan {
         Self { kinds, steps }
     }
 
-    /// Whether anything is written.
+    /// Returns true if any kind writes.
     #[must_use]
     pub fn writes(&self) -> bool {
         self.kinds.iter().any(|kind| kind.read_permille < 1000)

@@ -1,4 +1,4 @@
-//! What a calibration came to: as JSON, and as a table.
+//! Outcome of a calibration, as JSON and as a table.
 
 use crate::figure::aligned;
 use qos::Percentile;
@@ -13,7 +13,7 @@ use std::fmt;
 pub struct Calibration {
     /// The model.
     pub fit: Fit,
-    /// What was measured, kind by kind, each in the order of its loads.
+    /// Measurements, kind by kind, each in the order of its loads.
     pub measured: Vec<Measurement>,
 }
 
@@ -142,7 +142,7 @@ struct Point {
     p999_us: f64,
 }
 
-/// What a size costs, as JSON has it.
+/// Cost of a request size, as JSON has it.
 #[derive(Serialize)]
 struct Size {
     read_permille: u16,

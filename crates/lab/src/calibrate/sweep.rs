@@ -19,13 +19,13 @@ const FIRST_IOPS: u64 = 1_000;
 const MOST_IOPS: u64 = 100_000_000;
 /// The least.
 const LEAST_IOPS: u64 = 10;
-/// What is no load, in parts of the reads that a device can do: with one write for each read, each
+/// Negligible load, in parts of the reads that a device can do: with one write for each read, each
 /// costing as much as 20, it is a twentieth.
 const UNLOADED_DIVISOR: u64 = 200;
 /// Loads closer together than this many thousandths are the same.
 const CLOSE_PERMILLE: u64 = 15;
 
-/// How far a calibration is.
+/// Progress of a calibration.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// The kind of load that comes next.
@@ -45,7 +45,7 @@ pub struct Progress {
 /// A sweep over all kinds.
 pub(super) struct Sweep<'a> {
     plan: &'a Plan,
-    /// Where all kinds but the first begin.
+    /// First load of all kinds but the first.
     unloaded: Option<u64>,
     /// From which p95 on reads are late.
     late: Nanos,
@@ -159,7 +159,7 @@ impl Line<'_> {
         }
     }
 
-    /// Whether the highest load was too much.
+    /// The highest load was too much.
     fn is_late(&self, late: Nanos) -> bool {
         let last = self.points.last();
         last.is_some_and(|last| p95(last) >= late || !last.sustained())

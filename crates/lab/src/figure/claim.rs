@@ -7,7 +7,7 @@ use load::RunSummary;
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// What a quotient must keep to.
+/// Bound of a quotient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// So much or more.
@@ -19,7 +19,7 @@ pub enum Bound {
 impl Eq for Bound {}
 
 impl Bound {
-    /// Whether `quotient` keeps to it.
+    /// Returns true if `quotient` keeps to the bound.
     #[must_use]
     pub fn holds(self, quotient: f64) -> bool {
         match self {
@@ -28,7 +28,7 @@ impl Bound {
         }
     }
 
-    /// How far within the bound a quotient is, in factors; more is further within.
+    /// Returns the distance of a quotient from its bound, in factors; more is further within.
     fn margin(self, quotient: f64) -> f64 {
         match self {
             Self::AtLeast(bound) => quotient / bound,
@@ -56,13 +56,13 @@ impl Serialize for Bound {
 /// One number of a figure divided by another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// What is divided.
+    /// Dividend of the quotient.
     pub of: Cell,
     /// By what.
     pub to: Cell,
 }
 
-/// How many of several comparisons must keep to the bound.
+/// Number of comparisons that must keep to the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantifier {
     /// Each; the worst one is reported.
@@ -71,29 +71,29 @@ pub enum Quantifier {
     Some,
 }
 
-/// What a figure should show.
+/// A property that a figure should show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Its name within the figure.
     pub name: &'static str,
-    /// What the paper says, with the paper's numbers.
+    /// The paper's statement, with the paper's numbers.
     pub says: &'static str,
     /// The number that is compared.
     pub metric: Metric,
     /// Which places.
     pub comparisons: Vec<Comparison>,
-    /// How many of them.
+    /// Number of the comparisons that must hold.
     pub quantifier: Quantifier,
-    /// What a quotient must keep to.
+    /// Bound of each quotient.
     pub bound: Bound,
 }
 
-/// What came of a claim.
+/// Verdict on a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The claim's name.
     pub name: &'static str,
-    /// What the paper says.
+    /// The paper's statement.
     pub says: &'static str,
     /// The number that was compared.
     pub metric: &'static str,
@@ -105,9 +105,9 @@ pub struct Verdict {
     pub to: RunSummary,
     /// The first divided by the second, repetition by repetition.
     pub quotient: RunSummary,
-    /// What the median of the quotients must keep to.
+    /// Bound of the median of the quotients.
     pub bound: Bound,
-    /// Whether it does.
+    /// The median keeps to the bound.
     pub holds: bool,
 }
 

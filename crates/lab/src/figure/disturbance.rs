@@ -1,4 +1,4 @@
-//! What keeps processors from the runs that are measured: the hypervisor, and whoever else works
+//! Processor time that runs lose: to the hypervisor, and to other processes
 //! on this machine.
 
 use reactor::placement;
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 /// Parts of the time of all processors, in permille.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbance {
-    /// What the hypervisor took.
+    /// Time that the hypervisor took.
     pub stolen: f64,
-    /// What other processes than this one and those that it started ran, threads of the kernel
+    /// Time of other processes than this one and those that it started, with threads of the kernel
     /// among them.
     pub others: f64,
     /// Nanoseconds that a cache line took from one processor to another afterwards; 0 where there
@@ -34,7 +34,7 @@ impl Disturbance {
         apart_ns: 0.0,
     };
 
-    /// What there was since `before`, and how far the processors are from each other now.
+    /// Returns the disturbance since `before`, and the present distance between the processors.
     ///
     /// # Errors
     /// Those of [`ProcessorTime::now`].
@@ -46,7 +46,7 @@ impl Disturbance {
         })
     }
 
-    /// How much it is, as a multiple of [`QUIET`](Self::QUIET).
+    /// Returns the disturbance as a multiple of [`QUIET`](Self::QUIET).
     #[must_use]
     pub fn degree(self) -> f64 {
         let stolen = self.stolen / Self::QUIET.stolen;
@@ -54,14 +54,14 @@ impl Disturbance {
     }
 }
 
-/// What everybody had of the processors since the machine's start.
+/// Processor time of all users since the machine's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessorTime {
     /// Time of all processors, in the kernel's ticks.
     all: u64,
     /// Of that, what the hypervisor took; zero on real processors.
     stolen: u64,
-    /// What the threads of each process ran that is not ours, in nanoseconds.
+    /// Nanoseconds that the threads of each other process ran.
     others: HashMap<u32, u64>,
 }
 
@@ -92,7 +92,7 @@ impl ProcessorTime {
         })
     }
 
-    /// What disturbed this process and those that it started since `before`.
+    /// Returns what disturbed this process and those that it started since `before`.
     fn since(&self, before: &Self) -> Disturbance {
         let all = self.all.saturating_sub(before.all).max(1) as f64;
         let stolen = self.stolen.saturating_sub(before.stolen) as f64;
@@ -110,16 +110,17 @@ impl ProcessorTime {
     }
 }
 
-/// Stretches of so many ways of the line, there and back. The median of them counts: others may have
+/// Stretches of so many ways of the line, there and back. The median of them counts: others may
+/// have
 /// a processor for a while.
 const STRETCHES: usize = 9;
 /// See [`STRETCHES`].
 const WAYS: u32 = 256;
 
-/// Whoever waits for the line for longer has lost the other processor to somebody.
+/// Longest wait for the line: an end that waits longer has lost the other processor.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// How long a cache line takes from the first allowed processor to the second one; zero where there
+/// Returns the time that a cache line takes between the first two allowed processors; zero if there
 /// is none, or where it is not to be had.
 fn apart() -> Duration {
     let Ok(cores) = placement::allowed_cores() else {
@@ -161,7 +162,7 @@ fn apart() -> Duration {
     way.ok().flatten().unwrap_or_default()
 }
 
-/// What each process ran, in nanoseconds, but for `own`, those that it started, and the kernel's
+/// Returns the nanoseconds that each process ran, but for `own`, those that it started, and kernel
 /// threads that receive packets: here these are the packets of what is measured.
 fn others(own: u32) -> io::Result<HashMap<u32, u64>> {
     let mut parents = HashMap::new();
@@ -191,7 +192,7 @@ fn others(own: u32) -> io::Result<HashMap<u32, u64>> {
     Ok(foreign.map(|&pid| (pid, ran(pid))).collect())
 }
 
-/// From `stat`, whose first fields are the number, the name in parentheses, which may hold
+/// From `stat`, which begins with the number, the name in parentheses, which may hold
 /// anything, the state, and the parent's number. `[proc_pid_stat(5)]`
 fn name_and_parent(stat: &str) -> Option<(&str, u32)> {
     let (before, after) = stat.rsplit_once(')')?;
@@ -199,7 +200,7 @@ fn name_and_parent(stat: &str) -> Option<(&str, u32)> {
     Some((name, after.split_ascii_whitespace().nth(1)?.parse().ok()?))
 }
 
-/// What the living threads of a process ran, in nanoseconds; nothing where it has ended.
+/// Returns the nanoseconds that the living threads of a process ran; nothing where it has ended.
 fn ran(pid: u32) -> u64 {
     let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
     let threads = threads.into_iter().flatten().flatten();

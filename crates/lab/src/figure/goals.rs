@@ -19,7 +19,7 @@ use switch::Class;
 pub struct Goal {
     /// Its name.
     pub name: &'static str,
-    /// What is bounded, in words.
+    /// The bounded number, in words.
     pub what: &'static str,
     number: Number,
     bound: Bound,
@@ -368,7 +368,7 @@ fn doorbells() -> Vec<Goal> {
     ]
 }
 
-/// What the token scheduler takes from a device that needs none.
+/// Cost of the token scheduler on a device that needs none.
 fn tokens() -> Goal {
     let mut with = small(OURS, "switchyard 4 KiB x 128, tokens", 128);
     for process in &mut with.scenario.processes {
@@ -405,7 +405,7 @@ fn passing() -> Vec<Goal> {
     ]
 }
 
-/// What `goals` run: each scenario once, however many of them use it.
+/// Returns the plan of `goals`: each scenario once, however many of them use it.
 #[must_use]
 pub fn plan(goals: &[Goal]) -> Plan {
     let mut plan = Plan::over(Axis::new("Goals", "", [HERE]));
@@ -434,7 +434,7 @@ pub fn plan(goals: &[Goal]) -> Plan {
 /// The only place on the axis: goals are not a sweep.
 const HERE: &str = "";
 
-/// What came of a goal.
+/// Verdict on a goal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Judged {
@@ -444,7 +444,7 @@ pub enum Judged {
     Number(NumberVerdict),
 }
 
-/// What came of a goal that bounds a quotient.
+/// Verdict on a goal that bounds a quotient.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QuotientVerdict {
     /// The quotient.
@@ -455,7 +455,7 @@ pub struct QuotientVerdict {
 }
 
 impl QuotientVerdict {
-    /// Whether what was missed could not have been reached here by anything.
+    /// Returns true if nothing could have reached the bound on this machine.
     #[must_use]
     pub fn is_out_of_reach(&self) -> bool {
         let beyond = |limit: RunSummary| !self.verdict.bound.holds(limit.median);
@@ -463,25 +463,25 @@ impl QuotientVerdict {
     }
 }
 
-/// What came of a goal that bounds a number and no quotient.
+/// Verdict on a goal that bounds a number and no quotient.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NumberVerdict {
     /// The goal's name.
     pub name: &'static str,
-    /// What is bounded, in words.
+    /// The bounded number, in words.
     pub says: &'static str,
     /// The number's name, with the unit last.
     pub metric: &'static str,
     /// The number, over the repetitions.
     pub number: RunSummary,
-    /// What its median must keep to.
+    /// Bound of its median.
     pub bound: Bound,
-    /// Whether it does.
+    /// The median keeps to the bound.
     pub holds: bool,
 }
 
 impl Judged {
-    /// Whether the goal is reached.
+    /// Returns true if the goal is reached.
     #[must_use]
     pub const fn holds(&self) -> bool {
         match self {
@@ -491,7 +491,8 @@ impl Judged {
     }
 }
 
-/// What came of each of `goals`, of which `plan` was `measured`. `cost` measures what passing
+/// Returns the verdict on each of `goals`, for which `plan` was `measured`. `cost` measures what
+/// passing
 /// through the switchboard costs at a depth, in nanoseconds; it is asked `effort.runs` times.
 ///
 /// # Errors

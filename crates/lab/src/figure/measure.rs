@@ -6,7 +6,7 @@ use super::scenario::Scenario;
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
 
-/// How long and how often.
+/// Repetitions and times of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Repetitions of everything: 1 to [`RUNS_MAX`].
@@ -22,7 +22,7 @@ pub struct Effort {
 /// Repetitions at most: their results are kept.
 pub const RUNS_MAX: usize = 1000;
 
-/// Whoever can run a scenario.
+/// An executor of scenarios.
 pub trait Runner {
     /// Runs it once.
     ///
@@ -31,15 +31,15 @@ pub trait Runner {
     fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample>;
 }
 
-/// How far a measurement has come.
+/// Progress of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// Runs that are done.
     pub done: usize,
     /// Runs in all.
     pub total: usize,
-    /// What is run next.
-    pub next: &'a Cell,
+    /// Point that is measured next, if it is one of several.
+    pub next: Option<&'a Cell>,
 }
 
 /// The runs of each of a plan's points.
@@ -94,7 +94,7 @@ pub fn measure(
             progress(Progress {
                 done: run * points + turn,
                 total: effort.runs * points,
-                next: &point.cell,
+                next: Some(&point.cell),
             });
             let sample = runner
                 .run(&point.scenario, &effort)

@@ -12,6 +12,7 @@ mod blk_switch;
 mod claim;
 mod disturbance;
 pub mod goals;
+mod goals_report;
 mod i10;
 mod measure;
 mod plan;
@@ -19,42 +20,46 @@ pub mod plot;
 mod quiet;
 mod reflex;
 mod report;
+mod run;
 mod sample;
 mod scenario;
-mod simulated;
+mod simulation;
 
 #[cfg(test)]
 mod tests;
 
 pub use claim::{Bound, Claim, Comparison, Quantifier, Verdict, short};
 pub use disturbance::{Disturbance, ProcessorTime};
+pub use goals_report::{GoalsReport, measure_goals};
 pub use measure::{Effort, Measured, Progress, RUNS_MAX, Runner, measure};
 pub use plan::{Axis, Cell, Extent, Panel, Plan, Point, Scale, SeriesClaim, Style};
 pub use quiet::{Disturbances, Quiet, TRIES_MAX};
 pub use report::{PointReport, Report, Value, XAxis, aligned};
+pub use run::{List, chosen, draw};
 pub use sample::{AppSample, End, Metric, Reported, Sample, Sends, Slices, Statistic};
 pub use scenario::{
     FLASH_READ_US, FLASH_WRITE_US, LOAD_CORE, Layout, LoadProcess, SHARED_CORES, Scenario, Stack,
     Storage, System, TARGET_CORE, Workload,
 };
-pub use simulated::{Simulation, simulate};
+pub use simulation::{Simulation, simulate};
 
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name: paper, number, and part where the paper's figure has several.
+    /// Its name: paper, number, and part where the paper's figure has several; `sim-` before them
+    /// where it is simulated, by a model of the machine or by emulated devices in virtual time.
     pub name: &'static str,
-    /// What it shows.
+    /// Title: the subject of the figure.
     pub title: &'static str,
-    /// Where the paper shows it.
+    /// Place in the paper.
     pub paper: &'static str,
-    /// What is run, in words.
+    /// Workload, in words.
     pub workload: &'static str,
-    /// How it comes to its numbers.
+    /// Source of its numbers.
     pub work: Work,
 }
 
-/// How a figure comes to its numbers.
+/// Source of a figure's numbers.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// It is measured on this machine: what is run, shown and claimed.
@@ -63,7 +68,7 @@ pub enum Work {
     Simulated(Simulation),
 }
 
-/// All figures, in the papers' order; those of the simulator last.
+/// All figures, in the papers' order, the simulated variant of each behind the measured one.
 pub const FIGURES: &[Figure] = &[
     blk_switch::fig02::FIGURE,
     blk_switch::fig03::SIZE,
@@ -71,38 +76,38 @@ pub const FIGURES: &[Figure] = &[
     blk_switch::fig03::PACE,
     blk_switch::fig03::NICENESS,
     blk_switch::fig07::FIGURE,
+    blk_switch::fig07::SIMULATED,
     blk_switch::fig08::FIGURE,
+    blk_switch::fig09::SIMULATED,
     blk_switch::fig10::FIGURE,
+    blk_switch::fig10::SIMULATED,
+    blk_switch::fig11::SIMULATED,
+    blk_switch::fig12::SIMULATED,
     blk_switch::fig13::FIGURE,
     blk_switch::fig15::FIGURE,
     i10::fig06::FIGURE,
+    i10::fig07::READS,
+    i10::fig07::WRITES,
     i10::fig08::FIGURE,
+    i10::fig09::SIMULATED,
     i10::fig10::FIGURE,
     i10::fig11::FIGURE,
+    reflex::fig01::SIMULATED,
+    reflex::fig03::DEVICE_A,
+    reflex::fig03::DEVICE_B,
+    reflex::fig03::DEVICE_C,
     reflex::table2::FIGURE,
-    reflex::fig06::TENANTS_FIGURE,
-    reflex::fig06::CONNECTIONS_FIGURE,
-    simulated::blk_switch::FIG07,
-    simulated::blk_switch::FIG09,
-    simulated::blk_switch::FIG10,
-    simulated::blk_switch::FIG11,
-    simulated::blk_switch::FIG12,
-    simulated::i10::FIG07C,
-    simulated::i10::FIG07D,
-    simulated::i10::FIG09,
-    simulated::reflex::FIG01,
-    simulated::reflex::FIG03A,
-    simulated::reflex::FIG03B,
-    simulated::reflex::FIG03C,
-    simulated::reflex_tenants::FIG05A,
-    simulated::reflex_tenants::FIG05B,
-    simulated::reflex_scaling::FIG06A,
-    simulated::reflex_scaling::FIG06B,
-    simulated::reflex_scaling::FIG06C,
+    reflex::fig05::FIRST,
+    reflex::fig05::SECOND,
+    reflex::fig06::simulated::THREADS_FIGURE,
+    reflex::fig06::measured::TENANTS_FIGURE,
+    reflex::fig06::simulated::TENANTS_FIGURE,
+    reflex::fig06::measured::CONNECTIONS_FIGURE,
+    reflex::fig06::simulated::CONNECTIONS_FIGURE,
 ];
 
-/// The figures that `name` means: one, all parts of one, or "all". Empty where there is none.
-/// A paper and a number may also be joined by a slash.
+/// Returns the figures that `name` means: one, all parts of one, or "all"; empty where there is
+/// none. A paper and a number may also be joined by a slash.
 #[must_use]
 pub fn named(name: &str) -> Vec<&'static Figure> {
     let name = &name.replace('/', "-");
@@ -116,4 +121,16 @@ pub fn named(name: &str) -> Vec<&'static Figure> {
         .iter()
         .filter(|figure| name == "all" || part_of(figure))
         .collect()
+}
+
+/// Returns the present name of a figure that had another one: simulated figures of ReFlex had no
+/// `sim-`, and those that are measured ended in `-machine`.
+#[must_use]
+pub fn renamed(name: &str) -> Option<String> {
+    let name = name.replace('/', "-");
+    let now = match name.strip_suffix("-machine") {
+        Some(measured) => measured.to_owned(),
+        None => format!("sim-{name}"),
+    };
+    (named(&name).is_empty() && !named(&now).is_empty()).then_some(now)
 }

@@ -1,11 +1,11 @@
-//! What a figure runs and shows: series over an axis, panels, claims.
+//! Contents of a figure: series over an axis, panels, claims.
 
 use super::claim::{Bound, Claim, Comparison, Quantifier};
 use super::sample::Metric;
 use super::scenario::{Scenario, System};
 use std::fmt;
 
-/// How much of a figure is run.
+/// Extent of a figure's sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Everything.
@@ -28,7 +28,7 @@ impl Extent {
 /// A horizontal axis: what is varied, and its values in the order they are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// What is varied.
+    /// The varied quantity.
     pub label: &'static str,
     /// Its unit; empty for a number of things and for names.
     pub unit: &'static str,
@@ -67,7 +67,7 @@ pub(super) fn titled(label: &str, unit: &str) -> String {
     }
 }
 
-/// How a panel is drawn.
+/// Form of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// Bars side by side: the ticks are names, or few.
@@ -88,9 +88,9 @@ pub enum Scale {
 /// One diagram of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Panel {
-    /// What it shows.
+    /// The metric.
     pub metric: Metric,
-    /// How.
+    /// Form.
     pub style: Style,
     /// On which scale.
     pub scale: Scale,
@@ -153,19 +153,19 @@ pub(super) fn cell(series: &'static str, tick: impl ToString) -> Cell {
 /// One thing to run, and where its numbers are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Where.
+    /// Place.
     pub cell: Cell,
-    /// What.
+    /// Scenario.
     pub scenario: Scenario,
 }
 
-/// That one series is so many times another; at which ticks, whoever adds it says, so that figures
+/// A claim that one series is so many times another; its user adds the ticks, so that figures
 /// with other ticks can share it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeriesClaim {
     /// Its name within the figure.
     pub name: &'static str,
-    /// What the paper says, with the paper's numbers.
+    /// The paper's statement, with the paper's numbers.
     pub says: &'static str,
     /// The number that is compared.
     pub metric: Metric,
@@ -173,7 +173,7 @@ pub struct SeriesClaim {
     pub of: &'static str,
     /// By which one.
     pub to: &'static str,
-    /// What a quotient must keep to.
+    /// Bound of each quotient.
     pub bound: Bound,
 }
 
@@ -187,15 +187,33 @@ pub struct Plan {
     pub x: Axis,
     /// The series' names in the order of the legend.
     pub series: Vec<&'static str>,
-    /// What is run.
+    /// Points that are run.
     pub points: Vec<Point>,
-    /// What is shown.
+    /// Panels.
     pub panels: Vec<Panel>,
-    /// What should come out.
+    /// Claims.
     pub claims: Vec<Claim>,
 }
 
 impl Plan {
+    /// Returns the places on the axis from `least` on.
+    pub(super) fn ticks_from(&self, least: f64) -> Vec<String> {
+        self.ticks_within(least, f64::INFINITY)
+    }
+
+    /// Returns the places on the axis up to `most`.
+    pub(super) fn ticks_up_to(&self, most: f64) -> Vec<String> {
+        self.ticks_within(f64::NEG_INFINITY, most)
+    }
+
+    fn ticks_within(&self, least: f64, most: f64) -> Vec<String> {
+        let within = |tick: &&String| {
+            tick.parse()
+                .is_ok_and(|tick: f64| least <= tick && tick <= most)
+        };
+        self.x.ticks.iter().filter(within).cloned().collect()
+    }
+
     /// An empty figure over an axis.
     #[must_use]
     pub const fn over(x: Axis) -> Self {
@@ -319,13 +337,13 @@ impl Plan {
         self.points.iter().map(|point| point.cell.clone()).collect()
     }
 
-    /// Where a cell's point is.
+    /// Returns the index of a cell's point.
     #[must_use]
     pub fn position(&self, cell: &Cell) -> Option<usize> {
         self.points.iter().position(|point| point.cell == *cell)
     }
 
-    /// What is shown or claimed, once each, in that order.
+    /// Returns the metrics that are shown or claimed, once each, in that order.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         let shown = self.panels.iter().map(|panel| panel.metric);

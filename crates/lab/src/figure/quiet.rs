@@ -23,7 +23,7 @@ pub struct Quiet<R> {
     seen: Disturbances,
 }
 
-/// What disturbed the runs that count.
+/// Disturbances of the runs that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Disturbances {
     /// Runs that were measured.
@@ -38,7 +38,7 @@ pub struct Disturbances {
     /// The largest part that others had while one of them ran, in permille.
     pub others_permille_max: f64,
     /// The least and the most nanoseconds that a cache line took from one processor to another; 0
-    /// where nobody measured that.
+    /// if it was not measured.
     pub apart_ns: [f64; 2],
 }
 
@@ -56,7 +56,7 @@ impl<R: Runner> Quiet<R> {
         }
     }
 
-    /// What was seen since the last call.
+    /// Returns the disturbances since the last call.
     pub fn take(&mut self) -> Disturbances {
         std::mem::take(&mut self.seen)
     }

@@ -1,4 +1,4 @@
-//! What a figure came to: as JSON, as CSV, and as a table.
+//! Results of a figure, as JSON, as CSV, and as a table.
 
 use super::claim::{self, Verdict, short};
 use super::measure::Effort;
@@ -17,46 +17,46 @@ use std::fmt;
 pub struct Report {
     /// The figure's name.
     pub figure: &'static str,
-    /// What it shows.
+    /// Title.
     pub title: &'static str,
-    /// Where the paper shows it.
+    /// Place in the paper.
     pub paper: &'static str,
-    /// What is run.
+    /// Workload.
     pub workload: &'static str,
-    /// Whether only a part of the sweep was run.
+    /// Only a part of the sweep was run.
     pub quick: bool,
     /// Repetitions.
     pub runs: usize,
     /// Measured time of each run.
     pub seconds: f64,
-    /// What fixed the order of requests.
+    /// Seed of the order of requests.
     pub seed: u64,
-    /// What is varied.
+    /// The varied quantity.
     pub x: XAxis,
     /// Names of the series.
     pub series: Vec<&'static str>,
     /// Numbers at each place.
     pub points: Vec<PointReport>,
-    /// What came of the claims.
+    /// Verdicts on the claims.
     pub claims: Vec<Verdict>,
-    /// Whether a model says so, and no machine did it.
+    /// The numbers are a model's, and no machine's.
     pub simulated: bool,
-    /// What disturbed the runs of a machine.
+    /// Disturbances of the runs of a machine.
     pub disturbances: Option<Disturbances>,
     /// Series that were not run, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// What it was measured or simulated on.
+    /// Machine on which it was measured or simulated.
     pub machine: Machine,
     /// The diagrams.
     #[serde(skip)]
     pub panels: Vec<Panel>,
 }
 
-/// What is varied.
+/// The varied quantity.
 #[derive(Clone, Debug, Serialize)]
 pub struct XAxis {
-    /// What.
+    /// Its name.
     pub label: &'static str,
     /// Its unit; empty for numbers of things and for names.
     pub unit: &'static str,
@@ -147,7 +147,7 @@ impl Report {
         })
     }
 
-    /// Whether every claim holds.
+    /// Returns true if every claim holds.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.claims.iter().all(|claim| claim.holds)

@@ -1,4 +1,4 @@
-//! What one run measured, and the numbers that figures show of it.
+//! Measurements of one run, and the numbers that figures show of it.
 
 use super::disturbance::Disturbance;
 use super::scenario::Scenario;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use switch::Class;
 
-/// What one run of a scenario measured.
+/// Measurements of one run of a scenario.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Each application, in the order of the scenario's.
@@ -16,17 +16,17 @@ pub struct Sample {
     pub host_cores: f64,
     /// Processors that the target kept busy over the same time.
     pub target_cores: f64,
-    /// What disturbed it.
+    /// Disturbance of the run.
     pub disturbance: Disturbance,
-    /// How the kernel's scheduler served the threads of the processes that run L-apps only.
+    /// Time slices of the threads of the processes that run L-apps only.
     pub slices: Option<Slices>,
-    /// What the host's lanes sent.
+    /// Sends of the host's lanes.
     pub host_sends: Sends,
-    /// What the target's I/O queues sent.
+    /// Sends of the target's I/O queues.
     pub target_sends: Sends,
 }
 
-/// What figures need of an application in the report of `bench --json`.
+/// The part that figures need of an application in the report of `bench --json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Reported {
     /// The application's name.
@@ -39,11 +39,11 @@ pub struct Reported {
     pub errors: u64,
     /// Latency of requests.
     pub latency_us: Latency,
-    /// What the first error was.
+    /// The first error.
     pub first_error: Option<String>,
 }
 
-/// What one application achieved.
+/// Result of one application.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AppSample {
     /// Its class.
@@ -65,7 +65,7 @@ pub struct Slices {
     pub wait: Duration,
 }
 
-/// What one side's lanes sent, by their own counters.
+/// Sends of one side's lanes, by their own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sends {
     /// Sends.
@@ -77,7 +77,7 @@ pub struct Sends {
 }
 
 impl Sends {
-    /// What the switchboards of the applications' processes sent since their start.
+    /// Returns the sends of the switchboards of the applications' processes since their start.
     #[must_use]
     pub fn of_host(reports: &[SwitchReport]) -> Self {
         let cores = reports.iter().flat_map(|report| &report.cores);
@@ -89,7 +89,7 @@ impl Sends {
         })
     }
 
-    /// What was sent since `before`.
+    /// Returns the sends since `before`.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
@@ -148,7 +148,7 @@ pub enum Metric {
     SingleSends(End),
     /// The 95th percentile of the latency of reads, whatever is beside them.
     ReadTail,
-    /// What a tenant's requests cost, over time.
+    /// Tokens of a tenant's requests, over time.
     Tokens,
 }
 

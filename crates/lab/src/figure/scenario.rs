@@ -1,4 +1,4 @@
-//! What one run of a figure sets up: a stack on both sides, storage, and applications.
+//! Set-up of one run of a figure: a stack on both sides, storage, and applications.
 //!
 //! Plain data: the command line turns it into processes. Figures put scenarios together from
 //! systems and layouts; nothing here knows how they are run.
@@ -18,15 +18,15 @@ pub const SHARED_CORES: [u32; 2] = [TARGET_CORE, LOAD_CORE];
 /// applications at the knee of its latency-throughput curve. `[blk-switch §5.1]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct System {
-    /// How tables and legends call it.
+    /// Name in tables and legends.
     pub name: &'static str,
-    /// Whose programs are at both ends.
+    /// Programs at both ends.
     pub stack: Stack,
     /// All knobs, on both sides.
     pub preset: Preset,
     /// Further arguments of `bench` and of the target, which turn single knobs of the preset.
     pub turned: &'static [&'static str],
-    /// Whether each thread has connections of its own, whatever the preset.
+    /// Each thread has connections of its own, whatever the preset.
     pub own_lanes: bool,
     /// Bytes of a T-app's request.
     pub t_bytes: u32,
@@ -34,7 +34,7 @@ pub struct System {
     pub t_depth: u32,
 }
 
-/// Whose programs serve a scenario's storage, and load it.
+/// Programs that serve a scenario's storage, and load it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// This program is at both ends.
@@ -85,12 +85,12 @@ impl System {
 
     /// This stack with everything on.
     pub const SWITCHYARD: Self = Self::of("switchyard", Preset::Switchyard);
-    /// The same, whose threads have connections of their own instead of a switchboard's.
+    /// The same with connections of each thread's own instead of a switchboard's.
     pub const OWN_LANES: Self = Self {
         own_lanes: true,
         ..Self::SWITCHYARD
     };
-    /// What the blk-switch paper calls Linux: i10's lanes without classes, 64 KiB at depth 32.
+    /// Linux as the blk-switch paper calls it: i10's lanes without classes, 64 KiB at depth 32.
     pub const LINUX: Self = Self {
         t_depth: 32,
         ..Self::of("linux", Preset::Linux)
@@ -110,7 +110,8 @@ impl System {
         ..Self::POLL
     };
 
-    /// Whether it moves applications itself; one that does not gets them pinned, evenly, which
+    /// Returns true if it moves applications itself; one that does not gets them pinned, evenly,
+    /// which
     /// is what the paper does for the stacks that it compares with. `[blk-switch §5.1]`
     #[must_use]
     pub const fn places_applications(&self) -> bool {
@@ -118,7 +119,7 @@ impl System {
     }
 }
 
-/// Where target and applications run.
+/// Cores of the target and of the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// The target on one core, all applications on the other.
@@ -138,7 +139,7 @@ impl Layout {
     }
 }
 
-/// What requests go to.
+/// Storage that requests go to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
     /// Memory of the target.
@@ -146,11 +147,11 @@ pub enum Storage {
     Memory,
     /// Memory behind a delay: reads take 80 µs, as those of the paper's SSD. `[blk-switch §5.2]`
     Flash,
-    /// Emulated flash of profile A whose requests cost tokens; who loads it is one tenant.
+    /// Emulated flash of profile A with requests that cost tokens; one tenant loads it.
     Tokens,
     /// The same, and each host is a tenant of its own.
     TokensByHost,
-    /// Memory of the target whose requests cost tokens, of which there are always enough.
+    /// Memory of the target with requests that cost tokens, of which there are always enough.
     PricedMemory,
     /// A file in memory, which other people's programs can share as well.
     File,
@@ -176,7 +177,7 @@ pub struct Workload {
     pub read_percent: u8,
     /// Requests per second of all threads, as an open loop.
     pub rate: Option<u64>,
-    /// Whether these start independently of each other, instead of evenly.
+    /// Requests start independently of each other, instead of evenly.
     pub random: bool,
     /// Connections of each thread, and of each host.
     pub queues: u16,
@@ -253,9 +254,9 @@ impl Workload {
 /// One process of applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadProcess {
-    /// What it runs.
+    /// Applications.
     pub apps: Vec<Workload>,
-    /// What its requests go to.
+    /// Storage that its requests go to.
     pub storage: Storage,
     /// Its niceness.
     pub nice: i32,
@@ -281,7 +282,7 @@ impl LoadProcess {
 pub struct Scenario {
     /// The stack on both sides.
     pub system: System,
-    /// Where the target runs.
+    /// Cores of the target.
     pub layout: Layout,
     /// Processes that run at the same time.
     pub processes: Vec<LoadProcess>,
@@ -330,7 +331,7 @@ impl Scenario {
     }
 }
 
-/// Puts applications on cores, and leaves out those that nobody runs.
+/// Puts applications on cores, and omits those with a count of zero.
 fn placed(system: &System, layout: Layout, apps: &[Workload]) -> Vec<Workload> {
     let there = apps.iter().filter(|app| app.count > 0);
     match layout {

@@ -646,9 +646,9 @@ fn every_simulated_figure_can_be_judged() {
     for (name, series) in [
         ("sim-blk-switch-12", "switchyard"),
         ("sim-i10-9", "switchyard"),
-        ("reflex-1", "100 %"),
-        ("reflex-3a", "90 %"),
-        ("reflex-3b", "90 %"),
+        ("sim-reflex-1", "100 %"),
+        ("sim-reflex-3a", "90 %"),
+        ("sim-reflex-3b", "90 %"),
         ("reflex/3c", "90 %"),
     ] {
         let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
@@ -673,7 +673,7 @@ fn every_simulated_figure_can_be_judged() {
 fn threads_and_connections_are_simulated() {
     let effort = Effort { runs: 1, ..EFFORT };
     let costs = Costs::shipped();
-    for name in ["reflex-6a", "reflex-6c"] {
+    for name in ["sim-reflex-6a", "sim-reflex-6c"] {
         let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
         let report = report.unwrap();
         // What is virtual is the same on every machine: what holds once holds.

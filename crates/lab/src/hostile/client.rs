@@ -1,4 +1,5 @@
-//! The host's end of a connection, by hand: it speaks NVMe/TCP over a blocking socket, and does what
+//! The host's end of a connection, by hand: it speaks NVMe/TCP over a blocking socket, and does
+//! what
 //! no proper host would.
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -29,10 +30,10 @@ const DATA_PDU_BYTES: u32 = 16 << 20;
 /// Bytes of a capsule's header with all that may go with it.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Whom a host talks to.
+/// Target and namespace that a host talks to.
 #[derive(Clone, Debug)]
-pub struct Peer {
-    /// Where the target listens.
+pub(super) struct Peer {
+    /// Address of the target.
     pub address: SocketAddr,
     /// The subsystem.
     pub nqn: String,
@@ -64,7 +65,7 @@ impl Peer {
     }
 }
 
-/// What arrived.
+/// A PDU that arrived.
 #[derive(Debug)]
 pub(super) struct Pdu {
     pub(super) header: PduHeader,
@@ -167,7 +168,7 @@ impl Client {
         Ok(client)
     }
 
-    /// An I/O queue of class `Latency`, of the controller whose admin queue this is.
+    /// An I/O queue of class `Latency`, of the controller with this admin queue.
     pub(super) fn latency_queue(
         &mut self,
         peer: &Peer,

@@ -38,9 +38,9 @@ const LARGE_QUEUE: u16 = 128;
 /// The largest answer that hosts ask for which do not read it.
 const READ_BYTES: u32 = 128 << 10;
 
-/// What a load is.
+/// A hostile load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub(super) enum Load {
     /// 1,000 connections that send half an ICReq.
     HalfOpen,
     /// 10,000 connected queues that do nothing.
@@ -67,7 +67,7 @@ pub enum Load {
 
 impl Load {
     /// All of them, with their names.
-    pub const ALL: [(&str, Self); 11] = [
+    pub(super) const ALL: [(&str, Self); 11] = [
         ("half_open", Self::HalfOpen),
         ("idle", Self::Idle),
         ("connect_storm", Self::ConnectStorm),
@@ -99,9 +99,9 @@ impl Load {
     }
 }
 
-/// How large loads are, in hundredths of what they are in full.
+/// Size of loads, in hundredths of a full one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub usize);
+pub(super) struct Size(pub usize);
 
 impl Size {
     fn of(self, count: usize) -> usize {
@@ -156,7 +156,7 @@ impl Worker<'_> {
 ///
 /// # Errors
 /// A load that does not come about.
-pub fn beside<T>(
+pub(super) fn beside<T>(
     load: Load,
     peer: &Peer,
     size: Size,

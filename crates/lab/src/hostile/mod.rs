@@ -3,10 +3,14 @@
 //! Loads speak NVMe/TCP by hand, on threads of their own that leave the processor to the neighbour:
 //! what it is measured to lose, it loses at the target.
 
+mod args;
 mod client;
+mod confined;
 mod loads;
 mod neighbour;
+mod report;
+mod run;
 
-pub use client::Peer;
-pub use loads::{Load, Size, beside};
-pub use neighbour::{Measured, Neighbour};
+pub use args::HostileArgs;
+pub use report::Report;
+pub use run::run;

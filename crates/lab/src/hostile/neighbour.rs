@@ -20,7 +20,7 @@ const WRITE_EVERY: u64 = 16;
 /// Places of the namespace that it uses, from its beginning.
 const PLACES: u64 = 1024;
 
-/// What takes longer is taken for this long, in nanoseconds.
+/// Longest latency that is told apart, in nanoseconds.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Failures after which it stops: it has no connection any more.
@@ -28,19 +28,19 @@ const FAILURES_MAX: u64 = 10;
 
 /// A host with an admin queue and an I/O queue.
 #[derive(Debug)]
-pub struct Neighbour {
+pub(super) struct Neighbour {
     peer: Peer,
     _admin: Client,
     queue: Client,
     random: Prng,
-    /// What it wrote where.
+    /// Content that it wrote, by place.
     written: BTreeMap<u64, u64>,
     commands: u64,
 }
 
-/// What it met with.
+/// Measurements of the neighbour.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub(super) struct Measured {
     /// Commands that succeeded with the right data.
     pub commands: u64,
     /// Commands that failed, or brought other data than was written.
@@ -51,7 +51,7 @@ pub struct Measured {
     pub p99_us: f64,
     /// The longest.
     pub max_us: f64,
-    /// Why the first one failed.
+    /// Reason of the first failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -60,8 +60,8 @@ impl Neighbour {
     /// Connects; a queue of class `Latency` where that is asked for, as our own host does.
     ///
     /// # Errors
-    /// A target that cannot be used, or whose blocks are larger than a command.
-    pub fn connect(peer: &Peer, latency: bool) -> Result<Self> {
+    /// A target that cannot be used, or that has blocks larger than a command.
+    pub(super) fn connect(peer: &Peer, latency: bool) -> Result<Self> {
         ensure!(
             BYTES.is_multiple_of(peer.block_bytes),
             "the namespace's blocks are larger than {BYTES} bytes"
@@ -82,7 +82,7 @@ impl Neighbour {
     }
 
     /// Reads, and writes now and then, one command at a time.
-    pub fn run(&mut self, time: Duration) -> Measured {
+    pub(super) fn run(&mut self, time: Duration) -> Measured {
         let bounds = Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3);
         let mut histogram = bounds.expect("legal bounds");
         let (mut failed, mut failure) = (0, None);

@@ -1,10 +1,10 @@
-//! What is exchanged: message sizes, depth, batching, polling.
+//! Cases of the raw exchange: message sizes, depth, batching, polling.
 
 use super::error::RawError;
 use super::limits;
 use super::message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 
-/// How an end waits for its peer.
+/// Way in which an end waits for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// It asks the socket again and again, and never sleeps.
@@ -16,7 +16,7 @@ pub enum Poll {
 /// One raw exchange. Both ends must be given the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawCase {
-    /// What the case is called in reports.
+    /// Name of the case in reports.
     pub name: &'static str,
     /// Bytes of a request: a header of 72 (an NVMe/TCP command capsule) and the written payload.
     pub request_bytes: usize,
@@ -26,7 +26,7 @@ pub struct RawCase {
     pub depth: usize,
     /// Most responses in one `sendmsg`, `1..=64`. The client sends its requests the same way.
     pub messages_per_send: usize,
-    /// How both ends wait.
+    /// Way in which both ends wait.
     pub poll: Poll,
     /// Bytes of memory that the payloads of responses are taken from, at random.
     pub region_bytes: usize,
@@ -104,7 +104,7 @@ impl RawCase {
         self.response_bytes - RESPONSE_HEADER_BYTES
     }
 
-    /// How many different payloads the responses are chosen from; at least one.
+    /// Number of different payloads that the responses are chosen from; at least one.
     pub(super) fn response_blocks(&self) -> usize {
         self.region_bytes
             .checked_div(self.response_payload())

@@ -17,7 +17,7 @@ use super::outbox::{Outbox, Sent};
 use super::region::Region;
 use super::socket::{self, Received};
 
-/// What a client measured between warm-up and end.
+/// Measurements of a client between warm-up and end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RawResult {
     /// Exchanges that ended while it measured.
@@ -79,7 +79,7 @@ pub fn run_client(
     })
 }
 
-/// As [`run_client`], on the calling thread and a socket whose buffers somebody else has chosen.
+/// As [`run_client`], on the calling thread and a socket with buffers that are chosen already.
 pub(super) fn run_tuned(
     stream: &TcpStream,
     case: &RawCase,
@@ -131,7 +131,8 @@ struct Window {
     request_payload: usize,
     next: u64,
     expected: u64,
-    /// When each request became due, by its sequence number masked: in a closed loop that is when
+    /// Time at which each request became due, by its sequence number masked: in a closed loop that
+    /// is when
     /// the one `depth` before it completed, even if the outbox has no room for it yet.
     issued_ns: Vec<u64>,
     mask: u64,

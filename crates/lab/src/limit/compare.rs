@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::limits;
 
-/// What is compared.
+/// The compared quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Exchanges per second: more is better, and a fraction of 0.8 is 80 % of the limit's rate.
@@ -49,7 +49,7 @@ pub enum Better {
 /// One case of `bench limit`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseReport {
-    /// What the case is called.
+    /// Name of the case.
     pub case: String,
     /// Unit of `ours` and `limit`.
     pub unit: &'static str,

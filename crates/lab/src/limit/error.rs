@@ -1,4 +1,4 @@
-//! Why a raw exchange ended without a result.
+//! Reasons why a raw exchange ended without a result.
 
 use reactor::placement::PlacementError;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ pub enum RawError {
     Case {
         /// Name of the case.
         case: &'static str,
-        /// What is wrong and what would be right.
+        /// The fault, and the remedy.
         what: String,
     },
     /// The thread could not be pinned.
@@ -22,7 +22,7 @@ pub enum RawError {
     Connect {
         /// The address tried.
         addr: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
@@ -31,14 +31,14 @@ pub enum RawError {
     Call {
         /// The system call.
         call: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: std::io::Error,
     },
     /// The peer sent something that is not a message of this case.
     #[error("the peer broke the exchange: {what}; do both ends run the same case?")]
     Peer {
-        /// What it did.
+        /// The peer's act.
         what: String,
     },
     /// The peer closed the connection in the middle of an exchange.
@@ -50,7 +50,7 @@ pub enum RawError {
     /// Nothing came for [`super::limits::STALL`].
     #[error("no response for {seconds} s with {outstanding} messages outstanding")]
     Stalled {
-        /// How long the client waited, in seconds.
+        /// Seconds that the client waited.
         seconds: u64,
         /// Messages without their answer.
         outstanding: usize,

@@ -42,3 +42,9 @@ const _: () = assert!(
     MESSAGES_PER_SEND_MAX * 2 <= 1024,
     "one sendmsg takes 1,024 vectors"
 );
+
+/// Name of the case of idle connections.
+pub const IDLE_NAME: &str = "idle_1000_connections";
+
+/// Connections of the idle case.
+pub const IDLE_CONNECTIONS: u16 = 1000;

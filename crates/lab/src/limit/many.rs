@@ -28,7 +28,7 @@ use super::socket::{self, Received};
 /// Readable sockets that one look tells of, at most.
 const EVENTS: usize = 256;
 
-/// How long an end waits for the other one.
+/// Longest time that an end waits for the other one.
 const PATIENCE: Timespec = Timespec {
     tv_sec: limits::STALL.as_secs().cast_signed(),
     tv_nsec: 0,

@@ -5,12 +5,12 @@ use super::error::RawError;
 /// Bytes of a request's header: those of an NVMe/TCP command capsule without data.
 pub const REQUEST_HEADER_BYTES: usize = 72;
 
-/// Bytes of a response's header: those of a C2HData header, whose SUCCESS flag saves the capsule.
+/// Bytes of a response's header: those of a C2HData header; its SUCCESS flag saves the capsule.
 pub const RESPONSE_HEADER_BYTES: usize = 24;
 
 const MAGIC: u64 = 0x6567_6e61_6863_7865;
 
-/// What a header says.
+/// Content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     /// Counts up from zero, without a gap.
@@ -83,7 +83,7 @@ impl Parser {
         }
     }
 
-    /// Whether the stream stands inside a message.
+    /// Returns true if the stream stands inside a message.
     pub(super) fn is_inside(&self) -> bool {
         self.torn_bytes > 0 || self.payload_left > 0
     }

@@ -3,7 +3,7 @@
 //! A client and a server exchange messages of the sizes of an NVMe/TCP workload, at the same depth,
 //! with the same batching and polling, and do nothing else: no NVMe, no device, no allocation per
 //! message. What they reach is the yardstick that `bench limit` divides our own results by, so the
-//! exchange must be as good a socket program as can be written; whoever makes it slower flatters
+//! exchange must be as good a socket program as can be written; a slower one flatters
 //! the dataplane.
 //!
 //! Where the yardstick could be read either way, it takes the harder one: responses come from
@@ -17,27 +17,35 @@
 //!
 //! [`run_many`] is the same for many connections, by a plain program on epoll.
 //!
-//! Every other end has one connection, one thread and one loop: receive what has come, account for it,
+//! Every other end has one connection, one thread and one loop: receive what has come, account for
+//! it,
 //! send what is ready in as few system calls as possible. It never blocks on a send while there is
 //! something to receive, so two ends cannot wait for each other, whatever the size of the socket
 //! buffers.
 
+mod args;
 mod case;
 mod client;
 mod compare;
 mod error;
+mod idle;
+mod idle_hosts;
 pub mod limits;
 mod many;
 mod message;
 mod outbox;
+mod own;
+mod own_many;
 mod pair;
 mod region;
+mod run;
 mod server;
 mod socket;
 
 #[cfg(test)]
 mod tests;
 
+pub use args::LimitArgs;
 pub use case::{Poll, RawCase};
 pub use client::{RawResult, run_client};
 pub use compare::{Better, CaseReport, LimitReport, Metric, compare};
@@ -46,4 +54,5 @@ pub use many::{ManyCase, run_many};
 pub use message::{REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 pub use pair::{PairResult, run_pair};
 pub use region::Region;
+pub use run::{Report, run};
 pub use server::{RawServer, ServerReport, serve};

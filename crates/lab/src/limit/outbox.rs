@@ -10,7 +10,7 @@ use super::error::RawError;
 use super::limits::MESSAGES_PER_SEND_MAX;
 use super::message::Message;
 
-/// Whether everything went into the socket.
+/// State of a socket after a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
     /// The outbox is empty again.
@@ -50,7 +50,7 @@ impl Outbox {
         }
     }
 
-    /// How many more messages can be pushed; none while a part of the last set waits.
+    /// Returns the number of messages that can be pushed; none while a part of the last set waits.
     pub(super) fn room(&self) -> usize {
         if self.sent_bytes > 0 {
             0
@@ -59,12 +59,12 @@ impl Outbox {
         }
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns true if nothing waits to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
 
-    /// Adds a message whose payload begins at `offset` of the region given to [`Self::send`].
+    /// Adds a message with the payload at `offset` of the region given to [`Self::send`].
     pub(super) fn push(&mut self, message: Message, offset: usize) {
         assert!(self.room() > 0, "an outbox takes no more than its room");
         let at = self.offsets.len() * self.header_bytes;

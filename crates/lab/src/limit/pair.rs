@@ -9,7 +9,7 @@ use super::client::{RawResult, run_client};
 use super::error::RawError;
 use super::server::RawServer;
 
-/// What both ends of one exchange measured.
+/// Measurements of both ends of one exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PairResult {
     /// The client's measurement.

@@ -16,7 +16,7 @@ use super::outbox::{Outbox, Sent};
 use super::region::Region;
 use super::socket::{self, Received};
 
-/// What a server did for its one client.
+/// Work of a server for its one client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServerReport {
     /// Requests answered.
@@ -90,7 +90,7 @@ impl RawServer {
         Ok(server)
     }
 
-    /// Where the server listens.
+    /// Address of the server.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -149,7 +149,7 @@ pub fn serve(listener: &TcpListener, case: &RawCase) -> Result<ServerReport, Raw
     answer(&stream, case, &region)
 }
 
-/// How a server that waits in the kernel is stopped: by shutting down what it waits for.
+/// The means to stop a server that waits in the kernel: shutting down what it waits for.
 #[derive(Debug)]
 struct StopHandle {
     listener: TcpListener,
@@ -215,7 +215,7 @@ fn answer(stream: &TcpStream, case: &RawCase, region: &Region) -> Result<ServerR
     answer_tuned(stream, case, region)
 }
 
-/// As [`answer`], on a socket whose buffers somebody else has chosen.
+/// As [`answer`], on a socket with buffers that are chosen already.
 pub(super) fn answer_tuned(
     stream: &TcpStream,
     case: &RawCase,
@@ -282,7 +282,7 @@ pub(super) fn served_bytes(case: &RawCase) -> usize {
     }
 }
 
-/// Where a block of the region begins.
+/// Offset of a block of the region.
 pub(super) fn block_offset(case: &RawCase, block: u64) -> usize {
     let block = usize::try_from(block).expect("a block number below the region's count of blocks");
     block * case.response_payload()

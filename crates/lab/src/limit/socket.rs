@@ -1,4 +1,4 @@
-//! What both ends do with sockets and cores.
+//! Operations of both ends on sockets and cores.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::case::Poll;
 use super::error::RawError;
 use super::limits;
 
-/// What a receive found.
+/// Result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// So many bytes; never zero.

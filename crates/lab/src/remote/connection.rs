@@ -14,7 +14,7 @@ const RECEIVE_BYTES: usize = 64 << 10;
 /// Looks at a silent socket between two looks at the clock.
 const LOOKS: u32 = 1000;
 
-/// How a client waits for an answer.
+/// Way in which a client waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// It sleeps.
@@ -95,7 +95,7 @@ impl Connection {
             .context("the server does not answer, or has closed the connection")
     }
 
-    /// Receives `count` bytes of a message that nobody needs.
+    /// Receives and drops `count` bytes of a message.
     pub(super) fn skip(&mut self, mut count: usize) -> Result<()> {
         while count > 0 {
             let there = self.reader.fill_buf().context("cannot receive")?.len();

@@ -37,7 +37,7 @@ const CHECK_CONDITION: u8 = 0x02;
 /// Our only request has this tag.
 const TAG: u32 = 1;
 
-/// What a unit has to tell a new initiator before it works: resets, changed parameters.
+/// Conditions that a unit reports to a new initiator before it works: resets, changed parameters.
 const ATTENTIONS_MAX: usize = 8;
 
 /// Bytes of a logical block.

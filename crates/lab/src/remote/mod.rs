@@ -1,6 +1,7 @@
 //! One request at a time to servers of other protocols: NBD, iSCSI, and a plain one of our own.
 //!
-//! What is this: what ReFlex's table of unloaded latencies compares with (`[ReFlex §5.1, Table 2]`).
+//! What is this: what ReFlex's table of unloaded latencies compares with (`[ReFlex §5.1, Table
+//! 2]`).
 //! Each client is a socket and as much of its protocol as a read and a write take; they share
 //! everything else, so that what differs is the server and the protocol. The figure `reflex-table2`
 //! calls it.
@@ -56,7 +57,7 @@ pub trait Remote {
 /// Requests one after the other, each as soon as the one before it is answered, at random places.
 #[derive(Clone, Copy, Debug)]
 pub struct OneByOne {
-    /// Whether they write.
+    /// The requests write.
     pub writes: bool,
     /// Bytes of each.
     pub bytes: u32,

@@ -22,7 +22,7 @@ const INFO_EXPORT: u16 = 0;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 
-/// What a server may say in one reply of the handshake: much more than any does.
+/// Most bytes of one reply of the handshake: much more than any takes.
 const REPLY_BYTES_MAX: u32 = 4096;
 
 /// A client of an NBD server's default export.

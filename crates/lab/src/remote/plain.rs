@@ -1,7 +1,8 @@
 //! A small storage server as one writes it on Linux, and its client: an epoll loop that serves
 //! many connections by one thread, `pread` and `pwrite` on a file, and a header of fixed size.
 //!
-//! It stands for the paper's server of libevent and libaio (`[ReFlex §5.1]`): no tenants, no promises,
+//! It stands for the paper's server of libevent and libaio (`[ReFlex §5.1]`): no tenants, no
+//! promises,
 //! no polling. One request at a time has nothing to overlap with, so it does not need libaio.
 
 use super::Remote;
@@ -35,7 +36,7 @@ const REQUEST_DATA_MAX: usize = 1 << 20;
 /// Connections that the server takes.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// What wakes the loop beside connections, whose numbers begin at 0.
+/// Token of the event that wakes the loop; those of connections begin at 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
@@ -93,7 +94,7 @@ impl Remote for Plain {
 #[derive(Debug)]
 pub struct PlainServer {
     address: SocketAddr,
-    /// Lives as long as the thread, whose epoll set it is in.
+    /// Lives as long as the thread with its epoll set.
     stop: OwnedFd,
     thread: Option<JoinHandle<Result<()>>>,
 }
@@ -124,7 +125,7 @@ impl PlainServer {
         })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -248,7 +249,7 @@ impl Loop {
 }
 
 impl Peer {
-    /// Whether the other end still sends.
+    /// The other end still sends.
     fn receive(&mut self) -> Result<bool> {
         match self.stream.read(&mut self.received[self.filled..]) {
             Ok(count) => {

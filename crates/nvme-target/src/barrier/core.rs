@@ -11,15 +11,17 @@
 //! [`BARRIER_MARGIN`].
 
 use crate::barrier::registry::{Barrier, Scope, Scopes};
-use crate::limits::{BARRIER_HELD_BYTES_MAX, BARRIER_MARGIN};
+use crate::limits::BARRIER_MARGIN;
 use crate::request::Ticket;
 use base::{Nanos, SlabKey, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Barriers on one core.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CoreBarriers {
+    /// Bytes that held commands may have brought along, in all scopes together.
+    held_bytes_max: usize,
     holds: Vec<Hold>,
     /// Bits that mark commands as having come before a barrier in force.
     bits: u64,
@@ -40,7 +42,9 @@ pub(crate) struct Hold {
     /// The barrier in force.
     active: Option<Active>,
     held: VecDeque<Held>,
-    /// More was held than may be.
+    /// Bytes that these commands brought along.
+    bytes: usize,
+    /// More was held than may be, and most of it here.
     overflows: bool,
 }
 
@@ -71,8 +75,10 @@ pub(crate) struct Held {
 /// What a core has to do about a barrier.
 #[derive(Debug)]
 pub(crate) enum Due {
-    /// Its own barrier has lasted too long, or holds too much.
+    /// Its own barrier has lasted too long.
     GiveUp(Arc<Barrier>),
+    /// Its own barrier holds too much.
+    Overflow(Arc<Barrier>),
     /// Another core's does.
     Tell(Arc<Barrier>),
     /// Nobody said that it was over, and it should have been.
@@ -84,6 +90,18 @@ pub(crate) enum Due {
 }
 
 impl CoreBarriers {
+    /// Returns a core without barriers, whose held commands may have brought so many bytes along.
+    pub(crate) fn new(held_bytes_max: usize) -> Self {
+        Self {
+            held_bytes_max,
+            holds: Vec::new(),
+            bits: 0,
+            last: 0,
+            held_bytes: 0,
+            members: BTreeMap::new(),
+        }
+    }
+
     /// Whether no barrier concerns the core.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
@@ -142,6 +160,7 @@ impl CoreBarriers {
                 own: None,
                 active: None,
                 held: VecDeque::new(),
+                bytes: 0,
                 overflows: false,
             });
             self.holds.len() - 1
@@ -162,14 +181,19 @@ impl CoreBarriers {
         self.last = self.last.wrapping_add(1).max(1);
         let number = self.last;
         self.held_bytes += bytes as usize;
-        let overflows = self.held_bytes > BARRIER_HELD_BYTES_MAX;
+        let overflows = self.held_bytes > self.held_bytes_max;
         let hold = self.hold(scope).expect("found just now");
+        hold.bytes += bytes as usize;
         hold.held.push_back(Held {
             ticket,
             number,
             bytes,
         });
-        hold.overflows |= overflows;
+        if overflows {
+            // A tenant that holds little pays for no other one's excess.
+            let most = self.holds.iter_mut().max_by_key(|hold| hold.bytes);
+            most.expect("one was found just now").overflows = true;
+        }
         Some(number)
     }
 
@@ -253,9 +277,15 @@ impl CoreBarriers {
         for hold in &mut self.holds {
             let overflows = std::mem::take(&mut hold.overflows);
             let own = hold.own.as_ref();
-            let own = own.filter(|(_, until)| overflows || *until <= now);
-            if let Some((barrier, _)) = own {
-                due.push(Due::GiveUp(Arc::clone(barrier)));
+            if let Some((barrier, until)) = own
+                && (overflows || *until <= now)
+            {
+                let barrier = Arc::clone(barrier);
+                due.push(if overflows {
+                    Due::Overflow(barrier)
+                } else {
+                    Due::GiveUp(barrier)
+                });
                 continue;
             }
             let Some(active) = &hold.active else { continue };
@@ -315,6 +345,7 @@ impl CoreBarriers {
             self.holds.swap_remove(place);
             return None;
         };
+        hold.bytes -= held.bytes as usize;
         self.held_bytes -= held.bytes as usize;
         Some(held)
     }
@@ -345,6 +376,8 @@ mod tests {
     use super::*;
     use crate::qos::access::{Rules, Tenancy};
     use std::net::Ipv4Addr;
+
+    const HELD_BYTES_MAX: usize = 8 << 20;
 
     const KEY: SlabKey = SlabKey {
         index: 3,
@@ -377,7 +410,7 @@ mod tests {
     #[test]
     fn a_barrier_waits_for_what_is_marked_and_then_for_what_was_sent() {
         let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-        let mut core = CoreBarriers::default();
+        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
         core.join(&ours, KEY);
         let barrier = barrier(&ours, 0);
         let (now, patience) = (Time(5), Nanos::from_secs(1));
@@ -417,7 +450,7 @@ mod tests {
     #[test]
     fn a_host_that_always_has_a_barrier_is_no_concern_of_others() {
         let (ours, others) = (scopes("nqn.a"), scopes("nqn.b"));
-        let mut core = CoreBarriers::default();
+        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
         assert!(!core.concern(Some(&ours), 1) && !core.concern(None, 1));
         core.own(&barrier(&ours, 0), Time(5));
         assert!(core.concern(Some(&ours), 1));
@@ -429,20 +462,20 @@ mod tests {
     #[test]
     fn time_and_memory_are_bounded() {
         let ours = scopes("nqn.a");
-        let mut core = CoreBarriers::default();
+        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
         let (own, other) = (barrier(&ours, 0), barrier(&ours, 1));
         let (now, patience) = (Time(5), Nanos::from_secs(1));
         core.own(&own, now + patience);
         core.take(&other, patience, now).expect("a bit");
         core.marked(&other, 1);
         assert_eq!(core.deadline(), now + patience);
-        let half = u32::try_from(BARRIER_HELD_BYTES_MAX / 2).expect("a few MiB");
+        let half = u32::try_from(HELD_BYTES_MAX / 2).expect("a few MiB");
         for slot in 2..4 {
             core.wait(ours.iter(), ticket(slot), half).expect("held");
             assert!(due(&mut core, now).is_empty());
         }
         core.wait(ours.iter(), ticket(4), 1).expect("held");
-        assert!(matches!(&due(&mut core, now)[..], [Due::GiveUp(b)] if Arc::ptr_eq(b, &own)));
+        assert!(matches!(&due(&mut core, now)[..], [Due::Overflow(b)] if Arc::ptr_eq(b, &own)));
         assert!(core.disown(ticket(0)).is_some());
         // Still too much: the other core's barrier is told.
         core.wait(ours.iter(), ticket(5), 1).expect("held");
@@ -452,5 +485,24 @@ mod tests {
         assert!(core.end(&other).is_some());
         while core.next_free(&other.scope).is_some() {}
         assert_eq!((core.held_bytes, core.bits), (0, 0));
+    }
+
+    /// The barrier that failed was that of the last one to hold something, however little.
+    #[test]
+    fn who_holds_most_pays_for_too_much() {
+        let (greedy, modest) = (scopes("nqn.a"), scopes("nqn.b"));
+        let mut core = CoreBarriers::new(HELD_BYTES_MAX);
+        let (now, patience) = (Time(5), Nanos::from_secs(1));
+        let (own, other) = (barrier(&greedy, 0), barrier(&modest, 1));
+        core.own(&own, now + patience);
+        core.own(&other, now + patience);
+        let most = u32::try_from(HELD_BYTES_MAX).expect("a few MiB");
+        core.wait(greedy.iter(), ticket(2), most).expect("held");
+        core.wait(modest.iter(), ticket(3), 1).expect("held");
+        assert!(matches!(&due(&mut core, now)[..], [Due::Overflow(b)] if Arc::ptr_eq(b, &own)));
+        assert!(core.disown(ticket(0)).is_some());
+        while core.next_free(&own.scope).is_some() {}
+        core.wait(modest.iter(), ticket(4), 1).expect("held");
+        assert!(due(&mut core, now).is_empty());
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Must never: have two barriers of a scope in force; keep one whose command is gone.
 
-use crate::limits::{BARRIERS_ACTIVE_MAX, BARRIERS_PER_ADDRESS_MAX};
+use crate::limits::BARRIERS_ACTIVE_MAX;
 use crate::qos::access::{DEFAULT_TENANT, Whom};
 use crate::request::Ticket;
 use std::collections::btree_map::Entry;
@@ -125,8 +125,10 @@ impl Barrier {
 }
 
 /// The barriers of the target, by scope.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
+    /// Barriers in force of hosts at one address that are no tenant, at most.
+    per_address: usize,
     scopes: BTreeMap<Arc<Scope>, Line>,
     /// Scopes whose first barrier is in force.
     active: usize,
@@ -154,6 +156,27 @@ pub(crate) struct Ended {
 }
 
 impl Registry {
+    /// Returns a registry in which hosts at one address that are no tenant have at most so many
+    /// barriers in force.
+    pub(crate) fn new(per_address: usize) -> Self {
+        Self {
+            per_address,
+            scopes: BTreeMap::new(),
+            active: 0,
+            of_address: BTreeMap::new(),
+            turn: VecDeque::new(),
+        }
+    }
+
+    /// Returns true for a barrier that is the first of its scope and waits for a place all the same.
+    pub(crate) fn wants_place(&self, barrier: &Arc<Barrier>) -> bool {
+        let line = self.scopes.get(&barrier.scope);
+        let first = line
+            .filter(|line| !line.active)
+            .map(|line| &line.barriers[0]);
+        first.is_some_and(|first| Arc::ptr_eq(first, barrier))
+    }
+
     /// One more barrier. Returns those that are in force from now on.
     pub(crate) fn enter(&mut self, barrier: &Arc<Barrier>) -> Vec<Arc<Barrier>> {
         let line = self.scopes.entry(Arc::clone(&barrier.scope)).or_default();
@@ -226,7 +249,7 @@ impl Registry {
         let line = self.scopes.get(scope);
         let first = line.and_then(|line| line.barriers.front());
         let others = first.and_then(|first| self.of_address.get(&first.from));
-        let full = others.is_some_and(|&others| others >= BARRIERS_PER_ADDRESS_MAX);
+        let full = others.is_some_and(|&others| others >= self.per_address);
         !scope.is_anyones() || !full
     }
 }
@@ -264,12 +287,15 @@ mod tests {
     /// its barriers may take.
     #[test]
     fn hosts_of_one_address_leave_places_for_others() {
-        let mut registry = Registry::default();
+        const PER_ADDRESS: usize = 16;
+        let mut registry = Registry::new(PER_ADDRESS);
         let all: Vec<_> = (0..100)
             .map(|n| barrier(&alone(&n.to_string()), 0))
             .collect();
         let active: usize = all.iter().map(|b| registry.enter(b).len()).sum();
-        assert_eq!(active, BARRIERS_PER_ADDRESS_MAX);
+        assert_eq!(active, PER_ADDRESS);
+        assert!(!registry.wants_place(&all[PER_ADDRESS - 1]));
+        assert!(registry.wants_place(&all[PER_ADDRESS]));
         // Tenants, and hosts elsewhere, do not wait behind them.
         assert_eq!(slots(&registry.enter(&barrier(&scope("tenant"), 7))), [7]);
         let connection = SlabKey {
@@ -297,12 +323,16 @@ mod tests {
     #[test]
     fn barriers_of_a_tenant_follow_each_other_and_tenants_do_not_wait() {
         let (a, b) = (scope("a"), scope("b"));
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(1);
         let first = barrier(&a, 1);
         let second = barrier(&a, 2);
         let third = barrier(&a, 3);
         assert_eq!(slots(&registry.enter(&first)), [1]);
         assert!(registry.enter(&second).is_empty() && registry.enter(&third).is_empty());
+        assert!(
+            !registry.wants_place(&second),
+            "it waits for the first, not for a place"
+        );
         assert_eq!(slots(&registry.enter(&barrier(&b, 9))), [9]);
         // One that never was in force goes without anybody noticing.
         let gone = registry.leave(&second);
@@ -317,7 +347,7 @@ mod tests {
 
     #[test]
     fn more_tenants_than_may_at_once_wait_their_turn() {
-        let mut registry = Registry::default();
+        let mut registry = Registry::new(1);
         let all: Vec<_> = (0..BARRIERS_ACTIVE_MAX + 2)
             .map(|index| barrier(&scope(&index.to_string()), 0))
             .collect();

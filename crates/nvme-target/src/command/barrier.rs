@@ -66,7 +66,9 @@ fn begin(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut 
     let barrier = Barrier::new(scope, core.index, ticket, from, cores);
     let until = cx.now + core.limits.barrier_timeout;
     core.barriers.own(&barrier, until);
-    core.shared.begin_barrier(&barrier);
+    if !core.shared.begin_barrier(&barrier) {
+        core.stats.barriers_put_off += 1;
+    }
 }
 
 /// A command has come, and brought `bytes` along: whether it has to wait is settled here, once.

@@ -195,10 +195,13 @@ fn connect_admin(
         connection: connection.key,
     };
     let who = (host.0.clone(), host.1);
-    let make = |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted);
+    let tenant = tenant_of(&host.0, subsystem.as_deref(), core);
+    let of = tenant.clone();
+    let make =
+        |id| SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(of);
     let limits = &core.limits;
     let mut controllers = core.shared.controllers();
-    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip());
+    let full = controllers.full(limits, kind, (&who.0, who.1), peer.ip(), tenant.as_ref());
     let shared = match full {
         None => controllers.insert(limits.controllers, make),
         Some(_) => None,
@@ -235,6 +238,12 @@ fn connect_admin(
     connection.reseat(core);
     settle(connection, connect, ADMIN_IN_CAPSULE_BYTES, core);
     Ok(id)
+}
+
+/// Returns the tenant among whose controllers one of the host counts, if it is one.
+fn tenant_of(host: &str, subsystem: Option<&Subsystem>, core: &CoreState) -> Option<Arc<str>> {
+    let tenants = core.shared.rules().whom(host, &subsystem?.nqn);
+    tenants.held_to_account().cloned()
 }
 
 /// The subsystem that a host asks for and may use; none for the discovery service.

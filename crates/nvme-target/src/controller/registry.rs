@@ -60,33 +60,47 @@ impl Controllers {
         Some(controller)
     }
 
-    /// The limit that keeps a host from one more, beside what it has and what others have; `None`
-    /// where it may. Asks all controllers, for Connect only.
+    /// The limit that keeps a host of this tenant from one more, beside what it has and what others
+    /// have; `None` where it may. Asks all controllers, for Connect only.
     pub(crate) fn full(
         &self,
         limits: &Limits,
         kind: ControllerKind,
         host: (&str, [u8; 16]),
         from: IpAddr,
+        tenant: Option<&Arc<str>>,
     ) -> Option<ControllerLimit> {
-        let (mut of_host, mut of_address, mut of_kind) = (0, 0, 0);
+        let (mut of_host, mut of_address, mut of_tenant) = (0, 0, 0);
+        let (mut of_discovery, mut of_discovery_here) = (0, 0);
         for other in self.by_id.values() {
+            let (here, discovers) = (
+                other.peer.ip() == from,
+                other.kind == ControllerKind::Discovery,
+            );
             of_host += usize::from(other.host_id == host.1 && other.host_nqn == host.0);
-            of_address += usize::from(other.peer.ip() == from);
-            of_kind += usize::from(other.kind == ControllerKind::Discovery);
+            of_address += usize::from(here);
+            of_tenant += usize::from(tenant.is_some() && other.tenant.as_ref() == tenant);
+            of_discovery += usize::from(discovers);
+            of_discovery_here += usize::from(discovers && here);
         }
         let discovers = kind == ControllerKind::Discovery;
+        let discovery_here = limits.discovery_controllers - limits.discovery_controllers / 4;
         let full = [
             (
                 of_host >= limits.controllers_per_host,
                 ControllerLimit::Host,
             ),
             (
-                of_address >= limits.controllers_per_address,
+                of_address >= limits.controllers_per_address
+                    || discovers && of_discovery_here >= discovery_here,
                 ControllerLimit::Address,
             ),
             (
-                discovers && of_kind >= limits.discovery_controllers,
+                of_tenant >= limits.controllers_per_tenant,
+                ControllerLimit::Tenant,
+            ),
+            (
+                discovers && of_discovery >= limits.discovery_controllers,
                 ControllerLimit::Discovery,
             ),
             (self.by_id.len() >= limits.controllers, ControllerLimit::All),
@@ -115,6 +129,8 @@ pub(crate) enum ControllerLimit {
     Host,
     /// Of hosts at an address.
     Address,
+    /// Of the hosts of a tenant.
+    Tenant,
     /// Of the discovery service.
     Discovery,
     /// Of all.
@@ -128,6 +144,7 @@ impl ControllerLimit {
         match self {
             Self::Host => stats.controllers_refused_per_host += 1,
             Self::Address => stats.controllers_refused_per_address += 1,
+            Self::Tenant => stats.controllers_refused_per_tenant += 1,
             Self::Discovery => stats.controllers_refused_discovery += 1,
             Self::All => {}
         }
@@ -161,6 +178,8 @@ pub(crate) struct SharedController {
     pub(crate) host_nqn: String,
     pub(crate) host_id: [u8; 16],
     pub(crate) peer: SocketAddr,
+    /// The tenant that its host was at Connect, other than "default".
+    tenant: Option<Arc<str>>,
     /// Where its admin queue is.
     pub(crate) admin: Place,
     queues: Mutex<Queues>,
@@ -255,6 +274,7 @@ impl SharedController {
             host_nqn: host.0,
             host_id: host.1,
             peer,
+            tenant: None,
             admin,
             queues: Mutex::new(queues),
             asked: Mutex::default(),
@@ -262,6 +282,12 @@ impl SharedController {
             errors: Mutex::default(),
             error_count: AtomicU64::new(0),
         }
+    }
+
+    /// Counts it among those of a tenant.
+    pub(crate) fn of_tenant(mut self, tenant: Option<Arc<str>>) -> Self {
+        self.tenant = tenant;
+        self
     }
 
     pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -447,5 +473,62 @@ mod tests {
         assert_eq!(errors.len(), ERROR_LOG_ENTRIES);
         assert_eq!((errors[0].cid, errors[0].error_count), (99, 100));
         assert_eq!(controller.error_count(), 100);
+    }
+
+    /// One address could have all of the discovery service, and the hosts of a tenant everything.
+    #[test]
+    fn neither_an_address_nor_a_tenant_has_all_controllers() {
+        let limits = Limits {
+            controllers: 100,
+            controllers_per_tenant: 3,
+            discovery_controllers: 8,
+            ..Limits::default()
+        };
+        let from = |last: u8| SocketAddr::from(([192, 0, 2, last], 1));
+        let (ours, others): (Arc<str>, Arc<str>) = ("ours".into(), "others".into());
+        let mut controllers = Controllers::default();
+        let mut connect = |kind, host: &str, from: SocketAddr, tenant: Option<&Arc<str>>| {
+            let who = (host, [1; 16]);
+            if let Some(full) = controllers.full(&limits, kind, who, from.ip(), tenant) {
+                return Some(full);
+            }
+            let host = (host.to_owned(), [1; 16]);
+            let admin = Place {
+                core: 0,
+                connection: SlabKey {
+                    index: 0,
+                    generation: 0,
+                },
+            };
+            let make = |id| {
+                SharedController::new(id, kind, None, host, from, admin, 0)
+                    .of_tenant(tenant.cloned())
+            };
+            assert!(controllers.insert(limits.controllers, make).is_some());
+            None
+        };
+        let discovery = ControllerKind::Discovery;
+        for n in 0..6 {
+            assert_eq!(connect(discovery, &format!("h{n}"), from(1), None), None);
+        }
+        let full = connect(discovery, "h6", from(1), None);
+        assert_eq!(full, Some(ControllerLimit::Address));
+        // What it leaves is for others, and its I/O controllers are not discovery's.
+        assert_eq!(connect(discovery, "h6", from(2), None), None);
+        assert_eq!(connect(ControllerKind::Io, "h6", from(1), None), None);
+        for n in 0..3 {
+            let host = format!("t{n}");
+            assert_eq!(
+                connect(ControllerKind::Io, &host, from(n), Some(&ours)),
+                None
+            );
+        }
+        let full = connect(ControllerKind::Io, "t3", from(3), Some(&ours));
+        assert_eq!(full, Some(ControllerLimit::Tenant));
+        assert_eq!(
+            connect(ControllerKind::Io, "t3", from(3), Some(&others)),
+            None
+        );
+        assert_eq!(connect(ControllerKind::Io, "t4", from(3), None), None);
     }
 }

@@ -1,7 +1,7 @@
 //! How connections come in: accepted by the first core, which keeps them until it is known what
 //! they are for. Admin queues stay, I/O queues are dealt out when they are connected.
 
-use crate::permit::ConnectionPermit;
+use crate::permit::{ConnectionPermit, PermitRefused};
 use crate::service::PollGroup;
 use crate::session::connection::Connection;
 use base::SlabKey;
@@ -26,11 +26,14 @@ impl PollGroup {
     }
 
     pub(super) fn accepted(&mut self, stream: Stream, peer: SocketAddr, cx: &mut Context<'_>) {
-        let Some(permit) = self.core.shared.permits.take() else {
-            self.refuse(peer, cx);
-            return;
-        };
-        self.adopt(stream, peer, permit, cx);
+        match self.core.shared.permits.take(peer.ip()) {
+            Ok(permit) => self.adopt(stream, peer, permit, cx),
+            Err(refused) => {
+                let here = refused == PermitRefused::Address;
+                self.core.stats.refused_per_address += u64::from(here);
+                self.refuse(peer, cx);
+            }
+        }
     }
 
     /// Lets a connection fall: there is no room for it.

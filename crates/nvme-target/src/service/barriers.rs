@@ -40,8 +40,14 @@ impl PollGroup {
         self.end_own_barrier(barrier, Status::SUCCESS, cx);
     }
 
-    /// A barrier of this core's holds too much elsewhere.
-    pub(super) fn give_up_barrier(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
+    /// A barrier of this core's holds too much, here or elsewhere.
+    pub(super) fn barrier_overflows(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
+        self.core.stats.barriers_overflowed += 1;
+        self.give_up_barrier(barrier, cx);
+    }
+
+    /// A barrier of this core's fails.
+    fn give_up_barrier(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
         self.core.stats.barriers_given_up += 1;
         self.core.touch();
         self.end_own_barrier(barrier, Status::COMMAND_INTERRUPTED.with_dnr(), cx);
@@ -104,6 +110,7 @@ impl PollGroup {
         for due in due {
             match due {
                 Due::GiveUp(barrier) => self.give_up_barrier(&barrier, cx),
+                Due::Overflow(barrier) => self.barrier_overflows(&barrier, cx),
                 Due::Tell(barrier) => {
                     let note = Note::GiveUpBarrier(Arc::clone(&barrier));
                     self.core.shared.deliver(barrier.owner, note);

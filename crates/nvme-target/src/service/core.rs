@@ -117,7 +117,7 @@ impl CoreState {
             switch: CoreSwitch::new(knobs, limits.connections),
             shared,
             tokens: CoreTokens::new(index),
-            barriers: CoreBarriers::default(),
+            barriers: CoreBarriers::new(limits.barrier_held_bytes),
             unscheduled: false,
             subsystems: Vec::new(),
             active: Vec::with_capacity(64),

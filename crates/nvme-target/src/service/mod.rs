@@ -595,7 +595,7 @@ impl Service for PollGroup {
             Note::Ended { asker } => self.answer_later(asker, 0, cx),
             Note::TakeBarrier(barrier) => self.take_barrier(&barrier, cx),
             Note::BarrierThrough(barrier) => self.barrier_through(&barrier, cx),
-            Note::GiveUpBarrier(barrier) => self.give_up_barrier(&barrier, cx),
+            Note::GiveUpBarrier(barrier) => self.barrier_overflows(&barrier, cx),
             Note::EndBarrier(barrier) => self.barrier_ended(&barrier, cx),
             Note::Shutdown => self.shut_down(cx),
         }

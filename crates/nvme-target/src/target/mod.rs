@@ -374,15 +374,29 @@ impl Target {
         Ok((subsystem, namespace))
     }
 
-    /// Changes the size of a namespace while it is in use; hosts are told.
+    /// Changes the size of a namespace while it is in use; hosts are told. Where a core cannot open
+    /// the device again, it has the size from before.
     ///
     /// # Errors
-    /// A device that cannot be resized, or a core that did not follow in time.
+    /// A device that cannot be resized, or a core that did not follow, or not in time.
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: u64) -> Result<(), TargetError> {
         let _order = self.change()?;
         let (subsystem, namespace) = self.namespace(nqn, nsid)?;
-        let resize = || Ok(namespace.options.device.resize(blocks)?);
-        self.paused(&subsystem, nsid, AfterPause::Reopen, resize)?;
+        let device = &namespace.options.device;
+        let before = device.geometry().blocks;
+        let to = |blocks| {
+            let resize = || Ok(device.resize(blocks)?);
+            self.paused(&subsystem, nsid, AfterPause::Reopen, resize)
+        };
+        if let Err(error) = to(blocks) {
+            // Cores that followed would take commands for blocks that others do not have.
+            if device.geometry().blocks != before
+                && let Err(error) = to(before)
+            {
+                tracing::error!(nqn, nsid, %error, "a resize that failed cannot be undone");
+            }
+            return Err(error);
+        }
         self.namespace_changed(&subsystem, nsid);
         Ok(())
     }
@@ -398,7 +412,13 @@ impl Target {
             subsystem.lock().namespaces.remove(&nsid);
             Ok(())
         };
-        self.paused(&subsystem, nsid, AfterPause::Remove, forget)?;
+        if let Err(error) = self.paused(&subsystem, nsid, AfterPause::Remove, forget) {
+            if subsystem.namespace(nsid).is_some() {
+                return Err(error);
+            }
+            // Nothing of it is under way any more, and each core forgets it with its next message.
+            tracing::warn!(nqn, nsid, %error, "a namespace is removed, but not let go of yet");
+        }
         self.promise_without([&namespace].into_iter());
         self.namespace_changed(&subsystem, nsid);
         Ok(())

@@ -1,18 +1,16 @@
 //! `switchyard sim`: the performance model, what it charges, and how near it comes; and runs with
 //! faults in them.
 
-mod calibrate;
 mod check;
-mod machine;
 mod mutations;
 mod run;
-mod validate;
 mod worker;
 
-use crate::args::{SimArgs, SimCommand};
+use crate::args::{CalibrateArgs, SimArgs, SimCommand};
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, print};
 use anyhow::{Context as _, Result};
+use lab::model::{self, ValidateArgs};
 use sim::model::Costs;
 use std::path::Path;
 
@@ -25,9 +23,32 @@ pub fn run(args: &SimArgs, output: Output) -> Result<Outcome> {
         SimCommand::Run(args) => run::run(args, output),
         SimCommand::Check(args) => check::run(args, output),
         SimCommand::Mutations(args) => mutations::run(args, output),
-        SimCommand::Calibrate(args) => calibrate::run(args, output),
-        SimCommand::Validate(args) => validate::run(args, output),
+        SimCommand::Calibrate(args) => calibrate(args, output),
+        SimCommand::Validate(args) => validate(args, output),
     }
+}
+
+/// Measures what this machine charges, and writes the costs file.
+fn calibrate(args: &CalibrateArgs, output: Output) -> Result<Outcome> {
+    let costs = model::calibrate(&args.cores, &|text| output.note(text))?;
+    let text = costs.to_toml();
+    if let Some(path) = &args.output {
+        std::fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if output.json {
+        output.result(&costs, "")?;
+    } else if args.output.is_none() {
+        print(format_args!("{text}"))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Compares the model with this machine, and prints both.
+fn validate(args: &ValidateArgs, output: Output) -> Result<Outcome> {
+    let given = args.costs.as_deref().map(|path| costs(Some(path)));
+    let report = model::validate(args, given.transpose()?, &|text| output.note(text))?;
+    output.result(&report, &report)?;
+    Ok(Outcome::of(report.good()))
 }
 
 /// The costs in a file, or those that come with the program.

@@ -1,4 +1,4 @@
-//! What the paper says of figures that are measured on two cores and simulated on six.
+//! Claims of the paper about figures that are measured on two cores and simulated on six.
 
 use crate::figure::claim::Bound::AtLeast;
 use crate::figure::plan::SeriesClaim;

@@ -1,11 +1,13 @@
 //! Fig. 7: the headline: more and more L-apps beside T-apps.
 
-use super::{AVERAGE, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
+use super::{AVERAGE, LINES, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Extent, Panel, Plan};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
+use sim::model::figures;
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -39,4 +41,20 @@ fn plan(extent: Extent) -> Plan {
         Bound::AtLeast(2.0),
     );
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::bars))
+}
+
+/// The same beside six T-apps on six cores.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-blk-switch-7",
+    title: "Many L-apps beside 6 T-apps on 6 cores (simulated)",
+    paper: "blk-switch §5.2, Fig. 7",
+    workload: "simulated: 6 cores on each side, 100 Gbit/s, 6 T-apps at each system's knee, L-apps \
+               4 KiB at depth 1",
+    work: Simulation::of(figures::blk_switch_7, LINES, many),
+};
+
+fn many(plan: &mut Plan) {
+    plan.claim_all(&plan.x.ticks.clone(), &MANY);
+    // As many L-apps as cores, and more.
+    plan.claim_all(&plan.ticks_from(6.0), &[MANY_POLL_AVERAGE]);
 }

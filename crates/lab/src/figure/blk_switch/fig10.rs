@@ -1,12 +1,14 @@
 //! Fig. 10: more and more load of the T-apps.
 
 use super::fig07::{SYSTEMS, T_APPS};
-use super::{AVERAGE, LOAD, P99, TOTAL};
+use super::{AVERAGE, LINES, LOAD, P99, TOTAL};
 use crate::figure::claim::Bound;
 use crate::figure::plan::{Extent, Panel, Plan};
 use crate::figure::sample::Metric;
 use crate::figure::scenario::{Layout, Scenario, System};
+use crate::figure::simulation::Simulation;
 use crate::figure::{Figure, Work};
+use sim::model::figures;
 
 /// The figure.
 pub(in crate::figure) const FIGURE: Figure = Figure {
@@ -57,4 +59,27 @@ fn plan(extent: Extent) -> Plan {
         Bound::AtLeast(0.9),
     );
     plan.showing([AVERAGE, P99, TOTAL, Metric::ThroughputPerCore].map(Panel::lines))
+}
+
+/// The same with six L-apps and six T-apps on six cores.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-blk-switch-10",
+    title: "More load of T-apps on 6 cores (simulated)",
+    paper: "blk-switch §5.2, Fig. 10",
+    workload: "simulated: 6 cores on each side, 100 Gbit/s, 6 L-apps and 6 T-apps of 64 KiB of each \
+               depth",
+    work: Simulation::of(figures::blk_switch_10, LINES, load),
+};
+
+fn load(plan: &mut Plan) {
+    let deep = plan.ticks_from(8.0);
+    plan.claim_all(&deep, &LOAD);
+    plan.claim_at_each(
+        "throughput-linux",
+        "at most 10 % less throughput than Linux at high load",
+        TOTAL,
+        ("switchyard", "linux"),
+        &deep,
+        Bound::AtLeast(0.9),
+    );
 }

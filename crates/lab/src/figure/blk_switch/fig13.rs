@@ -1,4 +1,4 @@
-//! Fig. 13: L-apps on flash, whose own latency hides most of the stack's.
+//! Fig. 13: L-apps on flash, which hides most of the stack's latency by its own.
 
 use super::fig07::{SYSTEMS, T_APPS};
 use super::{AVERAGE, P99, TOTAL};

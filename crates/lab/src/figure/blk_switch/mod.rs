@@ -6,8 +6,22 @@ pub(super) mod fig02;
 pub(super) mod fig03;
 pub(super) mod fig07;
 pub(super) mod fig08;
+pub(super) mod fig09;
 pub(super) mod fig10;
+pub(super) mod fig11;
+pub(super) mod fig12;
 pub(super) mod fig13;
 pub(super) mod fig15;
 
-pub(super) use claims::{AVERAGE, LOAD, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
+use claims::{AVERAGE, LOAD, MANY, MANY_POLL_AVERAGE, P99, TOTAL};
+
+use super::plan::Panel;
+use super::sample::Metric;
+
+/// Panels of the simulated figures with a sweep.
+const LINES: &[Panel] = &[
+    Panel::lines(AVERAGE),
+    Panel::lines(P99),
+    Panel::lines(TOTAL),
+    Panel::lines(Metric::ThroughputPerCore),
+];

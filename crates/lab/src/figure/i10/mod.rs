@@ -1,10 +1,13 @@
 //! Figures of "TCP ≈ RDMA: CPU-efficient Remote Storage Access with i10" (NSDI 2020).
 
 pub(super) mod fig06;
+pub(super) mod fig07;
 pub(super) mod fig08;
+pub(super) mod fig09;
 pub(super) mod fig10;
 pub(super) mod fig11;
 
+use super::plan::Panel;
 use super::sample::{Metric, Statistic};
 use super::scenario::{LOAD_CORE, Layout, LoadProcess, Scenario, System, Workload};
 use switch::Class;
@@ -13,8 +16,16 @@ use switch::knobs::Preset;
 /// i10 itself: its lanes, caravans and doorbell.
 const I10: System = System::of("i10", Preset::Linux);
 
-/// What Figs. 6, 8 and 11 compare.
+/// Systems of Figs. 6, 8 and 11.
 const SYSTEMS: [System; 3] = [System::NVME_TCP, I10, System::SWITCHYARD];
+
+/// Panels of the simulated figures.
+const PANELS: &[Panel] = &[Panel::lines(Metric::Requests)];
+
+/// Cores, or targets with a core each, up to which NVMe/TCP in the model does not come near to
+/// 100 Gbit/s, which are 3.05 million answers of 4 KiB per second. With more of them every system
+/// comes to the same number in the end: that of the link.
+const BELOW_THE_LINK: f64 = 12.0;
 
 const AVERAGE: Metric = Metric::Latency(Class::Throughput, Statistic::Average);
 const P99: Metric = Metric::Latency(Class::Throughput, Statistic::P99);

@@ -133,7 +133,7 @@ impl Numbers {
         }
     }
 
-    /// Where bars begin.
+    /// Position at which bars begin.
     pub(super) const fn bottom(&self) -> f64 {
         self.bottom
     }

@@ -1,4 +1,4 @@
-//! Curves over numbers: panels side by side whose lines each have places of their own.
+//! Curves over numbers: panels side by side, each line with places of its own.
 
 use super::axis::{Numbers, plain};
 use super::{
@@ -16,9 +16,9 @@ use plotters::style::{BLACK, Color, RGBColor, ShapeStyle, WHITE};
 /// A diagram of curves.
 #[derive(Clone, Debug)]
 pub(crate) struct Diagram {
-    /// What goes to the right, with its unit.
+    /// Quantity to the right, with its unit.
     pub(crate) x: String,
-    /// What goes up, with its unit.
+    /// Quantity upwards, with its unit.
     pub(crate) y: String,
     /// Points above this are left out, and lines end there.
     pub(crate) top: f64,

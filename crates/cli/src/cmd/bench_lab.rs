@@ -1,0 +1,62 @@
+//! `switchyard bench goals`, `bench hostile` and `bench limit`.
+
+use super::figure::{show, warmup};
+use crate::args::GoalsArgs;
+use crate::exit::Outcome;
+use crate::output::Output;
+use anyhow::{Result, ensure};
+use lab::figure::{self, Effort, measure_goals};
+use lab::hostile::{self, HostileArgs};
+use lab::limit::{self, LimitArgs};
+
+/// Every goal's name.
+pub fn row_names() -> Vec<&'static str> {
+    figure::goals::all().iter().map(|goal| goal.name).collect()
+}
+
+/// Measures goals and prints which hold.
+///
+/// # Errors
+/// A machine without two processors, and runs that fail.
+pub fn goals(args: &GoalsArgs, output: Output) -> Result<Outcome> {
+    ensure!(
+        !args.seconds.is_zero(),
+        "--seconds 0 measures nothing; choose at least 0.1"
+    );
+    let mut rows = figure::goals::all();
+    rows.retain(|goal| args.rows.is_empty() || args.rows.iter().any(|row| row == goal.name));
+    let effort = Effort {
+        runs: args.runs.into(),
+        measured: args.seconds,
+        warmup: warmup(args.seconds),
+        seed: args.seed,
+    };
+    let bar = output.count_bar();
+    let report = measure_goals(&rows, &effort, args.tries, &mut |progress| {
+        show(&bar, "goals", progress);
+    });
+    bar.finish_and_clear();
+    let report = report?;
+    output.result(&report, &report)?;
+    Ok(Outcome::of(report.holds()))
+}
+
+/// Measures the effect of hostile hosts on a neighbour, and prints it.
+///
+/// # Errors
+/// As [`hostile::run`].
+pub fn hostile(args: &HostileArgs, output: Output) -> Result<Outcome> {
+    let report = hostile::run(args, &|text| output.note(text))?;
+    output.result(&report, &report)?;
+    Ok(Outcome::of(report.within()))
+}
+
+/// Measures our target as a fraction of the raw socket exchange, and prints it.
+///
+/// # Errors
+/// As [`limit::run`].
+pub fn limit(args: &LimitArgs, output: Output) -> Result<Outcome> {
+    let report = limit::run(args, &|text| output.note(text))?;
+    output.result(&report, &report)?;
+    Ok(Outcome::of(report.within()))
+}

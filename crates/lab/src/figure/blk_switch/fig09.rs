@@ -1,0 +1,18 @@
+//! Fig. 9: threads of one L-app beside those of one T-app.
+
+use super::{LINES, MANY};
+use crate::figure::Figure;
+use crate::figure::simulation::Simulation;
+use sim::model::figures;
+
+/// The figure.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-blk-switch-9",
+    title: "Many threads of an L-app beside 6 of a T-app on 6 cores (simulated)",
+    paper: "blk-switch §5.2, Fig. 9",
+    workload: "simulated: as Fig. 7, with threads of one L-app and of one T-app; a polling load has \
+               at most one thread per core",
+    work: Simulation::of(figures::blk_switch_9, LINES, |plan| {
+        plan.claim_all(&plan.x.ticks.clone(), &MANY);
+    }),
+};

@@ -1,0 +1,45 @@
+//! Fig. 11: as many L-apps and T-apps as cores.
+
+use super::{LINES, P99, TOTAL};
+use crate::figure::Figure;
+use crate::figure::claim::Bound;
+use crate::figure::plan::Plan;
+use crate::figure::simulation::Simulation;
+use sim::model::figures;
+
+/// The figure.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-blk-switch-11",
+    title: "From 1 to 10 cores (simulated)",
+    paper: "blk-switch §5.2, Fig. 11",
+    workload: "simulated: as many L-apps and as many T-apps as cores on each side, 100 Gbit/s",
+    work: Simulation::of(figures::blk_switch_11, LINES, cores),
+};
+
+fn cores(plan: &mut Plan) {
+    let all = plan.x.ticks.clone();
+    plan.claim_at_each(
+        "p99-linux",
+        "lower p99 than Linux with any number of cores",
+        P99,
+        ("linux", "switchyard"),
+        &all,
+        Bound::AtLeast(2.0),
+    );
+    plan.claim_at_each(
+        "one-core",
+        "on a single core 40 % less throughput than Linux: nowhere to steer to",
+        TOTAL,
+        ("switchyard", "linux"),
+        all.first(),
+        Bound::AtLeast(0.6),
+    );
+    plan.claim_at_each(
+        "many-cores",
+        "with 8 or more cores the throughput of Linux: the link is full",
+        TOTAL,
+        ("switchyard", "linux"),
+        plan.ticks_from(8.0),
+        Bound::AtLeast(0.95),
+    );
+}

@@ -1,0 +1,55 @@
+//! Fig. 12: a link of 200 Gbit/s.
+
+use super::{AVERAGE, P99, TOTAL};
+use crate::figure::Figure;
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::sample::{Metric, Statistic};
+use crate::figure::simulation::Simulation;
+use sim::model::figures;
+use switch::Class;
+
+const BARS: &[Panel] = &[
+    Panel::bars(AVERAGE),
+    Panel::bars(P99),
+    Panel::bars(Metric::Latency(Class::Latency, Statistic::P999)),
+    Panel::bars(TOTAL),
+];
+
+/// The figure.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-blk-switch-12",
+    title: "16 cores and 200 Gbit/s (simulated)",
+    paper: "blk-switch §5.2, Fig. 12",
+    workload: "simulated: 16 cores on each side, 200 Gbit/s, 16 L-apps and 16 T-apps",
+    work: Simulation::of(figures::blk_switch_12, BARS, fast),
+};
+
+fn fast(plan: &mut Plan) {
+    let all = plan.x.ticks.clone();
+    plan.claim_at_each(
+        "p99-linux",
+        "the p99 stays at µs scale (143 µs), an order of magnitude below Linux",
+        P99,
+        ("linux", "switchyard"),
+        &all,
+        Bound::AtLeast(8.0),
+    );
+    plan.claim_at_each(
+        "throughput-linux",
+        "within 1 % of the throughput of Linux",
+        TOTAL,
+        ("switchyard", "linux"),
+        &all,
+        Bound::AtLeast(0.95),
+    );
+    if let Some(tick) = all.first() {
+        plan.claim(
+            "steering",
+            "(ours) and no less throughput than the paper's switch with fixed batching",
+            TOTAL,
+            (cell("switchyard", tick), cell("blk-switch", tick)),
+            Bound::AtLeast(0.95),
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! Fig. 9: many targets.
+
+use super::{BELOW_THE_LINK, PANELS};
+use crate::figure::Figure;
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Plan, cell};
+use crate::figure::sample::Metric;
+use crate::figure::simulation::Simulation;
+use sim::model::figures;
+
+/// The figure.
+pub(in crate::figure) const SIMULATED: Figure = Figure {
+    name: "sim-i10-9",
+    title: "24 cores and up to 48 targets (simulated)",
+    paper: "i10 §4.2, Fig. 9",
+    workload: "simulated: an application of 4 KiB random reads at depth 128 for each target, on 24 \
+               cores in turn, 100 Gbit/s, memory",
+    work: Simulation::of(figures::i10_9, PANELS, targets),
+};
+
+fn targets(plan: &mut Plan) {
+    let ticks = plan.x.ticks.clone();
+    plan.claim_at_each(
+        "nvme-tcp",
+        "more than NVMe-TCP with any number of targets that does not fill the link",
+        Metric::Requests,
+        ("i10", "nvme-tcp"),
+        plan.ticks_up_to(BELOW_THE_LINK),
+        Bound::AtLeast(1.2),
+    );
+    if let (Some(last), true) = (ticks.last(), ticks.iter().any(|tick| tick == "24")) {
+        plan.claim(
+            "kept",
+            "what 24 targets reach is kept with more of them",
+            Metric::Requests,
+            (cell("i10", last), cell("i10", 24)),
+            Bound::AtLeast(0.95),
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Tenants and connections that one core of a real target serves. `[ReFlex §5.5, Fig. 6(b),
+//! Fig. 6(c)]`
+//!
+//! The target has one core and the load the other. Over the kernel's TCP both run out of it long
+//! before 5,000 connections with 100 requests a second each. So there are two lines: one with a
+//! load
+//! that grows with its connections, as the paper's, and shows where a core ends; and one that
+//! divides
+//! the same load among ever more of them, and shows what they cost themselves.
+
+use crate::figure::claim::Bound;
+use crate::figure::plan::{Axis, Panel, Plan, cell};
+use crate::figure::sample::{Metric, Statistic};
+use crate::figure::scenario::{
+    LOAD_CORE, Layout, LoadProcess, Scenario, Storage, System, Workload,
+};
+use crate::figure::{Figure, Work};
+use switch::Class;
+
+/// Lines.
+const EACH: &str = "100/s each";
+const TOGETHER: &str = "20,000/s in all";
+
+/// Requests a second of each, and of all together.
+const RATE_EACH: u64 = 100;
+const RATE_TOGETHER: u64 = 20_000;
+
+/// Connections of each host of Fig. 6(c).
+const QUEUES: u16 = 25;
+
+/// Requests under way at most: an open loop that is never held up while the target keeps up.
+const DEPTH: u32 = 1023;
+
+const P95: Metric = Metric::Latency(Class::Throughput, Statistic::P95);
+
+/// Few, that the others are compared with.
+const FEW: u32 = 50;
+
+/// Tenants of Fig. 6(b), and connections of Fig. 6(c); the last of each are what a core of the
+/// paper's serves.
+const TENANTS: [u32; 6] = [FEW, 100, 250, 500, 1_000, 2_500];
+const TENANTS_QUICK: [u32; 3] = [FEW, 250, 2_500];
+const CONNECTIONS: [u32; 8] = [FEW, 100, 250, 500, 750, 1_000, 2_500, 5_000];
+const CONNECTIONS_QUICK: [u32; 3] = [FEW, 250, 5_000];
+
+/// Beyond so many, lines of [`EACH`] do not go: both cores are busy.
+const EACH_MOST: u32 = 2_500;
+
+/// As many of 100 requests a second as each core is known to serve with room to spare.
+const SERVED: u32 = 250;
+
+/// Fig. 6(b): tenants.
+pub(in crate::figure) const TENANTS_FIGURE: Figure = Figure {
+    name: "reflex-6b",
+    title: "Tenants on one core of this machine",
+    paper: "ReFlex §5.5, Fig. 6(b)",
+    workload: "hosts that are a tenant each, by a connection each: 1 KiB at random, open loop, from \
+               emulated flash whose requests cost tokens; target on core 0, load on core 1",
+    work: Work::Machine(|extent| {
+        let ticks = extent.sweep(&TENANTS, &TENANTS_QUICK);
+        plan("Tenants", &ticks, Storage::TokensByHost, 1)
+    }),
+};
+
+/// Fig. 6(c): connections.
+pub(in crate::figure) const CONNECTIONS_FIGURE: Figure = Figure {
+    name: "reflex-6c",
+    title: "Connections to one core of this machine",
+    paper: "ReFlex §5.5, Fig. 6(c)",
+    workload: "connections of one tenant, 25 of each host: 1 KiB at random, open loop, from emulated \
+               flash whose requests cost tokens; target on core 0, load on core 1",
+    work: Work::Machine(|extent| {
+        let ticks = extent.sweep(&CONNECTIONS, &CONNECTIONS_QUICK);
+        plan("Connections", &ticks, Storage::Tokens, QUEUES)
+    }),
+};
+
+fn plan(label: &'static str, ticks: &[u32], storage: Storage, queues: u16) -> Plan {
+    let mut plan = Plan::over(Axis::new(label, "", ticks));
+    for &count in ticks {
+        plan.run(
+            TOGETHER,
+            count,
+            scenario(count, RATE_TOGETHER, storage, queues),
+        );
+        if count <= EACH_MOST {
+            let rate = RATE_EACH * u64::from(count);
+            plan.run(EACH, count, scenario(count, rate, storage, queues));
+        }
+    }
+    let mut plan = plan.showing([Panel::lines(Metric::Requests), Panel::lines(P95)]);
+    claims(&mut plan, ticks);
+    plan
+}
+
+/// So many connections in all, `queues` of each host, with so many requests a second in all.
+fn scenario(connections: u32, rate: u64, storage: Storage, queues: u16) -> Scenario {
+    let app = Workload {
+        class: Class::Throughput,
+        bytes: 1024,
+        depth: DEPTH,
+        rate: Some(rate),
+        random: true,
+        queues,
+        ..Workload::latency(1)
+    };
+    let load = LoadProcess {
+        storage,
+        hosts: connections / u32::from(queues),
+        ..LoadProcess::of(vec![app.on(LOAD_CORE)])
+    };
+    Scenario {
+        system: System::OWN_LANES,
+        layout: Layout::Split,
+        processes: vec![load],
+    }
+}
+
+fn claims(plan: &mut Plan, ticks: &[u32]) {
+    let most = *ticks.last().expect("a sweep is not empty");
+    plan.claim(
+        "served",
+        "(ours) so many as fit this core have all the requests that they ask for",
+        Metric::Requests,
+        (cell(EACH, SERVED), cell(EACH, FEW)),
+        Bound::AtLeast(f64::from(SERVED / FEW) * 0.97),
+    );
+    plan.claim(
+        "idle",
+        "as many as the paper's core serves have all the requests that few of them have",
+        Metric::Requests,
+        (cell(TOGETHER, most), cell(TOGETHER, FEW)),
+        Bound::AtLeast(0.98),
+    );
+    plan.claim(
+        "late",
+        "and their p95 is at most twice that of few",
+        P95,
+        (cell(TOGETHER, most), cell(TOGETHER, FEW)),
+        Bound::AtMost(2.0),
+    );
+}

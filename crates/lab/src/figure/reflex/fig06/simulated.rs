@@ -1,0 +1,385 @@
+//! Scaling with threads, tenants and connections, on the emulated device A at full scale in virtual
+//! time. `[ReFlex §5.5, Fig. 6]`
+//!
+//! The registry, the schedulers and the device are the production's; what a thread's work costs is
+//! either what the paper's dataplane costs, with a TCP of its own, or what the costs model charges
+//! for this stack over the kernel's TCP.
+
+use crate::figure::Figure;
+use crate::figure::claim::{Bound, Claim, Comparison, Quantifier};
+use crate::figure::plan::{Panel, Plan, cell};
+use crate::figure::sample::Metric;
+use crate::figure::simulation::{READ_TAIL as LATENCY, REQUESTS, Simulation, TOKENS};
+use base::Nanos;
+use qos::Percentile;
+use sim::model::Costs;
+use sim::model::figures::{Axis, Point, Series};
+use sim::tenants::{Calibrated, Processor, Report, Setup, TenantReport, calibrate, fig6, run};
+
+/// The device's seed: the same in every repetition, as a device is calibrated once.
+const DEVICE_SEED: u64 = 1;
+
+/// Lines of Fig. 6(a).
+const CRITICAL: &str = "latency-critical";
+const BEST_EFFORT: &str = "best effort";
+const RATE: &str = "all";
+const PROMISED: &str = "promised";
+
+/// Threads of Fig. 6(b), and what their lines are called.
+const THREADS: [(u32, &str, &str); 3] = [
+    (1, "1 thread", "1 thread, kernel TCP"),
+    (2, "2 threads", "2 threads, kernel TCP"),
+    (4, "4 threads", "4 threads, kernel TCP"),
+];
+
+/// Rates of each connection of Fig. 6(c), and what their lines are called.
+const RATES: [(u64, &str, &str); 2] = [
+    (100, "100/s each", "100/s each, kernel TCP"),
+    (1_000, "1000/s each", "1000/s each, kernel TCP"),
+];
+
+/// Lines end where reads are later than this: the thread does not keep up, and from there on a
+/// latency only says how long it was measured.
+const LATE: Nanos = Nanos::from_millis(20);
+
+/// Measured in short; near the limit of the device waits take long to settle.
+const QUICK: Nanos = Nanos::from_millis(100);
+const QUICK_LATE: Nanos = Nanos::from_millis(600);
+
+const SMALL: &[Panel] = &[
+    Panel::lines(Metric::Requests),
+    Panel::lines(Metric::ReadTail).logarithmic(),
+];
+
+/// Fig. 6(a): threads.
+pub(in crate::figure) const THREADS_FIGURE: Figure = Figure {
+    name: "sim-reflex-6a",
+    title: "Up to twelve threads, each with a promise to keep (emulated, in virtual time)",
+    paper: "ReFlex §5.5, Fig. 6(a)",
+    workload: "emulated device A in virtual time: on each thread a tenant with 20 K/s of 4 KiB (90 % \
+               reads) at a p95 of 2 ms promised, beside two of best effort (80 % reads, 512 at a \
+               time) on two threads; work costs what the paper's does",
+    work: Simulation::of(
+        cores,
+        &[
+            Panel::lines(Metric::Requests),
+            Panel::lines(Metric::Tokens),
+            Panel::lines(Metric::ReadTail).logarithmic(),
+        ],
+        cores_claims,
+    ),
+};
+
+/// Fig. 6(b): tenants.
+pub(in crate::figure) const TENANTS_FIGURE: Figure = Figure {
+    name: "sim-reflex-6b",
+    title: "Up to ten thousand tenants (emulated, in virtual time)",
+    paper: "ReFlex §5.5, Fig. 6(b)",
+    workload: "emulated device A in virtual time: tenants with a connection each that read 1 KiB 100 \
+               times a second; work costs what the paper's does, or what the kernel's TCP does",
+    work: Simulation::of(tenants, SMALL, tenants_claims),
+};
+
+/// Fig. 6(c): connections.
+pub(in crate::figure) const CONNECTIONS_FIGURE: Figure = Figure {
+    name: "sim-reflex-6c",
+    title: "Thousands of connections on one thread (emulated, in virtual time)",
+    paper: "ReFlex §5.5, Fig. 6(c)",
+    workload: "emulated device A in virtual time: one tenant on one thread, with connections that read \
+               1 KiB 100 or 1000 times a second each; work costs what the paper's does, or what the \
+               kernel's TCP does",
+    work: Simulation::of(connections, SMALL, connections_claims),
+};
+
+fn device() -> Calibrated {
+    calibrate("A".parse().expect("a profile of ours"), DEVICE_SEED)
+}
+
+fn measure(mut setup: Setup, quick: bool, span: Nanos) -> Report {
+    if quick {
+        setup.measured = span;
+    }
+    run(&setup).expect("the paper's tenants are admitted")
+}
+
+/// Lines that grow point by point.
+#[derive(Debug)]
+struct Lines {
+    x: Axis,
+    lines: Vec<Series>,
+}
+
+impl Lines {
+    const fn over(name: &'static str) -> Self {
+        Self {
+            x: Axis { name, unit: "" },
+            lines: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, panel: &'static str, system: &'static str, x: u32, y: f64) {
+        let point = Point { x: x.into(), y };
+        let there = |line: &&mut Series| line.panel == panel && line.system == system;
+        if let Some(line) = self.lines.iter_mut().find(there) {
+            line.points.push(point);
+            return;
+        }
+        let unit = if panel == LATENCY { "µs" } else { "1000/s" };
+        self.lines.push(Series {
+            panel,
+            x: self.x,
+            y: Axis { name: panel, unit },
+            system,
+            points: vec![point],
+        });
+    }
+}
+
+fn micros(span: Nanos) -> f64 {
+    span.0 as f64 / 1e3
+}
+
+fn thousands(tenants: &[TenantReport]) -> f64 {
+    tenants.iter().map(TenantReport::iops).sum::<f64>() / 1e3
+}
+
+fn latest(tenants: &[TenantReport]) -> Nanos {
+    let tails = tenants
+        .iter()
+        .map(|tenant| tenant.read_latency(Percentile::P95));
+    tails.max().unwrap_or(Nanos::ZERO)
+}
+
+fn cores(quick: bool, seed: u64, _: &Costs) -> Vec<Series> {
+    let ticks: &[u32] = if quick {
+        &[0, 1, 4, 12]
+    } else {
+        &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    };
+    let device = device();
+    let mut lines = Lines::over("Latency-critical tenants, a thread for each");
+    for &critical in ticks {
+        let setup = fig6::cores(&device, critical, Processor::of_the_paper(), seed);
+        let report = measure(setup, quick, QUICK_LATE);
+        let (best_effort, promised) = report.tenants.split_at(fig6::BEST_EFFORT);
+        lines.add(REQUESTS, BEST_EFFORT, critical, thousands(best_effort));
+        lines.add(TOKENS, RATE, critical, report.tokens_per_second() / 1e3);
+        if critical == 0 {
+            continue;
+        }
+        lines.add(REQUESTS, CRITICAL, critical, thousands(promised));
+        lines.add(LATENCY, CRITICAL, critical, micros(latest(promised)));
+        let asked = f64::from(critical) * fig6::IOPS as f64 / 1e3;
+        lines.add(REQUESTS, PROMISED, critical, asked);
+        lines.add(LATENCY, PROMISED, critical, micros(fig6::SLO));
+        lines.add(TOKENS, PROMISED, critical, report.rate as f64 / 1e3);
+    }
+    lines.lines
+}
+
+fn cores_claims(plan: &mut Plan) {
+    let ticks = |plan: &Plan| plan.x.ticks[1..].to_vec();
+    let critical = ticks(plan);
+    plan.claim_at_each(
+        "linear",
+        "the requests of the latency-critical tenants grow with their threads, without a bottleneck",
+        Metric::Requests,
+        (CRITICAL, PROMISED),
+        &critical,
+        Bound::AtLeast(0.99),
+    );
+    plan.claim_at_each(
+        "latency",
+        "the p95 of the reads of each of them stays below the 2 ms that were promised",
+        Metric::ReadTail,
+        (CRITICAL, PROMISED),
+        &critical,
+        Bound::AtMost(1.0),
+    );
+    plan.claim_at_each(
+        "used",
+        "from the first promise on, all tokens that the device has for it are used",
+        Metric::Tokens,
+        (RATE, PROMISED),
+        &critical,
+        Bound::AtLeast(0.95),
+    );
+    plan.claim_at_each(
+        "capped",
+        "and no more",
+        Metric::Tokens,
+        (RATE, PROMISED),
+        &critical,
+        Bound::AtMost(1.02),
+    );
+    plan.claim(
+        "uncapped",
+        "before it, best effort has as much as the device can do",
+        Metric::Tokens,
+        (cell(RATE, 0), cell(RATE, 1)),
+        Bound::AtLeast(1.0),
+    );
+    let pairs = plan.x.ticks.windows(2).map(|pair| Comparison {
+        of: cell(BEST_EFFORT, &pair[1]),
+        to: cell(BEST_EFFORT, &pair[0]),
+    });
+    let claim = Claim {
+        name: "less",
+        says: "best effort has less with every promise",
+        metric: Metric::Requests,
+        comparisons: pairs.collect(),
+        quantifier: Quantifier::Every,
+        bound: Bound::AtMost(1.0),
+    };
+    plan.claims.push(claim);
+}
+
+fn tenants(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
+    let ticks: &[u32] = if quick {
+        &[500, 1_000, 2_500, 5_000, 10_000]
+    } else {
+        &[
+            250, 500, 750, 1_000, 1_500, 2_000, 2_500, 3_000, 4_000, 5_000, 6_000, 8_000, 10_000,
+        ]
+    };
+    let device = device();
+    let mut lines = Lines::over("Tenants");
+    for (processor, kernel) in processors(costs) {
+        for (threads, own, over_kernel) in THREADS {
+            let name = if kernel { over_kernel } else { own };
+            scale(&mut lines, name, ticks, quick, |count| {
+                fig6::tenants(&device, threads, count, processor, seed)
+            });
+        }
+    }
+    lines.lines
+}
+
+fn connections(quick: bool, seed: u64, costs: &Costs) -> Vec<Series> {
+    let ticks: &[u32] = if quick {
+        &[10, 100, 500, 850, 1_000, 5_000]
+    } else {
+        &[
+            10, 50, 100, 250, 500, 750, 850, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 7_000, 8_000,
+        ]
+    };
+    let device = device();
+    let mut lines = Lines::over("Connections");
+    for (processor, kernel) in processors(costs) {
+        for (rate, own, over_kernel) in RATES {
+            let name = if kernel { over_kernel } else { own };
+            scale(&mut lines, name, ticks, quick, |count| {
+                fig6::connections(&device, count, rate, processor, seed)
+            });
+        }
+    }
+    lines.lines
+}
+
+/// Returns the costs of work, and true for those of the kernel's TCP.
+const fn processors(costs: &Costs) -> [(Processor, bool); 2] {
+    [
+        (Processor::of_the_paper(), false),
+        (Processor::over_kernel_tcp(costs), true),
+    ]
+}
+
+/// A line over so many of something, as far as its threads keep up, and one point beyond.
+fn scale(
+    lines: &mut Lines,
+    name: &'static str,
+    ticks: &[u32],
+    quick: bool,
+    setup: impl Fn(u32) -> Setup,
+) {
+    for &count in ticks {
+        let report = measure(setup(count), quick, QUICK);
+        lines.add(REQUESTS, name, count, thousands(&report.tenants));
+        let tail = report.read_latency(Percentile::P95);
+        if tail > LATE {
+            break;
+        }
+        lines.add(LATENCY, name, count, micros(tail));
+    }
+}
+
+fn tenants_claims(plan: &mut Plan) {
+    let requests = Metric::Requests;
+    for (name, says, threads, count) in [
+        ("one", "one core serves 2,500 tenants", 0, 2_500),
+        ("two", "two cores serve 5,000", 1, 5_000),
+    ] {
+        let line = THREADS[threads].1;
+        plan.claim(
+            name,
+            says,
+            requests,
+            (cell(line, count), cell(line, 500)),
+            Bound::AtLeast(f64::from(count) / 500.0 * 0.95),
+        );
+    }
+    let four = THREADS[2].1;
+    plan.claim(
+        "four",
+        "four come close to 10,000, where the device's 1 M reads a second end",
+        requests,
+        (cell(four, 10_000), cell(four, 500)),
+        Bound::AtLeast(20.0 * 0.9),
+    );
+    for (name, line, count) in [("one-late", 0, 2_500), ("two-late", 1, 5_000)] {
+        plan.claim(
+            name,
+            "and their reads are not later than where more cores serve as many",
+            Metric::ReadTail,
+            (cell(THREADS[line].1, count), cell(four, count)),
+            Bound::AtMost(1.2),
+        );
+    }
+    let kernel = THREADS[0].2;
+    plan.claim(
+        "kernel",
+        "(ours) over the kernel's TCP a core serves 1,000",
+        requests,
+        (cell(kernel, 1_000), cell(kernel, 500)),
+        Bound::AtLeast(2.0 * 0.95),
+    );
+}
+
+fn connections_claims(plan: &mut Plan) {
+    let [(_, slow, kernel), (_, fast, kernel_fast)] = RATES;
+    plan.claim(
+        "connections",
+        "at 100 requests a second each, a core serves 5,000 connections",
+        Metric::Requests,
+        (cell(slow, 5_000), cell(slow, 500)),
+        Bound::AtLeast(10.0 * 0.95),
+    );
+    plan.claim(
+        "late",
+        "and their reads are not later than those of 500 connections that ask for as much",
+        Metric::ReadTail,
+        (cell(slow, 5_000), cell(fast, 500)),
+        Bound::AtMost(1.2),
+    );
+    plan.claim(
+        "fast",
+        "at 1,000 requests a second each, it serves 850",
+        Metric::Requests,
+        (cell(fast, 850), cell(slow, 850)),
+        Bound::AtLeast(9.0),
+    );
+    plan.claim(
+        "kernel",
+        "(ours) over the kernel's TCP it serves 1,000 at 100 each",
+        Metric::Requests,
+        (cell(kernel, 1_000), cell(kernel, 100)),
+        Bound::AtLeast(10.0 * 0.95),
+    );
+    plan.claim(
+        "kernel-fast",
+        "(ours) and 100 at 1,000 each: what counts there is the requests, not the connections",
+        Metric::Requests,
+        (cell(kernel_fast, 100), cell(kernel, 100)),
+        Bound::AtLeast(10.0 * 0.95),
+    );
+}

@@ -1,0 +1,194 @@
+//! Figures that are simulated: by the performance model, or by emulated devices in virtual time.
+//!
+//! A simulation returns plain numbers, which become a report like that of a measured figure, with
+//! the paper's claims. A repetition is a seed, and whiskers show how much seeds differ, which says
+//! nothing of how true the model is.
+
+use super::measure::Effort;
+use super::plan::{Axis, Cell, Extent, Panel, Plan, cell};
+use super::report::Report;
+use super::sample::{Metric, Statistic};
+use super::{Figure, Work};
+use anyhow::{Result, ensure};
+use sim::model::Costs;
+use sim::model::figures::Series;
+use std::time::Duration;
+use switch::Class;
+
+/// Simulated time of a point, as the simulator's figures have it.
+pub(super) const MEASURED: Duration = Duration::from_secs(1);
+pub(super) const MEASURED_QUICK: Duration = Duration::from_millis(60);
+
+/// Panels of simulations beside those of the model: the 95th percentile of reads, and what each
+/// tenant has served, in requests and in tokens.
+pub(super) const READ_TAIL: &str = "p95 latency of reads";
+/// See [`READ_TAIL`].
+pub(super) const REQUESTS: &str = "requests of each tenant";
+/// See [`READ_TAIL`].
+pub(super) const TOKENS: &str = "tokens of each tenant";
+
+/// Source of a simulated figure's numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Simulation {
+    /// Simulates everything once: quick or not, by a seed.
+    pub simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+    /// Which of the simulated panels the figure is; all where it is empty.
+    pub only: &'static str,
+    /// Panels.
+    pub panels: &'static [Panel],
+    /// Names of the places on the axis, from 1 on; numbers where it is empty.
+    pub names: &'static [&'static str],
+    /// Adds the claims to what was simulated.
+    pub claims: fn(&mut Plan),
+}
+
+impl Simulation {
+    /// All panels that are simulated.
+    pub(super) const fn of(
+        simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+        panels: &'static [Panel],
+        claims: fn(&mut Plan),
+    ) -> Work {
+        Self::panel("", simulate, panels, claims)
+    }
+
+    /// One of the panels that are simulated.
+    pub(super) const fn panel(
+        only: &'static str,
+        simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+        panels: &'static [Panel],
+        claims: fn(&mut Plan),
+    ) -> Work {
+        Work::Simulated(Self {
+            simulate,
+            only,
+            panels,
+            names: &[],
+            claims,
+        })
+    }
+
+    /// All panels that are simulated, over places with names.
+    pub(super) const fn over(
+        names: &'static [&'static str],
+        simulate: fn(bool, u64, &Costs) -> Vec<Series>,
+        panels: &'static [Panel],
+        claims: fn(&mut Plan),
+    ) -> Work {
+        Work::Simulated(Self {
+            simulate,
+            only: "",
+            panels,
+            names,
+            claims,
+        })
+    }
+
+    /// Returns the name of a place on the axis.
+    fn tick(&self, x: f64) -> String {
+        let mut places = (1_u32..).map(f64::from).zip(self.names);
+        let name = places.find(|(place, _)| *place == x);
+        name.map_or_else(|| x.to_string(), |(_, name)| (*name).to_owned())
+    }
+}
+
+/// Simulates a figure once for each repetition, and judges it.
+///
+/// # Errors
+/// A figure that is measured on the machine instead, and a claim about something that was not
+/// simulated.
+pub fn simulate(
+    figure: &Figure,
+    extent: Extent,
+    effort: &Effort,
+    costs: &Costs,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Report> {
+    let Work::Simulated(simulation) = figure.work else {
+        anyhow::bail!("{} is measured, not simulated", figure.name);
+    };
+    ensure!(effort.runs > 0, "choose at least 1 run");
+    let mut runs = Vec::with_capacity(effort.runs);
+    for run in 0..effort.runs {
+        progress(run);
+        let seed = effort.seed.wrapping_add(run as u64);
+        let mut series = (simulation.simulate)(extent == Extent::Quick, seed, costs);
+        series.retain(|series| simulation.only.is_empty() || series.panel == simulation.only);
+        runs.push(series);
+    }
+    let (mut plan, cells) = shape(&runs[0], &simulation);
+    (simulation.claims)(&mut plan);
+    let effort = Effort {
+        measured: if extent == Extent::Quick {
+            MEASURED_QUICK
+        } else {
+            MEASURED
+        },
+        ..*effort
+    };
+    let numbers = |cell: &Cell, metric| {
+        let of = |run: &Vec<Series>| number(run, &simulation, cell, metric);
+        runs.iter().map(of).collect()
+    };
+    Report::of(figure, &plan, &cells, extent, &effort, numbers)
+}
+
+/// The axis, the series and the places of what was simulated.
+fn shape(run: &[Series], simulation: &Simulation) -> (Plan, Vec<Cell>) {
+    let mut ticks: Vec<f64> = Vec::new();
+    for point in run.iter().flat_map(|series| &series.points) {
+        if !ticks.contains(&point.x) {
+            ticks.push(point.x);
+        }
+    }
+    ticks.sort_by(f64::total_cmp);
+    let (label, unit) = run
+        .first()
+        .map_or(("", ""), |line| (line.x.name, line.x.unit));
+    let names = ticks.iter().map(|&tick| simulation.tick(tick));
+    let mut plan =
+        Plan::over(Axis::new(label, unit, names)).showing(simulation.panels.iter().copied());
+    for series in run {
+        if !plan.series.contains(&series.system) {
+            plan.series.push(series.system);
+        }
+    }
+    let mut cells = Vec::new();
+    for &tick in &ticks {
+        for &system in &plan.series {
+            let there = |series: &Series| {
+                series.system == system && series.points.iter().any(|point| point.x == tick)
+            };
+            if run.iter().any(there) {
+                cells.push(cell(system, simulation.tick(tick)));
+            }
+        }
+    }
+    (plan, cells)
+}
+
+/// The number of one simulation at a place.
+fn number(run: &[Series], simulation: &Simulation, cell: &Cell, metric: Metric) -> Option<f64> {
+    let mut lines = run.iter();
+    let line =
+        lines.find(|line| line.system == cell.series && shows(line.panel) == Some(metric))?;
+    let mut points = line.points.iter();
+    let point = points.find(|point| simulation.tick(point.x) == cell.tick)?;
+    Some(point.y)
+}
+
+/// Returns the metric of a panel of the simulator's; its units are ours.
+fn shows(panel: &str) -> Option<Metric> {
+    match panel {
+        "average latency of L" => Some(Metric::Latency(Class::Latency, Statistic::Average)),
+        "p99 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P99)),
+        "p99.9 latency of L" => Some(Metric::Latency(Class::Latency, Statistic::P999)),
+        "total throughput" => Some(Metric::Throughput(None)),
+        "throughput per core" => Some(Metric::ThroughputPerCore),
+        "random read" | "random write" => Some(Metric::Requests),
+        READ_TAIL => Some(Metric::ReadTail),
+        REQUESTS => Some(Metric::Requests),
+        TOKENS => Some(Metric::Tokens),
+        _ => None,
+    }
+}

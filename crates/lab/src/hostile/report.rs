@@ -1,0 +1,106 @@
+//! Effects of the loads, as JSON and as a table.
+
+use load::Machine;
+use load::RunSummary;
+use serde::Serialize;
+use std::fmt;
+
+/// The neighbour's 99th percentile beside a load, as a multiple of the undisturbed one, at most.
+pub(super) const RATIO_MAX: f64 = 1.5;
+
+/// Effects of every load on a well-behaved neighbour.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub(super) loads: Vec<Line>,
+    /// Times count.
+    pub(super) judged: bool,
+    pub(super) machine: Machine,
+}
+
+/// A load, and what was noticed of it in several pairs of runs.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) load: &'static str,
+    /// Connections that it made, commands or bytes that it sent.
+    pub(super) done: u64,
+    /// The most memory that the target had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) memory_bytes: Option<u64>,
+    /// Of one core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cpu_percent: Option<RunSummary>,
+    pub(super) undisturbed_p50_us: RunSummary,
+    pub(super) disturbed_p50_us: RunSummary,
+    pub(super) undisturbed_p99_us: RunSummary,
+    pub(super) disturbed_p99_us: RunSummary,
+    pub(super) disturbed_max_us: RunSummary,
+    /// Of the two in each pair.
+    pub(super) ratio: RunSummary,
+    /// Commands of the neighbour that succeeded.
+    pub(super) commands: u64,
+    /// Those that did not.
+    pub(super) failed: u64,
+    /// Reason of the first failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<String>,
+    /// Mechanism that limits the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) confined_by: Option<&'static str>,
+    pub(super) within: bool,
+}
+
+impl Report {
+    /// Returns true if every load is within its bound.
+    #[must_use]
+    pub fn within(&self) -> bool {
+        self.loads.iter().all(|line| line.within)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>6}",
+            "load",
+            "done",
+            "memory MiB",
+            "CPU %",
+            "p99 alone us",
+            "p99 beside us",
+            "ratio",
+            "failed"
+        )?;
+        for line in &self.loads {
+            let number = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.0}"));
+            let spread = |s: RunSummary, digits: usize| {
+                format!(
+                    "{:.digits$} ({:.digits$}–{:.digits$})",
+                    s.median, s.min, s.max
+                )
+            };
+            let memory = line
+                .memory_bytes
+                .map(|bytes| bytes as f64 / f64::from(1 << 20));
+            write!(
+                f,
+                "{:13}  {:>10}  {:>10}  {:>6}  {:>18}  {:>20}  {:>17}  {:>6}",
+                line.load,
+                line.done,
+                number(memory),
+                number(line.cpu_percent.map(|cpu| cpu.median)),
+                spread(line.undisturbed_p99_us, 0),
+                spread(line.disturbed_p99_us, 0),
+                spread(line.ratio, 2),
+                line.failed
+            )?;
+            let by = line.confined_by.map(|by| format!("  by {by}"));
+            let verdict = if line.within { "ok" } else { "MISSED" };
+            writeln!(f, "  {verdict}{}", by.unwrap_or_default())?;
+            if let Some(failure) = &line.failure {
+                writeln!(f, "  {failure}")?;
+            }
+        }
+        write!(f, "on {}", self.machine)
+    }
+}

@@ -1,0 +1,207 @@
+//! `switchyard bench hostile`: what a well-behaved host notices of hostile ones.
+//!
+//! The target is this very program, `serve` in a process of its own for each pair of runs, so that
+//! its memory is that of one load; the neighbour and the loads run in this process, on another
+//! core.
+
+use super::HostileArgs;
+use super::client::Peer;
+use super::confined::Confined;
+use super::loads::{Load, Size, beside};
+use super::neighbour::{Measured, Neighbour};
+use super::report::{Line, RATIO_MAX, Report};
+use crate::Note;
+use crate::process::{Target, cpu_seconds, memory_bytes};
+use anyhow::{Context as _, Result, ensure};
+use base::units::CoreId;
+use block::Device as _;
+use host::Host;
+use load::Machine;
+use load::RunSummary;
+use reactor::{PollPolicy, placement};
+use std::time::{Duration, Instant};
+
+/// Memory that a target shares.
+const RAM_BYTES: u64 = 64 << 20;
+
+/// Files that the target may open in [`Load::NoFiles`]: more than it has open without hosts.
+const FILES: u64 = 200;
+
+/// Memory that the target has in [`Load::LittleMemory`].
+const MEMORY_BYTES: u64 = 256 << 20;
+
+/// Longest time that a host may take to get in after a load has ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of each run's measured time, this part is run before.
+const WARMUP_DIVISOR: u32 = 4;
+
+/// Hundredths of a load in a trial.
+const SMOKE_PERCENT: usize = 4;
+
+/// Runs the loads and prints what was noticed of them.
+///
+/// # Errors
+/// A core that may not be used, a target that does not start, or a load that does not come about.
+pub fn run(args: &HostileArgs, note: Note<'_>) -> Result<Report> {
+    ensure!(
+        !args.seconds.is_zero(),
+        "--seconds 0 measures nothing; choose at least 0.1"
+    );
+    let chosen = |name: &str| args.loads.is_empty() || args.loads.iter().any(|load| load == name);
+    let mut lines = Vec::new();
+    for (name, load) in Load::ALL.into_iter().filter(|(name, _)| chosen(name)) {
+        let confines = matches!(load, Load::NoFiles | Load::LittleMemory);
+        if confines && args.target.is_some() {
+            note(format_args!(
+                "{name}: only with a target of its own; left out"
+            ));
+            continue;
+        }
+        note(format_args!("{name}: {} pairs of runs", args.runs));
+        lines.push(measure(name, load, args).context(name)?);
+    }
+    Ok(Report {
+        loads: lines,
+        judged: !args.smoke,
+        machine: Machine::look(),
+    })
+}
+
+/// Results of one pair of runs.
+struct Pair {
+    undisturbed: Measured,
+    disturbed: Measured,
+    cpu_percent: Option<f64>,
+    memory_bytes: Option<u64>,
+    done: u64,
+    confined_by: Option<&'static str>,
+}
+
+fn measure(name: &'static str, load: Load, args: &HostileArgs) -> Result<Line> {
+    let mut pairs = Vec::new();
+    for _ in 0..args.runs {
+        // On a thread of its own, which is the neighbour's, on its core.
+        let pair = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| pair(load, args));
+            thread.join().expect("a neighbour does not panic")
+        });
+        pairs.push(pair?);
+    }
+    let spread = |value: &dyn Fn(&Pair) -> f64| {
+        let values: Vec<_> = pairs.iter().map(value).collect();
+        RunSummary::of(&values).expect("at least one pair")
+    };
+    let ratio = spread(&|pair| pair.disturbed.p99_us / pair.undisturbed.p99_us);
+    let runs = || pairs.iter().flat_map(|p| [&p.undisturbed, &p.disturbed]);
+    let failed = runs().map(|run| run.failed).sum();
+    let cpu: Vec<_> = pairs.iter().filter_map(|pair| pair.cpu_percent).collect();
+    Ok(Line {
+        load: name,
+        done: pairs.iter().map(|pair| pair.done).sum(),
+        memory_bytes: pairs.iter().filter_map(|pair| pair.memory_bytes).max(),
+        cpu_percent: RunSummary::of(&cpu),
+        undisturbed_p50_us: spread(&|pair| pair.undisturbed.p50_us),
+        disturbed_p50_us: spread(&|pair| pair.disturbed.p50_us),
+        undisturbed_p99_us: spread(&|pair| pair.undisturbed.p99_us),
+        disturbed_p99_us: spread(&|pair| pair.disturbed.p99_us),
+        disturbed_max_us: spread(&|pair| pair.disturbed.max_us),
+        ratio,
+        commands: runs().map(|run| run.commands).sum(),
+        failed,
+        failure: runs().find_map(|run| run.failure.clone()),
+        confined_by: pairs.iter().find_map(|pair| pair.confined_by),
+        within: failed == 0 && (args.smoke || ratio.median <= RATIO_MAX),
+    })
+}
+
+/// The neighbour undisturbed, and then beside the load.
+fn pair(load: Load, args: &HostileArgs) -> Result<Pair> {
+    let target = match args.target {
+        Some(_) => None,
+        None => Some(Target::start(
+            &[args.target_core],
+            RAM_BYTES,
+            &["--log", "error"],
+        )?),
+    };
+    // A process inherits where its creator may run, so only now.
+    let core = CoreId(args.load_core);
+    placement::pin_to(core)?;
+    let pid = target.as_ref().map(Target::pid).or(args.pid);
+    let confined = match (load, pid) {
+        (Load::NoFiles, Some(pid)) => Some(Confined::files(pid, FILES)?),
+        (Load::LittleMemory, Some(pid)) => Some(Confined::memory(pid, MEMORY_BYTES)?),
+        _ => None,
+    };
+    let address = target.as_ref().map(Target::address).or(args.target);
+    let peer = Peer {
+        address: address.context("a target is given or started")?,
+        nqn: args.nqn.clone(),
+        nsid: args.nsid,
+        block_bytes: match &target {
+            Some(_) => 4096,
+            None => block_bytes(args)?,
+        },
+    };
+    let mut neighbour = Neighbour::connect(&peer, args.latency)?;
+    neighbour.run(args.seconds / WARMUP_DIVISOR);
+    let undisturbed = neighbour.run(args.seconds);
+    let cpu = |pid: Option<u32>| pid.map(cpu_seconds).transpose();
+    let size = Size(if args.smoke { SMOKE_PERCENT } else { 100 });
+    let ((disturbed, cpu_percent), done) = beside(load, &peer, size, Some(core), || {
+        let (before, begun) = (cpu(pid), Instant::now());
+        let disturbed = neighbour.run(args.seconds);
+        let watched = begun.elapsed().as_secs_f64();
+        let used = before.ok().flatten().zip(cpu(pid).ok().flatten());
+        let percent = used.map(|(before, after)| 100.0 * (after - before) / watched);
+        (disturbed, percent)
+    })?;
+    let memory_bytes = pid.map(|pid| memory_bytes(pid, "VmHWM")).transpose()?;
+    let mut disturbed = disturbed;
+    if let Err(error) = comes_in(&peer) {
+        disturbed.failed += 1;
+        disturbed.failure.get_or_insert(format!("{error:#}"));
+    }
+    // Before what was made to confine it, which goes when it is empty.
+    drop(target);
+    Ok(Pair {
+        undisturbed,
+        disturbed,
+        cpu_percent,
+        memory_bytes,
+        done,
+        confined_by: confined.as_ref().map(|confined| confined.by),
+    })
+}
+
+/// A host connects when the load has ended, and is served.
+fn comes_in(peer: &Peer) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let served = Neighbour::connect(peer, false).and_then(|mut neighbour| {
+            let run = neighbour.run(Duration::from_millis(1));
+            ensure!(run.failed == 0, "commands of a new host fail");
+            Ok(())
+        });
+        match served {
+            Err(error) if begun.elapsed() < PATIENCE => {
+                tracing::debug!("{error:#}");
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            served => return served.context("no host can connect any more"),
+        }
+    }
+}
+
+/// Bytes of the namespace's blocks.
+fn block_bytes(args: &HostileArgs) -> Result<u32> {
+    let address = args.target.context("a target is given")?;
+    let host = Host::builder().poll(PollPolicy::Never).build()?;
+    let subsystem = host.connect(&address.to_string(), &args.nqn)?;
+    Ok(subsystem
+        .namespace(args.nsid)?
+        .device()
+        .geometry()
+        .block_bytes)
+}

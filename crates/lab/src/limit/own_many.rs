@@ -1,0 +1,132 @@
+//! Many connections with few requests each, against a plain program on epoll.
+
+use super::args::LimitArgs;
+use super::{CaseReport, ManyCase, Metric, RESPONSE_HEADER_BYTES, compare, run_many};
+use crate::process::{RAM_BYTES, Target, prefill};
+use anyhow::{Context as _, Result, ensure};
+use host::Host;
+use load::{App, LoadOptions, Remote, RunSummary, loads_of_hosts};
+use reactor::PollPolicy;
+use serde::Serialize;
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use switch::Knobs;
+
+/// The raw exchange.
+pub(super) const CASE: ManyCase = ManyCase::read_4k_2500_connections();
+
+/// Hosts of the case, and I/O queues of each: as many connections as the raw exchange has.
+const HOSTS: usize = 100;
+const QUEUES: usize = CASE.connections / HOSTS;
+
+/// Longest time that a lost connection is waited for.
+const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The fraction of the plain program's rate that is promised.
+const BOUND: f64 = 0.9;
+
+/// The most that p99 may be, as a multiple of the mean: what is served in order of arrival waits
+/// about equally long.
+const P99_OVER_MEAN_MAX: f64 = 3.0;
+
+/// The rate as a fraction, and how evenly the connections were served.
+#[derive(Debug, Serialize)]
+pub(super) struct ManyReport {
+    #[serde(flatten)]
+    pub(super) report: CaseReport,
+    pub(super) bound: f64,
+    /// 99th percentile of our latency divided by its mean, of each run.
+    p99_over_mean: RunSummary,
+    p99_over_mean_bound: f64,
+    pub(super) within: bool,
+}
+
+impl fmt::Display for ManyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RunSummary { median, min, max } = self.p99_over_mean;
+        write!(
+            f,
+            "{}: p99 is {median:.2} times the mean ({min:.2}..{max:.2}, ≤ {P99_OVER_MEAN_MAX})",
+            self.report.case
+        )
+    }
+}
+
+/// Runs the case: pairs of runs.
+///
+/// # Errors
+/// As `switchyard bench`, and where an exchange breaks.
+pub(super) fn run(args: &LimitArgs) -> Result<ManyReport> {
+    let (warmup, measured) = (args.warmup(), args.seconds);
+    let mut evenness = Vec::new();
+    let report = compare(
+        CASE.raw.name,
+        Metric::RequestsPerSecond,
+        args.runs.into(),
+        &mut || {
+            let (rate, p99_over_mean) = run_ours(args, warmup)?;
+            evenness.push(p99_over_mean);
+            Ok(rate)
+        },
+        &mut || {
+            let core = |core: u32| Some(core as usize);
+            let (server, client) = (core(args.target_core), core(args.load_core));
+            Ok(run_many(&CASE, server, client, warmup, measured)?.exchanges_per_second)
+        },
+    )?;
+    let p99_over_mean = RunSummary::of(&evenness).context("there is at least one run")?;
+    let even = p99_over_mean.median <= P99_OVER_MEAN_MAX;
+    Ok(ManyReport {
+        within: even && report.fraction.median >= BOUND,
+        report,
+        bound: BOUND,
+        p99_over_mean,
+        p99_over_mean_bound: P99_OVER_MEAN_MAX,
+    })
+}
+
+/// One run of our side: its rate, and its 99th percentile divided by its mean.
+fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
+    let target = Target::start(&[args.target_core], RAM_BYTES, &[])?;
+    prefill(&target.connect(1)?)?;
+    let remote = Remote {
+        address: &target.address().to_string(),
+        nqn: control::model::DEFAULT_NQN,
+        nsid: 1,
+    };
+    let hosts = u32::try_from(HOSTS).expect("a small number");
+    // The threads that keep controllers alive must not compete with the load by polling.
+    let host = || {
+        Ok(Host::builder()
+            .poll(PollPolicy::Never)
+            .knobs(Knobs::switchyard())
+            .loss_timeout(Some(LOSS_TIMEOUT))
+            .build()?)
+    };
+    let namespaces = remote.connect(hosts, None, &host)?;
+    let app = format!(
+        "many:rw=randread,bs={RESPONSE_BYTES},queues={QUEUES},depth={},cpu={}",
+        CASE.raw.depth, args.load_core
+    );
+    let app: App = app.parse().context("an application of this case")?;
+    let options = LoadOptions {
+        warmup,
+        measured: args.seconds,
+        seed: 1,
+        verify: false,
+        prefill: false,
+        switched: false,
+        hosts,
+        moments: Vec::new(),
+        knobs: Knobs::switchyard(),
+    };
+    let loads = loads_of_hosts(&[app], &namespaces);
+    let report = load::run(&loads, &options, &AtomicBool::new(false), &mut |_| {})?;
+    ensure!(report.errors() == 0, "{}", report.notes().join("; "));
+    let app = &report.apps[0];
+    Ok((app.iops, app.latency_us.p99 / app.latency_us.avg))
+}
+
+/// Bytes of a request's data.
+const RESPONSE_BYTES: usize = CASE.raw.response_bytes - RESPONSE_HEADER_BYTES;

@@ -1,0 +1,375 @@
+//! Costs of sockets on the loopback, by call and by byte, on either side.
+//!
+//! Two threads on two cores take turns: the one sends while the other waits without sleeping, then
+//! that one receives what is there. A send with `MSG_MORE` ends before the packet leaves: what it
+//! costs less than one without is the packet's way through the kernel, of which the sender's half
+//! is the sender's on a network, too. What bytes cost shows in a stream of large sends, of which
+//! the next begins while earlier ones are received, and what both ends do at the same time in a
+//! message that is sent to and fro. Where both ends are at work on the same connection all the
+//! time,
+//! as with many requests under way, a send takes longer than where one waits for the other: the
+//! kernel's locks and memory go from core to core.
+
+use super::bulk::Bulk;
+use super::{median, nanos_since, typical_of_each};
+use crate::limit::Region;
+use anyhow::{Context as _, Result, ensure};
+use base::units::CoreId;
+use reactor::placement::pin_to;
+use rustix::net::{SendFlags, send};
+use sim::model::costs::SocketCosts;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Exchanges of each size.
+const ROUNDS: usize = 800;
+const PAGE_BYTES: usize = 4096;
+/// A command, half a packet, and the answers of eight requests of 64 KiB.
+const SMALL: usize = 72;
+const HALF: usize = 32 * 1024;
+const LARGE: usize = 512 * 1024;
+/// Most bytes of a packet of the loopback: 64 KiB with all headers.
+const PACKET: usize = 65_483;
+/// Memory that sends take their bytes from, anywhere: more than a cache holds, or looks ahead; in
+/// huge pages, as that of a target.
+const SOURCE_BYTES: usize = 256 << 20;
+/// Memory that is received into, piece after piece: that of 16 requests of 64 KiB.
+const DESTINATION_BYTES: usize = 1 << 20;
+
+/// Bytes of the answer to a read of a page.
+const ANSWER: usize = PAGE_BYTES + 48;
+/// Requests under way where both ends are at work all the time.
+const UNDER_WAY: usize = 16;
+/// Answers of each such exchange.
+const ANSWERS: usize = 4_000;
+
+/// Sends that are not received yet while the next one of a stream begins.
+const AHEAD: usize = 1;
+
+/// One kind of exchange.
+#[derive(Clone, Copy)]
+struct Exchange {
+    bytes: usize,
+    /// So many earlier sends may not have been received when one begins.
+    ahead: usize,
+    /// The timed send keeps its packet, which an untimed one then takes along.
+    more: bool,
+    /// Each end moves bulk before its half.
+    cold: bool,
+}
+
+/// Median nanoseconds of an exchange.
+#[derive(Clone, Copy)]
+struct Times {
+    send: u64,
+    receive: u64,
+}
+
+/// One pass's numbers: sends and receives of a command, sends and receives in a stream of large
+/// ones, sends of a command and of half a packet that do not leave, a way to and fro, sends of
+/// answers to one request and to many, and sends and receives of a command beside bulk.
+pub(super) type Sample = [u64; 11];
+
+pub(super) fn measure(cores: [CoreId; 2]) -> Result<Sample> {
+    let plain = Exchange {
+        bytes: SMALL,
+        ahead: 0,
+        more: false,
+        cold: false,
+    };
+    let kind = |bytes, more, ahead| {
+        let kind = Exchange {
+            bytes,
+            ahead,
+            more,
+            ..plain
+        };
+        exchange(cores, kind)
+    };
+    let (small, large) = (kind(SMALL, false, 0)?, kind(LARGE, false, AHEAD)?);
+    let (small_more, half_more) = (kind(SMALL, true, 0)?, kind(HALF, true, 0)?);
+    let cold = Exchange {
+        cold: true,
+        ..plain
+    };
+    let cold = exchange(cores, cold)?;
+    Ok([
+        small.send,
+        small.receive,
+        large.send,
+        large.receive,
+        small_more.send,
+        half_more.send,
+        to_and_fro(cores)?,
+        answers(cores, 1)?,
+        answers(cores, UNDER_WAY)?,
+        cold.send,
+        cold.receive,
+    ])
+}
+
+/// Returns the costs by all passes.
+pub(super) fn costs(samples: &[Sample]) -> SocketCosts {
+    let [
+        send,
+        receive,
+        large_send,
+        large_receive,
+        send_more,
+        half_more,
+        to_and_fro,
+        answer,
+        contended_answer,
+        cold_send,
+        cold_receive,
+    ] = typical_of_each(samples);
+    let way = send.saturating_sub(send_more);
+    let (send_call_ns, packet_ns) = (send_more + way / 2, way / 2);
+    let per_byte_ps =
+        |more: u64, less: u64, bytes: usize| more.saturating_sub(less) * 1_000 / bytes as u64;
+    let packets = LARGE.div_ceil(PACKET) as u64;
+    let all_byte_ps = per_byte_ps(large_send, send_call_ns + packets * packet_ns, LARGE);
+    let send_byte_ps = per_byte_ps(half_more, send_more, HALF - SMALL).min(all_byte_ps);
+    SocketCosts {
+        send_call_ns: send_call_ns.max(1),
+        // A header's worth of copying, and two more segments to look at.
+        send_message_ns: 2 * SMALL as u64 * send_byte_ps / 1_000 + 20,
+        send_byte_ps,
+        packet_ns,
+        packet_byte_ps: all_byte_ps - send_byte_ps,
+        contended_ns: contended_answer.saturating_sub(answer),
+        overlap_ns: (send + receive).saturating_sub(to_and_fro / 2).min(send),
+        receive_call_ns: receive.max(1),
+        receive_byte_ps: per_byte_ps(large_receive, receive, LARGE - SMALL),
+        send_cold_ns: cold_send.saturating_sub(send),
+        receive_cold_ns: cold_receive.saturating_sub(receive),
+    }
+}
+
+/// The median of each half of an exchange.
+fn exchange([first, second]: [CoreId; 2], kind: Exchange) -> Result<Times> {
+    // Rounds that were sent, and rounds that were received.
+    static SENT: AtomicUsize = AtomicUsize::new(0);
+    static RECEIVED: AtomicUsize = AtomicUsize::new(0);
+    SENT.store(0, Ordering::SeqCst);
+    RECEIVED.store(0, Ordering::SeqCst);
+    let (sender, receiver) = connected()?;
+    let sends = thread::spawn(move || {
+        pin_to(first)?;
+        send_rounds(&sender, kind, &SENT, &RECEIVED)
+    });
+    pin_back(second, || receive_rounds(receiver, kind, &SENT, &RECEIVED)).and_then(|receive| {
+        let send = sends.join().expect("a measurement does not panic")?;
+        Ok(Times { send, receive })
+    })
+}
+
+/// A small message goes to the other core and comes back; both look for it without sleeping.
+fn to_and_fro([first, second]: [CoreId; 2]) -> Result<u64> {
+    let (mut here, mut there) = connected()?;
+    for end in [&here, &there] {
+        end.set_nonblocking(true)?;
+    }
+    let echo = thread::spawn(move || {
+        pin_to(second)?;
+        while spin_for(&mut there)? {
+            send(&there, &[0; SMALL], SendFlags::empty()).context("cannot send")?;
+        }
+        Ok(())
+    });
+    let times = pin_back(first, move || {
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            send(&here, &[0; SMALL], SendFlags::empty()).context("cannot send")?;
+            ensure!(spin_for(&mut here)?, "the other end of a connection ended");
+            times.push(nanos_since(start));
+        }
+        Ok(median(&mut times))
+    });
+    echo.join()
+        .expect("a measurement does not panic")
+        .and(times)
+}
+
+/// Receives a small message; false at the connection's end.
+fn spin_for(socket: &mut TcpStream) -> Result<bool> {
+    let (mut message, mut got) = ([0; SMALL], 0);
+    while got < SMALL {
+        match receive_some(socket, &mut message[got..])? {
+            Some(0) => return Ok(false),
+            Some(more) => got += more,
+            None => std::hint::spin_loop(),
+        }
+    }
+    Ok(true)
+}
+
+/// Small requests are answered with more, each by a send of its own, while so many are under way;
+/// no end sleeps. The average time that the send of an answer takes.
+fn answers([first, second]: [CoreId; 2], under_way: usize) -> Result<u64> {
+    let (mut asks, mut answers) = connected()?;
+    for end in [&asks, &answers] {
+        end.set_nonblocking(true)?;
+    }
+    let answerer = thread::spawn(move || {
+        pin_to(first)?;
+        let (mut requests, mut waiting) = ([0; SMALL * UNDER_WAY], 0);
+        let (mut sending, mut sent) = (Duration::ZERO, 0);
+        loop {
+            let got = receive_some(&mut answers, &mut requests)?;
+            if got == Some(0) {
+                let sends: u32 = sent;
+                return Ok(u64::try_from((sending / sends.max(1)).as_nanos()).unwrap_or(u64::MAX));
+            }
+            waiting += got.unwrap_or(0);
+            let start = Instant::now();
+            while waiting >= SMALL {
+                send_all(&answers, &[0; ANSWER])?;
+                waiting -= SMALL;
+                sent += 1;
+            }
+            sending += start.elapsed();
+        }
+    });
+    let asked = pin_back(second, move || {
+        let mut buffer = vec![0; ANSWER * UNDER_WAY];
+        let (mut asked, mut got) = (0, 0);
+        while got < ANSWERS * ANSWER {
+            while asked < ANSWERS && asked < got / ANSWER + under_way {
+                send_all(&asks, &[0; SMALL])?;
+                asked += 1;
+            }
+            let more = receive_some(&mut asks, &mut buffer)?;
+            ensure!(more != Some(0), "the other end of a connection ended");
+            got += more.unwrap_or(0);
+        }
+        Ok(())
+    });
+    let time = answerer.join().expect("a measurement does not panic");
+    asked.and(time)
+}
+
+/// Receives the bytes that are there, if any are; no bytes are the connection's end.
+pub(super) fn receive_some(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>> {
+    match socket.read(buffer) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error).context("cannot receive"),
+    }
+}
+
+/// Sends everything, without sleeping where there is no room.
+fn send_all(mut socket: &TcpStream, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match socket.write(bytes) {
+            Ok(taken) => bytes = &bytes[taken..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error).context("cannot send"),
+        }
+    }
+    Ok(())
+}
+
+/// Does `work` in a thread of its own on `core`, so that this one keeps its place.
+fn pin_back<T: Send>(core: CoreId, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            pin_to(core)?;
+            work()
+        });
+        thread.join().expect("a measurement does not panic")
+    })
+}
+
+/// Both ends of a connection over the loopback.
+pub(super) fn connected() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on the loopback")?;
+    let sender = TcpStream::connect(listener.local_addr()?).context("cannot connect")?;
+    let (receiver, _) = listener.accept().context("cannot accept")?;
+    for end in [&sender, &receiver] {
+        end.set_nodelay(true)?;
+    }
+    let sockets = [
+        socket2::SockRef::from(&sender),
+        socket2::SockRef::from(&receiver),
+    ];
+    for socket in sockets {
+        // Whole packets fit from the first one on. Less is no harm where the kernel allows less.
+        let _ = socket.set_send_buffer_size(8 << 20);
+        let _ = socket.set_recv_buffer_size(8 << 20);
+    }
+    Ok((sender, receiver))
+}
+
+fn send_rounds(
+    socket: &TcpStream,
+    kind: Exchange,
+    sent: &AtomicUsize,
+    received: &AtomicUsize,
+) -> Result<u64> {
+    let mut prng = base::Prng::from_seed(5);
+    let source = Region::new(SOURCE_BYTES);
+    let source = source.bytes();
+    let page = kind.bytes.next_multiple_of(PAGE_BYTES);
+    let pages = u64::try_from((SOURCE_BYTES - page) / PAGE_BYTES).expect("some");
+    let flags = if kind.more {
+        SendFlags::MORE
+    } else {
+        SendFlags::empty()
+    };
+    let mut bulk = kind.cold.then(Bulk::new);
+    let mut times = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        bulk.iter_mut().for_each(Bulk::moves);
+        let at = usize::try_from(prng.below(pages)).expect("fewer than there are") * PAGE_BYTES;
+        // What is small is a command, which has just been made.
+        let at = if kind.bytes > SMALL { at } else { 0 };
+        let piece = &source[at..at + kind.bytes];
+        while received.load(Ordering::Acquire) + kind.ahead < round {
+            std::hint::spin_loop();
+        }
+        let start = Instant::now();
+        let taken = send(socket, piece, flags).context("cannot send")?;
+        times.push(nanos_since(start));
+        let mut rest = &piece[taken..kind.bytes];
+        while !rest.is_empty() {
+            let taken = send(socket, rest, SendFlags::empty()).context("cannot send")?;
+            rest = &rest[taken..];
+        }
+        if kind.more {
+            send(socket, &[0], SendFlags::empty()).context("cannot send")?;
+        }
+        sent.store(round + 1, Ordering::Release);
+    }
+    Ok(median(&mut times))
+}
+
+fn receive_rounds(
+    mut socket: TcpStream,
+    kind: Exchange,
+    sent: &AtomicUsize,
+    received: &AtomicUsize,
+) -> Result<u64> {
+    let all = kind.bytes + usize::from(kind.more);
+    let mut buffer = Region::new(DESTINATION_BYTES.max(all));
+    let buffer = buffer.bytes_mut();
+    let pieces = buffer.len() / all;
+    let mut bulk = kind.cold.then(Bulk::new);
+    let mut times = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        bulk.iter_mut().for_each(Bulk::moves);
+        let into = &mut buffer[round % pieces * all..][..all];
+        while sent.load(Ordering::Acquire) <= round {
+            std::hint::spin_loop();
+        }
+        let start = Instant::now();
+        socket.read_exact(into).context("cannot receive")?;
+        times.push(nanos_since(start));
+        received.store(round + 1, Ordering::Release);
+    }
+    Ok(median(&mut times))
+}

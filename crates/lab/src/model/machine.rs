@@ -1,0 +1,160 @@
+//! Our load in a process of its own, as the real thing that the model is compared with, and the
+//! time that processes spend in user space.
+
+use crate::process::Target;
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use switch::Class;
+
+/// Time that loads run before they are measured.
+pub(super) const WARM_UP: Duration = Duration::from_millis(300);
+
+/// An application of the load generator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadApp {
+    pub(super) name: &'static str,
+    /// Said only where it is not the default.
+    pub(super) class: Option<Class>,
+    pub(super) bytes: u32,
+    pub(super) depth: u32,
+    pub(super) core: u32,
+}
+
+impl LoadApp {
+    fn text(&self) -> String {
+        let class = self.class.map_or(String::new(), |class| {
+            format!(",class={}", class.properties().letter)
+        });
+        format!(
+            "{}:rw=randread,bs={},depth={},cpu={}{class}",
+            self.name, self.bytes, self.depth, self.core
+        )
+    }
+}
+
+/// The needed part of `bench --json`.
+#[derive(Debug, Deserialize)]
+pub(super) struct LoadReport {
+    apps: Vec<AppReport>,
+}
+
+/// Result of an application.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct AppReport {
+    name: String,
+    pub(super) iops: f64,
+    pub(super) bytes_per_second: f64,
+    pub(super) latency_us: LatencyReport,
+}
+
+/// Its latency in µs.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct LatencyReport {
+    pub(super) avg: f64,
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+}
+
+impl LoadReport {
+    pub(super) fn app(&self, name: &str) -> Option<&AppReport> {
+        self.apps.iter().find(|app| app.name == name)
+    }
+
+    /// Requests of all applications when so much time was measured, those of the warm-up included.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count of requests"
+    )]
+    pub(super) fn requests(&self, measured: Duration) -> u64 {
+        let iops: f64 = self.apps.iter().map(|app| app.iops).sum();
+        (iops * (WARM_UP + measured).as_secs_f64()) as u64
+    }
+}
+
+/// Runs `switchyard bench` with these applications to its end.
+pub(super) fn load(
+    target: &Target,
+    apps: &[LoadApp],
+    measured: Duration,
+    further: &[&str],
+) -> Result<LoadReport> {
+    let program = std::env::current_exe().context("cannot find this program itself")?;
+    let mut command = Command::new(program);
+    command
+        .args(["bench", "--json", "--prefill"])
+        .args(["--target", &target.address().to_string()])
+        .args(["--warmup", &WARM_UP.as_secs_f64().to_string()])
+        .args(["--seconds", &measured.as_secs_f64().to_string()])
+        .args(further)
+        .stdin(Stdio::null());
+    for app in apps {
+        command.args(["--app", &app.text()]);
+    }
+    let ended = command
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start this program again")?;
+    ensure!(
+        ended.status.success(),
+        "the load failed ({}); see its message above",
+        ended.status
+    );
+    serde_json::from_slice(&ended.stdout).context("cannot read the load's report")
+}
+
+/// Processor time that a process has spent in user space, in steps of 10 ms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UserTime {
+    ticks: u64,
+}
+
+impl UserTime {
+    /// Of a running process: field 14 of proc(5).
+    pub(super) fn of(pid: u32) -> Result<Self> {
+        Self::field(&format!("/proc/{pid}/stat"), 14)
+            .with_context(|| format!("cannot read the time of process {pid}"))
+    }
+
+    /// Of all processes that this one has started and seen the end of: field 16 of proc(5).
+    pub(super) fn of_ended() -> Self {
+        Self::field("/proc/self/stat", 16).unwrap_or(Self { ticks: 0 })
+    }
+
+    fn field(path: &str, number: usize) -> Option<Self> {
+        let text = fs::read_to_string(path).ok()?;
+        // The name, in parentheses, may hold anything; what follows it begins with field 3.
+        let (_, rest) = text.rsplit_once(')')?;
+        let ticks = rest.split_whitespace().nth(number - 3)?.parse().ok()?;
+        Some(Self { ticks })
+    }
+
+    /// Nanoseconds from here to there.
+    pub(super) fn until(self, later: Self) -> u64 {
+        let per_second = rustix::param::clock_ticks_per_second().max(1);
+        later.ticks.saturating_sub(self.ticks) * (1_000_000_000 / per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_have_used_time_and_applications_are_written_as_bench_reads_them() {
+        UserTime::of(std::process::id()).unwrap();
+        let app = LoadApp {
+            name: "l",
+            class: Some(Class::Latency),
+            bytes: 4096,
+            depth: 1,
+            core: 1,
+        };
+        let read: load::App = app.text().parse().unwrap();
+        assert_eq!((read.depth, read.cpu), (1, Some(1)));
+        assert_eq!(read.class, Some(Class::Latency));
+    }
+}

@@ -1,0 +1,409 @@
+//! `switchyard sim validate`: the same on this machine and in the model, side by side.
+//!
+//! Target on one processor, applications on another: L alone, T alone with large requests and with
+//! many small ones, and L with T, for each baseline.
+
+use super::calibrate::{self, Calibration};
+use super::machine::{AppReport, LoadApp, LoadReport, WARM_UP, load};
+use crate::Note;
+use crate::figure::{Disturbance, Disturbances, ProcessorTime, TRIES_MAX, aligned};
+use crate::process::{RAM_BYTES, Target};
+use anyhow::{Context as _, Result};
+use base::Nanos;
+use base::units::CoreId;
+use clap::Args;
+use load::Machine;
+use load::RunSummary;
+use load::{Cores, seconds};
+use serde::Serialize;
+use sim::model::{self, AppSpec, Config, Costs, Report, Topology};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+use switch::Class;
+use switch::knobs::Preset;
+
+/// Compare the model with this machine
+///
+/// Runs our own target on one processor and L-apps and T-apps on another, in processes of their
+/// own, and simulates the same.
+#[derive(Args, Clone, Debug)]
+#[command(after_long_help = "Examples:
+  switchyard sim validate
+  switchyard sim validate --costs costs.toml --seconds 5 --runs 5 --json
+
+Exit codes: 0 every prediction is within 30 %, 1 one is not, 2 an error")]
+pub struct ValidateArgs {
+    /// A file of `switchyard sim calibrate` [default: measured in each round, between its cases]
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
+    /// Seconds of each measurement
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Rounds, in each of which every case is measured; the median of their errors counts
+    #[arg(long, value_name = "NUMBER", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=99))]
+    pub runs: u8,
+    /// Measure a case up to so many times, until the hypervisor and others on this machine take
+    /// next to nothing of the processors meanwhile, and keep the quietest
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
+    pub tries: u8,
+    /// Only this baseline (repeatable) [default: switchyard, linux, nvme-tcp and poll]
+    #[arg(long = "baseline", value_name = "NAME")]
+    pub baselines: Vec<Preset>,
+    /// The target's processor, and that of the applications
+    #[arg(long, value_name = "A,B", default_value = "0,1")]
+    pub cores: Cores,
+}
+
+/// A prediction within this share of what was measured is good.
+const GOOD: f64 = 0.30;
+
+/// Request bytes and depth of a T-app.
+const LARGE: (u32, u32) = (65_536, 16);
+/// The same of one with many small requests, of which a send carries many.
+const SMALL: (u32, u32) = (4_096, 128);
+
+/// Presets that are compared by default.
+const PRESETS: [Preset; 4] = [
+    Preset::Switchyard,
+    Preset::Linux,
+    Preset::NvmeTcp,
+    Preset::Poll,
+];
+
+/// Which applications run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Apps {
+    Latency,
+    Throughput,
+    Small,
+    Both,
+}
+
+impl Apps {
+    const ALL: [Self; 4] = [Self::Latency, Self::Throughput, Self::Small, Self::Both];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "L alone",
+            Self::Throughput => "T alone",
+            Self::Small => "small T",
+            Self::Both => "L and T",
+        }
+    }
+
+    const fn counts(self) -> (usize, usize) {
+        match self {
+            Self::Latency => (1, 0),
+            Self::Throughput | Self::Small => (0, 1),
+            Self::Both => (1, 1),
+        }
+    }
+
+    /// Request bytes and depth of a T-app.
+    const fn throughput(self) -> (u32, u32) {
+        match self {
+            Self::Small => SMALL,
+            Self::Latency | Self::Throughput | Self::Both => LARGE,
+        }
+    }
+}
+
+/// One number, predicted and measured.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    preset: String,
+    apps: &'static str,
+    what: &'static str,
+    predicted: RunSummary,
+    measured: RunSummary,
+    /// By how much the prediction of a round is too high, as a share of what was measured in it.
+    relative_error: RunSummary,
+    /// The median of the errors is small enough.
+    good: bool,
+}
+
+/// Every comparison of the model with the machine.
+#[derive(Debug, Serialize)]
+pub struct ValidateReport {
+    comparisons: Vec<Comparison>,
+    rounds: u8,
+    seconds: f64,
+    disturbances: Disturbances,
+    machine: Machine,
+}
+
+/// Numbers of one case.
+#[derive(Clone, Copy, Debug, Default)]
+struct Numbers {
+    l_avg_us: f64,
+    l_p50_us: f64,
+    l_p99_us: f64,
+    t_gbps: f64,
+}
+
+/// A case: what one preset makes of some applications.
+#[derive(Debug)]
+struct Case {
+    preset: Preset,
+    apps: Apps,
+    /// Round by round.
+    predicted: Vec<Numbers>,
+    measured: Vec<Numbers>,
+}
+
+/// Measures, simulates, and compares; the costs are those that are given, or measured between the
+/// cases.
+///
+/// # Errors
+/// Fewer than two processors, and runs that fail.
+pub fn validate(
+    args: &ValidateArgs,
+    given: Option<Costs>,
+    note: Note<'_>,
+) -> Result<ValidateReport> {
+    let cores = calibrate::two(&args.cores)?;
+    let presets = if args.baselines.is_empty() {
+        &PRESETS[..]
+    } else {
+        &args.baselines
+    };
+    let case = |preset, apps| Case {
+        preset,
+        apps,
+        predicted: Vec::new(),
+        measured: Vec::new(),
+    };
+    let cases = presets
+        .iter()
+        .flat_map(|&preset| Apps::ALL.map(|apps| case(preset, apps)));
+    let mut cases: Vec<_> = cases.collect();
+    let mut disturbances = Disturbances::default();
+    for round in 1..=args.runs {
+        // What the machine charges changes from minute to minute, so that it is measured between
+        // what it is to predict.
+        let mut calibration = Calibration::new(cores);
+        for case in &mut cases {
+            let (preset, apps) = (case.preset, case.apps);
+            note(format_args!("round {round}: {preset}, {}", apps.name()));
+            if given.is_none() {
+                calibration.pass()?;
+            }
+            let measured = disturbances.least(args.tries, || measured(preset, apps, cores, args));
+            case.measured.push(measured?);
+        }
+        let costs = match &given {
+            Some(costs) => costs.clone(),
+            None => calibration.costs()?,
+        };
+        for case in &mut cases {
+            let predicted = predicted(case.preset, case.apps, &costs)?;
+            case.predicted.push(predicted);
+        }
+    }
+    Ok(ValidateReport {
+        comparisons: cases.iter().flat_map(compare).collect(),
+        rounds: args.runs,
+        seconds: args.seconds.as_secs_f64(),
+        disturbances,
+        machine: Machine::look(),
+    })
+}
+
+impl ValidateReport {
+    /// Returns true if every prediction is within the bound.
+    #[must_use]
+    pub fn good(&self) -> bool {
+        self.comparisons.iter().all(|row| row.good)
+    }
+}
+
+/// One run on this machine, and what disturbed it.
+fn measured(
+    preset: Preset,
+    apps: Apps,
+    [target_core, app_core]: [CoreId; 2],
+    args: &ValidateArgs,
+) -> Result<(Numbers, Disturbance)> {
+    let name = preset.to_string();
+    let knobs: &[&str] = &["--baseline", &name];
+    let target = Target::start(&[target_core.0], RAM_BYTES, knobs)?;
+    let before = ProcessorTime::now()?;
+    let report = load(&target, &load_apps(apps, app_core), args.seconds, knobs)?;
+    let disturbance = Disturbance::since(&before)?;
+    Ok((Numbers::measured(&report), disturbance))
+}
+
+fn load_apps(apps: Apps, core: CoreId) -> Vec<LoadApp> {
+    let (latency, throughput) = apps.counts();
+    let (bytes, depth) = apps.throughput();
+    let l = LoadApp {
+        name: "l",
+        class: Some(Class::Latency),
+        bytes: 4096,
+        depth: 1,
+        core: core.0,
+    };
+    let t = LoadApp {
+        name: "t",
+        class: Some(Class::Throughput),
+        bytes,
+        depth,
+        core: core.0,
+    };
+    let l = std::iter::repeat_n(l, latency);
+    l.chain(std::iter::repeat_n(t, throughput)).collect()
+}
+
+/// The same in the model.
+fn predicted(preset: Preset, apps: Apps, costs: &Costs) -> Result<Numbers> {
+    let (latency, throughput) = apps.counts();
+    let (bytes, depth) = apps.throughput();
+    let specs = vec![
+        AppSpec::latency(latency),
+        AppSpec::throughput(throughput, bytes, depth),
+    ];
+    let mut config = Config::new(Topology::Split, preset.knobs(), specs);
+    // As long as the load's.
+    config.warmup = Nanos::from(WARM_UP);
+    config.measured = Nanos::from(Duration::from_secs(3));
+    let report = model::simulate(&config, costs).context("the model refuses the case")?;
+    Ok(Numbers::predicted(&report))
+}
+
+impl Numbers {
+    fn measured(report: &LoadReport) -> Self {
+        let l = report.app("l").map(|app| app.latency_us);
+        let gbps = |app: &AppReport| app.bytes_per_second * 8e-9;
+        Self {
+            l_avg_us: l.map_or(0.0, |l| l.avg),
+            l_p50_us: l.map_or(0.0, |l| l.p50),
+            l_p99_us: l.map_or(0.0, |l| l.p99),
+            t_gbps: report.app("t").map_or(0.0, gbps),
+        }
+    }
+
+    fn predicted(report: &Report) -> Self {
+        let l = &report.latency.latency_us;
+        Self {
+            l_avg_us: l.avg,
+            l_p50_us: l.p50,
+            l_p99_us: l.p99,
+            t_gbps: report.throughput.bytes_per_second * 8e-9,
+        }
+    }
+}
+
+/// One of the numbers of a run.
+type Number = fn(&Numbers) -> f64;
+
+/// The numbers that the case has.
+fn compare(case: &Case) -> Vec<Comparison> {
+    let (latency, throughput) = case.apps.counts();
+    let numbers: [(usize, &str, Number); 4] = [
+        (latency, "L average, µs", |run| run.l_avg_us),
+        (latency, "L p50, µs", |run| run.l_p50_us),
+        (latency, "L p99, µs", |run| run.l_p99_us),
+        (throughput, "T, Gbit/s", |run| run.t_gbps),
+    ];
+    let numbers = numbers.into_iter().filter(|(count, ..)| *count > 0);
+    let comparison = |(_, what, number): (usize, &'static str, Number)| {
+        let predicted: Vec<_> = case.predicted.iter().map(number).collect();
+        let measured: Vec<_> = case.measured.iter().map(number).collect();
+        let rounds = predicted.iter().zip(&measured);
+        let errors: Vec<_> = rounds
+            .map(|(predicted, measured)| (predicted - measured) / measured.max(f64::MIN_POSITIVE))
+            .collect();
+        let spread = |numbers: &[f64]| RunSummary::of(numbers).expect("at least one round");
+        let relative_error = spread(&errors);
+        Comparison {
+            preset: case.preset.to_string(),
+            apps: case.apps.name(),
+            what,
+            predicted: spread(&predicted),
+            measured: spread(&measured),
+            relative_error,
+            good: relative_error.median.abs() <= GOOD,
+        }
+    };
+    numbers.map(comparison).collect()
+}
+
+impl fmt::Display for ValidateReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = [
+            "preset",
+            "apps",
+            "what",
+            "predicted",
+            "measured",
+            "spread",
+            "error",
+            "spread",
+            "",
+        ];
+        let percent = |error: f64| format!("{:+.0}%", error * 100.0);
+        let row = |row: &Comparison| {
+            let error = row.relative_error;
+            vec![
+                row.preset.clone(),
+                row.apps.to_owned(),
+                row.what.to_owned(),
+                format!("{:.1}", row.predicted.median),
+                format!("{:.1}", row.measured.median),
+                format!("{:.1}..{:.1}", row.measured.min, row.measured.max),
+                percent(error.median),
+                format!("{}..{}", percent(error.min), percent(error.max)),
+                if row.good { "" } else { "beyond 30 %" }.to_owned(),
+            ]
+        };
+        let header = std::iter::once(header.map(str::to_owned).to_vec());
+        let rows: Vec<_> = header.chain(self.comparisons.iter().map(row)).collect();
+        write!(f, "{}", aligned(&rows, 3))?;
+        let good = self.comparisons.iter().filter(|row| row.good).count();
+        write!(
+            f,
+            "{good} of {} within 30 %\n\
+             medians of {} rounds, in each of which every case ran for {} s, on {}\n{}",
+            self.comparisons.len(),
+            self.rounds,
+            self.seconds,
+            self.machine,
+            self.disturbances
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(l_avg_us: f64) -> Numbers {
+        Numbers {
+            l_avg_us,
+            ..Numbers::default()
+        }
+    }
+
+    #[test]
+    fn a_prediction_is_judged_by_what_was_measured_in_its_round() {
+        let mut case = Case {
+            preset: Preset::Linux,
+            apps: Apps::Latency,
+            predicted: [129.0, 10.0, 400.0].map(run).to_vec(),
+            measured: [100.0, 9.0, 100.0].map(run).to_vec(),
+        };
+        let rows = compare(&case);
+        assert_eq!(rows.len(), 3);
+        assert!(rows[0].good, "{:?}", rows[0].relative_error);
+        assert_eq!(
+            (rows[0].predicted.median, rows[0].measured.median),
+            (129.0, 100.0)
+        );
+        case.predicted[0] = run(69.0);
+        case.predicted[1] = run(6.0);
+        assert!(!compare(&case)[0].good);
+    }
+}

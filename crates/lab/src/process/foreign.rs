@@ -1,0 +1,370 @@
+//! Other stacks between a load and the same storage: our plain server, `nbdkit` and `tgtd`.
+//!
+//! Their servers run on the target's core and their clients on the load's. Ports of the loopback
+//! are
+//! chosen at run time, and nothing needs privileges: `tgtd` gets a control socket of its own.
+//!
+//! Two things must never happen: a server outlives this process, or a server that it did not start
+//! is talked to or ended.
+
+use crate::figure::{AppSample, Effort, LOAD_CORE, Sample, Scenario, Stack, TARGET_CORE, Workload};
+use crate::remote::{Iscsi, Nbd, OneByOne, Plain, PlainServer, Remote, Wait};
+use anyhow::{Context as _, Result, bail, ensure};
+use base::units::CoreId;
+use load::Latency;
+use reactor::placement;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Bytes of the shared file: more than caches of a core hold.
+const FILE_BYTES: usize = 64 << 20;
+
+/// Memory that looks like a file, where there is such.
+const MEMORY: &str = "/dev/shm";
+
+/// Longest time that a server may take to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Interval at which a server is tried.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Name of `tgtd`'s only target, and number of its only unit with storage.
+const TARGET: &str = "iqn.2026-11.io.switchyard:figure";
+const UNIT: u8 = 1;
+
+/// A file that programs share, removed when dropped.
+#[derive(Debug)]
+pub(super) struct SharedFile {
+    path: PathBuf,
+}
+
+impl SharedFile {
+    /// A file of random content, in memory where there is a file system for that.
+    pub(super) fn new() -> Result<Self> {
+        let memory = Path::new(MEMORY);
+        let folder = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        let path = folder.join(format!("switchyard-figure-{}", std::process::id()));
+        let mut content = vec![0; FILE_BYTES];
+        base::Prng::from_seed(4).fill(&mut content);
+        let file = Self { path };
+        std::fs::write(&file.path, content)
+            .with_context(|| format!("cannot write {}", file.path.display()))?;
+        Ok(file)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SharedFile {
+    fn drop(&mut self) {
+        // It is memory: nothing is lost but memory if it stays.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Returns true if a program can be started by its name.
+pub fn found(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&paths).chain(ROOTS.map(PathBuf::from));
+    folders.any(|folder| folder.join(program).is_file())
+}
+
+/// Folders of servers that an ordinary PATH omits.
+const ROOTS: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// A program by its name, wherever it is installed.
+fn program(name: &str) -> Command {
+    let roots = ROOTS.map(|root| Path::new(root).join(name));
+    let there = roots.into_iter().find(|path| path.is_file());
+    Command::new(there.unwrap_or_else(|| PathBuf::from(name)))
+}
+
+/// Runs a scenario with a single application that does one request at a time.
+pub(super) fn run(file: &SharedFile, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
+    let mut apps = scenario.apps();
+    let (Some(app), None) = (apps.next(), apps.next()) else {
+        bail!("other stacks are loaded by one application");
+    };
+    ensure!(
+        (app.depth, app.count) == (1, 1) && matches!(app.read_percent, 0 | 100),
+        "other stacks are loaded by one thread, that reads or writes one block after the other"
+    );
+    let (iops, latency) = match scenario.system.stack {
+        Stack::Own | Stack::Local => bail!("that is not another stack"),
+        Stack::Plain(wait) => {
+            let server = PlainServer::start(file.path(), Some(TARGET_CORE))?;
+            load(app, effort, || {
+                Ok(Box::new(Plain::connect(server.address(), wait)?))
+            })?
+        }
+        Stack::Nbd => {
+            let server = Server::nbdkit(file)?;
+            load(app, effort, || {
+                let nbd = Nbd::connect(server.address, Wait::Sleeps)?;
+                ensure!(nbd.size() == FILE_BYTES as u64, "another file is served");
+                Ok(Box::new(nbd))
+            })?
+        }
+        Stack::Iscsi => {
+            let server = Server::tgtd(file)?;
+            load(app, effort, || {
+                let iscsi = Iscsi::connect(server.address, TARGET, UNIT, Wait::Sleeps)?;
+                Ok(Box::new(iscsi))
+            })?
+        }
+        Stack::IscsiPerf => iscsi_perf(&Server::tgtd(file)?, app, effort)?,
+    };
+    Ok(Sample {
+        apps: vec![AppSample {
+            class: app.class,
+            iops,
+            bytes_per_second: iops * f64::from(app.bytes),
+            latency,
+        }],
+        ..Sample::default()
+    })
+}
+
+/// Loads what `connect` connects to, on a thread of the load's core.
+fn load(
+    app: &Workload,
+    effort: &Effort,
+    connect: impl FnOnce() -> Result<Box<dyn Remote>> + Send,
+) -> Result<(f64, Latency)> {
+    let load = OneByOne {
+        writes: app.read_percent == 0,
+        bytes: app.bytes,
+        device_bytes: FILE_BYTES as u64,
+        warmup: effort.warmup,
+        measured: effort.measured,
+        seed: effort.seed,
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("one by one".to_owned());
+        let thread = thread.spawn_scoped(scope, || {
+            placement::pin_to(CoreId(LOAD_CORE))?;
+            load.run(&mut *connect()?)
+        });
+        let thread = thread.context("cannot start a thread")?;
+        thread.join().expect("a load does not panic")
+    })
+}
+
+/// The result of `iscsi-perf`: its average rate of requests, and nothing of percentiles.
+fn iscsi_perf(server: &Server, app: &Workload, effort: &Effort) -> Result<(f64, Latency)> {
+    ensure!(app.read_percent == 100, "iscsi-perf only reads");
+    // It counts whole seconds, from its start.
+    let seconds = effort.measured.as_secs_f64().ceil().max(1.0);
+    let blocks = app.bytes / 512;
+    let output = Command::new("taskset")
+        .args(["-c", &LOAD_CORE.to_string(), "iscsi-perf", "-r", "-m", "1"])
+        .args(["-b", &blocks.to_string(), "-t", &seconds.to_string()])
+        .arg(format!("iscsi://{}/{TARGET}/{UNIT}", server.address))
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start iscsi-perf")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let iops = average(&text).with_context(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        format!("iscsi-perf does not say how fast it was: {}", said.trim())
+    })?;
+    let latency = Latency {
+        avg: 1e6 / iops,
+        p50: f64::NAN,
+        p95: f64::NAN,
+        p99: f64::NAN,
+        p999: f64::NAN,
+        max: f64::NAN,
+    };
+    Ok((iops, latency))
+}
+
+/// The last number behind "iops average".
+fn average(text: &str) -> Option<f64> {
+    let (_, last) = text.rsplit_once("iops average ")?;
+    let number: f64 = last.split_whitespace().next()?.parse().ok()?;
+    (number > 0.0).then_some(number)
+}
+
+/// A server of another project, ended when dropped.
+#[derive(Debug)]
+struct Server {
+    process: Child,
+    address: SocketAddr,
+    /// Folder of its control socket, removed with it.
+    folder: Option<PathBuf>,
+}
+
+impl Server {
+    /// `nbdkit` with the file as its export.
+    fn nbdkit(file: &SharedFile) -> Result<Self> {
+        Self::start(None, |command, address| {
+            command
+                .arg("nbdkit")
+                .args(["--foreground", "--exit-with-parent", "--newstyle"])
+                .args(["--ipaddr", &address.ip().to_string()])
+                .args(["--port", &address.port().to_string()])
+                .arg("file")
+                .arg(file.path());
+        })
+    }
+
+    /// `tgtd` with the file as its only unit.
+    fn tgtd(file: &SharedFile) -> Result<Self> {
+        let name = format!("switchyard-tgtd-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+        let server = Self::start(Some(folder), |command, address| {
+            command
+                .arg(program("tgtd").get_program())
+                .args(["--foreground", "--control-port", CONTROL])
+                .args(["--iscsi", &format!("portal={address}")]);
+        })?;
+        let file = file.path().to_string_lossy();
+        let unit = UNIT.to_string();
+        for words in [
+            &["target", "new", "--targetname", TARGET][..],
+            &[
+                "logicalunit",
+                "new",
+                "--lun",
+                &unit,
+                "--backing-store",
+                &file,
+            ],
+            &["target", "bind", "--initiator-address", "ALL"],
+        ] {
+            server.tgtadm(words)?;
+        }
+        Ok(server)
+    }
+
+    /// Has `tgtadm` do an operation in a mode to target 1.
+    fn tgtadm(&self, words: &[&str]) -> Result<()> {
+        let mut command = program("tgtadm");
+        self.environment(&mut command);
+        let output = command
+            .args(["--control-port", CONTROL, "--lld", "iscsi", "--tid", "1"])
+            .args(["--mode", words[0], "--op", words[1]])
+            .args(&words[2..])
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot start tgtadm")?;
+        ensure!(
+            output.status.success(),
+            "tgtadm {}: {}",
+            words.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        Ok(())
+    }
+
+    /// Sets the socket at which `tgtd` and `tgtadm` meet.
+    fn environment(&self, command: &mut Command) {
+        if let Some(folder) = &self.folder {
+            command.env("TGT_IPC_SOCKET", folder.join("control"));
+        }
+    }
+
+    /// Starts a server on the target's core, and waits until it listens at a port that was free.
+    fn start(
+        folder: Option<PathBuf>,
+        arguments: impl FnOnce(&mut Command, SocketAddr),
+    ) -> Result<Self> {
+        // It cannot be told to choose one and say which. Should another process take it in between,
+        // the server ends and says so.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("there is no free port")?;
+        let address = free.local_addr()?;
+        drop(free);
+        // Other people's programs neither choose a core nor notice that we end.
+        let mut command = Command::new("taskset");
+        command.args(["-c", &TARGET_CORE.to_string()]).args([
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "--",
+        ]);
+        arguments(&mut command, address);
+        if let Some(folder) = &folder {
+            command.env("TGT_IPC_SOCKET", folder.join("control"));
+        }
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start taskset, of the package util-linux")?;
+        let mut server = Self {
+            process,
+            address,
+            folder,
+        };
+        server.settle()?;
+        Ok(server)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            let ended = self
+                .process
+                .try_wait()
+                .context("cannot wait for a server")?;
+            if let Some(status) = ended {
+                bail!(
+                    "the server ended before it listened at {}: {status}",
+                    self.address
+                );
+            }
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "the server does not listen at {}",
+                self.address
+            );
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+}
+
+/// `tgtd`'s number among those of its control socket, which is not shared with others.
+const CONTROL: &str = "0";
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing to lose: what it shares is memory.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_average_of_iscsi_perf_counts() {
+        let text =
+            "iops current 9 (0 MB/s), iops average 12 (0 MB/s)\riops average 15030 (58 MB/s)";
+        assert_eq!(average(text), Some(15_030.0));
+        assert_eq!(average("iops average 0 (0 MB/s)"), None);
+        assert_eq!(average("no such number"), None);
+    }
+
+    #[test]
+    fn programs_are_found_by_their_names() {
+        assert!(found("true") && !found("no-program-is-called-so"));
+    }
+}

@@ -1,0 +1,190 @@
+//! The load generator in a process of its own.
+
+use super::threads::Scheduled;
+use crate::figure::{Effort, LoadProcess, Reported, Storage, System};
+use ::load::SwitchReport;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longest time that a load takes beyond its own: it connects, and ends what is under way.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Name of hosts that are told apart; a number follows.
+pub(super) const HOST_NQN: &str = "nqn.2026-11.io.switchyard:figure";
+
+/// `switchyard bench`, killed when dropped.
+#[derive(Debug)]
+pub(super) struct Load {
+    process: Child,
+    /// Both read at the same time, or it could wait for us while we wait for it.
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+    give_up: Instant,
+}
+
+/// Object of a load.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum On<'a> {
+    /// A target.
+    Target(SocketAddr),
+    /// A file, with nothing in between.
+    File(&'a str),
+}
+
+/// The part of `bench --json` that figures need.
+#[derive(Debug, Deserialize)]
+pub(super) struct Report {
+    pub(super) apps: Vec<Reported>,
+    #[serde(default)]
+    pub(super) switch: Vec<SwitchReport>,
+    #[serde(default)]
+    interrupted: bool,
+}
+
+impl Load {
+    /// Starts applications, named after `prefix` and their class, on a target.
+    ///
+    /// # Errors
+    /// When the process cannot be started, or not with its niceness.
+    pub(super) fn start(
+        on: On<'_>,
+        system: &System,
+        process: &LoadProcess,
+        effort: &Effort,
+    ) -> Result<Self> {
+        let mut command = super::program()?;
+        let seconds = |span: Duration| span.as_secs_f64().to_string();
+        command
+            .args(["bench", "--json"])
+            .args(["--seconds", &seconds(effort.measured)])
+            .args(["--warmup", &seconds(effort.warmup)])
+            .args(["--seed", &effort.seed.to_string()])
+            .args(["--baseline", &system.preset.to_string()])
+            .args(system.turned)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        match on {
+            On::Target(address) => {
+                command.args(["--target", &address.to_string()]);
+                command.args(["--nsid", nsid(process.storage)]);
+            }
+            On::File(path) => {
+                command.arg("--device").arg(format!("file:{path}"));
+            }
+        }
+        if system.own_lanes {
+            command.args(["--lanes", "own"]);
+        }
+        if process.hosts > 1 {
+            let hosts = process.hosts.to_string();
+            command.args(["--host-nqn", HOST_NQN, "--hosts", &hosts]);
+        }
+        for (index, app) in process.apps.iter().enumerate() {
+            let name = format!("{}{index}", app.class.properties().letter);
+            command.args(["--app", &app.text(&name)]);
+        }
+        let mut child = spawn_nice(command, process.nice)?;
+        let stdout = child.stdout.take().map(read_all);
+        let stderr = child.stderr.take().map(read_all);
+        Ok(Self {
+            process: child,
+            stdout,
+            stderr,
+            give_up: Instant::now() + effort.warmup + effort.measured + PATIENCE,
+        })
+    }
+
+    /// The threads of its L-apps, as long as it runs.
+    pub(super) fn latency_threads(&self) -> Scheduled {
+        Scheduled::of(
+            self.process.id(),
+            switch::Class::Latency.properties().letter,
+        )
+    }
+
+    /// Returns its exit status if it has ended.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        let status = self
+            .process
+            .try_wait()
+            .context("cannot wait for the load")?;
+        ensure!(
+            status.is_some() || Instant::now() < self.give_up,
+            "the load hangs: it did not end {PATIENCE:?} after its time"
+        );
+        Ok(status)
+    }
+
+    /// Returns the results of its applications and its switchboard, when it has ended with
+    /// `status`.
+    ///
+    /// # Errors
+    /// What it says itself, or that what it says cannot be read.
+    pub(super) fn report(mut self, status: ExitStatus) -> Result<Report> {
+        let mut text = |of: fn(&mut Self) -> &mut Option<JoinHandle<String>>| {
+            let reader = of(&mut self).take().expect("it is read once");
+            reader.join().expect("a reader does not panic")
+        };
+        let stdout = text(|load| &mut load.stdout);
+        let stderr = text(|load| &mut load.stderr);
+        // 1: requests failed, which the report says of each application.
+        if !matches!(status.code(), Some(0 | 1)) {
+            bail!("the load failed ({status}): {}", stderr.trim());
+        }
+        let report: Report = serde_json::from_str(&stdout)
+            .with_context(|| format!("the load's report cannot be read: {}", stderr.trim()))?;
+        ensure!(!report.interrupted, "interrupted");
+        Ok(report)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // Where it has ended, both do nothing.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The namespace of a storage, as [`super::runner`] shares them.
+fn nsid(storage: Storage) -> &'static str {
+    match storage {
+        Storage::Memory
+        | Storage::PricedMemory
+        | Storage::Tokens
+        | Storage::TokensByHost
+        | Storage::File => "1",
+        Storage::Flash => "2",
+    }
+}
+
+fn read_all(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until then is what can be told.
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Starts `command` with a niceness: a process has that of the thread that starts it.
+fn spawn_nice(mut command: Command, nice: i32) -> Result<Child> {
+    let spawn = move || {
+        if nice != 0 {
+            rustix::process::setpriority_process(None, nice).with_context(|| {
+                format!("may not give a load niceness {nice}; run as root, or with CAP_SYS_NICE")
+            })?;
+        }
+        command.spawn().context("cannot start this program again")
+    };
+    let thread = std::thread::spawn(spawn);
+    thread.join().expect("starting a process does not panic")
+}

@@ -1,0 +1,249 @@
+//! Runs a figure's scenarios on this machine.
+
+use super::configuration;
+use super::foreign::{self, SharedFile};
+use super::load::{Load, On, Report};
+use super::target::{RAM_BYTES, Target, prefill, sends};
+use super::threads::Scheduled;
+use super::{cpu_seconds, ended_children_cpu_seconds};
+use crate::figure::{
+    Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Stack,
+    Storage,
+};
+use anyhow::{Context as _, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+/// Address at which targets are asked what they sent.
+pub(super) const INTERFACE: &str = "127.0.0.1:0";
+
+/// Interval at which running loads are looked at.
+const LOOK: Duration = Duration::from_millis(25);
+
+/// Targets and loads in processes of their own, on the machine's first two processors.
+#[derive(Debug)]
+pub struct MachineRunner {
+    /// Folder of the targets' configurations.
+    folder: PathBuf,
+    ram_bytes: u64,
+    /// The emulated flash's model, once it was needed.
+    model: Option<PathBuf>,
+    /// The file that other people's programs share, once one was needed.
+    file: Option<SharedFile>,
+}
+
+impl MachineRunner {
+    /// Runs here, with files of its own in `folder`.
+    ///
+    /// # Errors
+    /// When this process may not use the two processors.
+    pub fn new(folder: &Path) -> Result<Self> {
+        let allowed = rustix::thread::sched_getaffinity(None)
+            .context("cannot find out which processors there are")?;
+        for core in SHARED_CORES {
+            ensure!(
+                allowed.is_set(core as usize),
+                "figures run on processors 0 and 1, and this process may not use processor {core}"
+            );
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            ram_bytes: RAM_BYTES,
+            model: None,
+            file: None,
+        })
+    }
+
+    /// A target with the storage of `scenario`, every block written once.
+    fn target(&mut self, scenario: &Scenario) -> Result<Target> {
+        let uses = |storage| {
+            let mut processes = scenario.processes.iter();
+            processes.any(|process| process.storage == storage)
+        };
+        let cores = scenario.layout.target_cores();
+        let system = &scenario.system;
+        if uses(Storage::Flash) {
+            ensure!(
+                system.turned.is_empty(),
+                "a target with a configuration file has no single knobs"
+            );
+            let text = configuration::with_flash(system, cores, self.ram_bytes);
+            return self.configured(&text, &[1, 2]);
+        }
+        if uses(Storage::Tokens) || uses(Storage::TokensByHost) {
+            let tenants = scenario.processes.iter();
+            let tenants = tenants
+                .filter(|process| process.storage == Storage::TokensByHost)
+                .map(|process| process.hosts)
+                .sum();
+            let model = self.model()?;
+            let text = configuration::with_tokens(system, cores, &model, tenants);
+            return self.configured(&text, &[1]);
+        }
+        if uses(Storage::PricedMemory) {
+            let folder = self.folder.canonicalize().context("the output folder")?;
+            let model = folder.join("plenty.toml");
+            let plenty = configuration::plenty().to_toml();
+            std::fs::write(&model, plenty)
+                .with_context(|| format!("cannot write {}", model.display()))?;
+            let text = configuration::with_priced_memory(system, cores, self.ram_bytes, &model);
+            return self.configured(&text, &[1]);
+        }
+        let baseline = system.preset.to_string();
+        let own = ["--api", INTERFACE, "--baseline", &baseline];
+        if uses(Storage::File) {
+            let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
+            let cores = cores.join(",");
+            let file = text_of(self.file()?.path())?;
+            let where_ = ["--listen", "127.0.0.1:0", "--cores", &cores, "--file", file];
+            return Target::start_with(&[&where_[..], &own, system.turned].concat());
+        }
+        let further = [&own[..], system.turned].concat();
+        let target = Target::start(cores, self.ram_bytes, &further)?;
+        prefill(&target.connect(1)?)?;
+        Ok(target)
+    }
+
+    /// A target by a configuration, the blocks of these namespaces of it written.
+    fn configured(&self, text: &str, namespaces: &[u32]) -> Result<Target> {
+        let path = self.folder.join("target.toml");
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        let target = Target::start_with(&["--config", text_of(&path)?])?;
+        for &nsid in namespaces {
+            prefill(&target.connect(nsid)?)?;
+        }
+        Ok(target)
+    }
+
+    /// The file in memory, made when it is needed first.
+    fn file(&mut self) -> Result<&SharedFile> {
+        if self.file.is_none() {
+            self.file = Some(SharedFile::new()?);
+        }
+        Ok(self.file.as_ref().expect("just made"))
+    }
+
+    /// Returns the costs of requests on the emulated flash: measured once, in virtual time.
+    fn model(&mut self) -> Result<PathBuf> {
+        if let Some(model) = &self.model {
+            return Ok(model.clone());
+        }
+        // Devices look for their models where they are told, not beside the configuration.
+        let folder = self.folder.canonicalize().context("the output folder")?;
+        let path = folder.join("model.toml");
+        let device = format!("flash:{}:1G", configuration::FLASH_PROFILE);
+        let output = super::program()?
+            .args(["calibrate", &device, "--virtual", "--quick", "--output"])
+            .arg(&path)
+            .output()
+            .context("cannot start this program again")?;
+        ensure!(
+            output.status.success(),
+            "the flash cannot be calibrated: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        self.model = Some(path.clone());
+        Ok(path)
+    }
+}
+
+fn text_of(path: &Path) -> Result<&str> {
+    path.to_str()
+        .context("the output folder's name is not text")
+}
+
+impl Runner for MachineRunner {
+    fn run(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
+        if scenario.system.stack == Stack::Own {
+            return self.run_own(scenario, effort);
+        }
+        let time_before = ProcessorTime::now()?;
+        let sample = match scenario.system.stack {
+            Stack::Local => {
+                let file = text_of(self.file()?.path())?;
+                let processes = scenario.processes.iter();
+                let loads = processes
+                    .map(|process| Load::start(On::File(file), &scenario.system, process, effort))
+                    .collect::<Result<Vec<_>>>()?;
+                let (reports, _) = wait(loads)?;
+                let apps: Vec<_> = reports.into_iter().flat_map(|report| report.apps).collect();
+                Sample::of_reports(scenario, &apps)?
+            }
+            _ => foreign::run(self.file()?, scenario, effort)?,
+        };
+        Ok(Sample {
+            disturbance: Disturbance::since(&time_before)?,
+            ..sample
+        })
+    }
+}
+
+impl MachineRunner {
+    /// This program at both ends.
+    fn run_own(&mut self, scenario: &Scenario, effort: &Effort) -> Result<Sample> {
+        let mut target = self.target(scenario)?;
+        let api = target.interface()?;
+        let sent_before = sends(api)?;
+        let started = Instant::now();
+        let target_before = cpu_seconds(target.pid())?;
+        let host_before = ended_children_cpu_seconds()?;
+        let time_before = ProcessorTime::now()?;
+        let loads = scenario.processes.iter();
+        let loads = loads
+            .map(|process| {
+                let on = On::Target(target.address());
+                Load::start(on, &scenario.system, process, effort)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let (reports, scheduled) = wait(loads)?;
+        let seconds = started.elapsed().as_secs_f64();
+        let disturbance = Disturbance::since(&time_before)?;
+        let host_cores = (ended_children_cpu_seconds()? - host_before) / seconds;
+        let target_cores = (cpu_seconds(target.pid())? - target_before) / seconds;
+        let switch: Vec<_> = reports
+            .iter()
+            .flat_map(|report| report.switch.clone())
+            .collect();
+        let apps: Vec<_> = reports.into_iter().flat_map(|report| report.apps).collect();
+        let sample = Sample::of_reports(scenario, &apps)?;
+        Ok(Sample {
+            host_cores,
+            target_cores,
+            disturbance,
+            slices: scheduled.means(),
+            host_sends: Sends::of_host(&switch),
+            target_sends: sends(api)?.since(sent_before),
+            ..sample
+        })
+    }
+}
+
+/// Waits for all loads; their reports in order, and how their L-apps' threads were scheduled
+/// while all ran. To look takes time, so that is done only where applications are processes.
+fn wait(mut loads: Vec<Load>) -> Result<(Vec<Report>, Scheduled)> {
+    let processes = loads.len() > 1;
+    let mut scheduled = Scheduled::default();
+    let mut ends: Vec<Option<ExitStatus>> = vec![None; loads.len()];
+    while ends.iter().any(Option::is_none) {
+        std::thread::sleep(LOOK);
+        for (load, end) in loads.iter_mut().zip(&mut ends) {
+            if end.is_none() {
+                *end = load.ended()?;
+            }
+        }
+        if processes && ends.iter().all(Option::is_none) {
+            let threads = loads.iter().map(Load::latency_threads);
+            let now = threads.fold(Scheduled::default(), Scheduled::plus);
+            // The last look may find that a thread has ended already.
+            if now.slices >= scheduled.slices {
+                scheduled = now;
+            }
+        }
+    }
+    let mut reports = Vec::new();
+    for (load, end) in loads.into_iter().zip(ends) {
+        reports.push(load.report(end.expect("all have ended"))?);
+    }
+    Ok((reports, scheduled))
+}

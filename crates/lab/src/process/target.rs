@@ -1,0 +1,188 @@
+//! Our target in a process of its own.
+
+use super::interface;
+use crate::figure::Sends;
+use anyhow::{Context as _, Result, bail, ensure};
+use host::{Host, Namespace};
+use reactor::PollPolicy;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Stdio};
+
+/// Memory that a target shares: more than any cache holds.
+pub const RAM_BYTES: u64 = 256 << 20;
+
+/// `switchyard serve`, killed when dropped.
+#[derive(Debug)]
+pub struct Target {
+    process: Child,
+    address: SocketAddr,
+    /// Kept open, so that the target's output does not break.
+    stdout: BufReader<ChildStdout>,
+}
+
+/// The part of the target's answer about its switch that counts sends.
+#[derive(Debug, Deserialize)]
+struct Switch {
+    cores: Vec<Core>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Core {
+    classes: BTreeMap<String, Class>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Class {
+    caravans: Caravans,
+}
+
+#[derive(Debug, Deserialize)]
+struct Caravans {
+    bytes: u64,
+    sizes: Vec<Bucket>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bucket {
+    count: u64,
+}
+
+impl Target {
+    /// Starts a target that shares memory, on `cores`, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Target::start_with`].
+    pub fn start(cores: &[u32], ram_bytes: u64, further: &[&str]) -> Result<Self> {
+        let cores: Vec<_> = cores.iter().map(u32::to_string).collect();
+        let (cores, ram) = (cores.join(","), ram_bytes.to_string());
+        let args = ["--listen", "127.0.0.1:0", "--cores", &cores, "--ram", &ram];
+        Self::start_with(&[&args[..], further].concat())
+    }
+
+    /// Starts a target and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it does not start; it has said on stderr why.
+    pub fn start_with(args: &[&str]) -> Result<Self> {
+        let mut process = super::program()?
+            .arg("serve")
+            .args(args)
+            .envs([interface::environment()])
+            // Its input ends with this process, however that ends, and so does it.
+            .arg("--until-stdin-ends")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start this program again")?;
+        let stdout = process.stdout.take().expect("it was asked for");
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line);
+        let address = line
+            .trim_end()
+            .strip_prefix("listening on ")
+            .map(str::parse);
+        match (read, address) {
+            (Ok(_), Some(Ok(address))) => Ok(Self {
+                process,
+                address,
+                stdout,
+            }),
+            (read, _) => {
+                // It has said on stderr, which is ours too, why it did not start.
+                let _ = process.kill();
+                let status = process.wait().context("cannot wait for the target")?;
+                read.context("cannot read the target's output")?;
+                bail!("the target did not start ({status}); see its message above")
+            }
+        }
+    }
+
+    /// The target's process.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Returns its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the address of its HTTP interface, of a target that was started with one; asked
+    /// once.
+    ///
+    /// # Errors
+    /// When it does not say so.
+    pub fn interface(&mut self) -> Result<SocketAddr> {
+        loop {
+            let mut line = String::new();
+            let read = self.stdout.read_line(&mut line);
+            let read = read.context("cannot read the target's output")?;
+            ensure!(read > 0, "the target has no HTTP interface");
+            if let Some(address) = line.trim_end().strip_prefix("interface at ") {
+                return address.parse().context("the target's HTTP interface");
+            }
+        }
+    }
+
+    /// Its namespace; the host's own thread never polls.
+    ///
+    /// # Errors
+    /// When it cannot be connected to.
+    pub fn connect(&self, nsid: u32) -> Result<Namespace> {
+        let host = Host::builder().poll(PollPolicy::Never).build()?;
+        let subsystem = host.connect(&self.address.to_string(), control::model::DEFAULT_NQN)?;
+        Ok(subsystem.namespace(nsid)?)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It has nothing to lose: what it shares is memory.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Returns the sends of the I/O queues of the target with its interface at `api`, since its start.
+///
+/// # Errors
+/// When it does not answer.
+pub(super) fn sends(api: SocketAddr) -> Result<Sends> {
+    let answer = interface::get(api, "/v1/switch")?;
+    let Switch { cores } =
+        Switch::deserialize(answer).context("the target's answer is not understood")?;
+    let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
+    Ok(classes.fold(Sends::default(), |sum, (_, class)| {
+        let sizes = &class.caravans.sizes;
+        Sends {
+            sends: sum.sends + sizes.caravans(),
+            single: sum.single + sizes.buckets()[0],
+            bytes: sum.bytes + class.caravans.bytes,
+        }
+    }))
+}
+
+/// Writes everything once: memory that was never written is one page of zeroes, which would stay
+/// in the cache.
+///
+/// # Errors
+/// When the namespace cannot be written.
+pub fn prefill(namespace: &Namespace) -> Result<()> {
+    let mut random = base::Prng::from_seed(3);
+    let mut piece = vec![0; 4 << 20];
+    random.fill(&mut piece);
+    ensure!(
+        namespace.size().is_multiple_of(piece.len() as u64),
+        "a whole number of pieces"
+    );
+    for offset in (0..namespace.size()).step_by(piece.len()) {
+        namespace
+            .write(offset, &piece)
+            .context("cannot fill the target's memory")?;
+    }
+    Ok(())
+}
