@@ -279,6 +279,8 @@ pub struct Limit {
     pub range: RangeInclusive<u64>,
     /// The values within the range that are legal.
     pub step: Step,
+    /// The target works with smaller values than an operator may choose, from this one on.
+    least: u64,
     /// A duration: the target works with any, and `range` is for operators.
     is_duration: bool,
     get: fn(&Limits) -> u64,
@@ -330,7 +332,8 @@ impl Limit {
 
     /// Returns true for a value that the target can work with.
     fn holds(&self, value: u64) -> bool {
-        self.is_duration || (self.range.contains(&value) && self.step.allows(value))
+        let works = self.least..=*self.range.end();
+        self.is_duration || (works.contains(&value) && self.step.allows(value))
     }
 }
 
@@ -344,6 +347,7 @@ macro_rules! number {
             key: $key,
             range: $range,
             step: $step,
+            least: *($range).start(),
             is_duration: false,
             get: |limits| limits.$field as u64,
             set: |limits, value| {
@@ -360,6 +364,7 @@ macro_rules! milliseconds {
             key: $key,
             range: $range,
             step: Step::MultipleOf(1),
+            least: 0,
             is_duration: true,
             get: |limits| limits.$field.as_millis(),
             set: |limits, value| limits.$field = Nanos::from_millis(value),
@@ -455,8 +460,14 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     number!("tenant_buffer_share", tenant_buffer_share: u32, 1..=1_000),
     number!("throughput_buffer_share", throughput_buffer_share: u32, 1..=1_000),
     // Below 64 a part of them is less than a handful; above, 5 GiB for each core.
-    number!("send_lists", send_lists: usize, 64..=65_536),
-    number!("stash_bytes", stash_bytes: usize, MIB_64..=GIB_64),
+    Limit {
+        least: 1,
+        ..number!("send_lists", send_lists: usize, 64..=65_536)
+    },
+    Limit {
+        least: 1,
+        ..number!("stash_bytes", stash_bytes: usize, MIB_64..=GIB_64)
+    },
     milliseconds!("trim_interval_ms", trim_interval, PATIENCE_MS),
     milliseconds!("connect_timeout_ms", connect_timeout, PATIENCE_MS),
     milliseconds!("stall_timeout_ms", stall_timeout, PATIENCE_MS),
@@ -469,7 +480,10 @@ pub static LIMITS: [Limit; LIMITS_COUNT] = [
     milliseconds!("barrier_timeout_ms", barrier_timeout, 100..=60_000),
     // A command has marks for 64 barriers.
     number!("barriers_per_address", barriers_per_address: usize, 1..=BARRIERS_ACTIVE_MAX as u64),
-    number!("barrier_held_bytes", barrier_held_bytes: usize, 65_536..=GIB_64),
+    Limit {
+        least: 1,
+        ..number!("barrier_held_bytes", barrier_held_bytes: usize, 65_536..=GIB_64)
+    },
 ];
 
 /// Limits that an operator may tune.
