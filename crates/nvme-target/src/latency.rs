@@ -348,7 +348,7 @@ mod tests {
             }],
             ..Histogram::default()
         };
-        assert!(Latency::try_from(other).is_err());
+        Latency::try_from(other).expect_err("no such bucket");
     }
 
     #[test]

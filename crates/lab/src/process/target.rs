@@ -155,12 +155,12 @@ pub(super) fn sends(api: SocketAddr) -> Result<Sends> {
     let answer = interface::get(api, "/v1/switch")?;
     let Switch { cores } =
         Switch::deserialize(answer).context("the target's answer is not understood")?;
-    let classes = cores.iter().flat_map(|core| core.stats.classes.iter());
-    Ok(classes.fold(Sends::default(), |sum, (_, class)| {
+    let classes = cores.iter().flat_map(|core| core.classes.values());
+    Ok(classes.fold(Sends::default(), |sum, class| {
         let sizes = &class.caravans.sizes;
         Sends {
-            sends: sum.sends + sizes.caravans(),
-            single: sum.single + sizes.buckets()[0],
+            sends: sum.sends + sizes.iter().map(|bucket| bucket.count).sum::<u64>(),
+            single: sum.single + sizes.first().map_or(0, |bucket| bucket.count),
             bytes: sum.bytes + class.caravans.bytes,
         }
     }))
