@@ -36,6 +36,8 @@ pub(crate) const RESERVE_PART: usize = 8;
 /// What somebody holds on a core.
 #[derive(Debug, Default)]
 struct Account {
+    /// A number that no other account of the core ever has; 0 for those of unknown hosts.
+    number: u64,
     /// Bytes of payload buffers.
     bytes: Cell<u64>,
     /// Send lists.
@@ -168,6 +170,8 @@ pub(crate) struct Accounts {
     nobody: Rc<Parties>,
     throughput: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
+    /// Accounts opened so far.
+    opened: u64,
 }
 
 impl Default for Accounts {
@@ -185,6 +189,7 @@ impl Default for Accounts {
             nobody: of(Purpose::Control),
             throughput: Rc::default(),
             known: BTreeMap::new(),
+            opened: 0,
         }
     }
 }
@@ -225,7 +230,11 @@ impl Accounts {
         if let Some(account) = self.known.get(&party).and_then(Weak::upgrade) {
             return account;
         }
-        let account = Rc::default();
+        self.opened += 1;
+        let account = Rc::new(Account {
+            number: self.opened,
+            ..Account::default()
+        });
         self.known.insert(party, Rc::downgrade(&account));
         account
     }
@@ -241,6 +250,11 @@ pub(crate) struct Holding {
 impl Holding {
     pub(crate) const fn new(parties: Rc<Parties>) -> Self {
         Self { bytes: 0, parties }
+    }
+
+    /// Returns the number of the host on this core; 0 while it is unknown.
+    pub(crate) fn host(&self) -> u64 {
+        self.parties.host.number
     }
 
     /// It is known whose the connection is: what it holds is theirs.

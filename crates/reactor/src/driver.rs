@@ -10,6 +10,7 @@ use base::{Nanos, Time};
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 
@@ -106,6 +107,12 @@ pub trait Driver {
     fn incoming_core(&self, _socket: SocketId) -> Option<CoreId> {
         None
     }
+
+    /// Bounds a receive on this connection to `quantum` bytes (a payload with a destination
+    /// excepted), and the turn to one connection with a quantum; `None` removes the bound. For a
+    /// connection that asks for much while others ask for little. A driver without a kernel may
+    /// ignore it.
+    fn set_receive_quantum(&mut self, _socket: SocketId, _quantum: Option<NonZeroUsize>) {}
 
     /// Sets the order in which what arrives is taken. A driver without a kernel may ignore it.
     fn set_service(&mut self, _rules: &class_scheduler::ClassSchedulerRules) {}

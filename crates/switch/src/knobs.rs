@@ -121,6 +121,9 @@ pub struct Knobs {
     /// True if a target serves queues on their arrival cores while classes contend
     /// ([`affinity`](crate::affinity)); a part of its application steering.
     pub queue_affinity: bool,
+    /// True if a turn of a target's core takes no more than a caravan from hosts that ask for much
+    /// while others ask for little ([`light_hosts`](crate::light_hosts)).
+    pub light_hosts: bool,
     /// Limits of caravans. `[i10 §2.3]`
     pub caravan: Caravans,
     /// Bytes of later classes that leave between two `Latency` requests, on average, from which
@@ -167,6 +170,7 @@ impl Knobs {
                 hysteresis: Hysteresis::Settled,
             },
             queue_affinity: true,
+            light_hosts: true,
             caravan: Caravans {
                 enabled: true,
                 beside_latency: CaravanLimits {
@@ -205,6 +209,7 @@ impl Knobs {
         knobs.latency_threads = ThreadPriority::Default;
         knobs.request_steering.enabled = false;
         knobs.application_steering.enabled = false;
+        knobs.light_hosts = false;
         knobs.caravan.alone = knobs.caravan.beside_latency;
         knobs.caravan.sparse_factor = 1;
         knobs.doorbell = Mode::FIXED;
@@ -253,6 +258,7 @@ impl Knobs {
         let mut knobs = Self::switchyard();
         knobs.doorbell = Mode::FIXED;
         knobs.completion_hold = Nanos::ZERO;
+        knobs.light_hosts = false;
         knobs.caravan.alone = knobs.caravan.beside_latency;
         knobs.caravan.sparse_factor = 1;
         knobs.floor_permille = PerClass::of([0, 0]);

@@ -7,6 +7,7 @@
 //! - [`class`]: what a request hopes for, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
 //! - [`latency_activity`]: whether `Latency` work is near, and how close its requests are.
+//! - [`light_hosts`]: how much of what a host asks for one turn may take beside lighter hosts.
 //! - [`coalescing`]: when an application is told of completions that may wait.
 //! - [`class_scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
@@ -34,6 +35,7 @@ pub mod cpuset;
 pub mod doorbell;
 pub mod knobs;
 pub mod latency_activity;
+pub mod light_hosts;
 pub mod limits;
 pub mod load;
 pub mod request_steering;
@@ -48,5 +50,6 @@ pub use cpuset::CoreSet;
 pub use doorbell::Doorbell;
 pub use knobs::Knobs;
 pub use latency_activity::{LatencyActivity, LatencyWatch};
+pub use light_hosts::LightHosts;
 pub use request_steering::RequestSteering;
 pub use thread_scaling::ThreadScaling;

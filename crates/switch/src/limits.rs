@@ -49,6 +49,18 @@ pub const CARAVAN_SPARSE_FACTOR: u32 = 2;
 /// The most that it may be told to be: sends of 1 MiB, which no `Latency` request should meet.
 pub const CARAVAN_SPARSE_FACTOR_MAX: u32 = 16;
 
+/// A host that asked for little counts as present for so long: many times the turns of a busy core,
+/// and short beside what bulk loses by a pause of a light host.
+pub const LIGHT_HOST_WINDOW: Nanos = Nanos::from_millis(10);
+
+/// Bytes that one receive takes, beside a light host, on connections that are not I/O queues: 16
+/// capsules without data, or a Connect.
+pub const CONTROL_QUANTUM_BYTES: usize = 1152;
+
+/// Data that one receive asks for at most, for its host to count as light beside others: a quarter
+/// of a caravan, so that a light host is itself no load that another one has to wait for.
+pub const LIGHT_RECEIVE_BYTES: u64 = CARAVAN_BYTES / 4;
+
 /// Requests of a caravan at most: the deepest queue that a lane has.
 pub const CARAVAN_REQUESTS_MAX: u32 = 4096;
 

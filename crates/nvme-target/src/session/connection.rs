@@ -24,6 +24,7 @@ use crate::switch::threads::Counted;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, SocketId};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use switch::Class;
@@ -105,6 +106,8 @@ pub(crate) struct Connection {
     /// Counted no more among those of its controller that may change something.
     disarmed: bool,
     pub(super) receiving: Receiving,
+    /// Bytes that one receive takes at most, beside hosts that ask for little.
+    pub(super) receive_quantum: Option<NonZeroUsize>,
     pub(super) stash: Vec<u8>,
     pub(super) stalled: Option<Box<Stalled>>,
     /// Since when this thread serves it.
@@ -164,6 +167,7 @@ impl Connection {
             fresh: true,
             disarmed: false,
             receiving: Receiving::Nothing,
+            receive_quantum: None,
             stash: Vec::new(),
             stalled: None,
             opened: now,
@@ -216,6 +220,7 @@ impl Connection {
     /// Begins to receive, and to wait for ICReq.
     pub(crate) fn start(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
         self.arm(core, self.opened + core.limits.connect_timeout);
+        self.hold_back(None, core, cx);
         self.arm_receive(core, cx);
     }
 

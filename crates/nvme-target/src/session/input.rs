@@ -10,6 +10,7 @@ use crate::session::connection::{Connection, State};
 use crate::session::{termination, transfer};
 use base::Time;
 use reactor::{Buffer, Context, IoSlice, Memory, Op, OpKey, Received};
+use switch::light_hosts::Asked;
 use wire::nvme::Command;
 use wire::tcp::PduHeader;
 use wire::tcp::framer::Event;
@@ -115,6 +116,9 @@ impl Connection {
         }
         self.last_input = cx.now;
         let commands = core.stats.io_commands;
+        let admin_commands = core.stats.admin_commands;
+        let outstanding = self.demand.outstanding;
+        let mut received_bytes = 0;
         if self.urgency_matters() {
             core.switch.note_urgent(cx.now);
         }
@@ -123,16 +127,55 @@ impl Connection {
                 Some((buffer, length)) => (&buffer[..*length], *length),
                 None => (&[][..], 0),
             };
+            received_bytes = length as u64;
             self.consume(&buffer[..length], core, cx);
         }
         drop(received.rest);
+        let asked = Asked {
+            commands: core.stats.io_commands - commands,
+            data_bytes: (self.demand.outstanding + self.demand.answered)
+                .saturating_sub(outstanding),
+            received_bytes,
+        };
         if core.stats.io_commands != commands {
             self.sample_demand(core, cx.now);
             if self.urgency_matters() {
                 core.switch.note_urgent_commands(cx.now);
             }
         }
+        let any = asked.commands > 0 || core.stats.admin_commands != admin_commands;
+        if any || self.state >= State::Terminating {
+            self.hold_back(Some(asked), core, cx);
+        }
         self.arm_receive(core, cx);
+    }
+
+    /// Sets how much the next receives take: beside a host that asks for little, one that asks for
+    /// much gets a caravan in a turn. `asked`: what the last receive brought, if anything.
+    pub(super) fn hold_back(
+        &mut self,
+        asked: Option<Asked>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        if self.state >= State::Closing {
+            return;
+        }
+        let (host, hosts) = (self.holding.host(), &mut core.switch.light_hosts);
+        let quantum = match (self.output.class(), asked) {
+            // Strict priority has quanta of its own.
+            (Some(class), _) if !class.properties().may_wait => None,
+            (Some(_), Some(asked)) => hosts.asked(host, asked, cx.now),
+            (Some(_), None) => None,
+            (None, _) => hosts.control_quantum(host, cx.now),
+        };
+        // What comes after a termination request is discarded, the sooner the better.
+        let applies = core.switch.knobs().light_hosts && self.state < State::Terminating;
+        let quantum = quantum.filter(|_| applies);
+        if quantum != self.receive_quantum {
+            self.receive_quantum = quantum;
+            cx.driver.set_receive_quantum(self.socket, quantum);
+        }
     }
 
     /// Whether what arrives must not wait for what arrives on other I/O queues.

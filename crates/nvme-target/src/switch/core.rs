@@ -11,8 +11,8 @@ use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
 use switch::doorbell::Reason;
 use switch::{
-    ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, PerClass,
-    class_scheduler,
+    ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, LightHosts,
+    PerClass, class_scheduler,
 };
 
 /// A core's part of the switch.
@@ -23,6 +23,8 @@ pub(crate) struct CoreSwitch {
     pub(crate) queues: PerClass<usize>,
     /// What comes of `Latency` work.
     latency: LatencyWatch,
+    /// Hosts that ask for little.
+    pub(crate) light_hosts: LightHosts,
     /// Bytes of data of commands that take their time.
     pub(crate) outstanding: PerClass<u64>,
     /// What the queues here ask for on average, together.
@@ -48,6 +50,7 @@ impl CoreSwitch {
             knobs,
             queues: PerClass::default(),
             latency: LatencyWatch::new(knobs.sparse_latency_bytes),
+            light_hosts: LightHosts::default(),
             outstanding: PerClass::default(),
             load: PerClass::default(),
             forget_at: Time::ZERO,

@@ -67,6 +67,10 @@ pub(super) struct Interest {
     drained: Time,
     /// Something arrived, and others were before it.
     pub(super) in_line: bool,
+    /// Bytes that one receive takes at most; `usize::MAX` without a quantum.
+    quantum: usize,
+    /// The last receive took its quantum, so more may have arrived.
+    cut: bool,
     pub(super) closing: bool,
 }
 
@@ -82,6 +86,8 @@ impl Interest {
             bulk: false,
             drained: Time::ZERO,
             in_line: false,
+            quantum: usize::MAX,
+            cut: false,
             closing: false,
         }
     }
@@ -93,6 +99,17 @@ impl Interest {
 
     fn receives(&self) -> bool {
         self.wanted != Wanted::Nothing
+    }
+
+    /// The queue in which the socket waits for its turn.
+    const fn queue(&self) -> Queue {
+        if self.is_urgent() {
+            Queue::Urgent
+        } else if self.quantum < usize::MAX {
+            Queue::Bounded
+        } else {
+            Queue::Others
+        }
     }
 }
 
@@ -134,13 +151,24 @@ pub(super) enum Next {
     Turn,
 }
 
-/// Sockets on which something arrived, and that a turn had no receive buffer for, in order of
-/// arrival.
+/// The queues of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    /// Sockets whose arrivals go before those of others.
+    Urgent,
+    /// Sockets without a quantum.
+    Others,
+    /// Sockets with a quantum, of which a turn serves one.
+    Bounded,
+}
+
+/// Sockets on which something arrived, and that a turn did not serve, in order of arrival.
 #[derive(Debug)]
 struct Line {
     /// Sockets with arrivals that go before those of others.
     urgent: VecDeque<SlabKey>,
     others: VecDeque<SlabKey>,
+    bounded: VecDeque<SlabKey>,
 }
 
 impl Line {
@@ -149,25 +177,33 @@ impl Line {
         Self {
             urgent: VecDeque::with_capacity(sockets),
             others: VecDeque::with_capacity(sockets),
+            bounded: VecDeque::with_capacity(sockets),
         }
     }
 
-    fn of(&mut self, urgent: bool) -> &mut VecDeque<SlabKey> {
-        if urgent {
-            &mut self.urgent
-        } else {
-            &mut self.others
+    fn of(&mut self, queue: Queue) -> &mut VecDeque<SlabKey> {
+        match queue {
+            Queue::Urgent => &mut self.urgent,
+            Queue::Others => &mut self.others,
+            Queue::Bounded => &mut self.bounded,
         }
     }
 
     fn is_empty(&self) -> bool {
+        self.unbounded_is_empty() && self.bounded.is_empty()
+    }
+
+    /// Returns true if no socket waits that could have been served on an earlier turn, had there
+    /// been a buffer.
+    fn unbounded_is_empty(&self) -> bool {
         self.urgent.is_empty() && self.others.is_empty()
     }
 
-    /// Removes a socket that closes.
+    /// Removes a socket.
     fn remove(&mut self, key: SlabKey) {
-        self.urgent.retain(|&other| other != key);
-        self.others.retain(|&other| other != key);
+        for queue in [&mut self.urgent, &mut self.others, &mut self.bounded] {
+            queue.retain(|&other| other != key);
+        }
     }
 }
 
@@ -195,6 +231,8 @@ pub(super) struct Arrivals {
     pub(super) bulk_arrived: bool,
     /// Turns since the hot sockets were looked at.
     unseen_turns: u32,
+    /// The next quantum of what may wait is for a socket with a quantum of its own.
+    bounded_first: bool,
 }
 
 impl Arrivals {
@@ -213,6 +251,7 @@ impl Arrivals {
             received_bytes: 0,
             bulk_arrived: false,
             unseen_turns: 0,
+            bounded_first: false,
         }
     }
 
@@ -253,9 +292,33 @@ impl Arrivals {
     /// Takes note of a receive that was submitted on a socket.
     #[inline]
     pub(super) fn wanted(&mut self, key: SlabKey, now: Time, kernel: &mut impl Kernel) {
-        let hot = kernel.interest(key).is_some_and(|socket| socket.hot);
-        if !hot && !self.heat_up(key, now, kernel) {
+        let Some(socket) = kernel.interest(key) else {
+            return;
+        };
+        let (hot, more) = (socket.hot, socket.cut && socket.queue() == Queue::Bounded);
+        if more {
+            // The ring would only say what is known.
+            self.stand_in_line(key, kernel);
+        } else if !hot && !self.heat_up(key, now, kernel) {
             kernel.watch(key);
+        }
+    }
+
+    /// A receive on a socket takes `quantum` bytes at most from now on, and a turn receives from
+    /// one such socket at most; `usize::MAX` is no quantum.
+    pub(super) fn set_quantum(&mut self, key: SlabKey, quantum: usize, kernel: &mut impl Kernel) {
+        let Some(socket) = kernel.interest_mut(key) else {
+            return;
+        };
+        socket.quantum = quantum;
+        let in_line = std::mem::take(&mut socket.in_line);
+        let cools = socket.hot && socket.queue() == Queue::Bounded;
+        if in_line {
+            self.line.remove(key);
+            self.stand_in_line(key, kernel);
+        }
+        if cools && let Some(index) = self.hot.iter().position(|&hot| hot == key) {
+            self.cool_down(index, kernel);
         }
     }
 
@@ -264,9 +327,10 @@ impl Arrivals {
         let Some(socket) = kernel.interest(key) else {
             return;
         };
-        let others_first = match socket.is_urgent() {
-            true => !self.line.urgent.is_empty(),
-            false => self.prioritises(now) || !self.line.is_empty(),
+        let others_first = match socket.queue() {
+            Queue::Urgent => !self.line.urgent.is_empty(),
+            Queue::Others => self.prioritises(now) || !self.line.unbounded_is_empty(),
+            Queue::Bounded => true,
         };
         if others_first || kernel.free_buffers() == 0 {
             self.stand_in_line(key, kernel);
@@ -331,10 +395,16 @@ impl Arrivals {
             return false;
         };
         let urgent = socket.is_urgent();
+        // A payload that arrives where it belongs is its owner's only work on this turn.
+        let own = match socket.wanted {
+            Wanted::Payload => usize::MAX,
+            Wanted::Anything | Wanted::Nothing => socket.quantum,
+        };
         let most = if !urgent && self.prioritises(now) {
-            usize::try_from(self.service.rules().quantum_bytes).unwrap_or(usize::MAX)
+            let quantum = usize::try_from(self.service.rules().quantum_bytes);
+            quantum.unwrap_or(usize::MAX).min(own)
         } else {
-            usize::MAX
+            own
         };
         let got = kernel.receive(key, most);
         let drained = match got {
@@ -348,6 +418,7 @@ impl Arrivals {
             return false;
         };
         socket.drained = drained;
+        socket.cut = matches!(got, Got::Bytes(_, false));
         let Got::Bytes(bytes, _) = got else {
             return false;
         };
@@ -369,11 +440,14 @@ impl Arrivals {
         } else {
             // Nothing is left for a later look, which would never come.
             self.bulk_arrived = false;
-            self.receive_line(true, usize::MAX, now, kernel);
-            self.receive_line(false, usize::MAX, now, kernel);
-            if self.line.is_empty() {
-                self.receive_hot(usize::MAX, None, now, kernel);
+            let kept = usize::from(!self.line.bounded.is_empty());
+            let mut most = kernel.free_buffers().saturating_sub(kept);
+            most -= self.receive_line(Queue::Urgent, most, now, kernel);
+            most -= self.receive_line(Queue::Others, most, now, kernel);
+            if self.line.unbounded_is_empty() {
+                self.receive_hot(most, None, now, kernel);
             }
+            self.receive_line(Queue::Bounded, 1, now, kernel);
         }
         self.join_line(now, kernel);
         let mut index = 0;
@@ -395,17 +469,17 @@ impl Arrivals {
     /// is left. Returns how many have.
     fn receive_line(
         &mut self,
-        urgent: bool,
+        queue: Queue,
         most: usize,
         now: Time,
         kernel: &mut impl Kernel,
     ) -> usize {
         let mut received = 0;
-        for _ in 0..self.line.of(urgent).len() {
+        for _ in 0..self.line.of(queue).len() {
             if received == most || kernel.free_buffers() == 0 {
                 break;
             }
-            let Some(key) = self.line.of(urgent).pop_front() else {
+            let Some(key) = self.line.of(queue).pop_front() else {
                 break;
             };
             let Some(socket) = kernel.interest_mut(key) else {
@@ -440,22 +514,22 @@ impl Arrivals {
             return;
         };
         if socket.receives() && !std::mem::replace(&mut socket.in_line, true) {
-            let urgent = socket.is_urgent();
-            self.line.of(urgent).push_back(key);
+            let queue = socket.queue();
+            self.line.of(queue).push_back(key);
         }
     }
 
     /// Lets the hot sockets stand behind those that are left in line: read on every turn, they
     /// would be served again and again while others wait.
     fn join_line(&mut self, now: Time, kernel: &mut impl Kernel) {
-        if self.line.is_empty() {
+        if self.line.unbounded_is_empty() {
             return;
         }
         self.crowded_until = now + CROWD_WINDOW;
         for index in 0..self.hot.len() {
             let key = self.hot[index];
-            let urgent = kernel.interest(key).is_some_and(Interest::is_urgent);
-            if !self.line.of(urgent).is_empty() {
+            let queue = kernel.interest(key).map(Interest::queue);
+            if queue.is_some_and(|queue| !self.line.of(queue).is_empty()) {
                 self.stand_in_line(key, kernel);
             }
         }
@@ -476,8 +550,8 @@ impl Arrivals {
         let before = self.received_bytes;
         // The last buffer is for the rest, which may be owed something.
         let most = kernel.free_buffers().saturating_sub(1);
-        let received = self.receive_line(true, most, now, kernel);
-        if self.line.of(true).is_empty() {
+        let received = self.receive_line(Queue::Urgent, most, now, kernel);
+        if self.line.urgent.is_empty() {
             self.receive_hot(most - received, Some(true), now, kernel);
         }
         let urgent_bytes = self.received_bytes - before;
@@ -485,7 +559,8 @@ impl Arrivals {
             let socket = kernel.interest(*key);
             socket.is_some_and(|s| !s.is_urgent() && s.receives())
         };
-        let rest_waits = !self.line.others.is_empty() || self.hot.iter().any(may_wait);
+        let in_line = !self.line.others.is_empty() || !self.line.bounded.is_empty();
+        let rest_waits = in_line || self.hot.iter().any(may_wait);
         self.bulk_arrived &= rest_waits;
         let backlog = PerClass::from_fn(|class| match class.properties().may_wait {
             false => urgent_bytes,
@@ -497,13 +572,31 @@ impl Arrivals {
         let grant = self.service.next(now, &backlog);
         if grant.is_none_or(|grant| grant.class.properties().may_wait) {
             let before = self.received_bytes;
-            let mut received = self.receive_line(false, 1, now, kernel);
-            if self.line.is_empty() && received == 0 {
-                received = self.receive_hot(1, Some(false), now, kernel);
-            }
+            let received = self.receive_rest(now, kernel);
             self.bulk_arrived = received > 0;
             self.granted_bytes = self.received_bytes - before;
         }
+    }
+
+    /// Receives from one socket whose arrivals may wait. Those with a quantum of their own and the
+    /// others take turns. Returns how many have brought something.
+    fn receive_rest(&mut self, now: Time, kernel: &mut impl Kernel) -> usize {
+        let bounded_first = self.bounded_first;
+        self.bounded_first = !bounded_first;
+        let mut received = 0;
+        if bounded_first {
+            received = self.receive_line(Queue::Bounded, 1, now, kernel);
+        }
+        if received == 0 {
+            received = self.receive_line(Queue::Others, 1, now, kernel);
+        }
+        if received == 0 && self.line.unbounded_is_empty() {
+            received = self.receive_hot(1, Some(false), now, kernel);
+        }
+        if received == 0 && !bounded_first {
+            received = self.receive_line(Queue::Bounded, 1, now, kernel);
+        }
+        received
     }
 
     /// The grant under way is over; it counts if it brought anything.
@@ -568,7 +661,7 @@ impl Arrivals {
         let Some(socket) = kernel.interest_mut(key) else {
             return false;
         };
-        if socket.closing {
+        if socket.closing || socket.queue() == Queue::Bounded {
             return false;
         }
         if !socket.hot && (socket.recurs || now >= self.crowded_until) {

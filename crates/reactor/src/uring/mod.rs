@@ -42,7 +42,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::Arc;
 use switch::{Class, class_scheduler};
 use wake::EventWaker;
@@ -331,6 +331,13 @@ impl Driver for UringDriver {
         };
         self.arrivals
             .set_class(&mut entry.interest, class, self.now);
+    }
+
+    fn set_receive_quantum(&mut self, socket: SocketId, quantum: Option<NonZeroUsize>) {
+        let key = self.socket_key(socket);
+        let quantum = quantum.map_or(usize::MAX, NonZeroUsize::get);
+        let (arrivals, mut receiver) = self.split();
+        arrivals.set_quantum(key, quantum, &mut receiver);
     }
 
     fn incoming_core(&self, socket: SocketId) -> Option<CoreId> {

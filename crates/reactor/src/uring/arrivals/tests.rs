@@ -54,6 +54,8 @@ struct Model {
     served: Vec<SlabKey>,
     /// Receives that were tried in this turn.
     tried: usize,
+    /// Sockets with a quantum that were served in this turn.
+    bounded: usize,
 }
 
 impl Kernel for Model {
@@ -83,15 +85,19 @@ impl Kernel for Model {
         let room = RECEIVE_BUFFER_BYTES.min(most);
         let bytes = socket.arrived.min(room);
         socket.arrived -= bytes;
-        socket.interest.wanted = Wanted::Nothing;
+        let wanted = std::mem::replace(&mut socket.interest.wanted, Wanted::Nothing);
         let since = socket.waits_since.take().expect("noted when it began");
         if socket.arrived == 0 {
             socket.readable_since = None;
         }
-        let urgent = socket.interest.is_urgent();
+        let queue = socket.interest.queue();
         socket.passed.fill(0);
+        if queue == Queue::Bounded {
+            assert!(bytes <= socket.interest.quantum || wanted == Wanted::Payload);
+            self.bounded += 1;
+        }
         self.served.push(key);
-        self.passes(key, urgent, since);
+        self.passes(key, queue, since);
         if bytes == 0 {
             return Got::End;
         }
@@ -133,17 +139,18 @@ impl Model {
             step: 0,
             served: Vec::new(),
             tried: 0,
+            bounded: 0,
         }
     }
 
-    /// A socket is served: those of its class that wait for longer were passed once more.
-    fn passes(&mut self, key: SlabKey, urgent: bool, since: u64) {
+    /// A socket is served: those of its queue that wait for longer were passed once more.
+    fn passes(&mut self, key: SlabKey, queue: Queue, since: u64) {
         let now = self.now;
         for (_, other) in self.sockets.iter_mut() {
             let gathers = other.interest.bulk || other.interest.wanted == Wanted::Payload;
             let left_alone = gathers && now.since(other.interest.drained) < GATHER_TIME;
             let before = other.waits_since.is_some_and(|waits| waits < since);
-            if !before || left_alone || other.interest.is_urgent() != urgent {
+            if !before || left_alone || other.interest.queue() != queue {
                 continue;
             }
             other.passed[key.index as usize] += 1;
@@ -185,6 +192,8 @@ struct Play {
     rests: u64,
     completes: u64,
     bulk: u64,
+    /// In how many of ten cases a socket's quantum changes when the owner asks for more.
+    quanta: u64,
     /// Turns since the core slept, once nothing arrives any more.
     awake: u32,
     sleeps: u32,
@@ -215,6 +224,7 @@ impl Play {
             rests: prng.below(4),
             completes: prng.below(4),
             bulk: prng.below(4),
+            quanta: prng.below(3),
             awake: 0,
             sleeps: 0,
             prng,
@@ -269,8 +279,16 @@ impl Play {
                 Wanted::Anything
             };
             self.model.note();
+            if self.prng.chance(self.quanta, 10) {
+                self.change_quantum(key);
+            }
             let now = self.model.now;
             self.arrivals.wanted(key, now, &mut self.model);
+        }
+        if self.prng.chance(self.quanta, 100)
+            && let Some(key) = self.random_key()
+        {
+            self.change_quantum(key);
         }
         if self.prng.chance(1, 500) && self.keys.len() > 1 {
             let Some(key) = self.random_key() else { return };
@@ -278,6 +296,21 @@ impl Play {
             self.arrivals.closes(key, &mut self.model);
             let socket = self.model.sockets.remove(key).expect("open");
             self.arrivals.closed(&socket.interest);
+        }
+    }
+
+    /// A socket gets a quantum, another one, or none. Where it waits, it waits anew.
+    fn change_quantum(&mut self, key: SlabKey) {
+        let quantum =
+            [usize::MAX, 1152, 65_536][usize::try_from(self.prng.below(3)).expect("three")];
+        let socket = self.model.sockets.get_mut(key).expect("open");
+        let before = socket.interest.queue();
+        self.arrivals.set_quantum(key, quantum, &mut self.model);
+        let step = self.model.step;
+        let socket = self.model.sockets.get_mut(key).expect("open");
+        if socket.interest.queue() != before && socket.waits_since.is_some() {
+            socket.waits_since = Some(step);
+            socket.passed.fill(0);
         }
     }
 
@@ -318,13 +351,17 @@ impl Play {
             let interest = &socket.interest;
             let hot = self.arrivals.hot.iter().filter(|&&hot| hot == key).count();
             assert_eq!(hot, usize::from(interest.hot), "{socket:?}");
-            let waiting = line.urgent.iter().chain(&line.others);
+            let waiting = line.urgent.iter().chain(&line.others).chain(&line.bounded);
             let places = waiting.filter(|&&waiting| waiting == key).count();
             assert_eq!(places, usize::from(interest.in_line), "{socket:?}");
+            assert!(
+                !interest.hot || interest.queue() != Queue::Bounded,
+                "{socket:?}"
+            );
             let found = interest.hot || interest.in_line || socket.watched;
             assert!(found || !interest.receives(), "nobody looks at {socket:?}");
         }
-        let places = line.urgent.len() + line.others.len();
+        let places = line.urgent.len() + line.others.len() + line.bounded.len();
         assert!(places <= self.model.sockets.len());
     }
 
@@ -337,13 +374,15 @@ impl Play {
             _ => Wait::Until(now + Nanos(1 + self.prng.below(100_000))),
         };
         let completed = !quiet && self.prng.chance(self.completes, 10);
-        self.model.tried = 0;
+        (self.model.tried, self.model.bounded) = (0, 0);
         let line = &self.arrivals.line;
-        let lines = [&line.urgent, &line.others].map(|line| Vec::from_iter(line.iter().copied()));
+        let lines = [&line.urgent, &line.others, &line.bounded]
+            .map(|line| Vec::from_iter(line.iter().copied()));
         // A socket is tried from the line and from among the hot ones, and never again.
         let most = self.model.sockets.len() + self.arrivals.hot.len();
         let next = self.arrivals.turn(wait, now, completed, &mut self.model);
         assert!(self.model.tried <= most);
+        assert!(self.model.bounded <= 1, "one socket with a quantum a turn");
         for line in lines {
             let place = |key: &SlabKey| line.iter().position(|waiting| waiting == key);
             let places = self.model.served.iter().filter_map(place);

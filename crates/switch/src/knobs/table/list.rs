@@ -216,6 +216,12 @@ pub(super) const KNOBS: &[Knob] = &[
         queue_affinity
     ),
     always!(
+        "light_hosts",
+        "a turn of a target takes a caravan at most from hosts that ask for much, beside others",
+        switch,
+        light_hosts
+    ),
+    always!(
         "caravan",
         "several requests may share a send",
         switch,
