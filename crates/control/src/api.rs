@@ -74,10 +74,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
         .layer(middleware::from_fn_with_state(token, token::check))
         .layer(middleware::from_fn_with_state(loopback, guard::guard))
-        .with_state(ApiState {
-            control,
-            turn: Arc::default(),
-        })
+        .with_state(ApiState { control })
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

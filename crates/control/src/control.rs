@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::OwnedMutexGuard;
+
 use crate::action::Action;
 use crate::config::{self, ConfigError};
 use crate::dataplane::DataPlane;
@@ -31,6 +33,9 @@ pub struct Control {
     model: Mutex<Arc<Configuration>>,
     /// The process was told to end, and finishes what is under way.
     draining: AtomicBool,
+    /// Held by the caller of a change on the control plane's runtime: others wait for it there, and
+    /// occupy no thread that reads need meanwhile.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// State of changes beside the model.
@@ -95,6 +100,7 @@ impl Control {
             change: Mutex::new(changes),
             model: Mutex::new(Arc::new(file.emptied())),
             draining: AtomicBool::new(false),
+            turn: Arc::default(),
         }
     }
 
@@ -205,11 +211,7 @@ impl Control {
         let mut changes = lock(&self.change);
         let before = self.configuration();
         let actions = decide(&before)?;
-        let added = actions.iter().filter_map(|action| match action {
-            Action::AddDevice { name, device } => Some((name, device)),
-            _ => None,
-        });
-        check_folders(&changes.file, added)?;
+        check_folders(&changes.file, added(&actions))?;
         if changes.store.is_none() && !changes.warned && !actions.is_empty() {
             changes.warned = true;
             tracing::warn!(
@@ -249,6 +251,26 @@ impl Control {
             tracing::error!("{error}; it says that a change was made which was not");
         }
         done
+    }
+
+    /// Waits until the callers before have made their changes. Every caller on the runtime waits
+    /// here before it takes a thread for a call that may wait for a change.
+    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// Returns the actions that would make `new` the configuration in force, and carries none out.
+    ///
+    /// # Errors
+    /// The reason for which [`replace`](Self::replace) would refuse it.
+    pub fn plan(&self, new: &Configuration) -> Result<Vec<Action>, ChangeError> {
+        config::validate(new)?;
+        let mut new = new.clone();
+        new.sort();
+        let changes = lock(&self.change);
+        let actions = diff(&self.configuration(), &new)?;
+        check_folders(&changes.file, added(&actions))?;
+        Ok(actions)
     }
 
     /// Makes `new` the configuration in force. Returns what had to be done.
@@ -320,6 +342,14 @@ impl fmt::Debug for Control {
             .field("configuration", &self.configuration())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the devices that `actions` add.
+fn added(actions: &[Action]) -> impl Iterator<Item = (&String, &Device)> {
+    actions.iter().filter_map(|action| match action {
+        Action::AddDevice { name, device } => Some((name, device)),
+        _ => None,
+    })
 }
 
 /// Refuses devices with files outside of the folders for those that `file` does not name itself.

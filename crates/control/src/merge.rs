@@ -185,7 +185,7 @@ fn unkeyed(value: &mut Value) {
 struct Place {
     /// The keys that lead there, for people.
     text: String,
-    /// The last of them.
+    /// The last of them; empty for a subsystem.
     name: String,
     /// It changes as a whole.
     leaf: bool,
@@ -199,9 +199,11 @@ impl Place {
             (false, true) => format!("{}.{key}", self.text),
             (false, false) => format!("{}.{key:?}", self.text),
         };
+        // Subsystems have names of their own, which mean no table.
+        let name = if self.text == "subsystems" { "" } else { key };
         Self {
             text,
-            name: key.to_owned(),
+            name: name.to_owned(),
             // Knobs depend on each other, so they change together.
             leaf: LEAVES.contains(&self.name.as_str()) || (self.text.is_empty() && key == "switch"),
         }

@@ -239,7 +239,8 @@ async fn handle(
             _ = signals.terminate.recv() => "SIGTERM",
             _ = signals.interrupt.recv() => "SIGINT",
             _ = signals.hang_up.recv() => {
-                reload(&control, config_path.clone()).await;
+                // Of its own: a change takes its time, and the end of the process does not wait.
+                tokio::spawn(reload(Arc::clone(&control), config_path.clone()));
                 continue;
             }
         };
@@ -255,14 +256,18 @@ async fn handle(
 }
 
 /// Puts the configuration file in force.
-async fn reload(control: &Arc<Control>, path: Option<PathBuf>) {
+async fn reload(control: Arc<Control>, path: Option<PathBuf>) {
     let Some(path) = path else {
         tracing::warn!("SIGHUP: there is no file to read again; start with --config FILE");
         return;
     };
-    let control = Arc::clone(control);
     let shown = path.display().to_string();
-    let result = tokio::task::spawn_blocking(move || control.replace_from_file(&path)).await;
+    let turn = control.turn().await;
+    let work = move || {
+        let _turn = turn;
+        control.replace_from_file(&path)
+    };
+    let result = tokio::task::spawn_blocking(work).await;
     match result {
         Ok(Ok(actions)) => tracing::info!("SIGHUP: {shown} is in force, {} changes", actions.len()),
         Ok(Err(error)) => tracing::error!("SIGHUP: {shown} is not in force: {error}"),

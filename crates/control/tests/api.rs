@@ -653,6 +653,13 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
                 scope.spawn(move || send(server, "POST", "/v1/devices", &body).status)
             })
             .collect();
+        // Reads that wait for changes take no thread either.
+        let waits: Vec<_> = (0..8)
+            .map(|_| {
+                let server = &server;
+                scope.spawn(move || get(server, "/v1/config/changes").status)
+            })
+            .collect();
         for path in ["/healthz", "/v1/stats", "/metrics", "/v1/config"] {
             assert_eq!(get(&server, path).status, 200, "{path}");
         }
@@ -661,6 +668,9 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
         }
         for change in changes {
             assert_eq!(change.join().unwrap(), 201);
+        }
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), 200);
         }
     });
     drop(slow);

@@ -49,7 +49,12 @@ struct Changes {
 
 async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiError> {
     let control = Arc::clone(&state.control);
-    let (changes, state) = blocking(move || control.changes()).await?;
+    let turn = control.turn().await;
+    let work = move || {
+        let _turn = turn;
+        control.changes()
+    };
+    let (changes, state) = blocking(work).await?;
     Ok(Json(Changes { state, changes }))
 }
 
@@ -79,7 +84,13 @@ async fn replace(
     };
     let new = config::parse(&body.text, body.format)?;
     let actions = if dry_run {
-        diff(&state.configuration(), &new)?
+        let control = Arc::clone(&state.control);
+        let turn = control.turn().await;
+        let work = move || {
+            let _turn = turn;
+            control.plan(&new)
+        };
+        blocking(work).await??
     } else {
         state.change(move |before| Ok(diff(before, &new)?)).await?
     };

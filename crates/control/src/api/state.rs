@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
-
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
 use crate::dataplane::DataPlane;
@@ -16,9 +14,6 @@ use super::error::ApiError;
 #[derive(Clone, Debug)]
 pub(super) struct ApiState {
     pub(super) control: Arc<Control>,
-    /// Held by the request that makes its change: others wait here, and occupy no thread that reads
-    /// need meanwhile.
-    pub(super) turn: Arc<Mutex<()>>,
 }
 
 impl ApiState {
@@ -33,7 +28,7 @@ impl ApiState {
         decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError> + Send + 'static,
     ) -> Result<Vec<Action>, ApiError> {
         let control = Arc::clone(&self.control);
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let turn = self.control.turn().await;
         let work = move || {
             let _turn = turn;
             control.change_with(decide)
