@@ -1,7 +1,7 @@
-//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes, a
-//! reset of the controller, FUA, and a target that is killed, and stopped for half a minute, under a
-//! load of files in two file systems, which are all there afterwards. Each time that it is killed,
-//! what it has left is a file system that its journal makes whole.
+//! The Linux kernel's own initiator while things change: a namespace that comes, shrinks and goes,
+//! a reset of the controller, FUA, and a target that is killed, and stopped for half a minute,
+//! under a load of files in two file systems, which are all there afterwards. Each time that it is
+//! killed, what it has left is a file system that its journal makes whole.
 
 #![cfg(test)]
 
@@ -91,8 +91,8 @@ impl Bed {
         check_ext4(&self.backing)?;
         self.listen = self.address;
         self.configure("")?;
-        // While nobody listens, the guest's attempts come from ports of the same range, and one may
-        // come from this very port: TCP then connects it with itself, for a moment.
+        // While no target listens, the guest's attempts come from ports of the same range, and one
+        // may come from this very port: TCP then connects it with itself, for a moment.
         for _ in 1..STARTS_MAX {
             match self.start() {
                 Err(error) if format!("{error:#}").contains("Address already in use") => {

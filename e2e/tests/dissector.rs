@@ -21,8 +21,8 @@ fn capture_with_digests() -> Result<()> {
     dissect(Digests::On)
 }
 
-/// What a target answers to a host that does everything, and also what it may not: with each kind of
-/// digest, several R2Ts at a time, statuses of all kinds, and terminated connections.
+/// What a target answers to a host that does everything, and also what it may not: with each kind
+/// of digest, several R2Ts at a time, statuses of all kinds, and terminated connections.
 #[test]
 fn capture_of_a_foreign_host() -> Result<()> {
     if readiness(&[&PROGRAMS[..], &["python3"]].concat())? == Readiness::Skip {

@@ -1,5 +1,6 @@
-//! A host that shares nothing with ours, `foreign_host.py`, uses a target in every way that it knows
-//! and finds nothing that the specifications forbid, in memory and in a file, with both block sizes.
+//! A host that shares nothing with ours, `foreign_host.py`, uses a target in every way that it
+//! knows and finds nothing that the specifications forbid, in memory and in a file, with both block
+//! sizes.
 
 #![cfg(test)]
 

@@ -2,8 +2,10 @@
 
 use crate::cache::Medium;
 use crate::changing::{Changes, Changing};
-use crate::client::{Client, Report, Workload};
+use crate::client::{Client, Report, Way};
+use crate::host_core::Application;
 use crate::oracle::Oracle;
+use crate::rights::Extent;
 use base::{Nanos, Prng, Time};
 use block::{Channel, Device};
 use host::{Association, Phase, RemoteNamespace, Switchboard};
@@ -13,28 +15,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use switch::Class;
 
-/// How soon a thread looks again whether its controller is there.
+/// Interval in which a thread looks again for its controller.
 const PATIENCE: Nanos = Nanos::from_millis(1);
 
-/// What an application thread works on, and how.
+/// The work of an application thread.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The controller.
     pub association: Arc<Association>,
-    /// The namespace.
-    pub nsid: u32,
-    /// What is known of the namespace's content, by all who write to it.
-    pub oracle: Rc<RefCell<Oracle>>,
-    /// What the namespace would keep without power, if it has a cache.
+    /// Its workload, the namespace, and the oracle that judges it.
+    pub application: Application,
+    /// Content that the namespace would keep without power, if it has a cache.
     pub medium: Option<Medium>,
     /// Of its requests.
     pub class: Class,
-    /// When it asks for something of another class.
+    /// Times at which it asks for something of another class.
     pub changes: Changes,
-    /// How often it did; all threads count here.
+    /// Count of such changes, shared by all threads.
     pub changed: Rc<Cell<u64>>,
-    /// What it does.
-    pub workload: Workload,
 }
 
 /// An application thread.
@@ -45,7 +43,8 @@ pub struct App {
     board: Option<Switchboard>,
     prng: Prng,
     client: Option<Client>,
-    report: Rc<RefCell<Report>>,
+    /// Associations that were live, as of the last turn.
+    associations: u64,
     now: Time,
     over: bool,
 }
@@ -59,16 +58,33 @@ impl App {
             board: Some(board),
             prng: Prng::from_seed(seed),
             client: None,
-            report: Rc::default(),
+            associations: 0,
             now: Time::ZERO,
             over: false,
         }
     }
 
-    /// What came of its work so far; shared with the running thread.
+    /// Returns the report of its work so far; shared with the running thread.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<Report>> {
-        Rc::clone(&self.report)
+        Rc::clone(&self.job.application.report)
+    }
+
+    /// Another volume came in the place of its namespace, which it may not have opened yet.
+    pub(crate) fn is_replaced(
+        &mut self,
+        target: usize,
+        nsid: u32,
+        oracle: &Rc<RefCell<Oracle>>,
+        extent: &Extent,
+    ) {
+        let application = &mut self.job.application;
+        if (application.target, application.nsid) == (target, nsid) {
+            application.oracle = Some(Rc::clone(oracle));
+            if let Some(law) = &mut application.law {
+                law.extent = extent.clone();
+            }
+        }
     }
 
     fn start(&mut self, cx: &mut Context<'_>) {
@@ -76,13 +92,13 @@ impl App {
         if job.association.phase() != Phase::Live {
             return;
         }
-        let Ok(remote) = RemoteNamespace::new(&job.association, job.nsid) else {
+        let Ok(remote) = RemoteNamespace::new(&job.association, job.application.nsid) else {
             return;
         };
         let Some(board) = self.board.take() else {
             return;
         };
-        let depth = u32::try_from(job.workload.depth).expect("a few");
+        let depth = u32::try_from(job.application.workload.depth).expect("a few");
         let device = board
             .namespace(&remote)
             .expect("a few namespaces")
@@ -96,9 +112,10 @@ impl App {
                 .map(|channel| Box::new(channel) as Box<dyn Channel>)
         };
         let channel = channel.expect("a few submitters");
-        let (report, seed) = (Rc::clone(&self.report), self.prng.next_u64());
-        let client = Client::new(channel, device.geometry(), job.workload, seed, report);
-        let client = client.beside(Rc::clone(&job.oracle));
+        let geometry = device.geometry();
+        let capabilities = device.capabilities();
+        let way = Way::Any(channel);
+        let client = Client::of(way, geometry, capabilities, job.application.clone());
         self.client = Some(client.over(job.medium.clone()));
     }
 }
@@ -118,6 +135,10 @@ impl Service for App {
             None if self.over => {}
             None => self.start(cx),
             Some(client) => {
+                let associations = self.job.association.generation();
+                if std::mem::replace(&mut self.associations, associations) != associations {
+                    client.is_reconnected();
+                }
                 client.maintain(cx);
                 if client.finished() {
                     self.over = true;

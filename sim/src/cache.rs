@@ -16,7 +16,7 @@ struct Content {
     durable: Vec<Version>,
 }
 
-/// The part of a [`Cache`] that its channels share, and whoever looks at it.
+/// The part of a [`Cache`] that its channels share with its observers.
 #[derive(Clone, Debug)]
 pub struct Medium(Arc<Mutex<Content>>);
 
@@ -49,7 +49,7 @@ impl Cache {
         Self { inner, medium }
     }
 
-    /// What would be left without power.
+    /// Returns the content that would be left without power.
     #[must_use]
     pub fn medium(&self) -> Medium {
         self.medium.clone()

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use switch::{Class, PerClass};
 
-/// When threads change the class of their requests.
+/// The times at which threads change the class of their requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
     /// They never do.

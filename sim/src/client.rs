@@ -3,17 +3,19 @@
 use crate::cache::Medium;
 use crate::host_core::Application;
 use crate::oracle::{self, Oracle, Step, Version};
+use crate::rights::{Law, Moment};
 use crate::trace::say;
 use base::units::Lba;
 use base::{Nanos, Prng, Slab, SlabKey, Time};
 use block::{BlockError, Capabilities, Channel, Completion, Geometry, Operation, Request, Submit};
+use host::RemoteChannel;
 use reactor::{Context, IoSlice, OpNamespace, Service};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What the application does.
+/// The workload of an application.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
     /// Requests in all.
@@ -26,7 +28,7 @@ pub struct Workload {
     pub blocks_large: u64,
 }
 
-/// What came of it.
+/// The results of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Requests that were answered.
@@ -41,7 +43,7 @@ pub struct Report {
     pub slowest: Nanos,
     /// A fingerprint of all answers in order: equal runs have equal ones.
     pub fingerprint: u64,
-    /// An application that nobody judges was told that its namespace is gone, and asks no more.
+    /// An application without a judge was told that its namespace is gone, and asks no more.
     pub gave_up: bool,
 }
 
@@ -50,6 +52,9 @@ struct InFlight {
     since: Time,
     range: Range<usize>,
     kind: Kind,
+    operation: Option<Operation>,
+    /// Time of the request, by the rules that it is held to.
+    asked: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -63,6 +68,8 @@ enum Kind {
         version: Version,
         durable: bool,
     },
+    /// Orders what its channel was asked before and after.
+    Barrier,
     /// By then settled writes are on the medium when it is answered, block by block.
     Flush(Step, Vec<Version>),
 }
@@ -80,7 +87,7 @@ pub enum Mix {
 /// Errors that an application must be ready for, because something provokes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
-    /// Any: whoever runs the application looks at its report.
+    /// Any: the owner of the application looks at its report.
     Any,
     /// These, and no other.
     Only {
@@ -92,22 +99,28 @@ pub enum Tolerance {
         late: bool,
         /// A lost connection may be taken for a loss of what was not flushed.
         forgets: bool,
+        /// True if permissions change, and sizes of volumes.
+        changes: bool,
     },
 }
 
 impl Tolerance {
-    /// The same for the application on this volume, of which only the first goes for good.
+    /// Returns the same for an application with a volume that stays, or does not.
     #[must_use]
-    pub(crate) fn on_volume(mut self, number: usize) -> Self {
+    pub(crate) fn of_volume(mut self, may_go: bool) -> Self {
         if let Self::Only { gone, .. } = &mut self {
-            *gone &= number == 0;
+            *gone &= may_go;
         }
         self
     }
 
     fn allows(self, error: BlockError) -> bool {
         let Self::Only {
-            device, gone, late, ..
+            device,
+            gone,
+            late,
+            changes,
+            ..
         } = self
         else {
             return true;
@@ -116,6 +129,7 @@ impl Tolerance {
             BlockError::ReadFailure | BlockError::WriteFailure => device,
             BlockError::Gone => gone,
             BlockError::TimedOut | BlockError::Aborted => late,
+            BlockError::OutOfRange | BlockError::Denied => changes,
             _ => false,
         }
     }
@@ -128,28 +142,59 @@ pub const WARM_UP: u64 = 16;
 /// has any number of them, and each takes memory here.
 const BLOCKS_MAX: u64 = 1 << 16;
 
-/// How soon an application with nothing under way looks again for blocks that nobody writes.
+/// Interval in which an application with nothing under way looks again for blocks without a write.
 const RETRY: Nanos = Nanos::from_micros(20);
+
+/// The way in which an application's requests leave.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// By any channel.
+    Any(Box<dyn Channel>),
+    /// By one of a remote namespace, which knows barriers.
+    Remote(Box<RemoteChannel>),
+}
+
+impl Way {
+    fn as_mut(&mut self) -> &mut dyn Channel {
+        match self {
+            Self::Any(channel) => &mut **channel,
+            Self::Remote(channel) => &mut **channel,
+        }
+    }
+
+    fn as_ref(&self) -> &dyn Channel {
+        match self {
+            Self::Any(channel) => &**channel,
+            Self::Remote(channel) => &**channel,
+        }
+    }
+}
 
 /// The application, as the service of a core.
 #[derive(Debug)]
 pub struct Client {
-    /// Who it is in a trace.
+    /// Name in a trace.
     name: String,
-    channel: Box<dyn Channel>,
+    channel: Way,
+    /// Which channel it is, and how many barriers it was given.
+    order: (u64, u64),
+    /// Rules that requests are held to, besides their content.
+    law: Option<Law>,
     geometry: Geometry,
     /// The largest transfer of the device.
     transfer_blocks: u64,
     workload: Workload,
     mix: Mix,
     tolerance: Tolerance,
+    /// The target of its host that it works at.
+    target: usize,
     /// The host that it runs on.
     host: u64,
     /// Losses of what was not flushed that a Flush has reported, and when the last one did.
     told: (u64, Step),
     judged: bool,
     oracle: Rc<RefCell<Oracle>>,
-    /// What the device would keep without power, if it has a cache.
+    /// Content that the device would keep without power, if it has a cache.
     medium: Option<Medium>,
     prng: Prng,
     in_flight: Slab<InFlight>,
@@ -157,9 +202,9 @@ pub struct Client {
     refused: VecDeque<Request>,
     issued: u64,
     report: Rc<RefCell<Report>>,
-    /// When reads were answered, and how long they took.
+    /// Times of answers to reads, and their latencies.
     log: Option<ReadLog>,
-    /// When its host was connected again last.
+    /// Step at which its host was connected again last.
     reconnected: Step,
     /// After how many requests it rests, and for how long; then until when it does.
     rest: Option<(u64, Nanos)>,
@@ -168,15 +213,25 @@ pub struct Client {
     closing: bool,
 }
 
-/// When each read was answered, and how long it took.
+/// The time and the latency of each answered read.
 pub type ReadLog = Rc<RefCell<Vec<(Time, Nanos)>>>;
 
 impl Client {
-    /// An application on a freshly made device whose content is all zeroes. It writes what came
-    /// of it to `report` as it goes.
+    /// Makes an application on a freshly made device of zeroes. It writes its results to `report`
+    /// as it goes.
     #[must_use]
     pub fn new(
         channel: Box<dyn Channel>,
+        geometry: Geometry,
+        workload: Workload,
+        seed: u64,
+        report: Rc<RefCell<Report>>,
+    ) -> Self {
+        Self::by(Way::Any(channel), geometry, workload, seed, report)
+    }
+
+    fn by(
+        channel: Way,
         geometry: Geometry,
         workload: Workload,
         seed: u64,
@@ -190,11 +245,14 @@ impl Client {
         Self {
             name: format!("{seed:016x}"),
             channel,
+            order: (seed | 1, 0),
+            law: None,
             geometry,
             transfer_blocks: u64::MAX,
             workload,
             mix: Mix::default(),
             tolerance: Tolerance::Any,
+            target: 0,
             host: 1,
             told: (0, 0),
             judged: true,
@@ -216,7 +274,7 @@ impl Client {
 
     /// The application as it is described, on its channel.
     pub(crate) fn of(
-        channel: Box<dyn Channel>,
+        channel: Way,
         geometry: Geometry,
         capabilities: Capabilities,
         application: Application,
@@ -231,11 +289,15 @@ impl Client {
             judged,
             rest,
             report,
+            law,
+            target,
             ..
         } = application;
-        let mut client = Self::new(channel, geometry, workload, seed, report);
+        let mut client = Self::by(channel, geometry, workload, seed, report);
         let transfer_blocks = capabilities.max_transfer_bytes / geometry.block_bytes;
         client.transfer_blocks = u64::from(transfer_blocks);
+        client.law = law;
+        client.target = target;
         client.judged = judged;
         client.rest = rest;
         client.host = host;
@@ -245,9 +307,14 @@ impl Client {
         client.asking(mix, tolerance)
     }
 
-    /// Whether an operation of this room is the application's.
+    /// Returns true if an operation of this namespace is the application's.
     pub(crate) fn owns(&self, op_namespace: OpNamespace) -> bool {
-        self.channel.owns(op_namespace)
+        self.channel.as_ref().owns(op_namespace)
+    }
+
+    /// The target of its host that it works at.
+    pub(crate) const fn target(&self) -> usize {
+        self.target
     }
 
     /// The same application, which shares its device with others: so they share what they know.
@@ -311,14 +378,20 @@ impl Client {
     /// Memory for a request: the channel's own, or a buffer of the core.
     fn memory(&mut self, bytes: usize, cx: &Context<'_>) -> Option<IoSlice> {
         let channels = self.prng.chance(1, 2);
-        let own = channels.then(|| self.channel.memory(bytes)).flatten();
+        let own = channels
+            .then(|| self.channel.as_mut().memory(bytes))
+            .flatten();
         own.or_else(|| {
-            let buffer = cx.driver.buffers().take(bytes)?;
+            // The last ones are for its host, which could not connect again without.
+            let mut left = cx.driver.buffers().usage();
+            let buffer = left
+                .all(|(_, free, _)| free > 1)
+                .then(|| cx.driver.buffers().take(bytes))??;
             Some(IoSlice::from_buffer(buffer, bytes))
         })
     }
 
-    /// What to ask for next.
+    /// Draws the next operation.
     fn operation(&mut self) -> Operation {
         const WRITE: Operation = Operation::Write { durable: false };
         let roll = self.prng.below(100);
@@ -363,14 +436,7 @@ impl Client {
         let data = data.map(|data| self.fill(data, range.clone(), &kind));
         let (now, name) = (cx.now, &self.name);
         say(|| format!("{now:?}: {name} asks {operation:?} {range:?} {kind:?}"));
-        let key = self
-            .in_flight
-            .insert(InFlight {
-                since: cx.now,
-                range,
-                kind,
-            })
-            .expect("the depth was checked");
+        let key = self.note(Some(operation), range, kind, cx.now);
         Some(Request {
             tag: tag(key),
             operation,
@@ -378,6 +444,42 @@ impl Client {
             blocks,
             data,
         })
+    }
+
+    fn note(
+        &mut self,
+        operation: Option<Operation>,
+        range: Range<usize>,
+        kind: Kind,
+        since: Time,
+    ) -> SlabKey {
+        let in_flight = InFlight {
+            since,
+            range,
+            kind,
+            operation,
+            asked: self.law.as_ref().map(Law::moment),
+        };
+        let noted = self.in_flight.insert(in_flight);
+        noted.expect("the depth was checked")
+    }
+
+    /// Orders what was asked before and what comes after, where the way knows how. Returns whether
+    /// a barrier is under way.
+    fn order(&mut self, cx: &mut Context<'_>) -> bool {
+        if !matches!(self.channel, Way::Remote(_)) {
+            return false;
+        }
+        let key = self.note(None, 0..0, Kind::Barrier, cx.now);
+        let Way::Remote(channel) = &mut self.channel else {
+            return false;
+        };
+        if channel.barrier(tag(key), cx).is_err() {
+            self.in_flight.remove(key);
+            return false;
+        }
+        self.order.1 += 1;
+        true
     }
 
     /// Tells the oracle that a request begins. Returns what the answer is judged by.
@@ -395,22 +497,22 @@ impl Client {
                 let last = |block| oracle.allowed(block, began).last().unwrap_or(0);
                 let mut expected: Vec<_> = range.clone().map(last).collect();
                 if began.is_multiple_of(4) {
-                    // What nobody wrote is not there, whichever block it is.
+                    // A version that was never written is not there, whichever block it is.
                     let odd = usize::try_from(began / 4).expect("a few steps") % range.len();
                     expected[odd] = Version::MAX;
                 }
                 Kind::Compare(began, expected)
             }
             Operation::Write { durable } => Kind::Write {
-                version: oracle.begin_write(range.clone(), oracle::Content::Version),
+                version: oracle.begin_ordered(range.clone(), oracle::Content::Version, self.order),
                 durable,
             },
             Operation::WriteZeroes { durable, .. } => Kind::Write {
-                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
+                version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
                 durable,
             },
             Operation::Deallocate => Kind::Write {
-                version: oracle.begin_write(range.clone(), oracle::Content::Zeroes),
+                version: oracle.begin_ordered(range.clone(), oracle::Content::Zeroes, self.order),
                 durable: false,
             },
         }
@@ -461,10 +563,20 @@ impl Client {
         }
     }
 
-    /// Whether the answer is one that the device may give.
+    /// Asserts that the answer is one that the device may give.
     fn judge(&mut self, request: InFlight, completion: Completion) {
         let range = request.range;
         let answer = completion.result;
+        let mut untouched = Vec::new();
+        if let (Some(law), Some(operation), Some(asked)) =
+            (&self.law, request.operation, request.asked)
+        {
+            untouched = law.judge(operation, &range, asked, answer);
+        }
+        if let (Kind::Barrier, Err(BlockError::TimedOut)) = (&request.kind, answer) {
+            // The target has no patience for ever; the channel keeps its own order all the same.
+            return;
+        }
         let differs =
             matches!(request.kind, Kind::Compare(..)) && answer == Err(BlockError::CompareFailure);
         if let (Kind::Flush(began, _), Err(BlockError::CacheLost)) = (&request.kind, answer) {
@@ -493,7 +605,16 @@ impl Client {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.acknowledge(range, version, durable, self.host);
             }
-            Kind::Write { version, .. } => self.oracle.borrow_mut().fail(range, version),
+            Kind::Write { version, .. } => {
+                let mut oracle = self.oracle.borrow_mut();
+                oracle.fail(range, version);
+                for block in untouched
+                    .into_iter()
+                    .filter(|_| answer == Err(BlockError::Denied))
+                {
+                    oracle.never(block..block + 1, version);
+                }
+            }
             Kind::Read(began) => {
                 if answer.is_ok() {
                     if let Some(log) = &self.log {
@@ -513,7 +634,7 @@ impl Client {
                 }
                 self.oracle.borrow_mut().end_read(began);
             }
-            Kind::Verify | Kind::Flush(..) => {}
+            Kind::Verify | Kind::Flush(..) | Kind::Barrier => {}
         }
     }
 
@@ -526,8 +647,10 @@ impl Client {
             Tolerance::Any => true,
             Tolerance::Only { forgets, .. } => forgets,
         };
+        // A lane of a switchboard tells the next Flush by it, and there are several.
+        let again = matches!(self.channel, Way::Any(_)) && losses > 0;
         assert!(
-            forgets || oracle.losses() > losses || began < told,
+            forgets || again || oracle.losses() > losses || began < told,
             "a Flush says that writes may be lost, and nothing provokes that"
         );
         self.told = (oracle.losses(), oracle.begin_flush());
@@ -559,9 +682,13 @@ impl Client {
         );
     }
 
-    /// A write did not pass an older one that was lost with a connection. The older one is known to
-    /// have been sent on it where somebody read it before the host was connected again.
+    /// Asserts that a write did not pass an older one that was lost with a connection. The older
+    /// one is known to have been sent on it if it was read before the host was connected again.
     fn check_order(&self, range: &Range<usize>, version: Version) {
+        if matches!(self.channel, Way::Any(_)) {
+            // Other threads connect again, and when they did is not known here.
+            return;
+        }
         let oracle = self.oracle.borrow();
         for (_, other) in self.in_flight.iter() {
             let Kind::Write { version: older, .. } = other.kind else {
@@ -577,7 +704,7 @@ impl Client {
         }
     }
 
-    /// What was acknowledged before a Flush, or written with FUA, is on the medium.
+    /// Asserts that what was acknowledged before a Flush, or written with FUA, is on the medium.
     fn check_medium(&self, promised: impl Iterator<Item = (usize, Version)>) {
         let Some(medium) = &self.medium else { return };
         for (block, promised) in promised {
@@ -608,7 +735,7 @@ impl Client {
     }
 
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> bool {
-        match self.channel.submit(request, cx) {
+        match self.channel.as_mut().submit(request, cx) {
             Submit::Done(completion) => self.answered(completion),
             Submit::Queued => {}
             Submit::Busy(request) => {
@@ -636,6 +763,10 @@ impl Client {
         let mut attempts = 0;
         while self.issued < self.workload.requests && !self.in_flight.is_full() && attempts < 64 {
             attempts += 1;
+            if self.mix == Mix::Everything && self.prng.chance(1, 48) && self.order(cx) {
+                self.issued += 1;
+                continue;
+            }
             if let Some(request) = self.next_request(cx) {
                 self.issued += 1;
                 if !self.submit(request, cx) {
@@ -645,14 +776,14 @@ impl Client {
         }
     }
 
-    /// Whether the application has asked for everything and has every answer.
+    /// Returns true if the application has asked for everything and has every answer.
     #[must_use]
     pub fn all_answered(&self) -> bool {
         self.issued == self.workload.requests && self.in_flight.is_empty()
     }
 }
 
-/// Who crashes reads nothing more; what was being written may still take effect.
+/// A crashed application reads nothing more; what was being written may still take effect.
 impl Drop for Client {
     fn drop(&mut self) {
         let Ok(mut oracle) = self.oracle.try_borrow_mut() else {
@@ -693,7 +824,8 @@ pub(crate) fn version_of(block: usize, found: &[u8]) -> Version {
     version
 }
 
-/// What a write of `version` puts into `block`; version 0 is a block that was never written.
+/// Returns what a write of `version` puts into `block`; version 0 is a block that was never
+/// written.
 fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
     let pattern = pattern(block, version);
     let mut content = vec![0; size];
@@ -703,7 +835,7 @@ fn content(block: usize, version: Version, size: usize) -> Vec<u8> {
     content
 }
 
-/// What is all over a block.
+/// Returns the pattern that fills a block.
 fn pattern(block: usize, version: Version) -> [u8; 16] {
     let mut pattern = [0; 16];
     if version > 0 {
@@ -728,25 +860,25 @@ impl Service for Client {
 
     fn apply(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
         assert!(
-            self.channel.owns(completion.key.op_namespace),
+            self.channel.as_ref().owns(completion.key.op_namespace),
             "only the channel has operations"
         );
-        self.channel.complete(completion, cx);
+        self.channel.as_mut().complete(completion, cx);
     }
 
     fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.now = cx.now;
-        self.channel.tick(cx);
-        while let Some(completion) = self.channel.reap() {
+        self.channel.as_mut().tick(cx);
+        while let Some(completion) = self.channel.as_mut().reap() {
             self.answered(completion);
         }
         self.issue(cx);
-        self.channel.kick(cx);
+        self.channel.as_mut().kick(cx);
         if self.all_answered() && !self.closing && self.judged {
             self.closing = true;
-            self.channel.close(cx);
+            self.channel.as_mut().close(cx);
         }
     }
 
@@ -755,15 +887,15 @@ impl Service for Client {
         let idle = self.in_flight.is_empty() && !self.closing && asks;
         // With nothing in flight, a range that was refused for being written is tried again.
         if self.rests_until > self.now {
-            self.rests_until.min(self.channel.deadline())
+            self.rests_until.min(self.channel.as_ref().deadline())
         } else if idle {
             self.now + RETRY
         } else {
-            self.channel.deadline()
+            self.channel.as_ref().deadline()
         }
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.channel.closed()
+        self.closing && self.channel.as_ref().closed()
     }
 }

@@ -1,8 +1,9 @@
 //! A core of a simulated host that runs a controller, and nothing else: its namespaces are used
 //! elsewhere.
 
+use crate::host_core::Provoked;
 use base::Time;
-use host::{Association, ConnectOptions, Controller};
+use host::{Association, ConnectOptions, Controller, Phase};
 use reactor::{Completion, Context, Driver, Service};
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Controlling {
     controller: Controller,
+    /// Disturbances of its connections; `None` if any may happen.
+    provoked: Option<Provoked>,
 }
 
 impl Controlling {
@@ -18,10 +21,18 @@ impl Controlling {
     pub(crate) fn new(options: ConnectOptions, driver: &mut dyn Driver) -> Self {
         Self {
             controller: Controller::new(Controller::associate(options), driver),
+            provoked: None,
         }
     }
 
-    /// What others reach the target's namespaces by.
+    /// The same controller, which panics where it meets anything that is not `provoked`.
+    #[must_use]
+    pub(crate) fn expecting(mut self, provoked: Provoked) -> Self {
+        self.provoked = Some(provoked);
+        self
+    }
+
+    /// Returns the association through which others reach the target's namespaces.
     #[must_use]
     pub(crate) fn association(&self) -> &Arc<Association> {
         self.controller.association()
@@ -39,6 +50,12 @@ impl Service for Controlling {
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
         self.controller.tick(cx);
+        let association = self.controller.association();
+        if let Some(provoked) = self.provoked
+            && association.phase() != Phase::Gone
+        {
+            provoked.check(association);
+        }
     }
 
     fn deadline(&self) -> Time {

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the disk does to requests.
+/// Faults of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFaults {
     /// Longest time of a request.
@@ -20,15 +20,17 @@ pub struct DiskFaults {
     /// A request in so many takes [`late_by`](Self::late_by) instead, or
     /// [`late_writes_by`](Self::late_writes_by); 0 for never.
     pub late_one_in: u64,
-    /// How long such a request takes if it changes nothing.
+    /// Time that such a request takes if it changes nothing.
     pub late_by: Nanos,
-    /// How long such a request takes if it does.
+    /// Time that such a request takes if it does.
     pub late_writes_by: Nanos,
     /// A request in so many fails, after it has had an effect on some of its blocks; 0 for never.
     pub fail_one_in: u64,
+    /// A write in so many has an effect on some of its blocks before it ends; 0 for never.
+    pub tear_one_in: u64,
 }
 
-/// What became of the disk so far.
+/// Totals of a disk so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskTotals {
     /// Requests that changed some block.
@@ -37,7 +39,7 @@ pub struct DiskTotals {
     pub failed: u64,
     /// Requests that were very late.
     pub late: u64,
-    /// Requests that a crash found under way.
+    /// Requests that a crash found under way, and writes that had an effect on some blocks first.
     pub torn: u64,
     /// Blocks that went back to what had been flushed.
     pub lost: u64,
@@ -45,9 +47,11 @@ pub struct DiskTotals {
 
 #[derive(Debug)]
 struct State {
-    /// What a read finds.
+    /// Blocks that there are now.
+    blocks: u64,
+    /// Content that a read finds.
     content: Vec<u8>,
-    /// What is left without power, for each block that is not as it was flushed.
+    /// Content that is left without power, for each block that differs from it.
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
     faults: DiskFaults,
@@ -73,6 +77,7 @@ impl Disk {
         let blocks = usize::try_from(geometry.blocks).expect("a small disk");
         let bytes = blocks * geometry.block_bytes as usize;
         let state = State {
+            blocks: geometry.blocks,
             content: vec![0; bytes],
             durable: vec![0; if volatile { bytes } else { 0 }],
             dirty: BTreeSet::new(),
@@ -88,6 +93,10 @@ impl Disk {
         }
     }
 
+    const fn size(&self) -> usize {
+        self.geometry.block_bytes as usize
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,13 +106,13 @@ impl Disk {
         self.state().faults = faults;
     }
 
-    /// What became of it so far.
+    /// Returns the totals so far.
     #[must_use]
     pub fn totals(&self) -> DiskTotals {
         self.state().totals
     }
 
-    /// The power fails, while nobody has the disk open: of the blocks that were not flushed, any
+    /// Lets the power fail, while the disk is not open: of the blocks that were not flushed, any
     /// may be gone.
     pub fn lose_power(&self) {
         let state = &mut *self.state();
@@ -120,7 +129,7 @@ impl Disk {
         }
     }
 
-    /// What a block holds now.
+    /// Returns the content of a block now.
     ///
     /// # Panics
     /// If there is no such block.
@@ -133,7 +142,32 @@ impl Disk {
 
 impl Device for Disk {
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry {
+            blocks: self.state().blocks,
+            ..self.geometry
+        }
+    }
+
+    /// Blocks that go are zeroes when they come again. There are never more than at first.
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        if blocks == 0 || blocks > self.geometry.blocks {
+            let reason = format!("a disk of 1 to {} blocks", self.geometry.blocks);
+            return Err(DeviceError::Invalid(reason));
+        }
+        let state = &mut *self.state();
+        let range = bytes_of(
+            Lba(0),
+            u32::try_from(blocks).expect("a small disk"),
+            self.size(),
+        );
+        state.content[range.end..].fill(0);
+        if self.volatile {
+            state.durable[range.end..].fill(0);
+        }
+        let kept = usize::try_from(blocks).expect("a small disk");
+        state.dirty.retain(|&block| block < kept);
+        state.blocks = blocks;
+        Ok(())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -164,7 +198,7 @@ struct DiskChannel {
     done: VecDeque<Completion>,
 }
 
-/// What ends, for a trace. What is written begins with its version.
+/// Describes a request that ends, for a trace. What is written begins with its version.
 fn told(request: &Request, fails: bool) -> String {
     let mut version = [0; 8];
     let data = request.data.as_ref().filter(|data| data.len() >= 8);
@@ -176,6 +210,20 @@ fn told(request: &Request, fails: bool) -> String {
     let (operation, Lba(first)) = (request.operation, request.lba);
     let end = first + u64::from(request.blocks);
     format!("{how} {operation:?} {first}..{end}, version {version:?}")
+}
+
+/// Returns true where a request names a block that there is not.
+fn is_beyond(request: &Request, blocks: u64) -> bool {
+    let end = request.lba.0.checked_add(request.blocks.into());
+    request.operation != Operation::Flush && end.is_none_or(|end| end > blocks)
+}
+
+fn out_of_range(request: Request) -> Completion {
+    Completion {
+        tag: request.tag,
+        result: Err(BlockError::OutOfRange),
+        data: request.data,
+    }
 }
 
 /// The bytes of these blocks.
@@ -256,6 +304,9 @@ impl DiskChannel {
     fn end(&self, mut request: Request) -> Completion {
         let size = self.disk.geometry.block_bytes as usize;
         let state = &mut *self.disk.state();
+        if is_beyond(&request, state.blocks) {
+            return out_of_range(request);
+        }
         let one_in = state.faults.fail_one_in;
         let fails = one_in > 0 && state.prng.chance(1, one_in);
         say(|| format!("    disk {:04x}: {}", self.disk.name, told(&request, fails)));
@@ -282,16 +333,10 @@ impl DiskChannel {
 
 impl Channel for DiskChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
-        let blocks = self.disk.geometry.blocks;
-        let end = request.lba.0.checked_add(request.blocks.into());
-        if request.operation != Operation::Flush && end.is_none_or(|end| end > blocks) {
-            return Submit::Done(Completion {
-                tag: request.tag,
-                result: Err(BlockError::OutOfRange),
-                data: request.data,
-            });
-        }
         let mut state = self.disk.state();
+        if is_beyond(&request, state.blocks) {
+            return Submit::Done(out_of_range(request));
+        }
         let faults = state.faults;
         let late = faults.late_one_in > 0 && state.prng.chance(1, faults.late_one_in);
         state.totals.late += u64::from(late);
@@ -302,6 +347,12 @@ impl Channel for DiskChannel {
         } else {
             Nanos(state.prng.below(faults.delay_max.0 + 1))
         };
+        let tears = faults.tear_one_in > 0 && state.prng.chance(1, faults.tear_one_in);
+        if tears && request.operation.is_write() && takes > Nanos::ZERO {
+            state.totals.torn += 1;
+            let size = self.disk.size();
+            state.write(&request, size, false, false);
+        }
         drop(state);
         if takes == Nanos::ZERO {
             return Submit::Done(self.end(request));
@@ -335,8 +386,7 @@ impl Channel for DiskChannel {
     }
 }
 
-/// Whoever had it open has crashed: what was under way may have had an effect or not, block by
-/// block.
+/// Its owner has crashed: what was under way may have had an effect or not, block by block.
 impl Drop for DiskChannel {
     fn drop(&mut self) {
         let size = self.disk.geometry.block_bytes as usize;

@@ -1,23 +1,24 @@
 //! A driver in virtual time: operations of a core against the simulated network.
 
-use crate::network::Arrival;
+use crate::network::{Arrival, Sent};
 use crate::world::Shared;
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
+use reactor::arrivals::{self, Arrivals, Got, Interest, Next, Wanted};
 use reactor::{
     BufferClass, BufferPool, Completion, Driver, DriverStats, FileId, IoSlice, ListenerId, Op,
     OpKey, OpNamespace, Outcome, Received, SendList, SocketId, SocketOptions, Stream, Wait, Wake,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use switch::class_scheduler::{ClassSchedulerRules, Order};
-use switch::{Class, ClassScheduler, Knobs, PerClass};
+use switch::Class;
+use switch::class_scheduler::ClassSchedulerRules;
 
 /// Bytes that one receive may bring: small, so that pieces of every size are seen.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -28,41 +29,107 @@ const SOCKETS: usize = 128;
 /// On so many cores packets come in.
 const RECEIVE_QUEUES: u64 = 3;
 
+/// Time of a turn that brings nothing. Others take none, unless the [pace](crate::Pace) says so.
+const IDLE_TURN: Nanos = Nanos(200);
+
+/// Memory of a simulated driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Payload buffers, smallest first.
+    pub buffers: Vec<BufferClass>,
+    /// Receive buffers.
+    pub receive_buffers: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let class = |bytes, count| BufferClass { bytes, count };
+        Self {
+            buffers: vec![class(4096, 512), class(128 * 1024, 64), class(1 << 20, 16)],
+            receive_buffers: 8,
+        }
+    }
+}
+
+/// A send that is not complete.
+#[derive(Debug)]
+struct Sending {
+    key: OpKey,
+    list: Box<SendList>,
+    /// Bytes that the network has taken.
+    sent: usize,
+    /// Earliest time of the next step.
+    at: Time,
+    broken: bool,
+}
+
+impl Sending {
+    /// Returns true if it only has to be reported.
+    fn is_over(&self) -> bool {
+        self.broken || self.sent == self.list.bytes()
+    }
+}
+
 #[derive(Debug)]
 struct Socket {
     end: u64,
-    /// What arrives is of this class.
-    class: Class,
+    interest: Interest,
+    /// The ring tells when something arrives.
+    watched: bool,
     receiving: Option<(OpKey, Option<IoSlice>)>,
-    sending: Option<(Time, OpKey, Box<SendList>, bool)>,
+    sending: Option<Sending>,
+}
+
+/// The state of a core between two turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// As soon as it is not busy.
+    Awake,
+    /// It sleeps until something wakes it, or until this time of its own clock.
+    Asleep(Time),
 }
 
 /// Runs the operations of one simulated core.
+///
+/// Which sockets are received from, in which order, and when the core sleeps is decided by the
+/// io_uring driver's own [`Arrivals`]; the sockets, and the ring that watches them, are simulated.
 pub struct SimDriver {
     number: u64,
     core: Cell<CoreId>,
     /// Asked where it runs, the thread has moved one time in so many, to one of so many cores.
     wanders: Option<(u64, u32)>,
     world: Rc<RefCell<Shared>>,
+    /// By how much the clock of its machine is ahead of the world's.
+    clock: Rc<Cell<Nanos>>,
     sockets: Slab<Socket>,
     /// Those that are open, in the order of their slots: few of all there may be.
     open: Vec<SlabKey>,
+    arrivals: Arrivals,
     listeners: Vec<Option<(SocketAddr, Option<OpKey>)>>,
     connecting: Vec<(Time, OpKey, io::Result<u64>)>,
     ready: Vec<Completion>,
     buffers: BufferPool,
     receive_buffers: BufferPool,
     waker: Arc<Flag>,
+    rest: Rest,
+    /// Deadline of a rest that the core takes when it is not busy any more.
+    postponed: Option<Time>,
     busy_until: Time,
-    /// When the last turn was, and how long there was nothing to do between turns.
+    /// Time of the last turn, and how long there was nothing to do between turns.
     turned_at: Time,
     slept: Nanos,
-    next_room: u16,
-    /// In which order classes are received.
-    service: ClassScheduler,
-    /// The socket whose turn it is to be received from first, counted on and on.
-    first: usize,
+    next_op_namespace: u16,
     stats: DriverStats,
+}
+
+/// The calls that decisions about arrivals make.
+struct Kernel<'a> {
+    sockets: &'a mut Slab<Socket>,
+    receive_buffers: &'a BufferPool,
+    ready: &'a mut Vec<Completion>,
+    stats: &'a mut DriverStats,
+    world: &'a RefCell<Shared>,
+    now: Time,
 }
 
 #[derive(Debug, Default)]
@@ -74,35 +141,188 @@ impl Wake for Flag {
     }
 }
 
+impl arrivals::Kernel for Kernel<'_> {
+    fn interest(&self, key: SlabKey) -> Option<&Interest> {
+        self.sockets.get(key).map(|socket| &socket.interest)
+    }
+
+    fn interest_mut(&mut self, key: SlabKey) -> Option<&mut Interest> {
+        let socket = self.sockets.get_mut(key);
+        socket.map(|socket| &mut socket.interest)
+    }
+
+    fn free_buffers(&self) -> usize {
+        self.receive_buffers.free(0)
+    }
+
+    fn receive(&mut self, key: SlabKey, most: usize) -> Got {
+        let Some(socket) = self.sockets.get_mut(key) else {
+            return Got::Nothing;
+        };
+        let Some((_, into)) = &mut socket.receiving else {
+            return Got::Nothing;
+        };
+        let Some(mut buffer) = self.receive_buffers.take(RECEIVE_BYTES) else {
+            return Got::NoBuffer;
+        };
+        let wanted = into.as_ref().map_or(0, IoSlice::len);
+        let room = (wanted + RECEIVE_BYTES).min(most);
+        let world = &mut *self.world.borrow_mut();
+        let (prng, now) = (&mut world.prng, world.now);
+        let mut got = Got::End;
+        let (filled, rest, result) = match world.network.receive(socket.end, room, now, prng) {
+            Arrival::Nothing => {
+                self.stats.empty_receives += 1;
+                return Got::Nothing;
+            }
+            Arrival::End => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
+            Arrival::Broken => (0, None, Err(io::ErrorKind::ConnectionReset.into())),
+            Arrival::Bytes(bytes) => {
+                self.stats.receives += 1;
+                self.stats.received_bytes += bytes.len() as u64;
+                got = Got::Bytes(bytes.len(), bytes.len() < room);
+                let (front, back) = bytes.split_at(wanted.min(bytes.len()));
+                if let Some(slice) = into {
+                    slice.copy_in(0, front);
+                }
+                buffer[..back.len()].copy_from_slice(back);
+                let rest = (!back.is_empty()).then_some((buffer, back.len()));
+                (front.len(), rest, Ok(()))
+            }
+        };
+        socket.interest.wanted = Wanted::Nothing;
+        if let Some((key, into)) = socket.receiving.take() {
+            let received = Received {
+                into,
+                filled,
+                rest,
+                result,
+            };
+            let outcome = Outcome::Received(received);
+            self.ready.push(Completion { key, outcome });
+        }
+        got
+    }
+
+    fn watch(&mut self, key: SlabKey) {
+        if let Some(socket) = self.sockets.get_mut(key) {
+            socket.watched = !socket.interest.closing;
+        }
+    }
+
+    fn clock(&self) -> Time {
+        self.now
+    }
+}
+
 impl SimDriver {
     pub(crate) fn new(world: Rc<RefCell<Shared>>) -> Self {
-        let class = |bytes, count| BufferClass { bytes, count };
-        let classes = [class(4096, 512), class(128 * 1024, 64), class(1 << 20, 16)];
-        let buffers = BufferPool::new(&classes).expect("address space for the simulation");
+        let memory = world.borrow().memory.clone();
+        let buffers = BufferPool::new(&memory.buffers).expect("address space for the simulation");
+        let receive = BufferClass {
+            bytes: RECEIVE_BYTES,
+            count: memory.receive_buffers,
+        };
         let receive_buffers =
-            BufferPool::new(&[class(RECEIVE_BYTES, 8)]).expect("address space for the simulation");
+            BufferPool::new(&[receive]).expect("address space for the simulation");
         let number = world.borrow_mut().next_driver();
         Self {
             number,
             core: Cell::new(CoreId(0)),
             wanders: None,
             world,
+            clock: Rc::default(),
             sockets: Slab::with_capacity(SOCKETS),
             open: Vec::new(),
+            arrivals: Arrivals::new(SOCKETS),
             listeners: Vec::new(),
             connecting: Vec::new(),
             ready: Vec::new(),
             buffers,
             receive_buffers,
             waker: Arc::default(),
+            rest: Rest::Awake,
+            postponed: None,
             busy_until: Time::ZERO,
             turned_at: Time::ZERO,
             slept: Nanos::ZERO,
-            next_room: 0,
-            service: ClassScheduler::new(Knobs::default().service()),
-            first: 0,
+            next_op_namespace: 0,
             stats: DriverStats::default(),
         }
+    }
+
+    /// The decisions, and what they call.
+    fn split(&mut self) -> (&mut Arrivals, Kernel<'_>) {
+        let now = self.now();
+        let kernel = Kernel {
+            sockets: &mut self.sockets,
+            receive_buffers: &self.receive_buffers,
+            ready: &mut self.ready,
+            stats: &mut self.stats,
+            world: &self.world,
+            now,
+        };
+        (&mut self.arrivals, kernel)
+    }
+
+    /// The core has nothing to do before `deadline`: decides whether it sleeps. Returns false if it
+    /// takes another turn at once.
+    pub(crate) fn rest(&mut self, deadline: Time) -> bool {
+        let polls = self.world.borrow_mut().polls();
+        let wait = if polls.is_some() {
+            Wait::No
+        } else {
+            Wait::Until(deadline)
+        };
+        let completed = !self.ready.is_empty();
+        let (arrivals, mut kernel) = self.split();
+        let now = kernel.now;
+        self.rest = match arrivals.turn(wait, now, completed, &mut kernel) {
+            Next::Sleep(until) => Rest::Asleep(until),
+            Next::Turn => Rest::Awake,
+        };
+        let idle = self.rest == Rest::Awake && self.ready.is_empty();
+        if idle || polls.is_some() {
+            // A turn that brings nothing takes its time, too.
+            let until = self.world.borrow().now + polls.unwrap_or(IDLE_TURN);
+            self.hold(until);
+        }
+        self.stats.sleeps += u64::from(self.rest != Rest::Awake);
+        self.rest != Rest::Awake
+    }
+
+    /// Returns true while the core is busy with what it sent, or held up.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy_until > self.world.borrow().now
+    }
+
+    /// The core decides on its [rest](Self::rest) when it is not busy any more.
+    pub(crate) const fn postpone(&mut self, deadline: Time) {
+        self.postponed = Some(deadline);
+    }
+
+    /// Takes the deadline of a rest that was postponed.
+    pub(crate) const fn take_postponed(&mut self) -> Option<Time> {
+        self.postponed.take()
+    }
+
+    /// Returns the time at which the core wakes up by itself, by the world's clock.
+    pub(crate) fn wakes_at(&self) -> Time {
+        match self.rest {
+            Rest::Awake => Time::ZERO,
+            Rest::Asleep(Time::NEVER) => Time::NEVER,
+            Rest::Asleep(until) => Time(until.0.saturating_sub(self.clock.get().0)),
+        }
+    }
+
+    /// The clock of the driver's machine jumps ahead.
+    pub(crate) fn jump_clock(&self, by: Nanos) {
+        self.clock.set(Nanos(self.clock.get().0 + by.0));
+    }
+
+    /// The driver is on the same machine as that other one: both read the same clock.
+    pub(crate) fn shares_clock_with(&mut self, other: &Self) {
+        self.clock = Rc::clone(&other.clock);
     }
 
     /// From now on there is room for so many connections.
@@ -112,12 +332,14 @@ impl SimDriver {
     pub fn limit_sockets(&mut self, count: usize) {
         assert!(self.sockets.is_empty(), "a new driver");
         self.sockets = Slab::with_capacity(count);
+        self.arrivals = Arrivals::new(count);
     }
 
     /// From now on the driver's connections share the fate of that other one's: both are in the
     /// same host.
     pub fn belongs_to(&mut self, host: &Self) {
         self.number = host.number;
+        self.shares_clock_with(host);
     }
 
     /// The host that it belongs to.
@@ -141,7 +363,7 @@ impl SimDriver {
         self.busy_until = self.busy_until.max(until);
     }
 
-    /// Whether a core that sleeps would wake up now: somebody woke it, or an operation is over.
+    /// Returns true if a core that sleeps would wake up now: it was woken, or an operation is over.
     pub(crate) fn is_woken(&self) -> bool {
         let world = self.world.borrow();
         let now = world.now;
@@ -149,15 +371,18 @@ impl SimDriver {
             accept.is_some() && world.network.has_connection(*address, now)
         };
         let moved = |socket: &Socket| {
-            let sent = socket.sending.as_ref().is_some_and(|send| send.0 <= now);
-            let receives = socket.receiving.is_some();
-            sent || receives && world.network.has_arrival(socket.end, now)
+            let sends = socket.sending.as_ref().is_some_and(|sending| {
+                let goes_on = || sending.is_over() || world.network.room(socket.end) > 0;
+                sending.at <= now && goes_on()
+            });
+            sends || socket.watched && world.network.has_arrival(socket.end, now)
         };
-        self.waker.0.load(Ordering::Acquire)
+        self.rest == Rest::Awake
+            || self.waker.0.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || self.connecting.iter().any(|(at, ..)| *at <= now)
-            || self.listeners.iter().flatten().any(accepted)
             || self.open().any(moved)
+            || self.listeners.iter().flatten().any(accepted)
     }
 
     /// The driver's thread begins on this core.
@@ -177,9 +402,13 @@ impl SimDriver {
     }
 
     /// A socket's owner has done with it.
-    fn remove(&mut self, key: SlabKey) -> Option<Socket> {
+    fn forget(&mut self, key: SlabKey) -> Option<Socket> {
+        let (arrivals, mut kernel) = self.split();
+        arrivals.closes(key, &mut kernel);
         self.open.retain(|&other| other != key);
-        self.sockets.remove(key)
+        let socket = self.sockets.remove(key)?;
+        self.arrivals.closed(&socket.interest);
+        Some(socket)
     }
 
     fn complete(&mut self, key: OpKey, outcome: Outcome) {
@@ -195,7 +424,8 @@ impl SimDriver {
     fn adopt_end(&mut self, end: u64) -> SocketId {
         let socket = Socket {
             end,
-            class: Class::DEFAULT,
+            interest: Interest::new(self.now()),
+            watched: false,
             receiving: None,
             sending: None,
         };
@@ -212,20 +442,46 @@ impl SimDriver {
         let slot = self.key(socket);
         let socket = self.sockets.get_mut(slot).expect("just looked up");
         assert!(socket.sending.is_none(), "one send at a time per socket");
+        socket.sending = Some(Sending {
+            key,
+            list,
+            sent: 0,
+            at: Time::ZERO,
+            broken: false,
+        });
+        self.continue_sending(slot);
+    }
+
+    /// Sends as much as the network takes.
+    fn continue_sending(&mut self, slot: SlabKey) {
+        let Some(socket) = self.sockets.get_mut(slot) else {
+            return;
+        };
+        let Some(sending) = &mut socket.sending else {
+            return;
+        };
         let world = &mut *self.world.borrow_mut();
-        let bytes = list.to_bytes(0);
+        // What is left is read when it is sent: it has to be there until then.
+        let bytes = sending.list.to_bytes(sending.sent);
         let cost = Nanos(world.pace.send_per_kib.0 * bytes.len() as u64 / 1024);
         // What a core sends in one turn it sends in order, one after the other.
         self.busy_until = self.busy_until.max(world.now) + cost;
         self.stats.sends += 1;
-        self.stats.sent_bytes += bytes.len() as u64;
-        let sent = world
-            .network
-            .send(socket.end, &bytes, self.busy_until, &mut world.prng);
+        let (end, prng) = (socket.end, &mut world.prng);
+        match world.network.send(end, &bytes, self.busy_until, prng) {
+            Sent::Broken => sending.broken = true,
+            Sent::Taken(taken) => {
+                self.stats.sent_bytes += taken as u64;
+                sending.sent += taken;
+            }
+        }
+        if !sending.is_over() {
+            self.stats.send_stalls += 1;
+            sending.list.set_aside(sending.sent);
+        }
         let stall = Nanos(world.prng.below(world.network.send_stall_max().0 + 1));
-        let at = self.busy_until + stall;
-        world.schedule(at);
-        socket.sending = Some((at, key, list, sent));
+        sending.at = self.busy_until + stall;
+        world.network.note(sending.at);
     }
 
     fn connect(&mut self, key: OpKey, address: SocketAddr, timeout: Nanos) {
@@ -233,7 +489,7 @@ impl SimDriver {
         let now = world.now;
         if world.network.is_unreachable() {
             let at = now + timeout;
-            world.schedule(at);
+            world.network.note(at);
             let silence = Err(io::Error::from(io::ErrorKind::TimedOut));
             self.connecting.push((at, key, silence));
             return;
@@ -243,17 +499,17 @@ impl SimDriver {
             .connect(address, self.number, now, &mut world.prng);
         let end = end.ok_or_else(|| io::Error::from(io::ErrorKind::ConnectionRefused));
         let at = now + Nanos(world.prng.below(timeout.0.clamp(1, 1_000_000)));
-        world.schedule(at);
+        world.network.note(at);
         self.connecting.push((at, key, end));
     }
 
     fn close(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.key(socket);
-        let Some(socket) = self.remove(slot) else {
+        let Some(socket) = self.forget(slot) else {
             return;
         };
         let canceled = || io::Error::from(io::ErrorKind::ConnectionAborted);
-        if let Some((_, key, list, _)) = socket.sending {
+        if let Some(Sending { key, list, .. }) = socket.sending {
             self.complete(
                 key,
                 Outcome::Sent {
@@ -282,7 +538,7 @@ impl SimDriver {
 
     fn release(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.key(socket);
-        let Some(socket) = self.remove(slot) else {
+        let Some(socket) = self.forget(slot) else {
             return;
         };
         assert!(socket.sending.is_none(), "nothing is being sent");
@@ -331,135 +587,68 @@ impl SimDriver {
         }
     }
 
-    fn poll_sockets(&mut self) {
-        let keys = self.open.clone();
-        for &key in &keys {
-            self.poll_send(key);
-        }
-        self.poll_receives(keys);
-    }
-
-    /// Receives in the order of the classes, as a driver with a kernel does: where something may
-    /// arrive that must not wait, what may is received a grant a turn.
-    fn poll_receives(&mut self, mut keys: Vec<SlabKey>) {
-        if keys.is_empty() {
-            return;
-        }
-        let count = keys.len();
-        keys.rotate_left(self.first % count);
-        self.first = self.first.wrapping_add(1);
-        let strict = self.service.rules().order == Order::Strict;
-        let near = strict && self.open().any(|socket| is_urgent(socket.class));
+    fn poll_sends(&mut self) {
         let now = self.world.borrow().now;
-        let mut arrived: PerClass<VecDeque<SlabKey>> = PerClass::from_fn(|_| VecDeque::new());
-        for key in keys {
-            let world = self.world.borrow();
-            let socket = self.sockets.get(key).expect("nobody closes it meanwhile");
-            if socket.receiving.is_some() && world.network.has_arrival(socket.end, now) {
-                arrived[socket.class].push_back(key);
-            }
-        }
-        loop {
-            let backlog = PerClass::from_fn(|class| {
-                // How much it is shows when it is received.
-                (arrived[class].len() * RECEIVE_BYTES) as u64
-            });
-            let Some(grant) = self.service.next(now, &backlog) else {
-                return;
+        for index in 0..self.open.len() {
+            let key = self.open[index];
+            let Some(socket) = self.sockets.get_mut(key) else {
+                continue;
             };
-            let mut bytes = 0;
-            while bytes < grant.bytes
-                && let Some(key) = arrived[grant.class].pop_front()
-            {
-                bytes += self.poll_receive(key);
-            }
-            self.service.served(now, bytes);
-            if near && !is_urgent(grant.class) {
-                return;
+            let Some(sending) = socket.sending.as_ref().filter(|s| s.at <= now) else {
+                continue;
+            };
+            if sending.is_over() {
+                self.end_send(key);
+            } else if self.world.borrow().network.room(socket.end) > 0 {
+                self.continue_sending(key);
             }
         }
     }
 
-    fn poll_send(&mut self, slot: SlabKey) {
-        let now = self.world.borrow().now;
-        let Some(socket) = self.sockets.get_mut(slot) else {
+    fn end_send(&mut self, slot: SlabKey) {
+        let socket = self.sockets.get_mut(slot);
+        let Some(Sending {
+            key, list, broken, ..
+        }) = socket.and_then(|socket| socket.sending.take())
+        else {
             return;
         };
-        if socket
-            .sending
-            .as_ref()
-            .is_none_or(|sending| sending.0 > now)
-        {
-            return;
-        }
-        let Some((_, key, list, sent)) = socket.sending.take() else {
-            return;
+        let result = if broken {
+            Err(io::ErrorKind::BrokenPipe.into())
+        } else {
+            Ok(())
         };
-        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let result = if sent { Ok(()) } else { Err(broken()) };
         self.complete(key, Outcome::Sent { list, result });
     }
 
-    /// Receives from a socket; how many bytes.
-    fn poll_receive(&mut self, slot: SlabKey) -> u64 {
-        let Some(socket) = self.sockets.get_mut(slot) else {
-            return 0;
-        };
-        let Some((_, into)) = &mut socket.receiving else {
-            return 0;
-        };
-        let wanted = into.as_ref().map_or(0, IoSlice::len);
-        // Like the kernel's, a turn has only so many buffers; the next one brings the rest.
-        let Some(mut buffer) = self.receive_buffers.take(RECEIVE_BYTES) else {
-            return 0;
-        };
-        let world = &mut *self.world.borrow_mut();
-        let limit = wanted + RECEIVE_BYTES;
-        let arrival = world
-            .network
-            .receive(socket.end, limit, world.now, &mut world.prng);
-        let mut count = 0;
-        let (filled, rest, result) = match arrival {
-            Arrival::Nothing => return 0,
-            Arrival::End => (0, None, Err(io::ErrorKind::UnexpectedEof.into())),
-            Arrival::Broken => (0, None, Err(io::ErrorKind::ConnectionReset.into())),
-            Arrival::Bytes(bytes) => {
-                self.stats.receives += 1;
-                count = bytes.len() as u64;
-                self.stats.received_bytes += count;
-                let (front, back) = bytes.split_at(wanted.min(bytes.len()));
-                if let Some(slice) = into {
-                    slice.copy_in(0, front);
-                }
-                buffer[..back.len()].copy_from_slice(back);
-                let rest = (!back.is_empty()).then_some((buffer, back.len()));
-                (front.len(), rest, Ok(()))
+    /// The ring tells of watched sockets on which something has arrived, in the order in which they
+    /// became readable.
+    fn reap_ring(&mut self) {
+        let mut told = Vec::new();
+        let world = self.world.borrow();
+        for &key in &self.open {
+            let socket = self.sockets.get(key).expect("it is open");
+            if socket.watched && world.network.has_arrival(socket.end, world.now) {
+                told.push((world.network.readable_since(socket.end), key));
             }
-        };
-        if let Some((key, into)) = socket.receiving.take() {
-            let received = Received {
-                into,
-                filled,
-                rest,
-                result,
-            };
-            self.ready.push(Completion {
-                key,
-                outcome: Outcome::Received(received),
-            });
         }
-        count
+        drop(world);
+        told.sort_by_key(|&(since, _)| since);
+        for (_, key) in told {
+            let Some(socket) = self.sockets.get_mut(key) else {
+                continue;
+            };
+            socket.watched = false;
+            let (arrivals, mut kernel) = self.split();
+            let now = kernel.now;
+            arrivals.arrived(key, now, &mut kernel);
+        }
     }
-}
-
-/// Whether nothing of this class may wait.
-fn is_urgent(class: Class) -> bool {
-    !class.properties().may_wait
 }
 
 impl Driver for SimDriver {
     fn now(&self) -> Time {
-        self.world.borrow().now
+        self.world.borrow().now + self.clock.get()
     }
 
     fn buffers(&self) -> &BufferPool {
@@ -467,8 +656,8 @@ impl Driver for SimDriver {
     }
 
     fn op_namespace(&mut self) -> OpNamespace {
-        self.next_room += 1;
-        OpNamespace(self.next_room - 1)
+        self.next_op_namespace += 1;
+        OpNamespace(self.next_op_namespace - 1)
     }
 
     fn submit(&mut self, key: OpKey, op: Op) {
@@ -481,7 +670,15 @@ impl Driver for SimDriver {
                     socket.receiving.is_none(),
                     "one receive at a time per socket"
                 );
+                socket.interest.wanted = if into.is_some() {
+                    Wanted::Payload
+                } else {
+                    Wanted::Anything
+                };
                 socket.receiving = Some((key, into));
+                let (arrivals, mut kernel) = self.split();
+                let now = kernel.now;
+                arrivals.wanted(slot, now, &mut kernel);
             }
             // What was sent is on its way in either case.
             Op::Close { socket } | Op::Reset { socket } => self.close(key, socket),
@@ -524,13 +721,15 @@ impl Driver for SimDriver {
     /// Never waits: the world moves its clock when every core has nothing left to do.
     fn reap(&mut self, _wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
-        let now = self.now();
+        let now = self.world.borrow().now;
+        self.rest = Rest::Awake;
         self.slept += now.since(self.turned_at.max(self.busy_until));
         self.turned_at = now;
         self.waker.0.store(false, Ordering::Release);
         self.poll_accepts();
         self.poll_connects();
-        self.poll_sockets();
+        self.poll_sends();
+        self.reap_ring();
         completions.append(&mut self.ready);
         Ok(())
     }
@@ -570,8 +769,17 @@ impl Driver for SimDriver {
     }
 
     fn set_class(&mut self, socket: SocketId, class: Class) {
-        let slot = self.key(socket);
-        self.sockets.get_mut(slot).expect("just looked up").class = class;
+        let (slot, now) = (self.key(socket), self.now());
+        if let Some(socket) = self.sockets.get_mut(slot) {
+            self.arrivals.set_class(&mut socket.interest, class, now);
+        }
+    }
+
+    fn set_receive_quantum(&mut self, socket: SocketId, quantum: Option<NonZeroUsize>) {
+        let key = self.key(socket);
+        let quantum = quantum.map_or(usize::MAX, NonZeroUsize::get);
+        let (arrivals, mut kernel) = self.split();
+        arrivals.set_quantum(key, quantum, &mut kernel);
     }
 
     /// By connection, as a network card with some receive queues has it.
@@ -582,7 +790,7 @@ impl Driver for SimDriver {
     }
 
     fn set_service(&mut self, rules: &ClassSchedulerRules) {
-        self.service.reconfigure(*rules);
+        self.arrivals.set_service(rules);
     }
 
     fn open_file(&mut self, _file: Arc<File>) -> io::Result<FileId> {
@@ -607,7 +815,10 @@ impl Driver for SimDriver {
     }
 
     fn stats(&self) -> DriverStats {
-        self.stats
+        DriverStats {
+            service: *self.arrivals.service_counters(),
+            ..self.stats
+        }
     }
 
     fn slept(&self) -> Nanos {
@@ -615,7 +826,7 @@ impl Driver for SimDriver {
     }
 }
 
-/// A core that ends with connections open has crashed: nobody closes them.
+/// A core that ends with connections open has crashed: they are not closed.
 impl Drop for SimDriver {
     fn drop(&mut self) {
         let Ok(mut world) = self.world.try_borrow_mut() else {

@@ -1,7 +1,8 @@
 //! A core of a simulated host: a controller, and an application on one of its namespaces.
 
-use crate::client::{Client, Mix, ReadLog, Report, Tolerance, Workload};
+use crate::client::{Client, Mix, ReadLog, Report, Tolerance, Way, Workload};
 use crate::oracle::Oracle;
+use crate::rights::{Extent, Law};
 use base::Nanos;
 use block::Device;
 use host::{Association, ConnectOptions, ConnectionError, Controller, Phase, RemoteNamespace};
@@ -10,15 +11,17 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Blocks of a device that an application looks at which nobody judges.
+/// Blocks of a device that an unjudged application looks at.
 const UNJUDGED_BLOCKS_MAX: u64 = 4096;
 
 /// An application of a host.
 #[derive(Clone, Debug)]
 pub struct Application {
+    /// The controller of its host by which it reaches its namespace: the first, the second, ….
+    pub target: usize,
     /// The namespace that it works on.
     pub nsid: u32,
-    /// What it does.
+    /// Its workload.
     pub workload: Workload,
     /// Seeds its requests.
     pub seed: u64,
@@ -26,15 +29,18 @@ pub struct Application {
     pub mix: Mix,
     /// Which errors it is ready for.
     pub tolerance: Tolerance,
-    /// What it shares with others on the same device; nothing for a device of its own.
+    /// Oracle that it shares with others on the same device; `None` for a device of its own.
     pub oracle: Option<Rc<RefCell<Oracle>>>,
-    /// The host that it runs on: whoever comes in its place is another one.
+    /// The host that it runs on: its replacement is another one.
     pub host: u64,
-    /// Whether answers are judged. Nobody judges those of a target that lies.
+    /// The host's permissions in the namespace, and the namespace's size; `None` where these never
+    /// change.
+    pub law: Option<Law>,
+    /// True if answers are judged. Those of a target that lies are not.
     pub judged: bool,
     /// After so many requests it asks for nothing for so long.
     pub rest: Option<(u64, Nanos)>,
-    /// What comes of it.
+    /// The results.
     pub report: Rc<RefCell<Report>>,
 }
 
@@ -43,6 +49,7 @@ impl Application {
     #[must_use]
     pub fn alone(workload: Workload, seed: u64) -> Self {
         Self {
+            target: 0,
             nsid: 1,
             workload,
             seed,
@@ -50,6 +57,7 @@ impl Application {
             tolerance: Tolerance::Any,
             oracle: None,
             host: 1,
+            law: None,
             judged: true,
             rest: None,
             report: Rc::default(),
@@ -57,28 +65,57 @@ impl Application {
     }
 }
 
-/// What a run does to connections, and what nothing in it does.
+/// Disturbances that a run brings to connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provoked {
     /// Connections that work may be lost.
     pub losses: bool,
-    /// What arrives may break the rules of the protocol.
+    /// Violations of the protocol may arrive.
     pub violations: bool,
+}
+
+impl Provoked {
+    /// Asserts that a peer that follows the rules is not accused of breaking them, and that a
+    /// connection that nothing disturbs is not lost.
+    ///
+    /// # Panics
+    /// If one is.
+    pub(crate) fn check(self, association: &Association) {
+        if association.phase() == Phase::Live {
+            return;
+        }
+        let error = association.last_error();
+        let accuses = matches!(
+            error,
+            Some(ConnectionError::Protocol { .. } | ConnectionError::Terminated { .. })
+        );
+        assert!(
+            self.violations || !accuses,
+            "a host or its target is accused: {}",
+            error.as_ref().map_or_else(String::new, ToString::to_string)
+        );
+        assert!(
+            self.losses || association.phase() == Phase::Connecting,
+            "a host lost its connections, and nothing provokes that: {}",
+            error.as_ref().map_or_else(String::new, ToString::to_string)
+        );
+    }
 }
 
 /// The production host, with checking applications on top of it, each with a channel of its own.
 #[derive(Debug)]
 pub struct HostCore {
-    controller: Controller,
+    /// One for each target.
+    controllers: Vec<Controller>,
     /// Those that have no channel yet.
     waiting: Vec<Application>,
     clients: Vec<Client>,
     report: Rc<RefCell<Report>>,
     log: Option<ReadLog>,
-    /// What may happen to its connections; nothing for whatever may.
+    /// Disturbances of its connections; `None` if any may happen.
     provoked: Option<Provoked>,
-    /// Associations that were live, as of the last turn.
-    associations: u64,
+    /// Associations with each target that were live, as of the last turn.
+    associations: Vec<u64>,
     closing: bool,
 }
 
@@ -91,27 +128,33 @@ impl HostCore {
         seed: u64,
         driver: &mut dyn Driver,
     ) -> Self {
-        Self::with(options, vec![Application::alone(workload, seed)], driver)
+        let application = Application::alone(workload, seed);
+        Self::with(vec![options], vec![application], driver)
     }
 
-    /// A host that connects as `options` say, and these applications.
+    /// A host that connects to each target as its `options` say, and these applications.
     ///
     /// # Panics
     /// Without any.
     #[must_use]
     pub fn with(
-        options: ConnectOptions,
+        options: Vec<ConnectOptions>,
         applications: Vec<Application>,
         driver: &mut dyn Driver,
     ) -> Self {
+        let targets = options.len();
+        let controllers = options.into_iter();
+        let controllers = controllers
+            .map(|options| Controller::new(Controller::associate(options), driver))
+            .collect();
         Self {
-            controller: Controller::new(Controller::associate(options), driver),
+            controllers,
             report: Rc::clone(&applications[0].report),
             waiting: applications,
             clients: Vec::new(),
             log: None,
             provoked: None,
-            associations: 0,
+            associations: vec![0; targets],
             closing: false,
         }
     }
@@ -130,61 +173,60 @@ impl HostCore {
         self
     }
 
-    /// Another volume came in the place of namespace `nsid`: those who have not opened it yet will
-    /// find that one.
-    pub fn is_replaced(&mut self, nsid: u32, oracle: &Rc<RefCell<Oracle>>) {
-        for application in self.waiting.iter_mut().filter(|app| app.nsid == nsid) {
+    /// Notes that another volume came in the place of namespace `nsid` of a target: applications
+    /// that have not opened it yet will find that one.
+    pub fn is_replaced(
+        &mut self,
+        target: usize,
+        nsid: u32,
+        oracle: &Rc<RefCell<Oracle>>,
+        extent: &Extent,
+    ) {
+        let meant = |app: &&mut Application| (app.target, app.nsid) == (target, nsid);
+        for application in self.waiting.iter_mut().filter(meant) {
             application.oracle = Some(Rc::clone(oracle));
+            if let Some(law) = &mut application.law {
+                law.extent = extent.clone();
+            }
         }
     }
 
-    /// What came of the first application's work so far; shared with the running host.
+    /// Returns the results of the first application so far; shared with the running host.
     #[must_use]
     pub fn report(&self) -> Rc<RefCell<Report>> {
         Rc::clone(&self.report)
     }
 
-    /// The association that the work goes through.
+    /// Returns true once its applications have ended.
     #[must_use]
-    pub fn association(&self) -> &Arc<Association> {
-        self.controller.association()
+    pub const fn is_closing(&self) -> bool {
+        self.closing
     }
 
-    /// Whoever follows the rules is not accused of breaking them, and a connection that nothing
-    /// disturbs is not lost.
-    fn check_association(&self) {
-        let Some(provoked) = self.provoked else {
-            return;
-        };
-        let association = self.association();
-        if self.closing || association.phase() == Phase::Live {
-            return;
-        }
-        let error = association.last_error();
-        let accuses = matches!(
-            error,
-            Some(ConnectionError::Protocol { .. } | ConnectionError::Terminated { .. })
-        );
-        assert!(
-            provoked.violations || !accuses,
-            "a host or its target is accused: {}",
-            error.as_ref().map_or_else(String::new, ToString::to_string)
-        );
-        assert!(
-            provoked.losses || association.phase() == Phase::Connecting,
-            "a host lost its connections, and nothing provokes that: {}",
-            error.as_ref().map_or_else(String::new, ToString::to_string)
-        );
+    /// The association with the first target.
+    #[must_use]
+    pub fn association(&self) -> &Arc<Association> {
+        self.controllers[0].association()
+    }
+
+    /// The associations with all targets.
+    pub fn associations(&self) -> impl Iterator<Item = &Arc<Association>> {
+        self.controllers.iter().map(Controller::association)
     }
 
     /// Opens the namespaces that applications wait for, as soon as they are there.
     fn start(&mut self, cx: &mut Context<'_>) {
-        if self.association().phase() != Phase::Live {
-            return;
-        }
         for index in (0..self.waiting.len()).rev() {
-            let nsid = self.waiting[index].nsid;
-            let Ok(namespace) = RemoteNamespace::new(self.association(), nsid) else {
+            let Application { target, nsid, .. } = self.waiting[index];
+            let association = self.controllers[target].association();
+            if association.phase() != Phase::Live {
+                continue;
+            }
+            let Ok(namespace) = RemoteNamespace::new(association, nsid) else {
+                continue;
+            };
+            let Ok(channel) = namespace.open_remote(cx.driver) else {
+                // Others have all queues now.
                 continue;
             };
             let application = self.waiting.swap_remove(index);
@@ -193,8 +235,8 @@ impl HostCore {
                 // It may be a lie, and everything that is known of a device is kept in memory.
                 geometry.blocks = geometry.blocks.min(UNJUDGED_BLOCKS_MAX);
             }
-            let channel = namespace.open(cx.driver).expect("the association is live");
-            let client = Client::of(channel, geometry, namespace.capabilities(), application);
+            let way = Way::Remote(Box::new(channel));
+            let client = Client::of(way, geometry, namespace.capabilities(), application);
             self.clients.push(client.noted_in(self.log.clone()));
         }
     }
@@ -205,8 +247,9 @@ impl Service for HostCore {
 
     fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
         let op_namespace = completion.key.op_namespace;
-        if self.controller.owns(op_namespace) {
-            return self.controller.complete(completion, cx);
+        let controller = self.controllers.iter_mut().find(|c| c.owns(op_namespace));
+        if let Some(controller) = controller {
+            return controller.complete(completion, cx);
         }
         let client = self
             .clients
@@ -219,11 +262,18 @@ impl Service for HostCore {
     fn message(&mut self, (): (), _cx: &mut Context<'_>) {}
 
     fn maintain(&mut self, cx: &mut Context<'_>) {
-        self.controller.tick(cx);
-        self.check_association();
-        let associations = self.association().generation();
-        if std::mem::replace(&mut self.associations, associations) != associations {
-            self.clients.iter_mut().for_each(Client::is_reconnected);
+        for (target, controller) in self.controllers.iter_mut().enumerate() {
+            controller.tick(cx);
+            let association = controller.association();
+            if let Some(provoked) = self.provoked.filter(|_| !self.closing) {
+                provoked.check(association);
+            }
+            let generation = association.generation();
+            if std::mem::replace(&mut self.associations[target], generation) != generation {
+                let clients = self.clients.iter_mut();
+                let concerned = clients.filter(|client| client.target() == target);
+                concerned.for_each(Client::is_reconnected);
+            }
         }
         if !self.waiting.is_empty() {
             self.start(cx);
@@ -234,7 +284,8 @@ impl Service for HostCore {
         let over = self.waiting.is_empty() && self.clients.iter().all(Service::finished);
         if over && !self.closing {
             self.closing = true;
-            self.association().close();
+            self.associations()
+                .for_each(|association| association.close());
         }
     }
 
@@ -242,10 +293,11 @@ impl Service for HostCore {
         let clients = self.clients.iter().filter(|client| !client.finished());
         let first = clients.map(Service::deadline).min();
         let first = first.unwrap_or(base::Time::NEVER);
-        first.min(self.controller.deadline())
+        let controllers = self.controllers.iter().map(Controller::deadline);
+        controllers.fold(first, base::Time::min)
     }
 
     fn finished(&self) -> bool {
-        self.closing && self.controller.closed()
+        self.closing && self.controllers.iter().all(Controller::closed)
     }
 }

@@ -1,5 +1,5 @@
 //! Hosts of one tenant that keep a journal: entries, a barrier, and then the mark that says that
-//! they are there. Whoever finds a mark must find the entries, whatever the network does.
+//! they are there. A reader that finds a mark must find the entries, whatever the network does.
 //!
 //! The oracle is slow and obvious: a reader reads the mark, and then every entry; none of them may
 //! be older than the mark was. Writers never wait for an answer: only barriers keep the order.
@@ -27,10 +27,10 @@ const NQN: &str = "nqn.2026-11.io.switchyard:journal";
 /// Longest that a simulation may take in its own time.
 const TIME_MAX: Nanos = Nanos::from_secs(3_600);
 
-/// How long a host lets what it has submitted leave by itself.
+/// Time for which a host lets what it has submitted leave by itself.
 const PAUSE: Nanos = Nanos::from_micros(20);
 
-/// What is simulated.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// Cores of the target.
@@ -43,11 +43,11 @@ pub struct Scenario {
     pub queues: u16,
     /// Entries of a journal.
     pub entries: u64,
-    /// Whether there is a barrier before each mark.
+    /// True if there is a barrier before each mark.
     pub barriers: bool,
-    /// How often each journal is written.
+    /// Number of times that each journal is written.
     pub rounds: u64,
-    /// What the network does while the work is done.
+    /// Faults of the network while the work is done.
     pub faults: NetworkFaults,
 }
 
@@ -62,7 +62,7 @@ pub struct Ending {
     pub cuts: u64,
 }
 
-/// What a host does next.
+/// The next step of a host.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Write { block: u64, version: u64 },
@@ -70,7 +70,7 @@ enum Step {
     Read { block: u64 },
 }
 
-/// What the hosts know of each other.
+/// The progress that the hosts share.
 #[derive(Debug, Default)]
 struct Progress {
     writing: Cell<u64>,
@@ -325,7 +325,7 @@ impl Service for JournalHost {
 /// Runs a scenario to its end on the device that is given.
 ///
 /// # Panics
-/// If a mark is found before its entries, if anything fails, or if anybody hangs: with the seed in
+/// If a mark is found before its entries, if anything fails, or if a host hangs: with the seed in
 /// the message.
 #[must_use]
 pub fn run(seed: u64, scenario: &Scenario, device: Arc<dyn Device>) -> Ending {

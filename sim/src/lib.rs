@@ -1,6 +1,6 @@
 //! The simulated world: the production crates in virtual time, with faults from a seed.
 //!
-//! A [`World`] has a clock that only moves when nobody has anything to do, and a network that
+//! A [`World`] has a clock that only moves when no actor has anything to do, and a network that
 //! splits, joins, delays and cuts. Cores run in it as they do on a machine: the same
 //! [`reactor::Core`] over the same services, on a [`SimDriver`] instead of io_uring. One seed is
 //! one run: the same seed gives the same events in the same order.
@@ -19,6 +19,7 @@ pub mod model;
 mod network;
 pub mod oracle;
 mod raw;
+pub mod rights;
 pub mod scaling;
 pub mod storage;
 pub mod switched;
@@ -32,9 +33,9 @@ pub use app::{App, Job};
 pub use cache::{Cache, Medium};
 pub use client::{Client, Mix, ReadLog, Report, Tolerance, WARM_UP, Workload};
 pub use disk::{Disk, DiskFaults, DiskTotals};
-pub use driver::SimDriver;
+pub use driver::{Memory, SimDriver};
 pub use host_core::{Application, HostCore, Provoked};
-pub use network::{NetworkFaults, NetworkTotals};
+pub use network::{Lies, NetworkFaults, NetworkTotals};
 pub use raw::{RawEnd, RawState};
 pub use turner::{Turner, Turns, random_position};
 pub use world::{Actor, Outcome, Pace, World};

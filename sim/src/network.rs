@@ -4,10 +4,11 @@ use crate::trace::say;
 use crate::wiretap::Wiretap;
 use base::{Nanos, Prng, Time};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
-/// What the network does to a connection. All of it is legal for TCP.
+/// Faults of the network on a connection. All of them are legal for TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkFaults {
     /// Longest time that a piece is on its way.
@@ -16,27 +17,35 @@ pub struct NetworkFaults {
     pub pieces_max: u64,
     /// A send in this many cuts the connection, after some prefix of it; 0 for never.
     pub cut_one_in: u64,
-    /// How long, at most, what was on its way when a connection was cut may still take to arrive,
-    /// as it does when it has to be sent again.
+    /// Longest time that what was on its way when a connection was cut may still take to arrive, as
+    /// it does when it has to be sent again.
     pub linger_max: Nanos,
     /// A cut in this many takes all connections of the same host with it, in the same way; 0 for
     /// never.
     pub partition_one_in: u64,
     /// A connect in this many is refused; 0 for never.
     pub refuse_one_in: u64,
-    /// Nobody answers those who connect.
+    /// Connects get no answer.
     pub unreachable: bool,
-    /// How long, at most, a send stays with its driver before the kernel has taken it.
+    /// Longest time for which a send stays with its driver before the kernel has taken it.
     pub send_stall_max: Nanos,
-    /// A cut in this many is silent: nobody is told for a minute or two, as when a cable is pulled;
-    /// 0 for never.
+    /// Inverse of the share of cuts that are silent: no end is told for a minute or two, as when a
+    /// cable is pulled; 0 for never.
     pub silent_one_in: u64,
     /// In a send in this many one bit is flipped that TCP's checksum did not catch; 0 for never.
     /// The first PDU of a connection is spared: it has no digest.
     pub flip_one_in: u64,
+    /// Bytes of a connection that are on their way or not received yet, at most: a sender waits for
+    /// its receiver.
+    pub window_bytes: u64,
+    /// A send in this many is taken in part although there is room for all of it; 0 for never.
+    pub partial_one_in: u64,
 }
 
-/// What a kernel whose buffers are full now and then may take.
+/// Send and receive buffers of a kernel together, as they grow to.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// Longest time of a kernel with buffers that are full now and then.
 const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
 
 impl NetworkFaults {
@@ -52,6 +61,8 @@ impl NetworkFaults {
         send_stall_max: SEND_STALL_MAX,
         silent_one_in: 0,
         flip_one_in: 0,
+        window_bytes: WINDOW_BYTES,
+        partial_one_in: 0,
     };
     /// A network that splits and delays, but keeps its connections.
     pub const ROUGH: Self = Self {
@@ -65,6 +76,8 @@ impl NetworkFaults {
         send_stall_max: SEND_STALL_MAX,
         silent_one_in: 0,
         flip_one_in: 0,
+        window_bytes: WINDOW_BYTES,
+        partial_one_in: 0,
     };
     /// A network that also cuts.
     pub const HOSTILE: Self = Self {
@@ -78,6 +91,8 @@ impl NetworkFaults {
         send_stall_max: SEND_STALL_MAX,
         silent_one_in: 0,
         flip_one_in: 0,
+        window_bytes: WINDOW_BYTES,
+        partial_one_in: 0,
     };
 }
 
@@ -86,7 +101,7 @@ impl NetworkFaults {
 struct End {
     /// Pieces on their way or arrived, in order.
     arriving: VecDeque<(Time, Vec<u8>)>,
-    /// When the last piece arrives, so that none overtakes it.
+    /// Time at which the last piece arrives, so that none overtakes it.
     last_arrival: Time,
     /// From this time on, what follows the last piece is the end of the stream.
     ended: Option<Time>,
@@ -96,13 +111,17 @@ struct End {
     severed: bool,
     /// The owner closed it.
     closed: bool,
-    /// Who connected.
+    /// The end that connected.
     origin: u64,
     /// Bytes that were sent to it.
     carried: u64,
+    /// Bytes of these that it has not received.
+    unread: u64,
+    /// Its sender waits for room.
+    awaited: bool,
 }
 
-/// What an end can receive now.
+/// The next thing that an end can receive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Nothing,
@@ -111,24 +130,59 @@ pub(crate) enum Arrival {
     Broken,
 }
 
+/// The lies on a connection, by direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// The host to an honest target.
+    OfHost,
+    /// The target to an honest host.
+    OfTarget,
+    /// Each to the other.
+    OfBoth,
+}
+
+impl Lies {
+    /// Each.
+    pub const ALL: [Self; 3] = [Self::OfHost, Self::OfTarget, Self::OfBoth];
+
+    fn are_told(self, by_host: bool) -> bool {
+        match self {
+            Self::OfHost => by_host,
+            Self::OfTarget => !by_host,
+            Self::OfBoth => true,
+        }
+    }
+}
+
+/// The result of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// The connection is broken.
+    Broken,
+    /// So many bytes were taken.
+    Taken(usize),
+}
+
 /// All connections and listeners.
 #[derive(Debug)]
 pub(crate) struct Network {
     faults: NetworkFaults,
+    /// Times at which something arrives, or may.
+    events: BinaryHeap<Reverse<Time>>,
     ends: Vec<End>,
     /// Connections that wait to be accepted, by the address they asked for.
     listening: BTreeMap<SocketAddr, VecDeque<(Time, u64)>>,
     next_port: u16,
     /// Ends that are not closed.
     open: BTreeSet<u64>,
-    /// A send in so many of the connections of these hosts, either way, is changed at random.
-    liars: BTreeMap<u64, u64>,
+    /// A send in so many of the connections of these hosts is changed at random.
+    liars: BTreeMap<u64, (Lies, u64)>,
     /// Connections that are watched, if any are.
     taps: Option<BTreeMap<u64, Wiretap>>,
     pub(crate) totals: NetworkTotals,
 }
 
-/// What the network did so far.
+/// Totals of the network so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkTotals {
     /// Bytes that were handed to it.
@@ -143,9 +197,11 @@ pub struct NetworkTotals {
     pub lies: u64,
     /// Connects that it refused.
     pub refusals: u64,
+    /// Sends that it took in part.
+    pub partial: u64,
 }
 
-/// A silent cut is noticed by nobody but a keep-alive for so long, at least; at most twice as long.
+/// Shortest time for which only a keep-alive notices a silent cut; at most twice as long.
 const SILENCE: Nanos = Nanos::from_secs(60);
 
 /// Longer than the first PDU of a connection, which has no digest (ICReq and ICResp).
@@ -155,6 +211,7 @@ impl Network {
     pub(crate) fn new(faults: NetworkFaults) -> Self {
         Self {
             faults,
+            events: BinaryHeap::new(),
             ends: Vec::new(),
             listening: BTreeMap::new(),
             next_port: 49_152,
@@ -169,7 +226,7 @@ impl Network {
         self.faults = faults;
     }
 
-    /// From now on everybody is held to the rules of the transport.
+    /// Holds all ends to the rules of the transport from now on.
     pub(crate) fn watch(&mut self) {
         self.taps = Some(BTreeMap::new());
     }
@@ -210,6 +267,7 @@ impl Network {
         self.listening
             .get_mut(&address)?
             .push_back((arrival, near + 1));
+        self.note(arrival);
         for number in [near, near + 1] {
             self.open.insert(number);
             self.ends.push(End {
@@ -237,17 +295,15 @@ impl Network {
         self.faults.send_stall_max
     }
 
-    /// Whether a connection has arrived at a listener.
+    /// Returns true if a connection has arrived at a listener.
     pub(crate) fn has_connection(&self, address: SocketAddr, now: Time) -> bool {
         let waiting = self.listening.get(&address).and_then(VecDeque::front);
         waiting.is_some_and(|(at, _)| *at <= now)
     }
 
-    /// Whether [`receive`](Self::receive) would say anything.
+    /// Returns true if [`receive`](Self::receive) would return anything.
     pub(crate) fn has_arrival(&self, end: u64, now: Time) -> bool {
-        let end = &self.ends[at(end)];
-        let next = end.arriving.front().map(|(at, _)| *at).or(end.ended);
-        [next, end.broken].into_iter().flatten().any(|at| at <= now)
+        self.readable_since(end) <= now
     }
 
     fn end(&mut self, number: u64) -> &mut End {
@@ -258,15 +314,46 @@ impl Network {
         Nanos(prng.below(self.faults.delay_max.0 + 1))
     }
 
-    /// Sends from `end` to its peer. False when the connection is broken.
-    pub(crate) fn send(&mut self, end: u64, bytes: &[u8], now: Time, prng: &mut Prng) -> bool {
+    /// Something may happen then.
+    pub(crate) fn note(&mut self, at: Time) {
+        self.events.push(Reverse(at));
+    }
+
+    /// Bytes that `end` may send now.
+    pub(crate) fn room(&self, end: u64) -> u64 {
+        let peer = &self.ends[at(end ^ 1)];
+        if peer.severed || peer.closed || peer.broken.is_some() {
+            return u64::MAX;
+        }
+        self.faults.window_bytes.saturating_sub(peer.unread)
+    }
+
+    /// Sends from `end` to its peer what there is room for.
+    pub(crate) fn send(&mut self, end: u64, bytes: &[u8], now: Time, prng: &mut Prng) -> Sent {
         let broken = self.end(end).broken.is_some_and(|at| at <= now);
         if broken || self.end(end ^ 1).closed {
-            return false;
+            return Sent::Broken;
         }
         if self.end(end ^ 1).severed {
             // The sender does not know yet. A stream has an end, but never a hole.
-            return true;
+            return Sent::Taken(bytes.len());
+        }
+        let room = usize::try_from(self.room(end)).unwrap_or(usize::MAX);
+        let mut taken = bytes.len().min(room);
+        if taken > 1 && chance(self.faults.partial_one_in, prng) {
+            taken = 1 + usize::try_from(prng.below(taken as u64 - 1)).expect("a part of it");
+        }
+        if taken < bytes.len() {
+            self.totals.partial += 1;
+            self.end(end ^ 1).awaited = true;
+        }
+        self.carry(end, &bytes[..taken], now, prng);
+        Sent::Taken(taken)
+    }
+
+    fn carry(&mut self, end: u64, bytes: &[u8], now: Time, prng: &mut Prng) {
+        if bytes.is_empty() {
+            return;
         }
         self.tap(end, bytes);
         let bytes = &*self.damaged(end, bytes, prng);
@@ -276,9 +363,11 @@ impl Network {
         } else {
             bytes.len() as u64
         };
-        let mut rest = &bytes[..usize::try_from(length).expect("a prefix")];
+        let mut rest = &bytes[..at(length)];
         self.totals.bytes += length;
-        self.end(end ^ 1).carried += length;
+        let peer = self.end(end ^ 1);
+        peer.carried += length;
+        peer.unread += length;
         let mut pieces = 1 + prng.below(self.faults.pieces_max);
         while !rest.is_empty() {
             let size = if pieces <= 1 {
@@ -286,21 +375,22 @@ impl Network {
             } else {
                 1 + prng.below(rest.len() as u64)
             };
-            let (piece, after) = rest.split_at(usize::try_from(size).expect("a part of it"));
+            let (piece, after) = rest.split_at(at(size));
             let delay = self.delay(prng);
             let peer = self.end(end ^ 1);
             peer.last_arrival = peer.last_arrival.max(now + delay);
-            peer.arriving.push_back((peer.last_arrival, piece.to_vec()));
+            let arrives = peer.last_arrival;
+            peer.arriving.push_back((arrives, piece.to_vec()));
+            self.note(arrives);
             rest = after;
             pieces -= 1;
         }
         if cut {
             self.cut(end, now, prng);
         }
-        true
     }
 
-    /// Looks at what `end` sends. What liars are sent is no fault of theirs who answer it.
+    /// Looks at what `end` sends. An answer to a lie is no fault of the end that sends it.
     fn tap(&mut self, end: u64, bytes: &[u8]) {
         let origin = self.end(end).origin;
         if let Some(taps) = &mut self.taps
@@ -311,10 +401,11 @@ impl Network {
         }
     }
 
-    /// What arrives of what `end` sends: with a bit that flipped, or a lie in it.
+    /// Returns what arrives of what `end` sends: with a bit that flipped, or a lie in it.
     fn damaged<'a>(&mut self, end: u64, bytes: &'a [u8], prng: &mut Prng) -> Cow<'a, [u8]> {
         let (origin, carried) = (self.end(end).origin, self.end(end ^ 1).carried);
-        if let Some(&one_in) = self.liars.get(&origin)
+        if let Some(&(lies, one_in)) = self.liars.get(&origin)
+            && lies.are_told(end & 1 == 0)
             && chance(one_in, prng)
         {
             self.totals.lies += 1;
@@ -332,9 +423,9 @@ impl Network {
         Cow::Owned(bytes)
     }
 
-    /// From now on what this host sends, and what it is sent, is changed in one send in `one_in`.
-    pub(crate) fn tell_lies(&mut self, origin: u64, one_in: u64) {
-        self.liars.insert(origin, one_in);
+    /// From now on what this host sends, or is sent, is changed in one send in `one_in`.
+    pub(crate) fn tell_lies(&mut self, origin: u64, lies: Lies, one_in: u64) {
+        self.liars.insert(origin, (lies, one_in));
     }
 
     /// Breaks a connection, or all of its host's: the ends learn of it at times of their own.
@@ -349,6 +440,9 @@ impl Network {
                 state.severed = true;
                 state.arriving.retain(|(at, _)| *at <= now);
                 state.broken = Some(now + late);
+                self.note(now + late);
+                // A sender that waits for room is told that all is sent.
+                self.note(now + Nanos(1));
             }
             return;
         }
@@ -398,10 +492,15 @@ impl Network {
             } else {
                 state.broken = Some(now + notice);
             }
+            let times: Vec<_> = state.arriving.iter().map(|(at, _)| *at).collect();
+            let ends = [state.ended, state.broken, Some(now + Nanos(1))];
+            let ends = ends.into_iter().flatten();
+            times.into_iter().chain(ends).for_each(|at| self.note(at));
         }
     }
 
-    /// What has arrived at `end`: any number of bytes of what could be received, at most `limit`.
+    /// Returns what has arrived at `end`: any number of bytes of what could be received, at most
+    /// `limit`.
     pub(crate) fn receive(
         &mut self,
         end: u64,
@@ -419,9 +518,14 @@ impl Network {
                 break;
             }
             let take = piece.len().min(limit - bytes.len());
-            bytes.extend(piece.drain(..take));
-            if piece.is_empty() {
+            if take == piece.len() && bytes.is_empty() {
+                bytes = std::mem::take(piece);
                 state.arriving.pop_front();
+            } else if take == piece.len() {
+                bytes.append(piece);
+                state.arriving.pop_front();
+            } else {
+                bytes.extend(piece.drain(..take));
             }
             // Pieces that arrived apart are joined half of the time.
             if prng.chance(1, 2) {
@@ -429,6 +533,11 @@ impl Network {
             }
         }
         if !bytes.is_empty() {
+            state.unread = state.unread.saturating_sub(bytes.len() as u64);
+            if std::mem::take(&mut state.awaited) {
+                let told = now + self.delay(prng);
+                self.note(told.max(now + Nanos(1)));
+            }
             Arrival::Bytes(bytes)
         } else if state.arriving.is_empty() && state.ended.is_some_and(|at| at <= now) {
             Arrival::End
@@ -447,29 +556,37 @@ impl Network {
         self.end(end).arriving.clear();
         let peer = self.end(end ^ 1);
         if peer.severed {
-            // Nobody tells the peer; it will find the connection broken.
+            // The peer is not told; it will find the connection broken.
             return;
         }
         let at = peer.last_arrival.max(now);
         peer.ended.get_or_insert(at);
+        self.note(at);
+        // A sender that waits for room finds the connection closed.
+        self.note(now + Nanos(1));
     }
 
-    /// The next time at which something arrives anywhere.
-    pub(crate) fn next_event(&self, now: Time) -> Option<Time> {
-        let waiting = self
-            .listening
-            .values()
-            .filter_map(|queue| queue.front().map(|(at, _)| *at));
-        let ends = self.open.iter().map(|&number| &self.ends[at(number)]);
-        let arriving = ends.flat_map(|end| {
-            let piece = end.arriving.front().map(|(at, _)| *at);
-            [piece, end.ended, end.broken].into_iter().flatten()
-        });
-        waiting.chain(arriving).filter(|&at| at > now).min()
+    /// The next time at which something may arrive anywhere.
+    pub(crate) fn next_event(&mut self, now: Time) -> Option<Time> {
+        while self.events.peek().is_some_and(|Reverse(at)| *at <= now) {
+            self.events.pop();
+        }
+        self.events.peek().map(|Reverse(at)| *at)
+    }
+
+    /// Since when an end has something to receive.
+    pub(crate) fn readable_since(&self, end: u64) -> Time {
+        let end = &self.ends[at(end)];
+        let first = end.arriving.front().map(|(at, _)| *at).or(end.ended);
+        [first, end.broken]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(Time::NEVER)
     }
 }
 
-/// Where an end is in the vector of all.
+/// Returns the index of an end in the vector of all.
 fn at(end: u64) -> usize {
     usize::try_from(end).expect("ends are in a vector")
 }
@@ -479,7 +596,7 @@ fn chance(one_in: u64, prng: &mut Prng) -> bool {
     one_in > 0 && prng.chance(1, one_in)
 }
 
-/// Valid bytes, changed as somebody does who wants to find out what the peer makes of it.
+/// Returns valid bytes, changed as a peer does that tries out what the other end makes of it.
 fn lie(bytes: &[u8], prng: &mut Prng) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let below = |prng: &mut Prng, limit: usize| {
@@ -532,7 +649,7 @@ mod tests {
         let (near, far) = pair(&mut network, &mut prng);
         let sent: Vec<u8> = (0..=255).cycle().take(5_000).collect();
         for chunk in sent.chunks(700) {
-            assert!(network.send(near, chunk, Time(0), &mut prng));
+            network.send(near, chunk, Time(0), &mut prng);
         }
         network.close(near, Time(0));
         let (mut got, mut now) = (Vec::new(), Time(0));
@@ -555,14 +672,16 @@ mod tests {
             ..NetworkFaults::ROUGH
         });
         let (near, far) = pair(&mut network, &mut prng);
-        assert!(network.send(near, b"hello", Time(0), &mut prng));
+        let sent = network.send(near, b"hello", Time(0), &mut prng);
+        assert_eq!(sent, Sent::Taken(5));
         let later = Time(0) + Nanos::from_secs(1);
         assert_eq!(network.receive(far, 100, later, &mut prng), Arrival::Broken);
         assert_eq!(
             network.receive(near, 100, later, &mut prng),
             Arrival::Broken
         );
-        assert!(!network.send(far, b"hello", later, &mut prng));
+        let sent = network.send(far, b"hello", later, &mut prng);
+        assert_eq!(sent, Sent::Broken);
     }
 
     /// A connection that was cut within a send must not deliver what is sent after that.

@@ -1,10 +1,11 @@
-//! What a device may answer, if every acknowledged write is there and nothing else is.
+//! The oracle: the answers that a device may give, if every acknowledged write is there and nothing
+//! else is.
 //!
-//! A slow, obvious model of a block device that many writers share: for each block, all writes
-//! that a read may still find. Every step of anybody has a number of its own, so that two requests
-//! either follow each other or overlap in time. Writes that overlap may take effect in any order;
-//! a write that was answered is there before everything that begins later; one that failed may
-//! take effect or not, but not after a write that began later was answered.
+//! A slow, obvious model of a block device that many writers share: for each block, all writes that
+//! a read may still find. Every step of every actor has a number of its own, so that two requests
+//! either follow each other or overlap in time. Writes that overlap may take effect in any order; a
+//! write that was answered is there before everything that begins later; one that failed may take
+//! effect or not, but not after a write that began later was answered.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +16,7 @@ pub type Version = u64;
 /// A step: the beginning or the end of a request. Steps are numbered in the order of their time.
 pub type Step = u64;
 
-/// What a request puts into its blocks.
+/// The content that a request puts into its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Its version, all over each block.
@@ -29,9 +30,9 @@ struct Write {
     version: Version,
     content: Content,
     began: Step,
-    /// When it was answered; whoever crashed is never answered.
+    /// Step at which it was answered; `None` for ever if its application crashed.
     ended: Option<Step>,
-    /// The host that it was acknowledged to; nobody for 0.
+    /// The host that it was acknowledged to; 0 for none.
     host: u64,
     /// It took effect before it ended, and that has not been lost since.
     holds: bool,
@@ -39,8 +40,10 @@ struct Write {
     shaken: bool,
     /// It is on the medium.
     durable: bool,
-    /// When somebody read it for the first time.
+    /// Step at which it was read for the first time.
     read: Option<Step>,
+    /// Its channel, and how many barriers that had submitted before.
+    order: (u64, u64),
 }
 
 impl Write {
@@ -54,6 +57,7 @@ impl Write {
         shaken: false,
         durable: true,
         read: None,
+        order: (0, 0),
     };
 
     fn found_as(&self) -> Version {
@@ -76,9 +80,9 @@ pub struct Oracle {
     next: Version,
     /// Reads under way, by when they began.
     reads: BTreeMap<Step, usize>,
-    /// Whether power may be lost: then what is not durable is not for ever.
+    /// True if power may be lost: then what is not durable is not for ever.
     volatile: bool,
-    /// How often it was.
+    /// Number of times that power was lost.
     losses: u64,
 }
 
@@ -115,7 +119,7 @@ impl Oracle {
         self.step
     }
 
-    /// Whether a write to this block is under way.
+    /// Returns true if a write to this block is under way.
     #[must_use]
     pub fn is_writing(&self, block: usize) -> bool {
         self.blocks[block].iter().any(|write| write.ended.is_none())
@@ -133,6 +137,17 @@ impl Oracle {
 
     /// A write of some blocks begins; its version.
     pub fn begin_write(&mut self, range: Range<usize>, content: Content) -> Version {
+        self.begin_ordered(range, content, (0, 0))
+    }
+
+    /// As [`begin_write`](Self::begin_write), on the channel `order.0` behind `order.1` barriers: it
+    /// takes effect after everything of that channel that is behind fewer.
+    pub fn begin_ordered(
+        &mut self,
+        range: Range<usize>,
+        content: Content,
+        order: (u64, u64),
+    ) -> Version {
         let began = self.step();
         let version = self.next;
         self.next += 1;
@@ -147,6 +162,7 @@ impl Oracle {
                 shaken: false,
                 durable: false,
                 read: None,
+                order,
             });
         }
         version
@@ -211,7 +227,7 @@ impl Oracle {
         }
     }
 
-    /// How often power was lost, and with it perhaps what was not flushed.
+    /// Returns the number of times that power was lost, and with it perhaps what was not flushed.
     #[must_use]
     pub const fn losses(&self) -> u64 {
         self.losses
@@ -243,7 +259,8 @@ impl Oracle {
         self.step()
     }
 
-    /// Whether the write `newer` of a block began after `mark`, and `older` was read before it.
+    /// Returns true if the write `newer` of a block began after `mark`, and `older` was read before
+    /// it.
     #[must_use]
     pub fn overtakes(&self, block: usize, newer: Version, older: Version, mark: Step) -> bool {
         let write = |version| {
@@ -256,7 +273,7 @@ impl Oracle {
         began && read.is_some_and(|read| read < mark)
     }
 
-    /// Whether a read that began then may find `found` in a block now.
+    /// Returns true if a read that began then may find `found` in a block now.
     #[must_use]
     pub fn allows(&self, block: usize, began: Step, found: Version) -> bool {
         self.allowed(block, began).any(|version| version == found)
@@ -269,8 +286,27 @@ impl Oracle {
         writes
             .iter()
             .filter(move |write| write.ended.is_none_or(|ended| ended >= floor))
+            .filter(move |write| !is_behind(writes, write, began))
             .map(Write::found_as)
     }
+
+    /// A write failed, and these blocks were not its to write: it had no effect on them.
+    pub fn never(&mut self, range: Range<usize>, version: Version) {
+        for block in &mut self.blocks[range] {
+            block.retain(|write| write.version != version);
+        }
+    }
+}
+
+/// Returns true if a barrier puts `write` before another one that was acknowledged when a read
+/// began at `read`.
+fn is_behind(writes: &[Write], write: &Write, read: Step) -> bool {
+    let (channel, barriers) = write.order;
+    channel > 0
+        && writes.iter().any(|other| {
+            let over = other.holds && other.ended.is_some_and(|ended| ended < read);
+            over && other.order.0 == channel && other.order.1 > barriers
+        })
 }
 
 /// Writes that ended before this cannot be found by a read that begins at `read`: a later one,
@@ -388,6 +424,19 @@ mod tests {
         assert!(oracle.overtakes(0, newer, older, mark));
         assert!(!oracle.overtakes(0, newer, unread, mark));
         assert!(!oracle.overtakes(0, before, older, mark));
+    }
+
+    #[test]
+    fn a_write_behind_a_barrier_replaces_those_before_it_on_its_channel() {
+        let mut oracle = Oracle::new(1);
+        let [first, other] =
+            [1, 2].map(|channel| oracle.begin_ordered(0..1, Content::Version, (channel, 0)));
+        let second = oracle.begin_ordered(0..1, Content::Version, (1, 1));
+        oracle.acknowledge(0..1, first, false, 1);
+        oracle.acknowledge(0..1, other, false, 1);
+        assert_eq!(found(&mut oracle, 0), [first, other, second]);
+        oracle.acknowledge(0..1, second, false, 1);
+        assert_eq!(found(&mut oracle, 0), [other, second]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One end of a connection without a core: bytes by hand, for a test that plays a peer which no
 //! program would be.
 
-use crate::network::Arrival;
+use crate::network::{Arrival, Sent};
 use crate::world::World;
 use std::net::SocketAddr;
 
@@ -63,12 +63,13 @@ impl World {
 }
 
 impl RawEnd {
-    /// Sends `bytes`; false when the connection is broken.
+    /// Sends `bytes`; false when the connection is broken, or has no room for all of them.
     pub fn send(&self, bytes: &[u8]) -> bool {
         let shared = &mut *self.world.shared.borrow_mut();
-        shared
+        let sent = shared
             .network
-            .send(self.number, bytes, shared.now, &mut shared.prng)
+            .send(self.number, bytes, shared.now, &mut shared.prng);
+        sent == Sent::Taken(bytes.len())
     }
 
     /// Appends what has arrived to `out`.

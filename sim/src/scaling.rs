@@ -1,4 +1,4 @@
-//! A target whose threads come and go with its load, while a latency-critical tenant reads on.
+//! A target with threads that come and go with its load, while a latency-critical tenant reads on.
 //!
 //! The target, its thread scaling and its token scheduler are production code, and so are the
 //! hosts. What is simulated is the network, and that sending takes time: enough for a few hosts
@@ -28,7 +28,7 @@ use target::{
     DeviceQos, Limits, SubsystemOptions, Target, Tenancy, TenantOptions, ThreadsSnapshot, Windows,
 };
 
-/// What the critical tenant is promised: 95 of 100 reads within this time.
+/// SLO of the critical tenant: 95 of 100 reads within this time.
 pub const PROMISE: Nanos = Nanos::from_micros(1500);
 
 /// Sending takes 100 µs for each KiB, on the target and on hosts.
@@ -36,9 +36,10 @@ const PACE: Pace = Pace {
     stall_one_in: 0,
     stall_max: Nanos::ZERO,
     send_per_kib: Nanos::from_micros(100),
+    poll_one_in: 0,
 };
 
-/// What devices take.
+/// Time that devices take for a request.
 const DEVICE: Nanos = Nanos::from_micros(50);
 
 /// Blocks of each namespace, of 512 bytes.
@@ -63,14 +64,14 @@ const GREEDY: Workload = Workload {
 /// Hosts that want all they can get.
 const GREEDY_HOSTS: usize = 6;
 
-/// How long the critical tenant is alone at first, and at the end at the most.
+/// Time for which the critical tenant is alone at first, and at the end at the most.
 const ALONE: Nanos = Nanos::from_millis(200);
 const CALM_MAX: Nanos = Nanos::from_secs(10);
 
-/// What is judged at once.
+/// Window that is judged at once.
 const WINDOW: Nanos = Nanos::from_secs(1);
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Ending {
     /// The most threads that were in use in each surge.
@@ -81,7 +82,7 @@ pub struct Ending {
     pub threads: ThreadsSnapshot,
     /// Queues that moved because of it.
     pub moved: u64,
-    /// What all hosts saw.
+    /// Reports of all hosts.
     pub reports: Vec<Report>,
     /// The latency within which 95 of 100 of the critical tenant's reads were, for each second.
     pub critical_p95: Vec<Nanos>,
@@ -93,7 +94,7 @@ pub struct Ending {
 /// threads at the most.
 ///
 /// # Panics
-/// If any answer is wrong, if anybody hangs, or if anybody spins.
+/// If any answer is wrong, or if an actor hangs or spins.
 #[must_use]
 pub fn run(seed: u64, threads_max: u32, surges: usize) -> Ending {
     let stage = Stage::new(seed, threads_max, surges);
@@ -180,7 +181,7 @@ impl Stage {
     }
 }
 
-/// Everybody, and what was seen of them.
+/// All actors, and the observations of them.
 #[derive(Debug)]
 struct Play {
     stage: Stage,
@@ -258,8 +259,8 @@ impl Play {
         self.calm.push(self.stage.threads().active);
     }
 
-    /// Lets everybody act until `done`, asked with the threads in use; the target's promises are
-    /// judged once a second.
+    /// Lets all act until `done`, asked with the threads in use; the target's SLOs are judged once
+    /// a second.
     fn act(
         &mut self,
         greedy: &mut [Core<SimDriver, HostCore>],
@@ -303,7 +304,7 @@ fn name(number: usize) -> String {
     format!("nqn.2026-11.io.switchyard:sim{number}")
 }
 
-/// Tokens for more than anybody asks for: what is short is threads.
+/// Makes a device with tokens for more than all tenants ask for: what is short is threads.
 fn device() -> Arc<DeviceQos> {
     let point = Point {
         rate: TokenRate(1_000_000),

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use target::{DeviceQos, Limits, NamespaceOptions, PollGroup, SubsystemOptions, Target};
 
-/// What is simulated.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Cores of the target.
@@ -27,30 +27,30 @@ pub struct Scenario {
     pub queues: u16,
     /// Header and data digests.
     pub digests: bool,
-    /// When a host sends lost writes again.
+    /// Policy for lost writes.
     pub replay: ReplayPolicy,
-    /// Whether the target announces End Controller; others' targets do not.
+    /// True if the target announces End Controller; those of other projects do not.
     pub end_controller: bool,
-    /// How long a host waits for a command before it aborts it.
+    /// Time for which a host waits for a command before it aborts it.
     pub command_timeout: Nanos,
-    /// How long a host tries to come back.
+    /// Time for which a host tries to come back.
     pub loss_timeout: Option<Nanos>,
-    /// What the network does while the work is done.
+    /// Faults of the network while the work is done.
     pub faults: NetworkFaults,
-    /// What each host does.
+    /// Workload of each host.
     pub workload: Workload,
 }
 
 /// The end of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// What each host's application saw.
+    /// Reports of each host's application.
     pub reports: Vec<Report>,
     /// Connections that the network cut.
     pub cuts: u64,
     /// Bytes that the network carried.
     pub bytes: u64,
-    /// How long it took, in the world's time.
+    /// Duration in the world's time.
     pub took: Nanos,
 }
 
@@ -63,7 +63,7 @@ pub(crate) type TargetCore = Core<SimDriver, PollGroup>;
 /// Runs a scenario to its end, on RAM devices that `device` makes.
 ///
 /// # Panics
-/// If any answer is wrong, if anybody hangs, or if anybody spins: with the seed in the message.
+/// If any answer is wrong, or if an actor hangs or spins: with the seed in the message.
 #[must_use]
 pub fn run(
     seed: u64,
@@ -120,7 +120,7 @@ fn all_answered(reports: &[Rc<RefCell<Report>>], wanted: u64) -> bool {
         .all(|report| report.borrow().answered == wanted)
 }
 
-/// Where a target listens, on a port that the world chooses.
+/// Address on which a target listens, on a port that the world chooses.
 pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 0);
 
 /// The cores of a target that listens there, and where that is.
@@ -133,6 +133,10 @@ pub(crate) fn target_cores(
     let mut cores = Vec::new();
     for index in 0..count {
         let mut driver = world.driver();
+        if let Some(first) = cores.first() {
+            let first: &TargetCore = first;
+            driver.shares_clock_with(&first.driver);
+        }
         let op_namespace = driver.op_namespace();
         let core = u32::try_from(index).expect("a few cores");
         shared.stays_on(index, CoreId(core));

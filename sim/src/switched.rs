@@ -3,7 +3,7 @@
 //! Everything that happens on the way of a request is production code: ingress, request steering,
 //! egress, lanes with their doorbells, the target with its queues that move. What is simulated is
 //! below the drivers; besides, application threads move from core to core, cores are held up, the
-//! network cuts, and somebody turns the knobs of both sides.
+//! network cuts, and knobs of both sides change.
 
 use crate::app::{App, Job};
 use crate::cache::{Cache, Medium};
@@ -11,6 +11,7 @@ pub use crate::changing::Changes;
 use crate::client::{Report, Workload};
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
+use crate::host_core::Application;
 use crate::network::NetworkFaults;
 use crate::oracle::Oracle;
 use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use switch::{Class, Knobs, PerClass};
 use target::{Limits, SubsystemOptions, Target};
 
-/// What is simulated.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Targets, each with a subsystem of two namespaces.
@@ -43,11 +44,11 @@ pub struct Scenario {
     pub apart: bool,
     /// Application threads of each class. They take turns with targets and namespaces.
     pub apps: PerClass<usize>,
-    /// What each of them does.
+    /// Workload of each thread, by class.
     pub workload: PerClass<Workload>,
     /// A thread has moved one time in this many that it is asked where it runs; 0 for never.
     pub move_one_in: u64,
-    /// When application threads change the class of their requests.
+    /// Times at which application threads change the class of their requests.
     pub changes: Changes,
     /// Knobs of the host at the beginning; they decide how many lanes there are.
     pub host: Knobs,
@@ -59,9 +60,9 @@ pub struct Scenario {
     pub cached: bool,
     /// Blocks of each namespace, of 512 bytes.
     pub blocks: u64,
-    /// What the network does.
+    /// Faults of the network.
     pub faults: NetworkFaults,
-    /// How fast cores are.
+    /// Pace of the cores.
     pub pace: Pace,
     /// The work ends when these classes have done theirs, whatever the others still have.
     pub until: PerClass<bool>,
@@ -70,7 +71,7 @@ pub struct Scenario {
 /// The end of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// What each application thread saw, by class.
+    /// Reports of each application thread, by class.
     pub reports: PerClass<Vec<Report>>,
     /// Requests that left by another core than the one that they were submitted on.
     pub steered: u64,
@@ -80,20 +81,20 @@ pub struct Ending {
     pub told_of: u64,
     /// Queues of targets that moved from one core to another.
     pub moved: u64,
-    /// How often knobs were turned.
+    /// Counts of knob changes.
     pub turns: Turns,
-    /// How often a thread changed the class of its requests.
+    /// Number of times that a thread changed the class of its requests.
     pub changed: u64,
     /// Connections that the network cut.
     pub cuts: u64,
-    /// How long it took, in the world's time.
+    /// Duration in the world's time.
     pub took: Nanos,
 }
 
 /// Longest that a simulation may take in its own time: far more than the slowest recovery.
 const TIME_MAX: Nanos = Nanos::from_secs(3_600);
 
-/// Longest that everybody may take to end.
+/// Longest time in which all may end.
 const ENDING_MAX: Nanos = Nanos::from_secs(60);
 
 /// Namespaces of each target.
@@ -114,7 +115,7 @@ struct Remote {
     stores: Vec<Store>,
 }
 
-/// Everybody, in the order in which they were made.
+/// All actors, in the order in which they were made.
 #[derive(Debug)]
 struct Cast {
     remotes: Vec<Remote>,
@@ -142,7 +143,7 @@ impl Cast {
         actors
     }
 
-    /// Whoever has not ended although everything is over.
+    /// Returns the actors that have not ended although everything is over.
     fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
         for (class, apps) in self.apps.iter() {
@@ -172,8 +173,8 @@ impl Cast {
 /// Runs a scenario to its end.
 ///
 /// # Panics
-/// If any answer is wrong or missing, if anybody hangs, spins, or does not end: with the seed in
-/// the message.
+/// If any answer is wrong or missing, or if an actor hangs, spins, or does not end: with the seed
+/// in the message.
 #[must_use]
 pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     let world = World::new(seed, NetworkFaults::CALM);
@@ -242,7 +243,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
 
 /// Ends everything in order: submitters, the switchboard, the controllers.
 fn end(seed: u64, world: &World, cast: &mut Cast) {
-    // What was answered may not be answered again, so let everybody say what they still have.
+    // What was answered may not be answered again, so all actors report what they still have.
     world.set_faults(NetworkFaults::CALM);
     for ends in 0..2 {
         if ends == 1 {
@@ -378,21 +379,23 @@ fn apps(
             let namespace = number / remotes.len() % NAMESPACES;
             let store = &remote.stores[namespace];
             let cores = u32::try_from(scenario.cores).expect("a few cores");
+            let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
             let job = Job {
                 association: Arc::clone(remote.controlling.service.association()),
-                nsid: u32::try_from(namespace + 1).expect("a few"),
-                oracle: Rc::clone(&store.oracle),
+                application: Application {
+                    nsid: u32::try_from(namespace + 1).expect("a few"),
+                    oracle: Some(Rc::clone(&store.oracle)),
+                    ..Application::alone(scenario.workload[class], own ^ 0xA99)
+                },
                 medium: store.medium.clone(),
                 class,
                 changes: scenario.changes,
                 changed: Rc::clone(changed),
-                workload: scenario.workload[class],
             };
             let mut driver = world.driver();
             let here = u32::try_from(number).expect("a few") % cores;
             driver.begin_on(CoreId(here));
             driver.wander(scenario.move_one_in, cores);
-            let own = seed ^ (class.index() as u64) << 32 ^ (number as u64) << 40;
             let app = App::new(job, board.clone(), own);
             Core::new(driver, app, PollPolicy::Never)
         })

@@ -1,4 +1,4 @@
-//! What happens in a run, step by step, for whoever wants to know why it failed.
+//! The trace of a run, step by step, for finding out why it failed.
 //!
 //! A run lives on one thread, and so does what listens to it: nothing that is simulated has to
 //! carry it along.
@@ -13,13 +13,13 @@ thread_local! {
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// From now on this thread's runs are told to `listener`; nobody hears of them without one.
+/// Tells this thread's runs to `listener` from now on; without one they are silent.
 pub fn listen(listener: Option<Listener>) {
     ON.set(listener.is_some());
     LISTENER.set(listener);
 }
 
-/// Something happened. What it was is only asked where somebody listens.
+/// Reports an event. Its text is only made where a listener is set.
 #[inline]
 pub(crate) fn say(what: impl FnOnce() -> String) {
     if ON.get() {

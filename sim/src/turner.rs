@@ -1,4 +1,4 @@
-//! Somebody who turns knobs of a host and its targets while requests are under way.
+//! Knob changes of a host and its targets while requests are under way.
 
 use crate::world::{Actor, World};
 use base::{Nanos, Prng, Time};
@@ -10,7 +10,7 @@ use switch::Knobs;
 use switch::knobs::{KnobRange, Preset};
 use target::{Change, Target};
 
-/// How often knobs were turned.
+/// Counts of knob changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
     /// On the host.

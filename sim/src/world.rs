@@ -1,23 +1,23 @@
-//! Time, and who lives in it.
+//! Time, and its actors.
 
-use crate::driver::SimDriver;
-use crate::network::{Network, NetworkFaults, NetworkTotals};
+use crate::driver::{Memory, SimDriver};
+use crate::network::{Lies, Network, NetworkFaults, NetworkTotals};
 use base::{Nanos, Prng, Time};
 use reactor::{Core, Service, Wait};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// What all simulated cores share.
+/// State that all simulated cores share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) now: Time,
     pub(crate) prng: Prng,
     pub(crate) network: Network,
     pub(crate) pace: Pace,
-    /// Times at which some driver has something to do.
-    scheduled: BTreeSet<Time>,
+    pub(crate) memory: Memory,
     drivers: u64,
+    /// Turns that were taken.
+    turns: u64,
 }
 
 impl Shared {
@@ -27,33 +27,41 @@ impl Shared {
         self.drivers
     }
 
-    pub(crate) fn schedule(&mut self, at: Time) {
-        self.scheduled.insert(at);
+    /// Returns the time of a turn of a core that polls although it could sleep; `None` for one that
+    /// sleeps.
+    pub(crate) fn polls(&mut self) -> Option<Nanos> {
+        let polls = self.pace.poll_one_in > 0 && self.prng.chance(1, self.pace.poll_one_in);
+        polls.then(|| Nanos(1 + self.prng.below(POLL_TURN_MAX.0)))
     }
 }
 
-/// How fast cores are. Whatever a core does takes no time, unless this says so.
+/// Pace of the cores. Whatever a core does takes no time, unless this says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// A core that has something to do in this many is held up, as by another thread; 0 for never.
     pub stall_one_in: u64,
-    /// How long at most.
+    /// Longest time of a stall.
     pub stall_max: Nanos,
-    /// What sending takes, for each KiB. The core does nothing else meanwhile.
+    /// Time that sending takes, for each KiB. The core does nothing else meanwhile.
     pub send_per_kib: Nanos,
+    /// A core that could sleep polls once more one time in this many; 0 for never.
+    pub poll_one_in: u64,
 }
 
-/// Somebody who lives in the world: a core with its service.
+/// A turn of a core that polls takes so long, at most.
+const POLL_TURN_MAX: Nanos = Nanos::from_micros(5);
+
+/// An actor of the world: a core with its service.
 ///
 /// It sleeps as a core does: it takes turns until its deadline lies ahead, and from then on until
-/// that comes or something wakes it, and never otherwise. So whoever brings work to a sleeping
-/// core without waking it leaves the work lying.
+/// that comes or something wakes it, and never otherwise. So an actor that brings work to a
+/// sleeping core without waking it leaves the work lying.
 pub trait Actor {
     /// Does what there is to do now.
     fn turn(&mut self);
-    /// When there will be something to do without anything from outside. Asked before every sleep.
+    /// Returns the time at which there will be something to do without anything from outside.
     fn deadline(&self) -> Time;
-    /// Whether something woke it, or will find it awake.
+    /// Returns true if something woke it, or will find it awake.
     fn is_woken(&self) -> bool {
         false
     }
@@ -67,11 +75,24 @@ pub trait Actor {
 
 impl<S: Service> Actor for Core<SimDriver, S> {
     fn turn(&mut self) {
+        if let Some(deadline) = self.driver.take_postponed() {
+            if self.driver.rest(deadline) {
+                return;
+            }
+            self.service.stays_awake();
+        }
         Core::turn(self, Wait::No).expect("a simulated driver does not break");
+        let deadline = self.service.deadline();
+        if self.driver.is_busy() {
+            // It looks at its sockets when it is through with its sends.
+            self.driver.postpone(deadline);
+        } else if !self.driver.rest(deadline) {
+            self.service.stays_awake();
+        }
     }
 
     fn deadline(&self) -> Time {
-        self.service.deadline()
+        self.driver.wakes_at()
     }
 
     fn is_woken(&self) -> bool {
@@ -87,18 +108,18 @@ impl<S: Service> Actor for Core<SimDriver, S> {
     }
 }
 
-/// How [`World::run`] ended.
+/// The end of [`World::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was waited for has happened.
+    /// The event that was waited for has happened.
     Done,
-    /// Nobody has anything to do, now or ever: a hang.
+    /// No actor has anything to do, now or ever: a hang.
     Stuck,
     /// The time was up.
     OutOfTime,
 }
 
-/// Turns in a row, without time moving, after which somebody is said to spin.
+/// Turns in a row, without time moving, after which an actor counts as spinning.
 const TURNS_WITHOUT_TIME_MAX: u32 = 1_000_000;
 
 /// A world with its own time and network; each clone is the same world.
@@ -116,8 +137,9 @@ impl World {
             prng: Prng::from_seed(seed),
             network: Network::new(faults),
             pace: Pace::default(),
-            scheduled: BTreeSet::new(),
+            memory: Memory::default(),
             drivers: 0,
+            turns: 0,
         };
         Self {
             shared: Rc::new(RefCell::new(shared)),
@@ -130,7 +152,7 @@ impl World {
         SimDriver::new(Rc::clone(&self.shared))
     }
 
-    /// What time it is.
+    /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Time {
         self.shared.borrow().now
@@ -146,6 +168,20 @@ impl World {
         self.shared.borrow_mut().pace = pace;
     }
 
+    /// Drivers that are made from now on have this memory.
+    pub fn set_memory(&self, memory: Memory) {
+        self.shared.borrow_mut().memory = memory;
+    }
+
+    /// A number that all that has happened so far decides: equal runs have equal ones.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let shared = self.shared.borrow();
+        let drawn = shared.prng.clone().next_u64();
+        let network = shared.network.totals;
+        drawn ^ shared.turns.rotate_left(32) ^ shared.now.0 ^ network.bytes.rotate_left(16)
+    }
+
     /// From now on hosts and targets are held to the rules of their transport.
     ///
     /// # Panics
@@ -154,20 +190,20 @@ impl World {
         self.shared.borrow_mut().network.watch();
     }
 
-    /// What the network did so far.
+    /// Returns the totals of the network so far.
     #[must_use]
     pub fn network_totals(&self) -> NetworkTotals {
         self.shared.borrow().network.totals
     }
 
-    /// From now on one send in `one_in` of the host with this driver is changed at random, and so
-    /// is one of what it is sent.
-    pub fn tell_lies(&self, driver: &SimDriver, one_in: u64) {
+    /// From now on one send in `one_in` of the host with this driver, or of what it is sent, is
+    /// changed at random.
+    pub fn tell_lies(&self, driver: &SimDriver, lies: Lies, one_in: u64) {
         let network = &mut self.shared.borrow_mut().network;
-        network.tell_lies(driver.number(), one_in);
+        network.tell_lies(driver.number(), lies, one_in);
     }
 
-    /// Lets everybody act, in an order that the seed chooses, and time pass, until `done` says so.
+    /// Lets all actors act, in an order that the seed chooses, and time pass, until `done` says so.
     ///
     /// # Panics
     /// If the actors keep acting without time ever moving: that is a loop without an end.
@@ -178,49 +214,39 @@ impl World {
         mut done: impl FnMut() -> bool,
     ) -> Outcome {
         let mut turns = 0;
-        // Everybody looks around first.
-        let mut rests = vec![Time::ZERO; actors.len()];
+        let mut due: Vec<usize> = (0..actors.len()).collect();
+        // All actors look around first.
+        let mut first = true;
         loop {
             if done() {
                 return Outcome::Done;
             }
             let now = self.now();
-            let mut acted = false;
-            let first = self.random(actors.len());
-            for i in 0..actors.len() {
-                let index = (first + i) % actors.len();
-                let (actor, rest) = (&mut actors[index], &mut rests[index]);
-                let due = *rest <= now || actor.is_woken();
-                if !due || actor.busy_until() > now {
-                    continue;
+            let is_due = |actor: &dyn Actor| actor.deadline() <= now || actor.is_woken();
+            let mut next = Time::NEVER;
+            due.clear();
+            for (index, actor) in actors.iter().enumerate() {
+                let busy = actor.busy_until();
+                if first || busy <= now && is_due(&**actor) {
+                    due.push(index);
+                } else if busy > now && is_due(&**actor) {
+                    next = next.min(busy);
+                } else {
+                    next = next.min(actor.deadline().max(busy));
                 }
-                if let Some(until) = self.stall(now) {
-                    // What wakes it meanwhile finds it awake, and waits as well.
-                    actor.hold(until);
-                    continue;
-                }
-                actor.turn();
-                *rest = actor.deadline();
-                acted = true;
             }
+            first = false;
             turns += 1;
             if turns == TURNS_WITHOUT_TIME_MAX {
-                let due = |actor: &dyn Actor, rest: Time| rest <= now || actor.is_woken();
-                let who: Vec<_> = (0..actors.len())
-                    .filter(|&index| due(&*actors[index], rests[index]))
-                    .map(|index| (index, rests[index], actors[index].is_woken()))
-                    .collect();
-                panic!("somebody acts without end at {now:?}: (number, deadline, woken) {who:?}");
+                let who = due.iter().map(|&i| (i, actors[i].deadline()));
+                let who: Vec<_> = who.collect();
+                panic!("somebody acts without end at {now:?}: (number, deadline) {who:?}");
             }
-            if acted {
+            if !due.is_empty() {
+                self.take_turns(actors, &mut due);
                 continue;
             }
-            // Whoever is due and did not act is busy.
-            let wishes = actors.iter().zip(&rests).map(|(actor, rest)| {
-                let rest = if actor.is_woken() { now } else { *rest };
-                rest.max(actor.busy_until())
-            });
-            let Some(next) = self.next_event(now, wishes.min()) else {
+            let Some(next) = self.next_event(now, next) else {
                 return Outcome::Stuck;
             };
             if next > until {
@@ -233,35 +259,51 @@ impl World {
         }
     }
 
-    /// Nobody does anything until then.
+    /// Lets those act that have something to do, in any order.
+    fn take_turns(&self, actors: &mut [&mut dyn Actor], due: &mut [usize]) {
+        let now = self.now();
+        for place in 0..due.len() {
+            let other = place + self.random(due.len() - place);
+            due.swap(place, other);
+            let actor = &mut actors[due[place]];
+            if actor.busy_until() > now {
+                continue;
+            }
+            if let Some(until) = self.stall(now) {
+                // What wakes it meanwhile finds it awake, and waits as well.
+                actor.hold(until);
+                continue;
+            }
+            actor.turn();
+            self.shared.borrow_mut().turns += 1;
+        }
+    }
+
+    /// Lets no actor do anything until then.
     pub fn wait_until(&self, until: Time) {
         let mut shared = self.shared.borrow_mut();
         shared.now = shared.now.max(until);
     }
 
     fn random(&self, below: usize) -> usize {
+        if below < 2 {
+            return 0;
+        }
         let number = self.shared.borrow_mut().prng.below(below as u64);
         usize::try_from(number).expect("below a usize")
     }
 
-    /// Whether somebody who would act now is held up, and until when.
+    /// Returns the time until which an actor that would act now is held up; `None` if it is not.
     fn stall(&self, now: Time) -> Option<Time> {
         let Shared { prng, pace, .. } = &mut *self.shared.borrow_mut();
         let stalls = pace.stall_one_in > 0 && prng.chance(1, pace.stall_one_in);
         stalls.then(|| now + Nanos(1 + prng.below(pace.stall_max.0)))
     }
 
-    /// When something will happen next. A deadline that has passed is due at once.
-    fn next_event(&self, now: Time, deadline: Option<Time>) -> Option<Time> {
-        let mut shared = self.shared.borrow_mut();
-        while shared.scheduled.first().is_some_and(|&at| at <= now) {
-            shared.scheduled.pop_first();
-        }
-        let scheduled = shared.scheduled.first().copied();
-        let deadline = deadline.filter(|&at| at != Time::NEVER);
-        [scheduled, shared.network.next_event(now), deadline]
-            .into_iter()
-            .flatten()
-            .min()
+    /// Returns the time of the next event.
+    fn next_event(&self, now: Time, deadline: Time) -> Option<Time> {
+        let arrival = self.shared.borrow_mut().network.next_event(now);
+        let next = deadline.min(arrival.unwrap_or(Time::NEVER));
+        (next != Time::NEVER).then_some(next)
     }
 }

@@ -16,6 +16,7 @@ const PACE: Pace = Pace {
     stall_one_in: 0,
     stall_max: Nanos::ZERO,
     send_per_kib: Nanos::from_micros(1),
+    poll_one_in: 0,
 };
 
 const DELAY_MAX: Nanos = Nanos::from_micros(20);

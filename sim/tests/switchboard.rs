@@ -110,6 +110,7 @@ const HELD_UP: Pace = Pace {
     stall_one_in: 6,
     stall_max: Nanos::from_micros(400),
     send_per_kib: Nanos::ZERO,
+    poll_one_in: 0,
 };
 
 /// A host and targets of any kind, whose knobs never rest.
@@ -245,8 +246,10 @@ fn completions_beside_latency_work_are_told_in_groups() {
                     requests: 4_000,
                     ..SMALL
                 },
+                // So many that several are done in the time that the hold lasts.
                 Workload {
                     requests: 2_000,
+                    depth: 64,
                     ..BULK
                 },
             ]),

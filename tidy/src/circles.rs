@@ -10,11 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const FILES_MAX: usize = 3;
 
 /// Circles that stay: the crate's folder, the files below its `src`, and the reason.
-pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[(
-    "crates/wire",
-    &["tcp/framer.rs", "tcp/framer/body.rs"],
-    "the framer's state machine in two files: the body's states are states of the framer",
-)];
+pub const JUSTIFIED: &[(&str, &[&str], &str)] = &[
+    (
+        "crates/host",
+        &["client/blocking.rs", "client/queue.rs"],
+        "a namespace opens queues, and a queue keeps its subsystem connected",
+    ),
+    (
+        "crates/wire",
+        &["tcp/framer.rs", "tcp/framer/body.rs"],
+        "the framer's state machine in two files: the body's states are states of the framer",
+    ),
+];
 
 /// The modules that each file of a crate uses: by file, paths below `src`.
 type Graph = BTreeMap<String, BTreeSet<String>>;

@@ -12,6 +12,7 @@ pub mod functions;
 pub mod links;
 pub mod order;
 pub mod orphans;
+pub mod purity;
 pub mod ratchet;
 pub mod source;
 pub mod unsafety;

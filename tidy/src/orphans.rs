@@ -71,9 +71,13 @@ fn named_by(file: &Source) -> BTreeSet<String> {
             }
         }
         let code = code.split("] ").last().unwrap_or(code);
-        let visible = code.trim_start_matches("pub ");
-        let visible = visible.strip_prefix("pub(crate) ").unwrap_or(visible);
-        let visible = visible.strip_prefix("pub(super) ").unwrap_or(visible);
+        let visible = code.strip_prefix("pub").map_or(code, |rest| {
+            let scope = rest
+                .starts_with('(')
+                .then(|| rest.split_once(") "))
+                .flatten();
+            scope.map_or(rest, |(_, after)| after).trim_start()
+        });
         let Some(module) = visible.strip_prefix("mod ") else {
             continue;
         };
@@ -119,7 +123,7 @@ mod tests {
                 "crates/x/src/lib.rs",
                 "pub mod a;\n#[cfg(test)]\nmod tests {\n}\n",
             ),
-            Source::new("crates/x/src/a.rs", "pub(crate) mod b;\n"),
+            Source::new("crates/x/src/a.rs", "pub(in crate::x) mod b;\n"),
             Source::new("crates/x/src/a/b.rs", ""),
             Source::new("crates/x/src/a/left.rs", "mod none;\n"),
             Source::new(

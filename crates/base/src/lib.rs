@@ -2,14 +2,17 @@
 //!
 //! Pure: nothing in here reads a clock, does I/O or knows what a request is.
 
+mod latencies;
 pub mod mutation;
 pub mod prng;
 pub mod slab;
+pub mod state;
 pub mod time;
 pub mod timer;
 pub mod units;
 mod wake_flag;
 
+pub use latencies::Latencies;
 pub use mutation::Mutation;
 pub use prng::Prng;
 pub use slab::{Slab, SlabKey};

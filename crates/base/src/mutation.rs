@@ -1,4 +1,5 @@
-//! Deliberate mistakes in production code, which prove that the simulator's checkers find such ones.
+//! Deliberate mistakes in production code, which prove that the simulator's checkers find such
+//! ones.
 //!
 //! Each [`Mutation`] names one place where the code does something wrong while it is in force. Code
 //! asks [`active`], which is constantly `false` without the feature `mutations`: nothing of it is
@@ -111,6 +112,14 @@ mutations! {
     RangeOffByOne = "range-off-by-one",
     /// A change of the access rules does not re-evaluate what a connected host may do.
     RightsNotAsked = "rights-not-asked",
+    /// Controllers of a host live on although it was denied the subsystem.
+    DeniedHostStays = "denied-host-stays",
+    /// The host does not hold back what comes behind a barrier.
+    BarrierNotKept = "barrier-not-kept",
+    /// The driver does not watch a socket that is no longer hot.
+    ColdSocketForgotten = "cold-socket-forgotten",
+    /// The driver sleeps although sockets wait in line for a receive buffer that is free.
+    LineForgotten = "line-forgotten",
 }
 
 impl std::str::FromStr for Mutation {

@@ -87,7 +87,7 @@ mod tests {
         assert!(!wake_flag.is_needed());
         assert!(wake_flag.may_sleep(|| true));
         assert!(wake_flag.is_needed());
-        assert!(!wake_flag.is_needed(), "somebody wakes it already");
+        assert!(!wake_flag.is_needed(), "another thread wakes it already");
         assert!(wake_flag.may_sleep(|| true));
         wake_flag.awake();
         assert!(!wake_flag.is_needed());

@@ -1,7 +1,7 @@
 //! Completions that are held back until their time: how a device or a layer takes time.
 //!
-//! Owned by a channel, which asks for [`next`](DelayQueue::next) before its core sleeps and fires what is
-//! due in every turn; so it takes as long in virtual time as on a machine.
+//! Owned by a channel, which asks for [`next`](DelayQueue::next) before its core sleeps and fires
+//! what is due in every turn; so it takes as long in virtual time as on a machine.
 
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::Completion;

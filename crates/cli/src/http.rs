@@ -14,17 +14,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-/// How long an answer may take to a question that changes nothing: it waits for no core.
+/// Time that an answer may take to a question that changes nothing: it waits for no core.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How long a change may take: longer than a target tries to bring its cores to a pause (see
-/// `change_timeout` of its limits), so that its own verdict is what people see.
+/// Time that a change may take: longer than a target tries to bring its cores to a pause (see
+/// `change_timeout` of its limits), so that its own verdict is what the user sees.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// More than the interface ever answers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// How often a change is decided anew because somebody else was faster.
+/// Number of times that a change is decided anew because another client was faster.
 const CHANGES_MAX: u32 = 16;
 
 /// Asks the interface at `api`, and returns its answer as JSON: null where it says nothing.
@@ -41,8 +41,8 @@ pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -
     question.put_to(api)?.value()
 }
 
-/// Makes of what is at `path` what `decide` makes of it, by nobody else's work: who changes it
-/// meanwhile has it decided anew.
+/// Replaces what is at `path` by what `decide` makes of it; where another client changes it
+/// meanwhile, it is decided anew.
 ///
 /// # Errors
 /// As [`ask`]; what `decide` says; and where others never cease to change it.
@@ -75,7 +75,7 @@ pub fn change(
     bail!("others changed it {CHANGES_MAX} times meanwhile; try again when they have finished")
 }
 
-/// What one asks.
+/// A request.
 struct Question<'a> {
     method: Method,
     path: &'a str,
@@ -84,7 +84,7 @@ struct Question<'a> {
     if_match: Option<&'a HeaderValue>,
 }
 
-/// What one is told.
+/// An answer.
 struct Answer {
     status: StatusCode,
     tag: Option<HeaderValue>,
@@ -148,7 +148,7 @@ impl Question<'_> {
 }
 
 impl Answer {
-    /// What it says, if it is no error.
+    /// Returns the value, if it is no error.
     fn value(self) -> Result<Value> {
         let Self {
             status, body, from, ..

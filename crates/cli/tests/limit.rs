@@ -23,13 +23,22 @@ fn a_case_that_is_unknown_is_refused_with_those_that_are() {
 fn limit(args: &[&str]) -> std::process::Output {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let last = (cores - 1).to_string();
-    let short = ["--runs", "1", "--seconds", "0.2", "--json"];
     let cores = ["--target-core", "0", "--load-core", &last];
-    let output = run(&[&["bench", "limit"], args, &short[..], &cores[..]].concat());
-    // How fast it is decides between the two; both are reports.
-    let code = output.status.code();
-    assert!(matches!(code, Some(0 | 1)), "{}", stderr(&output));
-    output
+    let mut said = String::new();
+    for seconds in ["0.2", "2", "20"] {
+        let short = ["--runs", "1", "--seconds", seconds, "--json"];
+        let output = run(&[&["bench", "limit"], args, &short[..], &cores[..]].concat());
+        // How fast it is decides between the two; both are reports.
+        if matches!(output.status.code(), Some(0 | 1)) {
+            return output;
+        }
+        said = stderr(&output);
+        // A busy machine got nothing done, and has more time.
+        if !said.contains("was the measured time too short?") {
+            break;
+        }
+    }
+    panic!("{said}")
 }
 
 #[test]

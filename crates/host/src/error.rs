@@ -1,4 +1,5 @@
-//! What can go wrong, by who is at fault: the peer's protocol, and set-up as a human sees it.
+//! Errors by the party at fault: violations of the protocol by the peer, and set-up as its user
+//! sees it.
 //!
 //! Errors of a single request are [`block::BlockError`].
 
@@ -27,7 +28,7 @@ pub enum ProtocolError {
     UnknownCommand {
         /// The identifier received.
         cid: u16,
-        /// Where in the PDU's header it stands, in bytes.
+        /// Offset of the field in the PDU's header, in bytes.
         offset: u32,
     },
     /// Data for a command that expects none, or that lies outside of what was asked for, or that
@@ -67,7 +68,7 @@ pub enum ProtocolError {
         moved: u32,
         /// Bytes of the command.
         expected: u32,
-        /// Where in the PDU's header it says so, in bytes.
+        /// Offset of the field in the PDU's header, in bytes.
         offset: u32,
     },
     /// The controller demands digests that we did not offer.
@@ -76,7 +77,7 @@ pub enum ProtocolError {
 }
 
 impl ProtocolError {
-    /// What the termination request says. `[NVMe-TCP 1.0 §3.6.2.4]`
+    /// Returns the termination request for this error. `[NVMe-TCP 1.0 §3.6.2.4]`
     #[must_use]
     pub fn term_req(&self) -> TermReq {
         let status = match self {
@@ -103,7 +104,7 @@ impl ProtocolError {
     }
 }
 
-/// Why a connection ended, or was not made.
+/// Reason for which a connection ended, or was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
     /// The kernel's reason.
@@ -111,7 +112,7 @@ pub enum ConnectionError {
     Io {
         /// The controller's address.
         address: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         kind: io::ErrorKind,
     },
     /// The controller broke the rules.
@@ -119,7 +120,7 @@ pub enum ConnectionError {
     Protocol {
         /// The controller's address.
         address: SocketAddr,
-        /// What it did.
+        /// The violation.
         error: ProtocolError,
     },
     /// The controller terminated the connection with C2HTermReq.
@@ -149,9 +150,9 @@ pub enum ConnectionError {
     TimedOut {
         /// The controller's address.
         address: SocketAddr,
-        /// What was waited for.
+        /// The answer that was waited for.
         what: &'static str,
-        /// How long, in seconds.
+        /// The time-out in seconds.
         seconds: u64,
     },
     /// The identifiers of a namespace changed: its NSID names another volume.
@@ -169,7 +170,7 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Whether trying again can help: not when the controller refused us for what we are.
+    /// Returns true if another attempt cannot help, because the controller refused this host.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
@@ -211,7 +212,7 @@ fn remedy(status: Status) -> &'static str {
     }
 }
 
-/// Why a host could not be set up, or could not connect.
+/// Reason for which a host could not be set up, or could not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The connection could not be made.
@@ -223,9 +224,9 @@ pub enum HostError {
     /// An address cannot be understood or found.
     #[error("address \"{address}\": {reason}; write it as HOST:PORT, for example 127.0.0.1:4420")]
     Address {
-        /// What was given.
+        /// The text that was given.
         address: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The core's driver could not be made.
@@ -234,7 +235,7 @@ pub enum HostError {
     /// The machine refused something.
     #[error("{what}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action that failed.
         what: &'static str,
         /// The kernel's reason.
         source: io::Error,
@@ -254,7 +255,7 @@ pub enum HostError {
     UnusableNamespace {
         /// Which.
         nsid: u32,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
     /// A channel to a namespace could not be opened.
@@ -268,7 +269,7 @@ pub enum HostError {
     Limit(&'static str),
 }
 
-/// Why a blocking request failed.
+/// Reason for which a blocking request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// Offset or length is not a multiple of the block size.
@@ -279,7 +280,7 @@ pub enum RequestError {
     Alignment {
         /// "offset" or "length".
         what: &'static str,
-        /// What was given, in bytes.
+        /// The value that was given, in bytes.
         value: u64,
         /// The block size.
         block_bytes: u32,

@@ -1,4 +1,4 @@
-//! What a controller and its namespaces say about themselves, as plain values.
+//! Properties that a controller and its namespaces report, as plain values.
 
 use block::Geometry;
 use std::net::SocketAddr;
@@ -185,12 +185,12 @@ impl VolumeId {
     }
 }
 
-/// Whether two identifiers are equal, where both are known.
+/// Returns true if two identifiers are equal, where both are known.
 fn equal<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<bool> {
     Some(one? == other?)
 }
 
-/// What a discovery log entry leads to. `[NVMe Base 2.0 §5.16.1.23]`
+/// Kind of subsystem that a discovery log entry leads to. `[NVMe Base 2.0 §5.16.1.23]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubsystemKind {
     /// Another discovery subsystem.
@@ -224,7 +224,7 @@ pub struct DiscoveryEntry {
     pub admin_queue_entries: u16,
     /// SECTYPE: a secure channel is needed.
     pub secure_channel: bool,
-    /// Where to connect, if it is TCP with a numeric address.
+    /// Address to connect to, if it is TCP with a numeric address.
     pub socket_address: Option<SocketAddr>,
 }
 

@@ -5,6 +5,7 @@ mod channel;
 mod client;
 mod command;
 mod controller;
+mod discovery;
 mod error;
 mod info;
 pub mod limits;
@@ -18,10 +19,9 @@ pub use self::switch::{Switchboard, SwitchboardOptions, SwitchedNamespace};
 pub use association::tenant_event::TenantEvent;
 pub use association::{Association, Phase};
 pub use channel::{ChannelState, QueueFull, RemoteChannel};
-pub use client::{
-    Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, Subsystem, discover,
-};
+pub use client::{Completions, Host, HostBuilder, Namespace, Queue, QueueOptions, Subsystem};
 pub use controller::{Controller, ControllerState};
+pub use discovery::referrals::discover;
 pub use error::{ConnectionError, HostError, ProtocolError, RequestError};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, SubsystemKind};
 pub use namespace::RemoteNamespace;

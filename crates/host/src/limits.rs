@@ -29,16 +29,12 @@ pub const IO_QUEUES_MAX: u16 = 128;
 /// pool buffer holds.
 pub const TRANSFER_BYTES_MAX: u32 = 1024 * 1024;
 
-/// Transfers whose remaining data is longer than this are received straight into the request's
-/// memory. Below it a copy from the receive buffer costs less than another system call.
-pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * 1024;
-
 /// R2Ts that the controller may have outstanding for one command. One is what every controller
 /// uses, and a queue's memory for them is depth times this.
 pub const R2T_PER_COMMAND_MAX: usize = 4;
 
-/// How many responses ahead of the one in hand the cache is asked for a command's slot: far enough
-/// to hide a miss behind the work on those between.
+/// Distance in responses at which a command's slot is prefetched: far enough to hide a miss behind
+/// the work on those between.
 pub const PREFETCH_PDUS: usize = 3;
 
 /// Header bytes of one send: 128 commands with digest and padding.
@@ -47,39 +43,39 @@ pub const SEND_HEADER_BYTES: usize = 128 * 128;
 /// Ranges of one send: header, payload and digest for each of its commands.
 pub const SEND_SEGMENTS: usize = 512;
 
-/// How long a termination request may take to leave, and the controller to close the connection
-/// because of it, before the connection is reset.
+/// Time for a termination request to leave and for the controller to close the connection because
+/// of it; then the connection is reset.
 pub const TERMINATION_TIME: Nanos = Nanos::from_millis(500);
 
-/// How long one step of the connection's set-up (TCP, ICResp, Connect, an admin command) may take.
+/// Time for one step of the connection's set-up (TCP, ICResp, Connect, an admin command).
 pub const SETUP_STEP_TIME: Nanos = Nanos::from_secs(10);
 
-/// How long an aborted command may still take before its connection is reset, or as long as any
-/// command may take if that is shorter.
+/// Time that an aborted command may still take before its connection is reset, or the time-out of
+/// commands if that is shorter.
 pub const ABORT_TIME: Nanos = Nanos::from_secs(5);
 
-/// How often the outstanding commands are looked over for time-outs: coarse, because the shortest
+/// Interval at which outstanding commands are checked for time-outs: coarse, because the shortest
 /// useful time-out is seconds long, and a look touches every slot.
 pub const TIMEOUT_SCAN: Nanos = Nanos::from_millis(250);
 
-/// How often a command that timed out is sent again before it fails. Each time its connection is
-/// reset, so a command that always times out would hold everybody up for ever.
+/// Number of times that a command that timed out is sent again before it fails. Each time its
+/// connection is reset, so a command that always times out would stop all others for ever.
 pub const TIMEOUTS_PER_REQUEST_MAX: u8 = 2;
 
-/// What is added to the keep-alive time-out before lost writes are sent again to a target that does
+/// Time added to the keep-alive time-out before lost writes are sent again to a target that does
 /// not end controllers on demand: the timer's granularity (100 ms by custom) and some slack.
 pub const REPLAY_MARGIN: Nanos = Nanos::from_millis(500);
 
-/// How often a command that the controller refused without "do not retry" is sent again at once.
+/// Number of times that a command refused without "do not retry" is sent again at once.
 pub const RETRIES_PER_REQUEST_MAX: u8 = 3;
 
-/// How long an association must have lived for the next reconnect to start from the shortest delay.
+/// Age of an association after which the next reconnect starts from the shortest delay.
 pub const STABLE_TIME: Nanos = Nanos::from_secs(10);
 
-/// How long the controller is given to shut down on a graceful disconnect.
+/// Time for the controller to shut down on a graceful disconnect.
 pub const SHUTDOWN_TIME: Nanos = Nanos::from_secs(5);
 
-/// How often CSTS is read while the controller becomes ready or shuts down.
+/// Interval at which CSTS is read while the controller becomes ready or shuts down.
 pub const STATUS_POLL: Nanos = Nanos::from_millis(10);
 
 /// Namespaces of a controller that we look at. Identify costs two round trips for each.
@@ -88,10 +84,10 @@ pub const NAMESPACES_MAX: usize = 1024;
 /// Entries of a discovery log that we read; a larger one is an error of the controller's.
 pub const DISCOVERY_ENTRIES_MAX: u64 = 4096;
 
-/// How often a discovery log that changes under our eyes is read again.
+/// Number of times that a discovery log that changes while it is read is read again.
 pub const DISCOVERY_READS_MAX: u32 = 8;
 
-/// How many referrals deep discovery follows.
+/// Depth to which discovery follows referrals.
 pub const REFERRAL_DEPTH_MAX: usize = 4;
 
 /// Discovery controllers asked in one discovery.
@@ -104,8 +100,8 @@ pub const CONTROLLERS_MAX: usize = 256;
 /// offsets must be multiples of 4, and less than a page is not worth a header.
 pub const H2C_DATA_STEP: u32 = 4096;
 
-/// How often a caller that waits looks whether the host's thread still lives: seldom enough to cost
-/// nothing, and soon enough for somebody whose host is broken.
+/// Interval at which a waiting caller checks that the host's thread still runs: long enough to cost
+/// nothing, and short enough to report a broken host soon.
 pub const THREAD_LOOK: Duration = Duration::from_millis(200);
 
 /// Blocking requests of one [`Host`](crate::Host) in flight; further callers wait their turn.
@@ -116,3 +112,7 @@ const _: () = assert!(
     "slot numbers are the low bits of a CID"
 );
 const _: () = assert!(TRANSFER_BYTES_MAX.is_multiple_of(4096));
+
+/// Buffers of a core that requests leave to its controllers, which could not connect again without
+/// any while requests that wait for them hold all others.
+pub const CONTROLLER_BUFFERS: usize = 4;

@@ -14,7 +14,7 @@ use switch::Class;
 
 /// A namespace on another machine. Any core may open it; each gets I/O queues of its own.
 ///
-/// Somebody must run the [`Controller`](crate::Controller) of its association meanwhile: a
+/// The [`Controller`](crate::Controller) of its association must run meanwhile: a
 /// [`Host`](crate::Host) does so on a thread of its own, a simulator on one of its cores.
 #[derive(Clone)]
 pub struct RemoteNamespace {
@@ -89,7 +89,7 @@ impl RemoteNamespace {
         self
     }
 
-    /// What the namespace says about itself, as it was identified when this value was made.
+    /// The namespace as it was identified when this value was made.
     #[must_use]
     pub fn info(&self) -> &NamespaceInfo {
         &self.info

@@ -1,4 +1,4 @@
-//! Who we are, whom we connect to, and how.
+//! Options of a connection: this host's identity, the subsystem, and the limits.
 
 use crate::error::HostError;
 use crate::limits::{CHANNEL_QUEUES_MAX, QUEUE_DEPTH_MAX};
@@ -64,11 +64,11 @@ impl HostIdentity {
     }
 }
 
-/// When writes that were lost with a connection may be sent again on the next one. Reads always may
-/// (docs/decisions/0004-replay.md).
+/// Time at which writes that were lost with a connection may be sent again on the next one. Reads
+/// always may (docs/decisions/0004-replay.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayPolicy {
-    /// When no old copy of them can take effect any more: at once, where the target ends the lost
+    /// After no old copy of them can take effect any more: at once, where the target ends the lost
     /// controller on demand, as ours does; otherwise when the lost controller's keep-alive time-out
     /// must have expired.
     #[default]
@@ -78,14 +78,14 @@ pub enum ReplayPolicy {
     Immediate,
 }
 
-/// How a controller is connected.
+/// Options of the connection to a controller.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Where the controller listens.
+    /// Address at which the controller listens.
     pub address: SocketAddr,
     /// The subsystem; [`DISCOVERY_NQN`] for discovery.
     pub subsystem: Nqn,
-    /// Who we are.
+    /// Name and identifier of this host.
     pub host: HostIdentity,
     /// I/O queues of each channel, 1 to 64: connections that one core keeps.
     pub queues: u16,
@@ -99,7 +99,7 @@ pub struct ConnectOptions {
     pub keep_alive: Nanos,
     /// A command that takes longer is aborted, and if that does not help its connection is reset.
     pub command_timeout: Nanos,
-    /// How long each step of connecting may take.
+    /// Time that each step of connecting may take.
     pub connect_timeout: Nanos,
     /// Shortest wait before a reconnect; doubles with each failure.
     pub reconnect_delay_min: Nanos,
@@ -110,13 +110,13 @@ pub struct ConnectOptions {
     pub loss_timeout: Option<Nanos>,
     /// Try again even if the first connection cannot be made.
     pub persistent: bool,
-    /// When lost writes may be sent again.
+    /// Policy for writes that were lost.
     pub replay: ReplayPolicy,
-    /// How sockets are set up.
+    /// Options of the sockets.
     pub socket: SocketOptions,
     /// Seeds the jitter of reconnects.
     pub seed: u64,
-    /// How the host's side of the switch is set when the controller is connected.
+    /// Knobs of the host's side of the switch when the controller is connected.
     pub knobs: Knobs,
 }
 
@@ -195,7 +195,7 @@ impl ConnectOptions {
             .map_err(|error| HostError::Option(error.to_string()))
     }
 
-    /// Whether the peer is a discovery controller.
+    /// Returns true if the peer is a discovery controller.
     #[must_use]
     pub fn is_discovery(&self) -> bool {
         self.subsystem.as_str() == DISCOVERY_NQN

@@ -8,6 +8,7 @@ pub mod figure;
 pub mod hostile;
 pub mod limit;
 pub mod model;
+mod proc;
 pub mod process;
 pub mod remote;
 

@@ -1,11 +1,12 @@
 //! After the start of a load, its thread allocates nothing, however many requests it makes.
 
 use super::measured::Progress;
-use super::run::{Load, LoadOptions, driver_options, monotonic, plan_all};
+use super::run::{Load, LoadOptions, driver_options, plan_all};
 use super::worker::{Message, Worker};
 use base::Time;
 use block::Device;
 use block::device::{FileDevice, FileOptions, Ram};
+use reactor::clock::monotonic;
 use reactor::uring::UringDriver;
 use reactor::{Core, Driver as _, PollPolicy, Wait};
 use std::sync::Arc;
@@ -70,7 +71,7 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
     core.run().unwrap();
     let measured = core.service.into_result().unwrap();
     assert_eq!((measured.errors, measured.first_error), (0, None));
-    assert!(measured.latency.len() >= WATCHED, "nothing was recorded");
+    assert!(measured.latency.count() >= WATCHED, "nothing was recorded");
     assert!(!verify || measured.verified > 0, "nothing was compared");
     counted.count_total
 }

@@ -174,13 +174,10 @@ impl Draft {
                 "depth" => put(&mut self.depth, narrow(number(1, depth_max)?)),
                 "count" => put(&mut self.count, narrow(number(1, count_max)?)),
                 "cpu" => put(&mut self.cpu, narrow(number(0, 1023)?)),
-                "queues" => {
-                    let queues = number(1, u64::from(limits::QUEUES_MAX))?;
-                    put(
-                        &mut self.queues,
-                        u16::try_from(queues).expect("checked above"),
-                    )
-                }
+                "queues" => put(
+                    &mut self.queues,
+                    narrow(number(1, limits::QUEUES_MAX.into())?),
+                ),
                 "rate" => put(&mut self.rate, number(1, limits::RATE_MAX)?),
                 "pace" => {
                     let pace = match value {
@@ -190,10 +187,7 @@ impl Draft {
                     };
                     put(&mut self.pace, pace)
                 }
-                "mix" => {
-                    let percent = number(0, 100)?;
-                    put(&mut self.mix, u8::try_from(percent).expect("checked above"))
-                }
+                "mix" => put(&mut self.mix, narrow(number(0, 100)?)),
                 "class" => {
                     let class = match value {
                         "ioprio" => None,
@@ -289,8 +283,8 @@ fn size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "write a multiple of 512 up to 1m, such as 512, 4k or 128k".to_owned())
 }
 
-fn narrow(number: u64) -> u32 {
-    u32::try_from(number).expect("checked against a bound of 32 bits")
+fn narrow<T: TryFrom<u64, Error: fmt::Debug>>(number: u64) -> T {
+    T::try_from(number).expect("checked against the bounds of its key")
 }
 
 fn shortened(text: &str) -> String {

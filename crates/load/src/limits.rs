@@ -23,12 +23,6 @@ pub const RATE_MAX: u64 = 1_000_000_000;
 /// Longest name of an app in bytes: a column of a table.
 pub const NAME_BYTES_MAX: usize = 32;
 
-/// Longest latency that the histogram tells apart, in nanoseconds; longer ones count as this.
-pub const LATENCY_MAX_NS: u64 = 60_000_000_000;
-
-/// Significant decimal digits of a recorded latency.
-pub const LATENCY_DIGITS: u8 = 3;
-
 /// An open loop that may poll does so for this long before an intended start, because a sleep of
 /// the kernel's ends up to a timer slack (50 µs) and a wake-up (50 µs) late.
 pub const PUNCTUALITY: Nanos = Nanos::from_micros(110);

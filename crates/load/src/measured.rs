@@ -1,9 +1,6 @@
 //! Measurements of a thread of the load.
 
-use super::limits;
-use anyhow::Result;
-use base::Nanos;
-use hdrhistogram::Histogram;
+use base::{Latencies, Nanos};
 use reactor::priority::Privilege;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -16,8 +13,8 @@ pub(super) struct Progress(pub(super) AtomicU64);
 /// Measurements of a thread.
 #[derive(Debug)]
 pub(super) struct Measured {
-    /// Latency of each request, in nanoseconds.
-    pub(super) latency: Histogram<u64>,
+    /// Latency of each request.
+    pub(super) latency: Latencies,
     pub(super) elapsed: Nanos,
     pub(super) cpu: Duration,
     /// Requests that failed or brought wrong data, during the whole run.
@@ -31,16 +28,16 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Nothing so far, with room for every latency there can be.
-    pub(super) fn new() -> Result<Self> {
-        Ok(Self {
-            latency: Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, limits::LATENCY_DIGITS)?,
+    pub(super) fn new() -> Self {
+        Self {
+            latency: Latencies::new(),
             elapsed: Nanos::ZERO,
             cpu: Duration::ZERO,
             errors: 0,
             first_error: None,
             verified: 0,
             privilege: None,
-        })
+        }
     }
 
     /// Counts a failure; the first one is described.

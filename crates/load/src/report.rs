@@ -3,7 +3,7 @@
 use super::machine::Machine;
 use super::measured::Measured;
 use super::switch_report::SwitchReport;
-use hdrhistogram::Histogram;
+use base::Latencies;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -70,20 +70,17 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The summary of a histogram of nanoseconds.
+    /// Returns the summary of latencies; zeroes of none.
     #[must_use]
-    pub fn of(histogram: &Histogram<u64>) -> Self {
-        if histogram.is_empty() {
-            return Self::default();
-        }
-        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    pub fn of(latencies: &Latencies) -> Self {
+        let at = |quantile| latencies.quantile_us(quantile);
         Self {
-            avg: histogram.mean() / 1e3,
+            avg: latencies.mean_us(),
             p50: at(0.5),
             p95: at(0.95),
             p99: at(0.99),
             p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
+            max: latencies.max_us(),
         }
     }
 }
@@ -143,7 +140,7 @@ impl AppReport {
         verify: bool,
         threads: Vec<Measured>,
     ) -> Self {
-        let mut latency: Option<Histogram<u64>> = None;
+        let mut latency = Latencies::new();
         let mut report = Self {
             name: name.to_owned(),
             iops: 0.0,
@@ -160,21 +157,16 @@ impl AppReport {
         report.privilege = privileges.max().map(|least| least.name().to_owned());
         for thread in threads {
             if thread.elapsed.0 > 0 {
-                report.iops += thread.latency.len() as f64 * 1e9 / thread.elapsed.0 as f64;
+                report.iops += thread.latency.count() as f64 * 1e9 / thread.elapsed.0 as f64;
             }
             report.errors += thread.errors;
             report.cpu_seconds += thread.cpu.as_secs_f64();
             report.first_error = report.first_error.or(thread.first_error);
             report.verified = report.verified.map(|verified| verified + thread.verified);
-            match &mut latency {
-                None => latency = Some(thread.latency),
-                Some(sum) => sum
-                    .add(&thread.latency)
-                    .expect("all threads record the same range"),
-            }
+            latency.add(&thread.latency);
         }
         report.bytes_per_second = report.iops * f64::from(block_bytes);
-        report.latency_us = latency.as_ref().map(Latency::of).unwrap_or_default();
+        report.latency_us = Latency::of(&latency);
         report
     }
 }

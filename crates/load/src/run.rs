@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base::units::{CoreId, KIB};
 use base::{Nanos, Time};
 use block::Device;
+use reactor::clock::monotonic;
 use reactor::priority::{self, Privilege};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, Driver as _, IdleSpinner, MailboxSender, PollPolicy, placement};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -540,13 +540,4 @@ impl<'a> Conductor<'a> {
             requests: counts.sum(),
         }
     }
-}
-
-/// The time of every driver's clock, which all processes of the machine share.
-#[must_use]
-pub fn monotonic() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-    Time(seconds * 1_000_000_000 + nanos)
 }

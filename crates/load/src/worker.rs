@@ -13,11 +13,11 @@ use super::limits;
 use super::measured::{Measured, Progress};
 use super::planner::{Planned, Planner};
 use super::written::Written;
-use crate::cpu::thread_cpu;
 use anyhow::{Result, anyhow};
 use base::units::Lba;
 use base::{Prng, Time};
 use block::{BlockError, Channel, Completion, Operation, Request, Submit};
+use reactor::clock::thread_cpu;
 use reactor::{BufferPool, Context, IoSlice, Memory, Service};
 use std::ops::Range;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ impl Worker {
             ended: None,
             stopped: false,
             failure: None,
-            measured: Measured::new()?,
+            measured: Measured::new(),
             on_ready: Some(on_ready),
             completed: 0,
             tried: 0,
@@ -454,7 +454,7 @@ impl Worker {
         }
         if self.began.is_some() && self.ended.is_none() {
             let latency = self.now.since(target.begins);
-            self.measured.latency.saturating_record(latency.0);
+            self.measured.latency.record(latency);
         }
     }
 

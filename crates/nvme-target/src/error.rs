@@ -18,9 +18,9 @@ pub enum TargetError {
     /// A name that hosts cannot be told or give.
     #[error("{name:?} cannot be a name: {reason}")]
     Name {
-        /// What was given.
+        /// The name that was given.
         name: String,
-        /// What is wrong with it.
+        /// Its defect.
         reason: NqnError,
     },
     /// There is no such subsystem.
@@ -47,7 +47,7 @@ pub enum TargetError {
         tenant: String,
         /// The device.
         device: String,
-        /// Why, and what would be admitted.
+        /// The reason, and a declaration that would be admitted.
         refusal: Refusal,
     },
     /// A device refused.
@@ -66,15 +66,15 @@ pub enum TargetError {
         address: SocketAddr,
         /// The kernel's reason.
         source: io::Error,
-        /// What to do.
+        /// Advice.
         remedy: &'static str,
     },
     /// A core's thread or driver could not be set up.
     #[error("core {core}: {reason}")]
     Core {
-        /// Which.
+        /// The core.
         core: CoreId,
-        /// Why, and what to do.
+        /// Reason and advice.
         reason: String,
     },
 }

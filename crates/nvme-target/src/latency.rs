@@ -1,10 +1,10 @@
-//! How long commands take, counted in buckets on the core that answers them.
+//! Service times of commands, counted in buckets on the core that answers them.
 //!
 //! What is counted is the service time as the target sees it: from the dispatch of a command until
 //! its answer is queued to be sent, waiting for buffers, for the host's data and for a paused
 //! namespace included. No clock is read for it: both ends are the time at which the core's turn
 //! began, so the resolution is one turn of the core's loop, some microseconds under load. A command
-//! that is answered in the turn in which it was dispatched, as all are whose device is memory,
+//! that is answered in the turn in which it was dispatched, as all are of a device that is memory,
 //! counts as 0, in the first bucket.
 //!
 //! Counting costs an addition or two and neither locks nor allocates; the numbers are published

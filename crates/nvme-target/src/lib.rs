@@ -29,6 +29,7 @@ mod switch;
 mod target;
 
 pub use ::qos::access::AccessGrant;
+pub use change::waiting::{Waiter, wait_by};
 pub use controller::registry::ControllerKind;
 pub use error::TargetError;
 pub use latency::{LATENCY_BOUNDS_NS, Latency, NamespaceLatency, TenantLatency};

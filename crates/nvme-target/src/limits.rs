@@ -49,10 +49,10 @@ pub const ANSWER_IOVECS: u32 = 2;
 /// arrives beside them would be copied anyway.
 pub const DIRECT_RECEIVE_BYTES_MIN: usize = 8 * KIB;
 
-/// How often a core that is at work publishes its counters.
+/// Interval at which a core that is at work publishes its counters.
 pub const PUBLISH_INTERVAL: Nanos = Nanos::from_millis(20);
 
-/// How long a queue that is to move takes no commands while those under way end: longer than
+/// Time for which a queue that is to move takes no commands while those under way end: longer than
 /// devices take, shorter than a host notices.
 pub const MOVE_PATIENCE: Nanos = Nanos::from_millis(20);
 
@@ -76,7 +76,7 @@ pub const TENANT_PLACES_MIN: u32 = 16;
 /// enough for an operator.
 pub const SLO_WINDOW: Nanos = Nanos::from_secs(1);
 
-/// Tenant events that a target keeps: more than happen in a day that nobody looks.
+/// Tenant events that a target keeps: more than happen in a day without a look.
 pub const TENANT_EVENTS_MAX: usize = 256;
 
 /// Barriers in force at once, each of another tenant: as many as a command has marks for.
@@ -90,16 +90,16 @@ pub const BARRIER_MARGIN: Nanos = Nanos::from_secs(1);
 pub const LOG_LINES_PER_SECOND: u32 = 10;
 
 /// Of these, lines of one peer in each [`LOG_PEER_PERIOD`]: as many as all peers may cause in half a
-/// second, so that nobody keeps out what others do.
+/// second, so that none keeps out lines of others.
 pub const LOG_LINES_PER_PEER: u32 = 5;
 
 /// The period of [`LOG_LINES_PER_PEER`].
 pub const LOG_PEER_PERIOD: Nanos = Nanos::from_secs(10);
 
-/// Peers whose lines a core counts apart, 24 bytes each; beyond that some share.
+/// Peers with lines of their own on a core, 24 bytes each; beyond that some share.
 pub const LOG_PEERS: usize = 256;
 
-/// What an operator may tune.
+/// Limits that an operator may tune.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// In-capsule data of an I/O command, in bytes; a multiple of 16, 0 to 64 KiB (IOCCSZ). A
@@ -127,7 +127,7 @@ pub struct Limits {
     pub keep_alive_default_ms: u32,
     /// Shortest keep-alive time-out in milliseconds: a host that asks for less gets this.
     pub keep_alive_min_ms: u32,
-    /// How long a discovery controller without a keep-alive timer lives on without any command.
+    /// Time after which a discovery controller without a keep-alive timer and without commands ends.
     /// `[NVMe Base 2.0 §3.1.2.3.3]`
     pub discovery_idle_timeout: Nanos,
     /// Entries of an I/O queue (MQES), 2 to 1024.
@@ -151,8 +151,8 @@ pub struct Limits {
     /// Of these, those of all hosts of a tenant; at least 1. The tenant "default" has no such
     /// limit, for its hosts have nothing in common.
     pub controllers_per_tenant: usize,
-    /// Of these, discovery controllers; at least 1. No host has to be known to have one, so hosts
-    /// at one address have three quarters of them at most.
+    /// Of these, discovery controllers; at least 1. Any host may have one, known or not, so hosts at
+    /// one address have three quarters of them at most.
     pub discovery_controllers: usize,
     /// Sends that one connection may have gathered beyond the one under way.
     pub sends_per_connection: usize,
@@ -161,7 +161,7 @@ pub struct Limits {
     pub connection_buffer_share: u32,
     /// The same of all connections of a host on a core, and of send lists.
     pub host_buffer_share: u32,
-    /// The same of all hosts of a tenant; not of "default", whose hosts have nothing in common.
+    /// The same of all hosts of a tenant; not of "default", which is no common owner.
     pub tenant_buffer_share: u32,
     /// The same of all queues of class `Throughput`.
     pub throughput_buffer_share: u32,
@@ -172,7 +172,7 @@ pub struct Limits {
     /// Input that connections put aside while no buffer is free, for all of a core, in bytes, to
     /// within one receive. A command beyond it is answered with a status that asks for a retry.
     pub stash_bytes: usize,
-    /// How often queues give back the memory of commands that they did not have lately.
+    /// Interval at which queues give back the memory of commands that they did not have lately.
     pub trim_interval: Nanos,
     /// From the start of a connection to the end of Connect.
     pub connect_timeout: Nanos,
@@ -189,23 +189,23 @@ pub struct Limits {
     pub linger: Nanos,
     /// From the start of a shutdown to the forced end of what is still open.
     pub drain_timeout: Nanos,
-    /// How long a change of the configuration may take on all cores.
+    /// Time that a change of the configuration may take on all cores.
     pub change_timeout: Nanos,
-    /// Whether header digests are granted to hosts that ask for them.
+    /// Header digests are granted to hosts that ask for them.
     pub header_digest: bool,
-    /// Whether data digests are granted to hosts that ask for them.
+    /// Data digests are granted to hosts that ask for them.
     pub data_digest: bool,
-    /// Whether Identify announces End Controller, our own admin command that lets a host know when
+    /// Identify announces End Controller, the vendor admin command that lets a host know when
     /// nothing of an old controller can take effect any more. Without it the command is refused
     /// with Invalid Opcode, as by any other target.
     pub end_controller: bool,
-    /// Whether Identify announces Barrier, our own I/O command. Without it the command is refused
+    /// Identify announces Barrier, the vendor I/O command. Without it the command is refused
     /// with Invalid Opcode, as by any other target.
     pub barrier: bool,
-    /// How long a barrier may take, and with it what it holds may wait. It fails then: shorter than
+    /// Time that a barrier may take, and for which the commands behind it may wait. It fails then: shorter than
     /// hosts have patience with the commands behind it.
     pub barrier_timeout: Nanos,
-    /// Barriers in force of hosts at one address that are no tenant, whose names are their own; 1
+    /// Barriers in force of hosts at one address without a tenant, which choose their own names; 1
     /// to [`BARRIERS_ACTIVE_MAX`]. Others of them wait.
     pub barriers_per_address: usize,
     /// Data that commands which wait for barriers may keep in buffers of a core, in bytes; at least

@@ -1,8 +1,8 @@
 //! Bounds what peers can make a core log.
 //!
 //! Each peer, by its address, may cause a few lines in a while, and all of a core's together some
-//! more: who breaks the rules a thousand times a second neither fills the log nor keeps what others
-//! do out of it. What was not logged is counted, and named by the peer's next line.
+//! more: a peer that breaks the rules a thousand times a second neither fills the log nor keeps
+//! lines of others out of it. Lines that were suppressed are counted, and the peer's next line says so.
 
 use crate::limits::{LOG_LINES_PER_PEER, LOG_LINES_PER_SECOND, LOG_PEER_PERIOD, LOG_PEERS};
 use base::{Nanos, Time};
@@ -13,8 +13,8 @@ use std::net::IpAddr;
 #[derive(Debug, Default)]
 pub(crate) struct LogBudget {
     all: Lines,
-    /// By a hash of the peer's address, with a key of this process: those whose hashes are equal
-    /// share, and nobody can choose to share with somebody else.
+    /// By a hash of the peer's address, with a key of this process: peers with equal hashes share,
+    /// and none can choose the peer that it shares with.
     peers: Box<[Lines]>,
     hasher: RandomState,
 }

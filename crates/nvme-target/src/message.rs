@@ -8,47 +8,47 @@ use crate::change::ack::Ack;
 use crate::change::step::Step;
 use crate::controller::async_events::Notice;
 use crate::request::Ticket;
-use crate::session::handover::Luggage;
+use crate::session::handover::Handover;
 use base::SlabKey;
 use reactor::Stream;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// What other cores and the control plane tell a core. Made by the target alone.
+/// A message to a core, from another core or from the control plane. Made by the target alone.
 #[derive(Debug)]
-pub struct Message(pub(crate) Note);
+pub struct Message(pub(crate) CoreMessage);
 
-/// What a [`Message`] says.
+/// Content of a [`Message`].
 #[derive(Debug)]
-pub(crate) enum Note {
+pub(crate) enum CoreMessage {
     /// An I/O queue is the core's from now on; it was another's.
     Arrive {
         stream: Stream,
-        luggage: Box<Luggage>,
+        handover: Box<Handover>,
     },
     /// A part of the core's load, in thousandths, goes to another core.
     Give { permille: u32, to: usize },
     /// Something changed that all cores can see, and this one may sleep.
     Look,
-    /// The configuration changes: what to do, in order, and whom to tell when all of it is done.
+    /// The configuration changes: the steps, in order, and their acknowledgement.
     Change { steps: Vec<Step>, ack: Arc<Ack> },
-    /// Hosts of a subsystem (or of the discovery service) are to be told, if they asked for it.
+    /// Hosts of a subsystem (or of the discovery service) are notified, if they enabled the event.
     Notify {
         subsystem: Option<u32>,
         notice: Notice,
     },
-    /// Something happened to a tenant: its hosts are to be told, if they asked for it.
+    /// An event of a tenant: its hosts are notified, if they enabled such events.
     TenantEvent(Arc<str>),
     /// A host may not use a subsystem any more.
     EndHost {
         subsystem: u32,
         host_nqn: String,
-        /// Those that connected from this address, or from wherever.
+        /// Address that they connected from; `None` for any.
         from: Option<IpAddr>,
     },
     /// The connection of an I/O queue ends, because its controller does.
     EndQueue { connection: SlabKey, cntlid: u16 },
-    /// A command of a queue of this core is to be aborted, and the Abort command told.
+    /// A command of a queue of this core is to be aborted, and the Abort command answered.
     Abort {
         connection: SlabKey,
         cid: u16,
@@ -57,11 +57,11 @@ pub(crate) enum Note {
     },
     /// Nothing is left of the controller that a command wanted to end.
     Ended { asker: Ticket },
-    /// What became of an Abort that was passed to another core.
+    /// Outcome of an Abort that was passed to another core.
     Aborted { asker: Ticket, aborted: bool },
     /// A barrier is in force: what the core has of its tenant came before it.
     TakeBarrier(Arc<Barrier>),
-    /// What came before a barrier of this core's is through everywhere.
+    /// All that came before a barrier of this core is through, on every core.
     BarrierThrough(Arc<Barrier>),
     /// A barrier of this core's holds too much on another one.
     GiveUpBarrier(Arc<Barrier>),

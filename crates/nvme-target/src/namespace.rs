@@ -1,27 +1,27 @@
 //! A namespace: a device, under an identifier, in a subsystem.
 //!
 //! [`Namespace`] is the shared part: what a control plane made, and every core's counters.
-//! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know
-//! without asking anybody. A core owns its own and nobody else touches it.
+//! [`CoreNamespace`] is one core's way in: the channel, and what the I/O path needs to know without a
+//! lock. Only its core touches it.
 
 use crate::change::ack::Pausing;
 use crate::latency::{NamespaceLatency, SharedNamespaceLatency};
 use crate::qos::device::DeviceQos;
-use crate::request::Ticket;
+use crate::request::{Kind, Ticket};
 use crate::stats::{NamespaceStats, PerCore, SharedNamespaceStats};
-use base::Time;
+use base::{Nanos, Time};
 use block::{Channel, Device, DeviceError, Direct, Request};
 use reactor::Driver;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use switch::{Class, PerClass};
 
-/// How a namespace is made.
+/// Options of a namespace.
 #[derive(Clone, Debug)]
 pub struct NamespaceOptions {
     /// Its identifier, 1 to [`NAMESPACES_MAX`](crate::limits::NAMESPACES_MAX).
     pub nsid: u32,
-    /// What it shares.
+    /// Its device.
     pub device: Arc<dyn Device>,
     /// UUID, which hosts recognise the namespace by. `[RFC 4122]`
     pub uuid: [u8; 16],
@@ -29,10 +29,10 @@ pub struct NamespaceOptions {
     pub nguid: [u8; 16],
     /// EUI64, or zeroes for none.
     pub eui64: [u8; 8],
-    /// Whether writes are refused, whatever the device allows.
+    /// Writes are refused, even if the device allows them.
     pub read_only: bool,
-    /// How its device is shared among tenants; all namespaces over one device have the same. A
-    /// namespace without is not scheduled.
+    /// Sharing of its device among tenants; all namespaces over one device have the same. A namespace
+    /// without is not scheduled.
     pub qos: Option<Arc<DeviceQos>>,
 }
 
@@ -61,7 +61,7 @@ impl Namespace {
         self.options.read_only || self.options.device.capabilities().read_only
     }
 
-    /// What all cores together counted.
+    /// Returns the counters of all cores together.
     pub(crate) fn total(&self) -> NamespaceStats {
         let mut total = NamespaceStats::default();
         for core in self.stats.iter() {
@@ -70,7 +70,7 @@ impl Namespace {
         total
     }
 
-    /// The service times of all cores together.
+    /// Returns the service times of all cores together.
     pub(crate) fn total_latency(&self) -> NamespaceLatency {
         let mut total = NamespaceLatency::default();
         for core in self.latency.iter() {
@@ -90,7 +90,7 @@ impl Backlog {
         self.0.iter().all(|(_, requests)| requests.is_empty())
     }
 
-    /// Whether a new request of this class comes after one that waits.
+    /// Returns true if a new request of this class comes after one that waits.
     pub(crate) fn is_before(&self, class: Class) -> bool {
         let mut waiting = self.0.iter().filter(|(_, requests)| !requests.is_empty());
         waiting.any(|(other, _)| other <= class)
@@ -136,14 +136,14 @@ impl Backlog {
     }
 }
 
-/// Whether commands may pass.
+/// The gate that commands pass; closed while the namespace changes.
 #[derive(Debug)]
 pub(crate) enum Gate {
-    /// They do.
+    /// Commands pass.
     Open,
     /// New ones wait; those in flight, and every request in the channel, finish first.
     Pausing {
-        /// Paid, by being dropped, when the last of them has.
+        /// Acknowledged, by being dropped, when the last of them has.
         _debt: Pausing,
     },
     /// New ones wait, and none is in flight.
@@ -174,14 +174,14 @@ pub(crate) struct CoreNamespace {
     /// Commands that came while the gate was not open, in order.
     pub(crate) waiting: VecDeque<Ticket>,
     /// Requests that the channel had no room for.
-    pub(crate) busy: Backlog,
+    pub(crate) backlog: Backlog,
     /// Requests were submitted since the last kick.
     pub(crate) gathered: bool,
     /// It is among those that the core moves along.
     pub(crate) active: bool,
     pub(crate) stats: NamespaceStats,
     pub(crate) latency: NamespaceLatency,
-    /// What was published last.
+    /// Counters as published last.
     published: NamespaceStats,
 }
 
@@ -213,7 +213,7 @@ impl CoreNamespace {
             in_flight: 0,
             in_channel: 0,
             waiting: VecDeque::new(),
-            busy: Backlog::default(),
+            backlog: Backlog::default(),
             gathered: false,
             active: false,
             stats: NamespaceStats::default(),
@@ -234,6 +234,34 @@ impl CoreNamespace {
         Ok(std::mem::replace(&mut self.channel, fresh.channel))
     }
 
+    /// Counts a command that ended, and the time that it took.
+    pub(crate) fn count(&mut self, kind: Kind, success: bool, bytes: u64, took: Nanos) {
+        let stats = &mut self.stats;
+        match kind {
+            Kind::Read if !success => stats.read_errors += 1,
+            Kind::Write if !success => stats.write_errors += 1,
+            Kind::Flush if !success => stats.flush_errors += 1,
+            _ if !success => stats.other_errors += 1,
+            Kind::Read => {
+                stats.reads += 1;
+                stats.read_bytes += bytes;
+            }
+            Kind::Write => {
+                stats.writes += 1;
+                stats.written_bytes += bytes;
+            }
+            Kind::Flush => stats.flushes += 1,
+            _ => stats.others += 1,
+        }
+        let latency = &mut self.latency;
+        match kind {
+            Kind::Read => latency.reads.count(took),
+            Kind::Write => latency.writes.count(took),
+            Kind::Flush => latency.flushes.count(took),
+            _ => latency.others.count(took),
+        }
+    }
+
     /// Publishes what core `index` counted, if there is anything new.
     pub(crate) fn publish(&mut self, index: usize) {
         // Each command that is answered changes one of these counters.
@@ -252,13 +280,13 @@ impl CoreNamespace {
     /// Returns true while no command is in flight and no request is in the channel or waits for
     /// room in it. A Flush of all namespaces is in flight in none of them, only its requests are.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.in_flight == 0 && self.in_channel == 0 && self.busy.is_empty()
+        self.in_flight == 0 && self.in_channel == 0 && self.backlog.is_empty()
     }
 
-    /// Returns true while the channel has nothing to do until somebody submits a request, or an
-    /// operation of it completes.
+    /// Returns true while the channel has nothing to do until a request is submitted, or an operation
+    /// of it completes.
     pub(crate) fn is_idle(&self) -> bool {
-        let empty = self.in_channel == 0 && self.busy.is_empty() && !self.gathered;
+        let empty = self.in_channel == 0 && self.backlog.is_empty() && !self.gathered;
         empty && (self.direct.is_some() || self.channel.deadline() == Time::NEVER)
     }
 
@@ -269,7 +297,7 @@ impl CoreNamespace {
         }
     }
 
-    /// Whether `blocks` blocks from `lba` on lie within the namespace.
+    /// Returns true if `blocks` blocks from `lba` on lie within the namespace.
     #[inline]
     pub(crate) fn contains(&self, lba: u64, blocks: u64) -> bool {
         lba.checked_add(blocks)

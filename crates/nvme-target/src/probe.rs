@@ -3,7 +3,7 @@
 //!
 //! A [`Probe`] is a thread of its own with its own way into the device, beside the cores that serve
 //! it. It reads 4 KiB at random places and takes their time in the device; together with the load of
-//! everybody, which the device's [pool](qos::TokenPool) knows, that is what a newer curve is made of
+//! all tenants, which the device's [pool](qos::TokenPool) knows, that is what a newer curve is made of
 //! ([`DeviceQos::refit`]). Its reads arrive independently of each other, in steps up to a
 //! share of the device's token rate and down again, and each pays the token scheduler as a
 //! best-effort tenant's would: so promises come first, and it has no more of what is left than one
@@ -16,9 +16,8 @@ mod pace;
 
 use crate::qos::device::DeviceQos;
 use base::units::Lba;
-use base::{Nanos, Prng, Time};
+use base::{Latencies, Nanos, Prng, Time};
 use block::{BlockError, Channel, Completion, Device, DeviceError, Operation, Request, Submit};
-use hdrhistogram::Histogram;
 use pace::Pace;
 use qos::live::Observation;
 use qos::token_scheduler::{Refused, TooManyThreads};
@@ -33,34 +32,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Reads in flight at most: at 2 ms, a quarter of a million a second.
 const DEPTH: u16 = 512;
 
-/// What is read at once: what a curve is measured in.
+/// Bytes of one read: the unit of a curve.
 const READ_BYTES: u32 = 4096;
 
 /// Of each step's time, this part runs before anything counts.
 const WARM_UP_DIVISOR: u64 = 4;
 
-/// How long what is in the device may take in the end, until it is given up.
+/// Time after the end in which reads may still come back from the device.
 const GIVE_UP_TIME: Nanos = Nanos::from_secs(1);
 
 /// A device that had no room is asked again after so long, if nothing ends before.
 const BUSY_RETRY: Nanos = Nanos::from_micros(100);
 
-/// Latencies are kept with three digits, up to ten seconds.
-const LATENCY_MAX_NS: u64 = 10_000_000_000;
-const LATENCY_DIGITS: u8 = 3;
-
-/// How a device is observed.
+/// Options of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
     /// The most that is spent, in hundredths of the device's token rate: 1 to 100.
     pub share_percent: u32,
-    /// How long.
+    /// Duration.
     pub length: Nanos,
     /// Fixes places and times.
     pub seed: u64,
 }
 
-/// How far a probe is, and whether it is to end: shared with whoever started it.
+/// Progress of a probe, and the request to end it: shared with the caller.
 #[derive(Debug, Default)]
 pub struct ProbeWatch {
     stop: AtomicBool,
@@ -75,13 +70,13 @@ impl ProbeWatch {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was told to end.
+    /// Returns true once it was asked to end.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// How much of its time is over, in thousandths.
+    /// Returns the part of its time that is over, in thousandths.
     #[must_use]
     pub fn done_permille(&self) -> u64 {
         self.done_permille.load(Ordering::Relaxed)
@@ -93,14 +88,14 @@ impl ProbeWatch {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// What they cost, in thousandths of a token.
+    /// Returns their cost, in thousandths of a token.
     #[must_use]
     pub fn spent_milli(&self) -> u64 {
         self.spent_milli.load(Ordering::Relaxed)
     }
 }
 
-/// Why nothing was observed.
+/// Reason for which nothing was observed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The probe was stopped.
@@ -109,9 +104,9 @@ pub enum ProbeError {
     /// A read failed.
     #[error("a read of block {block} failed: {error}; the model is as it was")]
     Read {
-        /// Where.
+        /// The block.
         block: u64,
-        /// Why.
+        /// The reason.
         error: BlockError,
     },
     /// The device is smaller than a read.
@@ -145,7 +140,7 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     block: u64,
-    /// When its tokens were paid.
+    /// Time at which its tokens were paid.
     begun: Time,
 }
 
@@ -155,8 +150,8 @@ struct Step {
     number: usize,
     /// From when on it counts; [`Time::NEVER`] before.
     counts_from: Time,
-    latency: Histogram<u64>,
-    /// Thousandths of reads among everybody's requests, times nanoseconds.
+    latency: Latencies,
+    /// Thousandths of reads among all requests, times nanoseconds.
     reads_share: u128,
 }
 
@@ -184,9 +179,9 @@ pub struct Probe {
     busy: VecDeque<Request>,
     in_channel: usize,
     step: Step,
-    /// When the mix was looked at last.
+    /// Time of the last look at the mix.
     looked_at: Time,
-    /// Where the pool's count of spent tokens was.
+    /// The pool's count of spent tokens at the last look.
     load_seen: u64,
     observations: Vec<Observation>,
     failure: Option<ProbeError>,
@@ -236,8 +231,7 @@ impl Probe {
             step: Step {
                 number: 0,
                 counts_from: Time::NEVER,
-                latency: Histogram::new_with_bounds(1, LATENCY_MAX_NS, LATENCY_DIGITS)
-                    .expect("a range and a precision that there are"),
+                latency: Latencies::new(),
                 reads_share: 0,
             },
             looked_at: Time::ZERO,
@@ -247,7 +241,7 @@ impl Probe {
         })
     }
 
-    /// What was observed, in the order of time.
+    /// Returns the observations, in the order of time.
     ///
     /// # Errors
     /// [`ProbeError::Read`], [`ProbeError::Stopped`].
@@ -263,7 +257,7 @@ impl Probe {
         self.started + Nanos(self.step_time().0 * self.step.number as u64)
     }
 
-    /// When something of the step at hand is over: its warm-up, or all of it.
+    /// Returns the end of the step at hand: of its warm-up, or of all of it.
     fn step_due(&self) -> Time {
         let begin = self.step_begin();
         if self.step.counts_from == Time::NEVER {
@@ -394,7 +388,7 @@ impl Probe {
                 self.watch.reads.fetch_add(1, Ordering::Relaxed);
                 if slot.begun >= self.step.counts_from {
                     let took = now.since(slot.begun);
-                    self.step.latency.saturating_record(took.0.max(1));
+                    self.step.latency.record(took.max(Nanos(1)));
                 }
             }
             Err(error) => {
@@ -420,12 +414,12 @@ impl Step {
         let share = self.reads_share / u128::from(span.0.max(1));
         let at = |percentile: Percentile| {
             let quantile = f64::from(percentile.permille()) / 1000.0;
-            Nanos(self.latency.value_at_quantile(quantile).max(1))
+            self.latency.quantile(quantile).max(Nanos(1))
         };
         Observation {
             rate: TokenRate(u64::try_from(rate).unwrap_or(u64::MAX)),
             read_permille: u16::try_from(share.min(1000)).expect("at most 1000"),
-            reads: self.latency.len(),
+            reads: self.latency.count(),
             latency: Percentile::ALL.map(at),
         }
     }

@@ -1,8 +1,25 @@
-//! A command between its arrival and its answer.
+//! A command between its arrival and its answer: its state, and what is kept of it meanwhile.
 //!
-//! Most reads and writes of memory are answered as they are parsed and never get here. Whatever
-//! has to wait (for data, a buffer, the device, a paused namespace, room to send) has a [`Slot`]
-//! in its queue pair's table.
+//! Most reads and writes of memory are answered as they are parsed and never get here. A command
+//! that has to wait (for data, a buffer, tokens, the device, a paused namespace, space to send) has
+//! a [`Slot`] in the table of its queue.
+//!
+//! ```text
+//!  Free ──► Dispatched ───────────────────────► Executing ──► Answering ──► Free
+//!            ▲     │                              │    │
+//!            │     ├──► Arriving            ──┐   │    └──► WaitingForNamespace
+//!            │     ├──► Transferring          │   │         (next part of a Flush of all)
+//!            │     ├──► WaitingForBarrier     │   │
+//!            │     ├──► WaitingForNamespace   ├───┤
+//!            │     ├──► WaitingForTokens      │   │ (normal shutdown becomes a Flush)
+//!            │     └──► WaitingForBuffer    ──┘   │
+//!            └────────────────────────────────────┘
+//! ```
+//!
+//! A dispatched command passes its gates in order, and again after each wait, because another gate
+//! may have closed meanwhile. Every state may end in the answer (an error, an abort), or in nothing
+//! (the connection is gone). Each state has a name, for traces, and a counter of the commands that
+//! entered it ([`StateCounts`]). [`Slot::enter`] refuses every move that the diagram does not have.
 
 use base::{SlabKey, Time};
 use block::BlockError;
@@ -13,7 +30,7 @@ use wire::nvme::{Command, Status};
 
 use crate::limits::R2TS_PER_COMMAND_MAX;
 
-/// Names a slot of a connection; the name may be stale, its user checks the slot's phase.
+/// Name of a slot of a connection. The name may be stale: its user checks the slot's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) connection: SlabKey,
@@ -21,14 +38,14 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket as the tag of a device request.
+    /// Returns the ticket as the tag of a device request.
     pub(crate) fn tag(self) -> u64 {
         u64::from(self.connection.index)
             | (u64::from(self.slot) << 32)
             | (u64::from(self.connection.generation) << 48)
     }
 
-    /// The ticket that [`tag`](Self::tag) was made from.
+    /// Returns the ticket that [`tag`](Self::tag) was made from.
     pub(crate) fn from_tag(tag: u64) -> Self {
         let [i0, i1, i2, i3, s0, s1, generation, _] = tag.to_le_bytes();
         Self {
@@ -41,31 +58,108 @@ impl Ticket {
     }
 }
 
-/// Where a command is.
+/// State of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Nowhere: the slot is free.
+#[repr(u8)]
+pub(crate) enum State {
+    /// The slot has no command.
     #[default]
     Free,
-    /// Its in-capsule data is still arriving.
+    /// The command is on its way through its gates.
+    Dispatched,
+    /// In-capsule data is arriving.
     Arriving,
+    /// A barrier of its tenant holds the command; a Barrier itself waits for earlier commands.
+    WaitingForBarrier,
     /// The namespace is paused.
     WaitingForNamespace,
-    /// A barrier of its tenant holds it; a barrier itself waits for what came before it.
-    WaitingForBarrier,
-    /// Its tenant has no tokens for it yet.
+    /// The tenant has no tokens for the command yet.
     WaitingForTokens,
-    /// No buffer is free for its data.
+    /// No buffer is free for the command's data, or its share of them is used up.
     WaitingForBuffer,
     /// R2Ts are out, or about to be, and data is arriving.
     Transferring,
-    /// It is being carried out: by the device, or by another core.
+    /// The device carries the command out, or another core does.
     Executing,
-    /// It is done, and there was no room to send the answer.
+    /// The command has its status, and the answer waits for space to send.
     Answering,
 }
 
-/// What a command is.
+impl State {
+    /// Number of states.
+    pub(crate) const COUNT: usize = 10;
+
+    /// Returns the state's name in traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Dispatched => "dispatched",
+            Self::Arriving => "arriving",
+            Self::WaitingForBarrier => "waiting for barrier",
+            Self::WaitingForNamespace => "waiting for namespace",
+            Self::WaitingForTokens => "waiting for tokens",
+            Self::WaitingForBuffer => "waiting for buffer",
+            Self::Transferring => "transferring",
+            Self::Executing => "executing",
+            Self::Answering => "answering",
+        }
+    }
+
+    /// States that may follow, as a set of bits by discriminant.
+    const fn successors(self) -> u16 {
+        const fn set(states: &[State]) -> u16 {
+            let (mut bits, mut at) = (0, 0);
+            while at < states.len() {
+                bits |= 1 << states[at] as u16;
+                at += 1;
+            }
+            bits
+        }
+        const END: u16 = set(&[State::Answering, State::Free]);
+        match self {
+            Self::Free => set(&[Self::Dispatched]),
+            Self::Dispatched => {
+                let waits = set(&[
+                    Self::Arriving,
+                    Self::Transferring,
+                    Self::WaitingForBarrier,
+                    Self::WaitingForNamespace,
+                    Self::WaitingForTokens,
+                    Self::WaitingForBuffer,
+                ]);
+                waits | set(&[Self::Executing]) | END
+            }
+            Self::Arriving
+            | Self::Transferring
+            | Self::WaitingForNamespace
+            | Self::WaitingForBuffer => set(&[Self::Dispatched]) | END,
+            // Released: the command goes on in the same turn, with those of namespaces that opened.
+            Self::WaitingForBarrier | Self::WaitingForTokens => {
+                set(&[Self::Dispatched, Self::WaitingForNamespace]) | END
+            }
+            Self::Executing => set(&[Self::Dispatched, Self::WaitingForNamespace]) | END,
+            Self::Answering => set(&[Self::Free]),
+        }
+    }
+
+    /// Returns true if a command may go from this state to `next`.
+    pub(crate) const fn may_become(self, next: Self) -> bool {
+        self.successors() >> next as u16 & 1 == 1
+    }
+}
+
+/// Numbers of commands that entered each state, by discriminant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StateCounts([u64; State::COUNT]);
+
+impl StateCounts {
+    /// Returns the number of commands that entered `state`.
+    pub(crate) const fn of(&self, state: State) -> u64 {
+        self.0[state as usize]
+    }
+}
+
+/// Kind of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An admin or Fabrics command; the slot keeps all of it.
@@ -77,110 +171,194 @@ pub(crate) enum Kind {
     Verify,
     WriteZeroes,
     Flush,
-    /// The normal shutdown of the controller: a Property Set that flushes what is volatile first.
+    /// The normal shutdown of the controller: a Property Set that flushes volatile caches first.
     Shutdown,
     Dataset,
-    /// Our own: waits for other commands, and has nothing to do with a device.
+    /// The vendor command that waits for earlier commands; no device sees it.
     Barrier,
 }
 
 impl Kind {
-    /// What a command on blocks needs to be allowed. One that changes nothing still tells what is
-    /// there.
+    /// Returns the permission that the command needs on its blocks. A command that changes nothing
+    /// still reveals data.
     pub(crate) const fn need(self) -> Need {
         match self {
             Self::Write | Self::WriteZeroes => Need::Write,
-            // Dataset Management asks by what it does.
+            // Dataset Management is checked by its attributes.
             Self::Read | Self::Compare | Self::Verify | Self::Flush | Self::Dataset => Need::Read,
             Self::Admin | Self::Shutdown | Self::Barrier => Need::Read,
         }
     }
 
-    /// Whether data travels from the host.
+    /// Returns true if data travels from the host.
     pub(crate) const fn takes_data(self) -> bool {
         matches!(self, Self::Write | Self::Compare | Self::Dataset)
     }
 
-    /// Whether it changes what a device holds: then nothing may be done again that was lost with
-    /// its connection before it is through (docs/decisions/0004-replay.md).
+    /// Returns true if the command changes the device's blocks: after a lost connection nothing may
+    /// be replayed before it is through (docs/decisions/0004-replay.md).
     pub(crate) const fn changes_data(self) -> bool {
         matches!(self, Self::Write | Self::WriteZeroes | Self::Dataset)
     }
+
+    /// Returns true if the command reaches its device in several requests.
+    pub(crate) const fn has_parts(self) -> bool {
+        matches!(self, Self::Flush | Self::Shutdown | Self::Dataset)
+    }
+}
+
+/// Blocks that a command names, and how they are to be treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockRange {
+    /// First block; for Dataset Management, the number of blocks of the range at hand that were
+    /// begun.
+    pub(crate) lba: u64,
+    /// Number of blocks; for Dataset Management, of ranges.
+    pub(crate) blocks: u32,
+    /// FUA.
+    pub(crate) durable: bool,
+    /// DEAC.
+    pub(crate) deallocate: bool,
+}
+
+/// Progress of the data of a command.
+#[derive(Debug, Default)]
+pub(crate) struct Transfer {
+    /// Bytes of data.
+    pub(crate) length: u32,
+    /// Bytes that arrived.
+    pub(crate) received: u32,
+    /// R2Ts sent.
+    pub(crate) r2ts_sent: u16,
+    /// R2Ts fulfilled, in order: the number of the oldest one that is not.
+    pub(crate) r2ts_done: u16,
+    /// Bytes that each outstanding R2T still misses, by its number.
+    pub(crate) missing: [u32; R2TS_PER_COMMAND_MAX],
+    pub(crate) data: Option<IoSlice>,
+    /// Bytes of buffers that the connection holds for the command.
+    pub(crate) held_bytes: u32,
+    /// The digest of a payload did not match.
+    pub(crate) damaged: bool,
+    /// The payload of a read is sent from the device's own memory.
+    pub(crate) direct: bool,
+}
+
+/// Requests to the device that a command with parts is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// Requests that the device has.
+    pub(crate) outstanding: u16,
+    /// Index of the next part to begin, or to pay for: a range, or a namespace.
+    pub(crate) next: u32,
+}
+
+/// Place of a command in the order that barriers make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Number of the command among those that the core holds; 0 if it is not held.
+    pub(crate) held: u32,
+    /// Barriers in force that came after the command, a bit each.
+    pub(crate) marks: u64,
+}
+
+/// Accounts in which a command is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accounting {
+    /// Time at which the command was dispatched.
+    pub(crate) began: Time,
+    /// Time at which the command went to its device, zero before; while its data is on the way, the
+    /// time of the R2T.
+    pub(crate) submitted: Time,
+    /// Tokens are paid, or none are asked for.
+    pub(crate) paid: bool,
+    /// The command is in flight in its namespace.
+    pub(crate) in_flight: bool,
+    /// The command's bytes count as outstanding.
+    pub(crate) outstanding: bool,
 }
 
 /// One command.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
-    pub(crate) phase: Phase,
+    state: State,
     pub(crate) kind: Kind,
-    pub(crate) cid: u16,
-    /// FUA.
-    pub(crate) durable: bool,
-    /// DEAC.
-    pub(crate) deallocate: bool,
-    /// A read whose payload is sent from the device's own memory.
-    pub(crate) direct: bool,
-    /// Its tokens are paid, or nobody asks for any.
-    pub(crate) paid: bool,
-    /// Counted as in flight in its namespace.
-    pub(crate) counted: bool,
-    /// Its bytes count as outstanding.
-    pub(crate) weighed: bool,
-    /// A payload's digest did not match.
-    pub(crate) damaged: bool,
     pub(crate) opcode: u8,
-    /// It waits for a barrier, as the core's command of this number; 0 where it does not.
-    pub(crate) held: u32,
-    /// Barriers in force that it came before.
-    pub(crate) marks: u64,
-    /// Parts that the device has.
-    pub(crate) parts: u16,
-    /// Next part to begin, or to pay for (an index into ranges or namespaces).
-    pub(crate) next_part: u32,
+    pub(crate) cid: u16,
     pub(crate) nsid: u32,
-    pub(crate) blocks: u32,
-    pub(crate) lba: u64,
-    /// When the command was dispatched.
-    pub(crate) began: Time,
-    /// When it went to its device; never, as long as this is zero. While its data is on the way:
-    /// when that was asked for.
-    pub(crate) submitted: Time,
-    /// Bytes of data.
-    pub(crate) length: u32,
-    /// Of them, those that arrived.
-    pub(crate) received: u32,
-    /// R2Ts sent, and the oldest of them that is not fulfilled.
-    pub(crate) r2ts_sent: u16,
-    pub(crate) r2ts_done: u16,
-    /// Bytes that each outstanding R2T still misses, by its number.
-    pub(crate) missing: [u32; R2TS_PER_COMMAND_MAX],
-    pub(crate) data: Option<IoSlice>,
-    /// Bytes of buffers that its connection holds for it.
-    pub(crate) charged: u32,
-    /// The whole command, for the rare kinds.
+    pub(crate) range: BlockRange,
+    pub(crate) transfer: Transfer,
+    pub(crate) parts: Parts,
+    pub(crate) order: Order,
+    pub(crate) accounting: Accounting,
+    /// The whole command, for admin and Fabrics commands.
     pub(crate) command: Option<Box<Command>>,
-    /// The answer.
+    /// The answer's status, once it is known.
     pub(crate) status: Option<Status>,
+    /// The answer's dwords 0 and 1.
     pub(crate) result: u64,
 }
 
 impl Slot {
-    /// The namespace that its tokens are for: a Flush of all pays for one after the other.
-    pub(crate) const fn charged(&self) -> u32 {
+    /// Returns the slot of a command that was just dispatched.
+    pub(crate) fn dispatched(cid: u16, counts: &mut StateCounts) -> Self {
+        let mut slot = Self {
+            cid,
+            ..Self::default()
+        };
+        slot.enter(State::Dispatched, counts);
+        slot
+    }
+
+    /// Returns the state.
+    #[inline]
+    pub(crate) const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Moves the command to another state and counts it there.
+    ///
+    /// # Panics
+    /// When the state machine has no such move: then the core would lose the command.
+    #[inline]
+    pub(crate) fn enter(&mut self, next: State, counts: &mut StateCounts) {
+        let before = self.state;
+        assert!(
+            before.may_become(next),
+            "a command goes from {} to {}",
+            before.name(),
+            next.name()
+        );
+        counts.0[next as usize] += 1;
+        tracing::trace!(cid = self.cid, state = next.name());
+        self.state = next;
+    }
+
+    /// Returns the namespace that pays tokens: a Flush of all pays for one after the other.
+    pub(crate) const fn paying_namespace(&self) -> u32 {
         if self.nsid == NSID_BROADCAST {
-            self.next_part + 1
+            self.parts.next + 1
         } else {
             self.nsid
         }
     }
 
-    /// Whether its data goes to the host with the answer.
+    /// Returns true if the command's data goes to the host with the answer.
     pub(crate) fn sends_data(&self) -> bool {
         matches!(self.kind, Kind::Read | Kind::Admin) && self.status.is_some_and(Status::is_success)
     }
+
+    /// Returns the bytes of data that go to the host with the answer.
+    pub(crate) fn answer_bytes(&self) -> u32 {
+        let bytes = if self.sends_data() {
+            self.transfer.data.as_ref().map_or(0, |data| data.len())
+        } else {
+            0
+        };
+        u32::try_from(bytes).expect("a transfer is at most 1 MiB")
+    }
 }
 
-/// The status that says what went wrong in a device.
+/// Returns the status for an error of a device.
 pub(crate) fn status_of(error: BlockError, kind: Kind) -> Status {
     match error {
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
@@ -224,5 +402,29 @@ mod tests {
     fn an_idle_slot_is_small() {
         // 128 of them stay below the memory that an idle connection may take.
         assert!(size_of::<Slot>() <= 192, "{}", size_of::<Slot>());
+    }
+
+    #[test]
+    fn moves_are_counted_where_they_lead() {
+        let (mut slot, mut counts) = (Slot::default(), StateCounts::default());
+        for state in [State::Dispatched, State::Executing, State::Answering] {
+            slot.enter(state, &mut counts);
+            assert_eq!((slot.state(), counts.of(state)), (state, 1));
+        }
+        assert_eq!(counts.of(State::Arriving), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a command goes from free to executing")]
+    fn a_free_slot_executes_nothing() {
+        Slot::default().enter(State::Executing, &mut StateCounts::default());
+    }
+
+    #[test]
+    fn an_answer_that_waits_is_the_end() {
+        assert!(State::Answering.may_become(State::Free));
+        for state in [State::Executing, State::Transferring, State::Arriving] {
+            assert!(!State::Answering.may_become(state), "{}", state.name());
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What all cores share: the configuration, the controllers that exist, and the mailboxes.
+//! State that all cores share: the configuration, the controllers that exist, and the mailboxes.
 //!
 //! Touched at Connect, by admin commands and by a control plane, never by I/O; so plain locks do.
 
@@ -7,9 +7,9 @@ use crate::change::ack::Ack;
 use crate::change::step::Step;
 use crate::controller::registry::Controllers;
 use crate::limits::Limits;
-use crate::message::{Message, Note};
+use crate::message::{CoreMessage, Message};
 use crate::permit::Permits;
-use crate::qos::access::Rules;
+use crate::qos::access::AccessRules;
 use crate::qos::events::{TenantEvent, TenantEvents};
 use crate::stats::{PerCore, SharedCoreStats};
 use crate::subsystem::Subsystem;
@@ -31,7 +31,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A discovery service elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Referral {
-    /// Where it listens.
+    /// Address that it listens on.
     pub address: SocketAddr,
 }
 
@@ -44,16 +44,16 @@ pub(crate) struct Shared {
     cores: Mutex<Vec<MailboxSender<Message>>>,
     pub(crate) core_stats: PerCore<SharedCoreStats>,
     pub(crate) switch_stats: PerCore<SharedSwitchStats>,
-    /// How busy each class keeps each core.
+    /// Load of each class on each core.
     pub(crate) loads: PerCore<SharedLoad>,
     /// The same, without that of queues that asked for nothing lately.
     pub(crate) recent: PerCore<SharedLoad>,
-    /// By what each core's thread goes before others, where it asked.
+    /// Scheduling priority that each core's thread has, where it asked for one.
     pub(crate) priorities: PerCore<OnceLock<PriorityStatus>>,
     /// Which threads are in use.
     pub(crate) threads: Threads,
     knobs: Mutex<Option<Knobs>>,
-    rules: Mutex<Arc<Rules>>,
+    rules: Mutex<Arc<AccessRules>>,
     barriers: Mutex<Registry>,
     tenant_events: Mutex<TenantEvents>,
     /// Connections of all cores together.
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) gave_up: AtomicBool,
 }
 
-/// What a control plane can change.
+/// Configuration that a control plane can change.
 #[derive(Debug, Default)]
 pub(crate) struct Configuration {
     pub(crate) subsystems: BTreeMap<String, Arc<Subsystem>>,
@@ -102,18 +102,18 @@ impl Shared {
         lock(&self.controllers)
     }
 
-    /// How everything is turned, once anybody turned it.
+    /// Returns the knobs, once they were set.
     pub(crate) fn knobs(&self) -> MutexGuard<'_, Option<Knobs>> {
         lock(&self.knobs)
     }
 
-    /// Who hosts are, and what they may do.
-    pub(crate) fn rules(&self) -> Arc<Rules> {
+    /// Returns the tenants of hosts, and their rights.
+    pub(crate) fn rules(&self) -> Arc<AccessRules> {
         Arc::clone(&lock(&self.rules))
     }
 
-    /// Puts other rules in force for those who ask from now on; returns those before.
-    pub(crate) fn set_rules(&self, rules: Arc<Rules>) -> Arc<Rules> {
+    /// Puts other rules in force from now on; returns those before.
+    pub(crate) fn set_rules(&self, rules: Arc<AccessRules>) -> Arc<AccessRules> {
         std::mem::replace(&mut lock(&self.rules), rules)
     }
 
@@ -123,7 +123,7 @@ impl Shared {
     }
 
     /// Sends a note to one core; fails when that core does not exist or is swamped.
-    pub(crate) fn send(&self, core: usize, note: Note) -> Result<(), Message> {
+    pub(crate) fn send(&self, core: usize, note: CoreMessage) -> Result<(), Message> {
         let sender = self.cores().get(core).cloned();
         match sender {
             Some(sender) => sender.send(Message(note)),
@@ -134,7 +134,7 @@ impl Shared {
     /// Sends a note that must not be lost to one core: it always has room for it. Of such notes
     /// there are never more than there are connections, commands, barriers and changes under way,
     /// all of which are limited.
-    pub(crate) fn deliver(&self, core: usize, note: Note) {
+    pub(crate) fn deliver(&self, core: usize, note: CoreMessage) {
         let sender = self.cores().get(core).cloned();
         match sender {
             Some(sender) => sender.send_always(Message(note)),
@@ -143,14 +143,14 @@ impl Shared {
     }
 
     /// Delivers a note to every core.
-    pub(crate) fn deliver_all(&self, note: impl Fn() -> Note) {
+    pub(crate) fn deliver_all(&self, note: impl Fn() -> CoreMessage) {
         for sender in &*self.cores() {
             sender.send_always(Message(note()));
         }
     }
 
     /// Sends a notice to every core; a core that is swamped loses it.
-    pub(crate) fn send_all(&self, note: impl Fn() -> Note) {
+    pub(crate) fn send_all(&self, note: impl Fn() -> CoreMessage) {
         for (core, sender) in self.cores().iter().enumerate() {
             if sender.send(Message(note())).is_err() {
                 tracing::error!(core, "a core's mailbox is full: a notice is lost");
@@ -158,7 +158,7 @@ impl Shared {
         }
     }
 
-    /// The first core in whose mailbox no more notices fit.
+    /// Returns the first core with a mailbox that takes no more notices.
     pub(crate) fn swamped(&self) -> Option<usize> {
         self.cores().iter().position(MailboxSender::is_full)
     }
@@ -167,11 +167,11 @@ impl Shared {
         lock(&self.tenant_events)
     }
 
-    /// Something happened to a tenant: whoever asks is told, and its hosts that want to know are.
-    pub(crate) fn tell(&self, event: TenantEvent) {
+    /// Keeps an event of a tenant, and notifies the hosts that enabled such events.
+    pub(crate) fn publish_event(&self, event: TenantEvent) {
         let tenant: Arc<str> = event.tenant.as_str().into();
         self.tenant_events().push(event);
-        self.send_all(|| Note::TenantEvent(Arc::clone(&tenant)));
+        self.send_all(|| CoreMessage::TenantEvent(Arc::clone(&tenant)));
     }
 
     /// One more barrier: it is in force on all cores as soon as those before it are over. Returns
@@ -180,7 +180,7 @@ impl Shared {
         // Cores hear of barriers in the order in which the registry puts them in force.
         let mut registry = lock(&self.barriers);
         for next in registry.enter(barrier) {
-            self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
+            self.deliver_all(|| CoreMessage::TakeBarrier(Arc::clone(&next)));
         }
         !registry.wants_place(barrier)
     }
@@ -189,14 +189,14 @@ impl Shared {
     pub(crate) fn end_barrier(&self, barrier: &Arc<Barrier>) {
         let mut registry = lock(&self.barriers);
         let ended = registry.leave(barrier);
-        let note = || Note::EndBarrier(Arc::clone(barrier));
+        let note = || CoreMessage::EndBarrier(Arc::clone(barrier));
         if ended.was_active {
             self.deliver_all(note);
         } else {
             self.deliver(barrier.owner, note());
         }
         for next in ended.next {
-            self.deliver_all(|| Note::TakeBarrier(Arc::clone(&next)));
+            self.deliver_all(|| CoreMessage::TakeBarrier(Arc::clone(&next)));
         }
     }
 
@@ -206,7 +206,7 @@ impl Shared {
         let ack = Ack::new(cores.len());
         for core in cores {
             // A core that missed a change would be of another mind than the others for ever.
-            core.send_always(Message(Note::Change {
+            core.send_always(Message(CoreMessage::Change {
                 steps: steps.to_vec(),
                 ack: Arc::clone(&ack),
             }));
@@ -252,12 +252,12 @@ mod tests {
         let mut mailbox = reactor::Mailbox::new(Arc::new(Awake));
         let shared = &target.shared;
         *shared.cores() = vec![mailbox.sender()];
-        while shared.send(0, Note::Look).is_ok() {}
+        while shared.send(0, CoreMessage::Look).is_ok() {}
         let controller = controller(1);
         let Place { connection, .. } = controller.admin;
         shared.deliver(
             0,
-            Note::EndQueue {
+            CoreMessage::EndQueue {
                 connection,
                 cntlid: 1,
             },
@@ -266,14 +266,16 @@ mod tests {
         assert_eq!(change.poll(), None, "it is on its way");
         target.shutdown();
         let notes = std::iter::from_fn(|| mailbox.pop());
-        let kept: Vec<_> = notes.filter(|n| !matches!(n.0, Note::Look)).collect();
+        let kept: Vec<_> = notes
+            .filter(|n| !matches!(n.0, CoreMessage::Look))
+            .collect();
         assert!(
             matches!(
                 kept[..],
                 [
-                    Message(Note::EndQueue { cntlid: 1, .. }),
-                    Message(Note::Change { .. }),
-                    Message(Note::Shutdown),
+                    Message(CoreMessage::EndQueue { cntlid: 1, .. }),
+                    Message(CoreMessage::Change { .. }),
+                    Message(CoreMessage::Shutdown),
                 ]
             ),
             "{kept:?}"

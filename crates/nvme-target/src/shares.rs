@@ -1,10 +1,10 @@
-//! Who holds how much of what a core has few of: payload buffers and send lists.
+//! Shares of what a core has few of: payload buffers and send lists.
 //!
 //! A connection, host, tenant or the class `Throughput` may hold so many times what is left free,
-//! and always something: one that takes all it can leaves a part, many leave less each, and nobody
-//! is shut out (dynamic thresholds, as switches share their buffers). A host that has nothing may have
-//! one, whatever others of its tenant and class hold. What anybody may use without
-//! being known, discovery and connections before Connect, has a small part for all of them together;
+//! and always something: one that takes all it can leaves a part, many leave less each, and none is
+//! shut out (dynamic thresholds, as switches share their buffers). A host that has nothing may have
+//! one, however much others of its tenant and class hold. Anonymous connections, which are those to
+//! discovery and those before Connect, have a small part for all of them together;
 //! a part is kept from I/O queues, so that admin commands and keep-alives find something. Must
 //! never: count what a connection holds beyond its end.
 
@@ -17,23 +17,23 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use switch::Class;
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Discovery, or not known yet: anybody can have one.
+    /// Discovery, or not known yet: any peer can have one.
     #[default]
-    Anyone,
+    Anonymous,
     /// The admin queue of a subsystem's controller.
     Control,
     /// An I/O queue.
     Data,
 }
 
-/// The part of the buffers that is for [`Purpose::Anyone`] at most, and the part of the send lists
+/// The part of the buffers that is for [`Purpose::Anonymous`] at most, and the part of the send lists
 /// that [`Purpose::Data`] leaves: one in so many.
 pub(crate) const RESERVE_PART: usize = 8;
 
-/// What somebody holds on a core.
+/// Holdings of one party on a core.
 #[derive(Debug, Default)]
 struct Account {
     /// A number that no other account of the core ever has; 0 for those of unknown hosts.
@@ -44,11 +44,11 @@ struct Account {
     lists: Cell<u64>,
 }
 
-/// Whose share is used up.
+/// A share that is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Share {
     /// That of discovery and of connections before Connect.
-    Anyone,
+    Anonymous,
     /// The connection's own.
     Connection,
     /// Its host's.
@@ -64,7 +64,7 @@ impl Share {
     pub(crate) fn count(self, stats: &mut CoreStats) {
         stats.share_waits += 1;
         match self {
-            Self::Anyone => {}
+            Self::Anonymous => {}
             Self::Connection => stats.connection_share_waits += 1,
             Self::Host => stats.host_share_waits += 1,
             Self::Tenant => stats.tenant_share_waits += 1,
@@ -73,11 +73,11 @@ impl Share {
     }
 }
 
-/// Those for whom it counts what a connection holds.
+/// Parties that a connection's holdings count for.
 #[derive(Debug)]
 pub(crate) struct Parties {
     purpose: Purpose,
-    /// The host; for [`Purpose::Anyone`], all such connections together.
+    /// The host; for [`Purpose::Anonymous`], all such connections together.
     host: Rc<Account>,
     /// The tenant that the host is.
     tenant: Option<Rc<Account>>,
@@ -103,18 +103,18 @@ impl Parties {
         [host, tenant, class].into_iter().flatten()
     }
 
-    /// Whether one more of `max` send lists may be taken, of which so many are left.
+    /// Returns true if one more of `max` send lists may be taken, of which `left` are left.
     pub(crate) fn may_take_list(&self, left: usize, max: usize, limits: &Limits) -> bool {
         let kept = match self.purpose {
             // Many that come at once are answered in one turn.
-            Purpose::Anyone => return self.host.lists.get() < max.div_ceil(2) as u64,
+            Purpose::Anonymous => return self.host.lists.get() < max.div_ceil(2) as u64,
             Purpose::Control => 0,
             Purpose::Data => max / RESERVE_PART,
         };
         let Some(free) = left.checked_sub(kept + 1) else {
             return false;
         };
-        // Where half of them are free, nobody has more than is free.
+        // Where half of them are free, no party has more than is free.
         if left > max / 2 + kept || self.host.lists.get() == 0 {
             return true;
         }
@@ -122,14 +122,14 @@ impl Parties {
         shares.all(|(account, share, _)| within(account.lists.get(), 1, free as u64, share))
     }
 
-    /// Lists are theirs from now on.
+    /// Counts lists that a connection took.
     pub(crate) fn take_lists(&self, lists: usize) {
         for Account { lists: held, .. } in self.accounts() {
             held.set(held.get() + lists as u64);
         }
     }
 
-    /// Lists are theirs no more.
+    /// Counts lists that a connection gave back.
     pub(crate) fn give_back_lists(&self, lists: usize) {
         for Account { lists: held, .. } in self.accounts() {
             held.set(held.get() - lists as u64);
@@ -149,12 +149,12 @@ impl Parties {
     }
 }
 
-/// Whether somebody who holds so much may have `more`, so that `free` is left: something always.
+/// Returns true if a party that holds `held` may have `more`, so that `free` is left: one always.
 fn within(held: u64, more: u64, free: u64, share: u32) -> bool {
     held == 0 || held + more <= free.saturating_mul(u64::from(share))
 }
 
-/// Somebody who has an account.
+/// A party with an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
     /// HOSTNQN and HOSTID.
@@ -166,8 +166,8 @@ enum Party {
 /// The accounts of a core.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    anyone: Rc<Parties>,
-    nobody: Rc<Parties>,
+    anonymous: Rc<Parties>,
+    unowned: Rc<Parties>,
     throughput: Rc<Account>,
     known: BTreeMap<Party, Weak<Account>>,
     /// Accounts opened so far.
@@ -185,8 +185,8 @@ impl Default for Accounts {
             })
         };
         Self {
-            anyone: of(Purpose::Anyone),
-            nobody: of(Purpose::Control),
+            anonymous: of(Purpose::Anonymous),
+            unowned: of(Purpose::Control),
             throughput: Rc::default(),
             known: BTreeMap::new(),
             opened: 0,
@@ -195,14 +195,14 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// For all that nobody is known to have.
-    pub(crate) fn anyone(&self) -> Rc<Parties> {
-        Rc::clone(&self.anyone)
+    /// Returns the parties of anonymous connections.
+    pub(crate) fn anonymous(&self) -> Rc<Parties> {
+        Rc::clone(&self.anonymous)
     }
 
-    /// For what is left of connections that are gone.
-    pub(crate) fn nobody(&self) -> Rc<Parties> {
-        Rc::clone(&self.nobody)
+    /// Returns the parties of connections that are gone.
+    pub(crate) fn unowned(&self) -> Rc<Parties> {
+        Rc::clone(&self.unowned)
     }
 
     /// For a connection of a host that is known, and may be a tenant; of an I/O queue's class.
@@ -240,7 +240,7 @@ impl Accounts {
     }
 }
 
-/// What one connection holds of the buffers.
+/// Buffers that one connection holds.
 #[derive(Debug)]
 pub(crate) struct Holding {
     bytes: u64,
@@ -257,17 +257,17 @@ impl Holding {
         self.parties.host.number
     }
 
-    /// It is known whose the connection is: what it holds is theirs.
+    /// The parties of the connection are known: its holdings count for them.
     pub(crate) fn belongs_to(&mut self, parties: Rc<Parties>) {
         self.parties.give_back_bytes(self.bytes);
         parties.take_bytes(self.bytes);
         self.parties = parties;
     }
 
-    /// Whether it may take a buffer for so many bytes, of what is left beside it.
+    /// Checks that it may take a buffer for `bytes`, of what is left beside it.
     ///
     /// # Errors
-    /// Whose share is used up.
+    /// The share that is used up.
     pub(crate) fn may_take(
         &self,
         bytes: usize,
@@ -279,18 +279,18 @@ impl Holding {
             .usage()
             .filter(|&(size, free, _)| size >= bytes && free > 0);
         let Some((size, ..)) = large.next() else {
-            // Not for lack of a share: it waits with everybody else.
+            // Not for lack of a share: it waits with all others.
             return Ok(());
         };
         let bytes = size as u64;
         let sizes = pool.usage();
         let free = sizes.map(|(size, free, _)| size as u64 * free as u64);
         let free = free.sum::<u64>() - bytes;
-        if self.parties.purpose == Purpose::Anyone {
+        if self.parties.purpose == Purpose::Anonymous {
             let all = self.parties.host.bytes.get();
             // As many parts less one are free beside what they have.
             let may = all == 0 || all + bytes <= free / (RESERVE_PART as u64 - 1);
-            return may.then_some(()).ok_or(Share::Anyone);
+            return may.then_some(()).ok_or(Share::Anonymous);
         }
         if self.parties.host.bytes.get() == 0 {
             return Ok(());
@@ -347,7 +347,7 @@ mod tests {
         let tenant = tenant.map(Arc::from);
         let who = (host, [1; 16]);
         let parties = accounts.parties(Purpose::Data, who, tenant.as_ref(), Some(class));
-        let mut holding = Holding::new(accounts.anyone());
+        let mut holding = Holding::new(accounts.anonymous());
         holding.belongs_to(parties);
         holding
     }
@@ -376,21 +376,24 @@ mod tests {
         let mut other = greedy(&mut accounts, "b");
         assert_eq!(fill(&mut other, &pool, &limits).len(), 100);
         // Its buffers are free again here: 200 are.
-        // All that are nobody have an eighth together.
-        let mut anyone = Holding::new(accounts.anyone());
-        let mut another = Holding::new(accounts.anyone());
+        // All anonymous connections have an eighth together.
+        let mut anyone = Holding::new(accounts.anonymous());
+        let mut another = Holding::new(accounts.anonymous());
         let few = fill(&mut anyone, &pool, &limits);
         assert_eq!(few.len(), 25);
-        assert_eq!(another.may_take(4096, &pool, &limits), Err(Share::Anyone));
+        assert_eq!(
+            another.may_take(4096, &pool, &limits),
+            Err(Share::Anonymous)
+        );
         drop((held, few, first, second, anyone));
         assert_eq!(
-            (accounts.anyone.host.bytes.get(), accounts.known.len()),
+            (accounts.anonymous.host.bytes.get(), accounts.known.len()),
             (0, 2)
         );
         let again = greedy(&mut accounts, "a");
         assert_eq!(again.parties.host.bytes.get(), 0);
         another.take(4096);
-        assert_eq!(accounts.anyone.host.bytes.get(), 4096);
+        assert_eq!(accounts.anonymous.host.bytes.get(), 4096);
     }
 
     /// A tenant of many hosts, each within its share, held everything.

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
 use switch::Knobs;
 
-/// What a target is at one moment.
+/// A target at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Counts the changes of what discovery hosts may see.
     pub generation: u64,
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub listeners: Vec<SocketAddr>,
     /// Other discovery services that it refers to.
     pub referrals: Vec<Referral>,
@@ -28,17 +28,17 @@ pub struct Snapshot {
     pub devices: Vec<ScheduledDevice>,
     /// Its controllers, by identifier.
     pub controllers: Vec<ControllerSnapshot>,
-    /// What each core did.
+    /// Counters of each core.
     pub cores: Vec<CoreStats>,
-    /// What each core's switch did, in the same order.
+    /// Counters of each core's switch, in the same order.
     pub switch: Vec<SwitchStats>,
-    /// By what each core's thread goes before others.
+    /// Scheduling priority of each core's thread.
     pub priorities: Vec<PriorityStatus>,
-    /// Which threads are in use.
+    /// Threads in use.
     pub threads: ThreadsSnapshot,
-    /// How everything that can be turned is turned.
+    /// The knobs.
     pub knobs: Knobs,
-    /// What it was made with.
+    /// Its limits.
     pub limits: Limits,
 }
 

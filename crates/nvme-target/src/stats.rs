@@ -105,7 +105,7 @@ macro_rules! counters {
 pub(crate) use counters;
 
 counters! {
-    /// Commands of a namespace.
+    /// Counters of a namespace.
     pub struct NamespaceStats / SharedNamespaceStats {
         /// Read commands that were done.
         reads,
@@ -135,9 +135,9 @@ counters! {
     pub struct CoreStats / SharedCoreStats {
         /// Open connections of the core.
         connections => Gauge "core_connections",
-        /// I/O queues open now whose hosts said that they are of class `Latency`.
+        /// I/O queues open now that their hosts connected with class `Latency`.
         latency_queues,
-        /// I/O queues open now whose hosts said that they are of class `Throughput`.
+        /// I/O queues open now that their hosts connected with class `Throughput`.
         throughput_queues,
         /// Commands that the queues of the core have memory for.
         command_places => Gauge "core_command_places",
@@ -158,7 +158,7 @@ counters! {
         controllers_refused_per_address,
         /// Those of tenants that do.
         controllers_refused_per_tenant,
-        /// Those to the discovery service, whose controllers are as many as there may be.
+        /// Those to the discovery service, which has as many controllers as it may.
         controllers_refused_discovery,
         /// Fabrics and admin commands received.
         admin_commands => Counter "core_admin_commands",
@@ -170,7 +170,7 @@ counters! {
         terminations_sent,
         /// Termination requests received.
         terminations_received,
-        /// Payloads whose digest did not match.
+        /// Payloads with a digest that did not match.
         data_digest_errors,
         /// Commands that waited for a buffer.
         buffer_waits,
@@ -222,6 +222,36 @@ counters! {
         send_lists_used,
         /// Bytes of input put aside now.
         stashed_bytes,
+        /// Commands that got a slot, or passed their gates again after a wait.
+        commands_dispatched,
+        /// Commands that waited for in-capsule data.
+        commands_arriving,
+        /// Commands that waited for data by R2T.
+        commands_transferring,
+        /// Commands that waited in a barrier's order.
+        commands_held,
+        /// Commands that waited for a namespace to open.
+        commands_paused,
+        /// Commands that waited for tokens.
+        commands_unpaid,
+        /// Commands that waited for a buffer or a share of them.
+        commands_unbuffered,
+        /// Commands that went to a device or a controller.
+        commands_executing,
+        /// Commands with an answer that waited for space to send.
+        commands_unsent,
+        /// Connections that were initialized (ICReq).
+        connections_initialized,
+        /// Connections that became queue pairs, or moved here.
+        connections_live,
+        /// Connections that drained.
+        connections_drained,
+        /// Connections that were terminated with a request.
+        connections_terminated,
+        /// Connections with a socket that the core closed or handed over.
+        connections_closing,
+        /// Connections without a socket any more.
+        connections_closed,
         /// Time in which the core had something to do, in nanoseconds.
         work_ns => Duration "core_work",
         /// Turns of the core's loop.
@@ -240,7 +270,7 @@ counters! {
 }
 
 counters! {
-    /// Commands and tokens of a tenant on a device. Tokens are counted in thousandths.
+    /// Counters of a tenant on a device, and of its tokens, which are counted in thousandths.
     pub struct TenantStats / SharedTenantStats {
         /// Read commands that were done.
         reads,
@@ -260,7 +290,7 @@ counters! {
         spent_milli,
         /// Tokens that it did not need and gave back.
         given_milli,
-        /// Tokens lent to it, as a latency-critical tenant, while nobody else wanted them.
+        /// Tokens lent to it, as a latency-critical tenant, while no other tenant wanted them.
         taken_milli,
         /// Rounds in which it was stopped, as a latency-critical tenant, at the limit of its debt.
         limited_rounds => Counter "tenant_limited_rounds",

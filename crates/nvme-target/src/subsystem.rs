@@ -4,7 +4,7 @@ use crate::namespace::Namespace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How a subsystem is made.
+/// Options of a subsystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsystemOptions {
     /// Its NVMe Qualified Name.
@@ -13,7 +13,7 @@ pub struct SubsystemOptions {
     pub serial: String,
     /// Model number: up to 40 printable ASCII characters.
     pub model: String,
-    /// Whether every host may connect.
+    /// Every host may connect.
     pub allow_any_host: bool,
     /// The NQNs of the hosts that may connect otherwise.
     pub allowed_hosts: Vec<String>,
@@ -45,7 +45,7 @@ pub fn serial_of(nqn: &str) -> String {
 /// A subsystem as all cores share it.
 #[derive(Debug)]
 pub(crate) struct Subsystem {
-    /// Where every core keeps its part.
+    /// Index by which every core keeps its part.
     pub(crate) index: u32,
     pub(crate) nqn: String,
     pub(crate) serial: String,
@@ -53,13 +53,13 @@ pub(crate) struct Subsystem {
     changing: Mutex<Changing>,
 }
 
-/// What of a subsystem can change; read at Connect and by admin commands only.
+/// The part of a subsystem that can change; read at Connect and by admin commands only.
 #[derive(Debug)]
 pub(crate) struct Changing {
     pub(crate) allow_any_host: bool,
     pub(crate) allowed_hosts: BTreeSet<String>,
     pub(crate) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// Set once the subsystem is being removed: nobody connects any more.
+    /// The subsystem is being removed: no host connects any more.
     pub(crate) removed: bool,
 }
 

@@ -263,7 +263,7 @@ fn a_knob_turned_in_flight_loses_nothing() {
 
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let turner = scope.spawn(|| {
+        let changes = scope.spawn(|| {
             let mut turns = 0_usize;
             while !stop.load(Ordering::Relaxed) {
                 let (preset, _) = Preset::ALL[turns % Preset::ALL.len()];
@@ -299,6 +299,6 @@ fn a_knob_turned_in_flight_loses_nothing() {
             reader.join().expect("everything is answered once");
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(turner.join().expect("every turn is done") > 0);
+        assert!(changes.join().expect("every turn is done") > 0);
     });
 }

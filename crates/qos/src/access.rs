@@ -11,7 +11,7 @@ use crate::slo::TenantId;
 use base::mutation::{self, Mutation};
 use std::collections::BTreeMap;
 
-/// Assigns a tenant to every connection that matches; what is left out matches everything.
+/// Assigns a tenant to every connection that matches; an omitted field matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// The host's NQN.

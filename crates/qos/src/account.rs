@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 pub enum Contract {
     /// Tokens of its own, at a rate.
     LatencyCritical(TokenRate),
-    /// A share of what is left.
+    /// Best effort, with a share of the unreserved rate.
     BestEffort(Weight),
     /// A removed tenant, which may do nothing more.
     Closed,

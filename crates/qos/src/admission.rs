@@ -2,9 +2,9 @@
 //! §4.3]`
 //!
 //! The strictest latency of all tenants, less what a request waits before it reaches the device,
-//! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical tenants reserve must not be more. A refusal says why, and
-//! what would be admitted instead. Must never: admit what breaks a promise that was made, or count
-//! a tenant that was refused.
+//! says, by the device's [`Curve`], at which rate tokens may be generated; what latency-critical
+//! tenants reserve must not be more. A refusal says why, and what would be admitted instead. Must
+//! never: admit what breaks a promise that was made, or count a tenant that was refused.
 
 use crate::cost::CostModel;
 use crate::curve::{Curve, Unattainable};
@@ -109,7 +109,7 @@ pub enum Refusal {
     TooMany,
 }
 
-/// The tenants of a device, and what was promised to them.
+/// The tenants of a device, and their SLOs.
 #[derive(Clone, Debug)]
 pub struct Admission {
     model: CostModel,
@@ -200,7 +200,7 @@ impl Admission {
         })
     }
 
-    /// Admits a tenant, or changes what it was promised; a refused one is as it was before.
+    /// Admits a tenant, or changes its declaration; a refused one is as it was before.
     ///
     /// # Errors
     /// Why not.
@@ -255,7 +255,7 @@ impl Admission {
             && !self.plan().is_overcommitted()
     }
 
-    /// Removes a tenant: what it reserved is given back. Whether there was one.
+    /// Removes a tenant and gives its reservation back. Returns true if there was one.
     pub fn remove(&mut self, id: TenantId) -> bool {
         self.tenants.remove(&id).is_some()
     }

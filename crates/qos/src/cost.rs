@@ -49,7 +49,7 @@ impl PricedOperation {
     }
 }
 
-/// Units of a request that names so many bytes: at least one, at most [`UNITS_MAX`].
+/// Returns the units of a request of `bytes` bytes: at least one, at most [`UNITS_MAX`].
 #[inline]
 #[must_use]
 pub fn units(bytes: u64) -> u32 {
@@ -129,7 +129,7 @@ impl Prices {
         self
     }
 
-    /// Returns the cost of a request of so many units: never zero.
+    /// Returns the cost of a request of `units` units: never zero.
     #[inline]
     #[must_use]
     pub fn cost(&self, operation: PricedOperation, units: u32) -> Tokens {

@@ -128,7 +128,7 @@ impl Curve {
         Ok(TokenRate(low.rate.0 + step))
     }
 
-    /// The latency that a load leads to, rounded up; `None` beyond what was measured.
+    /// Returns the latency at a load, rounded up; `None` beyond the measured loads.
     #[must_use]
     pub fn latency_at(&self, percentile: Percentile, rate: TokenRate) -> Option<Nanos> {
         let at = |point: &Point| point.latency[percentile as usize];

@@ -91,7 +91,7 @@ impl Kind {
         each * f64::from(self.units())
     }
 
-    /// Tokens a second of so many requests a second, at the prices of a fit.
+    /// Returns the tokens a second of `iops` requests a second, at the prices of a fit.
     #[must_use]
     pub fn tokens_per_second(self, iops: f64, fit: &Fit) -> f64 {
         iops * self.weight(tokens(fit.write), tokens(fit.read_only_read))
@@ -370,8 +370,8 @@ impl Line {
     }
 }
 
-/// The latencies at which curves are compared: evenly on a logarithmic scale, from where load begins
-/// to be felt to the highest one that every load got to.
+/// The latencies at which curves are compared: evenly on a logarithmic scale, from where load
+/// begins to be felt to the highest one that every load got to.
 fn latencies(lines: &[&Line]) -> Result<Vec<Nanos>, FitError> {
     let first = lines.iter().map(|line| line.span().0).max();
     let from = first
@@ -469,8 +469,8 @@ fn range(loads: &[Load]) -> Option<(Price, Price)> {
 }
 
 /// The price of a read among nothing but reads. What makes its token rates those of mixed loads
-/// depends on the latency where reads alone are shorter, as these queue less; the highest one counts,
-/// so that reads alone are nowhere later than the curve says.
+/// depends on the latency where reads alone are shorter, as these queue less; the highest one
+/// counts, so that reads alone are nowhere later than the curve says.
 fn read_only(loads: &[Load], write: f64, alone: &[f64]) -> f64 {
     let mixed = at_each_latency(loads, write).map(|rates| geometric_mean(&rates));
     mixed

@@ -16,10 +16,11 @@
 //! - [`access`]: the tenant of a connection, and the blocks that it may touch. [`limits`]: how far
 //!   all goes.
 //!
-//! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock, does
-//! no I/O, logs nothing, spawns nothing; the request path allocates nothing. A [`TokenScheduler`] is
-//! owned by one thread; what threads share is atomics, without a lock. All arithmetic is in
-//! integers, and no fraction of a token is lost; but for [`fit`], which no request waits for.
+//! Pure: this crate takes `now`, requests and limits, and returns decisions. It reads no clock,
+//! does no I/O, logs nothing, spawns nothing; the request path allocates nothing. A
+//! [`TokenScheduler`] is owned by one thread; what threads share is atomics, without a lock. All
+//! arithmetic is in integers, and no fraction of a token is lost; but for [`fit`], which no request
+//! waits for.
 //!
 //! Citations name the paper's section: `[ReFlex §3.2]` (Klimovic et al., ASPLOS 2017).
 

@@ -17,8 +17,8 @@ pub const UNITS_MAX: u32 = 1 << 20;
 /// this is 10⁹ tokens, and far below what an amount can hold.
 pub const PRICE_MILLI_MAX: u32 = 1_000_000;
 
-/// Deallocate moves no data: so many units cost as much as one written one, and the first as much
-/// in any case.
+/// Units of Deallocate that cost as much as one written unit: it moves no data; the first costs as
+/// much in any case.
 pub const DEALLOCATE_UNITS: u32 = 64;
 
 // Rates.
@@ -94,8 +94,8 @@ pub const SLO_REQUEST_BYTES_MAX: u32 = 1024 * 1024;
 /// Points of a calibration curve: one every 1 % of a device's rate, and spare.
 pub const CURVE_POINTS_MAX: usize = 256;
 
-/// Read shares with writes among them that a write's price is fitted to: two always agree somewhere,
-/// and only a third can contradict.
+/// Read shares with writes among them that a write's price is fitted to: two always agree
+/// somewhere, and only a third can contradict.
 pub const FIT_SHARES_MIN: usize = 3;
 
 /// Latencies at which curves are compared.
@@ -105,7 +105,7 @@ pub const FIT_LATENCIES: usize = 8;
 /// itself decides as much as the queue before it. The paper's strictest SLO is about that.
 pub const FIT_LATENCY_FROM: u64 = 4;
 
-/// The highest must be so many times the lowest at least, or no load came near the device's limit.
+/// Least ratio of the highest latency to the lowest; below it no load came near the device's limit.
 pub const FIT_KNEE: u64 = 2;
 
 /// Span of latencies that are compared, as a multiple of the lowest: beyond, every latency is at
@@ -125,10 +125,10 @@ pub const LIVE_POINTS_MIN: usize = 3;
 /// the paper's Fig. 1.
 pub const LIVE_MIXED_PERMILLE_MAX: u16 = 990;
 
-/// A device keeps up when it completes so many thousandths of what is asked for.
+/// Part of the requested rate, in thousandths, that a device completes if it keeps up.
 pub const FIT_SUSTAINED_PERMILLE: u64 = 970;
 
-/// TokenPoolRules that give tenants to connections.
+/// Assignments of tenants to connections.
 pub const ASSIGNMENTS_MAX: usize = 65_536;
 
 /// Ranges that a tenant may be granted in all.

@@ -80,7 +80,7 @@ pub enum LiveError {
     Curve(#[from] CurveError),
 }
 
-/// Puts what was seen in the place of a part of a curve.
+/// Puts the observations in the place of a part of a curve.
 ///
 /// Below the lowest rate of a mix that was seen, reads are at most as late as there; above the
 /// highest, at least as late as there, and otherwise as `old` says.
@@ -125,7 +125,8 @@ pub fn refit(old: &Curve, seen: &[Observation]) -> Result<Refit, LiveError> {
     })
 }
 
-/// The curve with what was seen, in the order of its rates, in the place of what it said of these.
+/// Returns the curve with the observations, in the order of their rates, in the place of its own
+/// points there.
 fn replaced(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     let (first, last) = (seen[0], seen[seen.len() - 1]);
     let below = old.points().iter().take_while(|one| one.rate < first.rate);
@@ -147,7 +148,7 @@ fn replaced(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     Curve::new(thinned(points))
 }
 
-/// The curve, but nowhere sooner than what was seen.
+/// Returns the curve, but nowhere sooner than the observations.
 fn raised(old: &Curve, seen: &[Observation]) -> Result<Curve, CurveError> {
     let mut rates: Vec<TokenRate> = old.points().iter().map(|one| one.rate).collect();
     rates.extend(seen.iter().map(|one| one.rate));

@@ -1,7 +1,8 @@
 //! The SLO of a tenant, or its weight where it is best effort. `[ReFlex §3.2]`
 //!
 //! A [`Slo`] states a latency of reads at a percentile, for a rate of requests of one size with a
-//! share of reads. Declared by an operator, checked here, judged by [`admission`](crate::admission).
+//! share of reads. Declared by an operator, checked here, judged by
+//! [`admission`](crate::admission).
 
 use crate::cost::{CostModel, PricedOperation, units};
 use crate::limits::{
@@ -147,7 +148,7 @@ pub enum SloError {
     Weight(u32),
 }
 
-/// The share of a best-effort tenant in what is left, in proportion to the others: 1 to
+/// The share of a best-effort tenant in the unreserved rate, in proportion to the others: 1 to
 /// [`WEIGHT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(u32);
@@ -182,7 +183,7 @@ impl Weight {
 pub enum Declaration {
     /// A promise, which has to be admitted.
     LatencyCritical(Slo),
-    /// A share of what is left.
+    /// Best effort, with a share of the unreserved rate.
     BestEffort(Weight),
 }
 

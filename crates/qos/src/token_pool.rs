@@ -49,8 +49,8 @@ pub struct TokenPoolRules {
     pub pos_limit_rounds: u64,
     /// Part of its tokens beyond that which it gives away, in thousandths.
     pub donation_permille: i64,
-    /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns in
-    /// so long: at most 10 s. Zero for the paper's rule, which stops it.
+    /// Stopped at `neg_limit`, it goes on with tokens of best effort, until it owes what it earns
+    /// in so long: at most 10 s. Zero for the paper's rule, which stops it.
     pub advance: Nanos,
 }
 
@@ -331,7 +331,7 @@ impl TokenPool {
         take(&self.flows.bucket, most)
     }
 
-    /// Advances up to `most` from the bucket, before the backlogged.
+    /// Advances up to `most` from the bucket, before backlogged tenants.
     pub(crate) fn advance(&self, most: Tokens) -> Tokens {
         take(&self.flows.bucket, most)
     }
@@ -396,8 +396,8 @@ impl TokenPool {
         Closed::default()
     }
 
-    /// Turns the bucket into a quota for the backlogged. Without them it is emptied but for what a
-    /// round generates, so that the next request need not wait and none bursts after a lull.
+    /// Turns the bucket into a quota for backlogged tenants. Without any it is emptied but for what
+    /// a round generates, so that the next request need not wait and none bursts after a lull.
     fn close(&self, stale: Tokens) -> Closed {
         let flows = &self.flows;
         let amount = Tokens(flows.bucket.swap(0, Ordering::AcqRel)) + stale;

@@ -11,15 +11,15 @@
 //! not at those that are registered, and takes no lock.
 //!
 //! - Latency-critical: the tenant earns its rate, may overdraw down to NEG_LIMIT, saves up to
-//!   POS_LIMIT, and gives away most of what is beyond. At NEG_LIMIT it goes on with what best effort
-//!   advances it, which it pays back by what it leaves to best effort; so in the long run it has no
-//!   more than its rate, and the device never more than its own. Once it asks for nothing and is out of debt
-//!   it is not looked at, and what it does not earn stays in the bucket. Where it is overdrawn and
-//!   active on several threads, each gets an even part of the rate, so that a thread that comes
-//!   round often does not leave the others without.
-//! - Best effort: the tenant is backlogged while requests wait. It claims its share of what is left,
-//!   saves it until it pays for the first request, and leaves what is too much behind when nothing
-//!   waits any more. A tenant on several threads divides its weight among them.
+//!   POS_LIMIT, and gives away most of what is beyond. At NEG_LIMIT it goes on with what best
+//!   effort advances it, which it pays back by what it leaves to best effort; so in the long run it
+//!   has no more than its rate, and the device never more than its own. Once it asks for nothing
+//!   and is out of debt it is not looked at, and what it does not earn stays in the bucket. Where
+//!   it is overdrawn and active on several threads, each gets an even part of the rate, so that a
+//!   thread that comes round often does not leave the others without.
+//! - Best effort: the tenant is backlogged while requests wait. It claims its share of what is
+//!   left, saves it until it pays for the first request, and leaves what is too much behind when
+//!   nothing waits any more. A tenant on several threads divides its weight among them.
 //!
 //! Must never: release a best-effort request that is not paid for, or a latency-critical one at or
 //! below NEG_LIMIT; lose or invent a fraction of a token; forget a request.
@@ -81,7 +81,7 @@ pub struct Totals {
     pub spent: Tokens,
     /// Tokens that no tenant wanted in time.
     pub expired: Tokens,
-    /// Spent beyond what is generated, because more was promised than there is.
+    /// Tokens spent beyond those that were generated, because more was promised than there is.
     pub forgiven: Tokens,
 }
 
@@ -128,7 +128,7 @@ impl Current {
 }
 
 impl<T> TokenScheduler<T> {
-    /// A scheduler of one more thread, with places for so many requests that wait.
+    /// Makes the scheduler of one more thread, with `places` places for requests that wait.
     ///
     /// # Errors
     /// When too many threads schedule for the device.
@@ -301,8 +301,8 @@ impl<T> TokenScheduler<T> {
 
     /// Pays for a request of a tenant without having it wait for a round, where nothing waits
     /// already and the tenant has what it takes: what it saved or claimed in rounds before, so it
-    /// gets nothing that it would not get by waiting. Returns the cost; `None` where the request has
-    /// to be [put in](Self::enqueue).
+    /// gets nothing that it would not get by waiting. Returns the cost; `None` where the request
+    /// has to be [put in](Self::enqueue).
     ///
     /// For devices that answer sooner than the next round comes. A best-effort tenant that pays so
     /// keeps, from one round to the next, about as much as it spent in between.
@@ -380,7 +380,7 @@ impl<T> TokenScheduler<T> {
         &self.totals
     }
 
-    /// Stops looking at an entry. What it has of a best-effort tenant goes back.
+    /// Takes an entry off its list. What it has of a best-effort tenant goes back.
     fn deactivate(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         let Some(kind) = entry.listed.take() else {

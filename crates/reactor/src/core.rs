@@ -105,7 +105,8 @@ impl<D: Driver, S: Service> Core<D, S> {
         }
     }
 
-    /// The same core; `idle_spinner` keeps its processor awake for a while whenever it goes to sleep.
+    /// The same core; `idle_spinner` keeps its processor awake for a while whenever it goes to
+    /// sleep.
     #[must_use]
     pub fn with_idle_spinner(mut self, idle_spinner: Option<IdleSpinner>) -> Self {
         self.idle_spinner = idle_spinner;

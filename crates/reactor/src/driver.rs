@@ -17,7 +17,7 @@ use switch::{Class, class_scheduler};
 /// The time that [`Driver::reap`] may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Look at what is there, and return at once.
+    /// Takes what is there, and returns at once.
     No,
     /// Sleep until something happens, but not beyond this time.
     Until(Time),
@@ -60,7 +60,8 @@ pub trait Driver {
     /// Takes an operation.
     fn submit(&mut self, key: OpKey, op: Op);
 
-    /// Starts what was submitted, waits as told until anything completes, and appends what did.
+    /// Starts the submitted operations, waits as told until one completes, and appends the
+    /// completions.
     ///
     /// # Errors
     /// When the driver itself is broken (the ring is gone): the core cannot go on.

@@ -101,7 +101,7 @@ impl IdleSpinner {
         let thread = thread::Builder::new()
             .spawn(move || {
                 // Only tools would miss the name.
-                let _ = name_thread("idle_spinner");
+                let _ = name_thread("idle-spinner");
                 let placed = pin_to(core).and_then(|()| {
                     yield_to_all().map_err(|source| PlacementError::Kernel {
                         what: "give a thread the lowest priority",
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn an_idle_spinner_sleeps_wakes_when_told_and_ends() {
         let core = allowed_cores().expect("the kernel tells")[0];
-        let idle_spinner = IdleSpinner::start(core).expect("everybody may");
+        let idle_spinner = IdleSpinner::start(core).expect("no privilege is needed");
         for _ in 0..3 {
             while !idle_spinner.shared.expect(0) {
                 thread::yield_now();
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_idle_spinner_for_a_core_that_is_not_there_says_so() {
-        let error = IdleSpinner::start(CoreId(1023)).expect_err("nobody has so many");
+        let error = IdleSpinner::start(CoreId(1023)).expect_err("no machine has so many");
         assert!(error.to_string().contains("1023"), "{error}");
     }
 }
@@ -190,8 +190,8 @@ mod loom_tests {
     use super::*;
     use loom::thread;
 
-    /// Whatever comes while the idle spinner goes to rest, it finds before it rests or is woken for.
-    /// One that parks for ever is a deadlock of the model.
+    /// Whatever comes while the idle spinner goes to rest, it finds before it rests or is woken
+    /// for. One that parks for ever is a deadlock of the model.
     #[test]
     fn loom_an_idle_spinner_does_not_sleep_through_what_is_expected_or_its_end() {
         for ends in [false, true] {

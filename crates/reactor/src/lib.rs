@@ -4,6 +4,8 @@
 //! over a driver, a [`Service`] and a mailbox. No async runtime, no lock and no allocation on the
 //! I/O path after start.
 
+pub mod arrivals;
+pub mod clock;
 mod core;
 mod driver;
 mod idle;

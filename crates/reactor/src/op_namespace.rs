@@ -1,4 +1,5 @@
-//! OpNamespaces that are given back: their numbers are few, and devices come and go for ever.
+//! Operation namespaces that are given back: their numbers are few, and devices come and go for
+//! ever.
 //!
 //! The table from which a driver hands operation namespaces out. It owns one token for each
 //! namespace; the namespace's owner holds another one in its lease, so that dropping the lease

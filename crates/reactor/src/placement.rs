@@ -2,7 +2,8 @@
 //!
 //! A core of ours is a thread that stays on one processor. Programs ask here which processors they
 //! may use ([`allowed_cores`]) and keep a thread on one of them ([`pin_to`]) or on some
-//! ([`pin_to_any`]); nothing here decides which. A container's limits count: a processor outside of the process's set is never used.
+//! ([`pin_to_any`]); nothing here decides which. A container's limits count: a processor outside of
+//! the process's set is never used.
 
 use base::units::CoreId;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};

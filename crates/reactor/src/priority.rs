@@ -172,14 +172,14 @@ mod tests {
                 unsafe { libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, class << 13) }
             };
             let (idle, best_effort, real_time) = (3, 2, 1);
-            assert_eq!(set(idle), 0, "everybody may");
+            assert_eq!(set(idle), 0, "no privilege is needed");
             assert_eq!(io_class(Time(5)), Class::Throughput);
             // Only the privileged may ask for real time.
             if set(real_time) == 0 {
                 let old = Time(5) + IO_CLASS_AGE;
                 assert_eq!(io_class(old - Nanos(1)), Class::Throughput);
                 assert_eq!(io_class(old), Class::Latency);
-                assert_eq!(set(best_effort), 0, "everybody may");
+                assert_eq!(set(best_effort), 0, "no privilege is needed");
                 assert_eq!(io_class(old + Nanos(1)), Class::Latency);
                 assert_eq!(io_class(old + IO_CLASS_AGE), Class::Throughput);
             }
@@ -197,7 +197,7 @@ mod tests {
             // SAFETY: asks for a number.
             let policy = unsafe { libc::sched_getscheduler(0) };
             assert_eq!(privilege == Privilege::RealTime, policy == libc::SCHED_FIFO);
-            yield_to_all().expect("everybody may");
+            yield_to_all().expect("no privilege is needed");
             // SAFETY: as above.
             assert_eq!(unsafe { libc::sched_getscheduler(0) }, libc::SCHED_IDLE);
         });

@@ -135,7 +135,7 @@ impl SendList {
 
     /// Sending stopped after `sent` bytes. If that is within a block of device memory, the rest of
     /// the block is copied, so that it is of one age with what was sent of it.
-    pub(crate) fn set_aside(&mut self, sent: usize) {
+    pub fn set_aside(&mut self, sent: usize) {
         let mut start = 0;
         for segment in &self.segments {
             let Segment::Payload(slice) = segment else {
@@ -188,7 +188,10 @@ impl SendList {
                 Segment::Payload(slice) => slice.append_to(0, &mut out),
             }
         }
-        out.split_off(from)
+        let mut out = out.split_off(from);
+        let aside = self.aside(from);
+        out[..aside.len()].copy_from_slice(aside);
+        out
     }
 }
 

@@ -63,7 +63,7 @@ mod tests {
             timeout,
         };
         driver.submit(OpKey::single(op_namespaces[1], 0), connect);
-        // A connect is with the ring: its room is taken although nobody leases it.
+        // A connect is with the ring: its namespace is taken although its lease is gone.
         drop((accepts, connects));
         let before = driver.lease_op_namespace();
         assert!(!op_namespaces.contains(&before.id()));

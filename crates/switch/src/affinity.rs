@@ -8,16 +8,17 @@
 //! through the other class's core and back.
 //!
 //! Without contention a queue is better off elsewhere: it has a core more. So queues are dealt out
-//! evenly, and [move to their arrival cores](moves_to_arrival_core) when threads of the target serve both kinds of classes.
-//! [Application steering](crate::application_steering) may lead them away again. Pure. Must never:
-//! bring a queue to where steering would not leave it.
+//! evenly, and [move to their arrival cores](moves_to_arrival_core) when threads of the target
+//! serve both kinds of classes. [Application steering](crate::application_steering) may lead them
+//! away again. Pure. Must never: bring a queue to where steering would not leave it.
 
 use crate::class::{Class, PerClass, Placement};
 
 #[cfg(test)]
 mod tests;
 
-/// A queue that spreads moves to its arrival core for less than one part in so many of the load that it avoids.
+/// Factor by which the load on the arrival core must be smaller, for a queue that spreads to move
+/// there.
 const MUCH_LESS: u64 = 8;
 
 /// The load of classes that are placed in this way.

@@ -145,7 +145,7 @@ impl SizeHistogram {
         }
     }
 
-    /// A caravan of so many requests left. None counts for nothing.
+    /// Counts a caravan of `requests` requests that left. None counts for nothing.
     #[inline]
     pub fn record(&mut self, requests: u32) {
         if let Some(power) = requests.checked_ilog2() {

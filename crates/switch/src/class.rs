@@ -1,4 +1,4 @@
-//! The class of a request: what it hopes for, and what the switch may therefore do with it.
+//! The class of a request: its goal, and what the switch may therefore do with it.
 //!
 //! Everything that depends on the class is a line of one table ([`Properties`]), so that a further
 //! class is a further line and no `match` elsewhere. A value per class is kept in a [`PerClass`].
@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 /// The class of a request. `[blk-switch §3.1]`
 ///
-/// The order of the variants is the order of service: what comes first goes first.
+/// The order of the variants is the order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Class {

@@ -1,9 +1,9 @@
 //! Prioritised processing: what a core serves next, and how much of it. `[blk-switch §3.1]`
 //!
-//! Strict order with quanta: whatever waits of the first class goes first; of a later class at
-//! most a quantum at a time, and then the first class is looked at again. A quantum is what an
-//! arriving `Latency` request may find before it, so it is one caravan. One [`ClassScheduler`] per core
-//! and direction, owned by the core's loop: [`ClassScheduler::next`], serve what is granted,
+//! Strict order with quanta: whatever waits of the first class goes first; of a later class at most
+//! a quantum at a time, and then the first class is looked at again. A quantum is what an arriving
+//! `Latency` request may find before it, so it is one caravan. One [`ClassScheduler`] per core and
+//! direction, owned by the core's loop: [`ClassScheduler::next`], serve what is granted,
 //! [`ClassScheduler::served`], again until nothing waits. Must never: serve a later class while an
 //! earlier one waits, but for what its floor owes it; let a class with a floor go short of it by
 //! more than a quantum.
@@ -76,7 +76,8 @@ pub struct ClassSchedulerCounters {
     pub quanta: PerClass<u64>,
     /// Bytes served, by class.
     pub bytes: PerClass<u64>,
-    /// Times that a class had more to do when an earlier one took over, by the class that was preempted.
+    /// Times that a class had more to do when an earlier one took over, by the class that was
+    /// preempted.
     pub preemptions: PerClass<u64>,
     /// Grants out of turn, by class.
     pub floor_grants: PerClass<u64>,
@@ -235,7 +236,7 @@ impl ClassScheduler {
         }
     }
 
-    /// Updates the debts to all classes after `class` was served so much.
+    /// Updates the debts to all classes after `class` was served.
     #[inline]
     fn account(&mut self, class: Class, units: u64, by_floor: bool) {
         let units = i64::try_from(units).unwrap_or(i64::MAX);

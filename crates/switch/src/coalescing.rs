@@ -1,4 +1,4 @@
-//! Completion coalescing: when an application is told of completions that may wait.
+//! Completion coalescing: when an application is notified of completions that may wait.
 //!
 //! What an interrupt is to a driver, waking its thread is to an application: dearer than the
 //! completion itself, and worth sharing, as the interrupt coalescing of `[NVMe Base 2.0 §3.5]` and
@@ -18,7 +18,7 @@ use base::{Nanos, Time};
 #[cfg(test)]
 mod tests;
 
-/// The number of times that what is held is left under way when a quarter of all is done.
+/// Ratio of the requests under way to the held completions when a quarter of all is done.
 const REST: u64 = 3;
 
 /// The completions that one application has not been told of.
@@ -72,7 +72,7 @@ impl Coalescer {
         self.until
     }
 
-    /// The application was told. Returns how many completions it was told of.
+    /// Notes that the application was notified. Returns the number of completions that were held.
     #[inline]
     pub fn notified(&mut self) -> u32 {
         std::mem::take(self).held

@@ -85,7 +85,7 @@ impl CoreSet {
             .sum()
     }
 
-    /// None is in.
+    /// Returns true for a set without a core.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words == [0; WORDS]

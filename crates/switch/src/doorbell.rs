@@ -200,9 +200,11 @@ impl Reason {
 /// The decision of a doorbell, for its egress to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// Send what waits, before this turn of the loop ends, and say so ([`Doorbell::rang`]).
+    /// The egress sends what waits before this turn of the loop ends, and says so
+    /// ([`Doorbell::rang`]).
     Ring(Reason),
-    /// Keep what waits, and ask again ([`Doorbell::on_timer`]) at this time at the latest.
+    /// The egress keeps what waits, and asks again ([`Doorbell::on_timer`]) at this time at the
+    /// latest.
     Hold {
         /// Time at which the oldest request has waited long enough; [`Time::NEVER`] where nothing
         /// waits.
@@ -246,7 +248,7 @@ pub struct Doorbell {
     waiting: Caravan,
     /// Time at which the oldest of them has waited long enough; of no meaning where nothing waits.
     until: Time,
-    /// The caller was told to send what waits, and has not said yet that it did.
+    /// The reason of a ring that the caller has not confirmed yet.
     due: Option<Reason>,
     mode: Mode,
     /// `mode`'s limits and bound, where the fast path finds them.
@@ -272,7 +274,7 @@ impl Doorbell {
         }
     }
 
-    /// A request (or answer) of so many bytes and segments joins what waits.
+    /// Adds a request (or answer) to what waits.
     ///
     /// `in_flight` is what else is under way on this lane and can bring a further arrival: on the
     /// host, requests sent and not completed; on the target, commands received and not answered.
@@ -423,7 +425,7 @@ impl Doorbell {
         }
     }
 
-    /// Remembers why to ring, and says what is to be done about what waits.
+    /// Remembers the reason to ring, and returns the decision about what waits.
     #[inline]
     fn decide(&mut self, reason: Option<Reason>) -> Decision {
         if let Some(reason) = reason {

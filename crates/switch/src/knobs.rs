@@ -1,12 +1,13 @@
 //! The knobs: everything that can change while the switch runs, as one value.
 //!
-//! A [`Knobs`] is made from a [`Preset`] and changed from there, in code by its fields and as text by
-//! the table of all knobs ([`Knob`]); it says with [`Knobs::validate`] what is wrong with it. Owned by the control plane, which hands a copy to
-//! every core; each mechanism takes its part and can be given another while it runs (the
-//! `reconfigure` of [`Doorbell`](crate::Doorbell), [`RequestSteering`](crate::RequestSteering),
-//! [`ApplicationSteering`](crate::ApplicationSteering) and [`Scheduler`](crate::Scheduler)). Must
-//! never reach a core unvalidated. What changes the number of lanes ([`Lanes`]) counts for
-//! connections made from then on; everything else counts at once.
+//! A [`Knobs`] is made from a [`Preset`] and changed from there, in code by its fields and as text
+//! by the table of all knobs ([`Knob`]); it says with [`Knobs::validate`] what is wrong with it.
+//! Owned by the control plane, which hands a copy to every core; each mechanism takes its part and
+//! can be given another while it runs (the `reconfigure` of [`Doorbell`](crate::Doorbell),
+//! [`RequestSteering`](crate::RequestSteering), [`ApplicationSteering`](crate::ApplicationSteering)
+//! and [`ClassScheduler`](crate::ClassScheduler)). Must never reach a core unvalidated. What changes the
+//! number of lanes ([`Lanes`]) counts for connections made from then on; everything else counts at
+//! once.
 
 use crate::application_steering::{self, Hysteresis};
 use crate::caravan::CaravanLimits;

@@ -89,7 +89,7 @@ impl LatencyWatch {
         self.present(now);
     }
 
-    /// Notes that so many bytes of bulk leave.
+    /// Counts bytes of bulk that leave.
     #[inline]
     pub const fn sent(&mut self, bytes: u64) {
         self.left = self.left.saturating_add(bytes);

@@ -4,11 +4,11 @@
 //! with a lane of its own. The egresses themselves live where the I/O is; the decisions that they
 //! take are here, one file per noun, and the simulator runs the same code:
 //!
-//! - [`class`]: what a request hopes for, and what may therefore be done with it.
+//! - [`class`]: the class of a request, and what may therefore be done with it.
 //! - [`caravan`], [`doorbell`]: how much leaves in one send, and when it leaves.
-//! - [`latency_activity`]: whether `Latency` work is near, and how close its requests are.
+//! - [`latency_activity`]: the activity of `Latency` work, and how close its requests are.
 //! - [`light_hosts`]: how much of what a host asks for one turn may take beside lighter hosts.
-//! - [`coalescing`]: when an application is told of completions that may wait.
+//! - [`coalescing`]: when an application is notified of completions that may wait.
 //! - [`class_scheduler`]: what a core serves next, and how much of it.
 //! - [`load`]: how busy each class keeps each core.
 //! - [`request_steering`]: by which core a request leaves.

@@ -170,8 +170,7 @@ pub const THREAD_LATE_PERMILLE: u32 = 500;
 /// Load that a thread carries with ease: half of its time leaves room for bursts.
 pub const THREAD_CALM_PERMILLE: u32 = 500;
 
-/// A thread that is less busy than another by so much is worth sharing with; one more is not
-/// needed.
+/// Least difference in load at which a thread is worth sharing with; one more is not needed.
 pub const THREAD_GAP_PERMILLE: u32 = 300;
 
 /// Looks in a row that find a thread pressed before anything is done: a burst is over by then.

@@ -1,4 +1,4 @@
-//! ThreadLoad scaling: how many threads of its cores a target uses, and which one hands queues to
+//! Thread scaling: how many threads of its cores a target uses, and which one hands queues to
 //! which. `[ReFlex §3.1, §4.3]`
 //!
 //! The paper's control plane watches the load of all threads and their ability to keep promises,
@@ -162,7 +162,7 @@ pub struct ThreadScaling {
     active: usize,
     /// Time of the next look.
     next: Time,
-    /// Time until which what was done last shows in no numbers yet.
+    /// Time until which the last step does not show in the numbers yet.
     settled_at: Time,
     /// Time from which on a thread may be given up.
     shrinks_from: Time,
@@ -208,7 +208,7 @@ impl ThreadScaling {
         self.range
     }
 
-    /// Returns the number of threads in use: the first so many.
+    /// Returns the number of threads in use: the first of the list.
     #[must_use]
     pub const fn active(&self) -> usize {
         self.active
@@ -375,7 +375,7 @@ fn load(active: usize, of: impl Fn(usize) -> ThreadLoad) -> u64 {
         .sum()
 }
 
-/// Returns the load that so many threads carry with ease together, in thousandths of one.
+/// Returns the load that `threads` threads carry with ease together, in thousandths of one.
 fn calm(threads: usize) -> u64 {
     u64::from(THREAD_CALM_PERMILLE).saturating_mul(threads as u64)
 }

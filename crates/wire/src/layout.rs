@@ -44,7 +44,8 @@ impl<T: Field, const N: usize> Field for [T; N] {
     }
 }
 
-/// Declares a structure of fixed size: its fields, in ascending order of offset, with their offsets.
+/// Declares a structure of fixed size: its fields, in ascending order of offset, with their
+/// offsets.
 ///
 /// Bytes that no field covers are reserved: read as anything, written as zero.
 macro_rules! layout {
@@ -73,7 +74,8 @@ macro_rules! layout {
             /// Bytes on the wire.
             pub const SIZE: usize = $size;
 
-            /// Reads the structure. Every byte pattern is a value; reserved bytes are not looked at.
+            /// Reads the structure. Every byte pattern is a value; reserved bytes are not looked
+            /// at.
             pub fn parse(bytes: &[u8; $size]) -> Self {
                 Self { $( $field: <$ty as crate::layout::Field>::get(&bytes[$offset..]), )+ }
             }

@@ -12,7 +12,8 @@ mod tests {
 
     use crate::fuzz_entry;
 
-    /// Runs `target` on what is kept for `name`, and on `cases` random inputs, always the same ones.
+    /// Runs `target` on what is kept for `name`, and on `cases` random inputs, always the same
+    /// ones.
     fn runs(name: &str, cases: u32, longest: usize, target: impl Fn(&[u8])) {
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
         for file in kept.join(name).read_dir().expect("a corpus") {

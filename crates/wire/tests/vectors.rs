@@ -1,7 +1,7 @@
 //! Golden vectors: streams as bytes, and beside each what it says in words.
 //!
 //! `vectors/NAME.hex` has the bytes, written from the specifications and not by this crate; its
-//! second comment line says who receives them and which digests hold after the first PDU.
+//! second comment line names the end that receives them and which digests hold after the first PDU.
 //! `vectors/NAME.txt` has one line per PDU.
 
 mod fuzz_entry;

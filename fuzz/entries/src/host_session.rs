@@ -2,9 +2,9 @@
 //!
 //! Between the production host and the production target stands a relay that passes on each PDU of
 //! the target as the input says: as it is, changed, cut short, twice, later than the next, not at
-//! all, after a PDU of its own; or it ends the connection. Once the input is used up, or five minutes
-//! are over, the relay is honest. Whatever it does, the host does not panic, completes each request once, and in the end
-//! holds nothing; it may give the namespace up.
+//! all, after a PDU of its own; or it ends the connection. Once the input is used up, or five
+//! minutes are over, the relay is honest. Whatever it does, the host does not panic, completes each
+//! request once, and in the end holds nothing; it may give the namespace up.
 
 use crate::mangle::{Fate, byte, mangle, word};
 use arbitrary::Unstructured;
@@ -76,7 +76,7 @@ pub fn host_session(input: &[u8]) {
     };
     let report = Rc::clone(&application.report);
     let options = options(relay.address, how);
-    let service = HostCore::with(options, vec![application], &mut driver);
+    let service = HostCore::with(vec![options], vec![application], &mut driver);
     let mut host = Core::new(driver, service, PollPolicy::Never);
     let association = Arc::clone(host.service.association());
     let until = world.now() + LONG;

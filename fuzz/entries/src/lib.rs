@@ -1,9 +1,9 @@
 //! The entry points of the fuzz targets: one function for each, which takes any bytes and panics
 //! when something is wrong.
 //!
-//! `fuzz/` runs them under libFuzzer; the ordinary test `smoke` runs the same functions for a moment
-//! on seeded bytes and on the kept corpus. The functions of `wire` alone are with that crate, in
-//! `crates/wire/tests/fuzz_entry`.
+//! `fuzz/` runs them under libFuzzer; the ordinary test `smoke` runs the same functions for a
+//! moment on seeded bytes and on the kept corpus. The functions of `wire` alone are with that
+//! crate, in `crates/wire/tests/fuzz_entry`.
 
 mod host_session;
 mod http;

@@ -1,5 +1,5 @@
-//! What a run may have in it. Every seed draws some of it, so that each thing is met alone, and
-//! with every other.
+//! The features of a run. Every seed draws some of them, so that each is met alone, and with every
+//! other.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -42,7 +42,7 @@ pub enum Feature {
     OtherVolume,
     /// Hosts crash, and others come in their place.
     HostCrashes,
-    /// Somebody turns the target's knobs.
+    /// Knobs of the target change.
     Knobs,
     /// The target is not ours: it cannot end controllers.
     Foreign,
@@ -53,11 +53,35 @@ pub enum Feature {
     Liar,
     /// Applications ask for nothing for longer than keep-alives may be apart.
     Rests,
+    /// There are several targets, and each host has applications on all of them.
+    Targets,
+    /// Some hosts have switchboards: classes, lanes, steering, threads that move.
+    Switched,
+    /// Socket buffers are small, and sends are taken in part.
+    Windows,
+    /// Cores that could sleep poll now and then.
+    Polls,
+    /// Clocks of machines jump ahead.
+    Jumps,
+    /// Cores have few buffers.
+    Starved,
+    /// Writes have an effect on some blocks before they end.
+    Tears,
+    /// Devices are shared by tokens.
+    Tokens,
+    /// The tenants of hosts, and their permissions, change.
+    Rights,
+    /// Volumes are resized.
+    Resizes,
+    /// Namespaces are removed, and come again.
+    Removals,
+    /// Hosts are denied a subsystem, and are allowed again.
+    Denials,
 }
 
 impl Feature {
     /// Each with its name.
-    pub const ALL: [(Self, &'static str); 22] = [
+    pub const ALL: [(Self, &'static str); 34] = [
         (Self::Pieces, "pieces"),
         (Self::Cuts, "cuts"),
         (Self::Partitions, "partitions"),
@@ -80,6 +104,18 @@ impl Feature {
         (Self::Small, "small"),
         (Self::Liar, "liar"),
         (Self::Rests, "rests"),
+        (Self::Targets, "targets"),
+        (Self::Switched, "switched"),
+        (Self::Windows, "windows"),
+        (Self::Polls, "polls"),
+        (Self::Jumps, "jumps"),
+        (Self::Starved, "starved"),
+        (Self::Tears, "tears"),
+        (Self::Tokens, "tokens"),
+        (Self::Rights, "rights"),
+        (Self::Resizes, "resizes"),
+        (Self::Removals, "removals"),
+        (Self::Denials, "denials"),
     ];
 
     /// The name by which it is left out.
@@ -89,11 +125,12 @@ impl Feature {
         found.map_or("", |(_, name)| name)
     }
 
-    /// What it needs to have any effect.
+    /// Returns the feature that it needs to have any effect.
     const fn needs(self) -> Option<Self> {
         match self {
             Self::Partitions | Self::Silence => Some(Self::Cuts),
             Self::Flips => Some(Self::Digests),
+            Self::Tears => Some(Self::Slow),
             Self::OtherVolume | Self::PowerLoss => Some(Self::TargetCrashes),
             _ => None,
         }
@@ -121,7 +158,7 @@ impl FromStr for Feature {
     }
 }
 
-/// What is left of `features` where everything has what it needs.
+/// Returns those of `features` that have what they need.
 pub(super) fn complete(mut features: BTreeSet<Feature>) -> BTreeSet<Feature> {
     let has = features.clone();
     features.retain(|feature| feature.needs().is_none_or(|needed| has.contains(&needed)));

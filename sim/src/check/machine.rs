@@ -1,60 +1,64 @@
-//! Who lives in a run, and what happens to them.
+//! The whole of a run: its actors, and the incidents that happen to them.
 
 use super::Survived;
+use super::audit::Audit;
+use super::cast::{Cast, Host, Kind, Process, Switched, free_buffers};
 use super::feature::Feature;
 use super::plan::{Incident, Plan};
+use super::tenants::Tenants;
+use super::volume::Volume;
+use crate::Mix;
+use crate::app::{App, Job};
+use crate::changing::Changes;
 use crate::client::{Report, Workload};
-use crate::disk::{Disk, DiskFaults};
+use crate::controlling::Controlling;
+use crate::disk::DiskFaults;
 use crate::driver::SimDriver;
 use crate::host_core::{Application, HostCore};
 use crate::network::NetworkFaults;
-use crate::oracle::Oracle;
+use crate::rights::{Law, Rights};
 use crate::storage::{TargetCore, settle, target_cores};
 use crate::turner::random_position;
-use crate::world::{Actor, Outcome, Pace, World};
-use crate::{Mix, client};
-use base::{Nanos, Prng};
-use block::Geometry;
-use host::{ConnectOptions, HostIdentity, ReplayPolicy};
-use reactor::{Core, Driver, PollPolicy, Service};
+use crate::world::{Outcome, Pace, World};
+use base::units::CoreId;
+use base::{Nanos, Prng, Time};
+use host::{ConnectOptions, HostIdentity, ReplayPolicy, Switchboard, SwitchboardOptions};
+use reactor::{Core, PollPolicy, Service as _};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use target::{Change, NamespaceOptions, SubsystemOptions, Target};
+use switch::knobs::Lanes;
+use switch::{Class, Knobs};
+use target::{SubsystemOptions, Target, TargetError, Waiter, wait_by};
 
 const SUBSYSTEM: &str = "nqn.2026-11.io.switchyard:shared";
 const LIARS: &str = "nqn.2026-11.io.switchyard:liars";
 
-/// Versions of different volumes differ, so that nobody takes one's block for another's.
-const VERSIONS_PER_VOLUME: u64 = 1 << 32;
+/// Cores of a host that has a switchboard.
+const SWITCHED_CORES: u32 = 2;
 
-/// A volume, and all that is known of its content.
-#[derive(Debug)]
-struct Volume {
-    disk: Disk,
-    oracle: Rc<RefCell<Oracle>>,
-    uuid: [u8; 16],
-}
+/// Interval between two looks at hosts that may have given up.
+const REVIVAL: Nanos = Nanos::from_secs(30);
 
-/// The target's process.
+/// The state of a target, whether it runs or not.
 #[derive(Debug)]
-struct Process {
-    shared: Arc<Target>,
-    cores: Vec<TargetCore>,
-    /// Free buffers of each core when it began.
-    buffers: Vec<Vec<usize>>,
-    turning: Option<Change>,
-}
-
-/// A host, and what its applications have to do.
-#[derive(Debug)]
-struct Host {
-    core: Core<SimDriver, HostCore>,
-    applications: Vec<Application>,
-    buffers: Vec<usize>,
+struct Known {
+    address: SocketAddr,
+    /// Those that are served, by NSID.
+    volumes: Vec<Volume>,
+    /// Volumes that others replaced.
+    replaced: Vec<Volume>,
+    /// Which life of the disks' caches it is.
+    cache_life: u64,
+    /// The last volume is no namespace now.
+    removed: bool,
+    /// The tenants of hosts.
+    tenants: Tenants,
+    /// By host, then by volume.
+    rights: Vec<Vec<Rights>>,
 }
 
 /// All of a run.
@@ -62,72 +66,20 @@ pub(super) struct Machine {
     pub(super) world: World,
     plan: Plan,
     prng: Prng,
-    /// Those that are served, by NSID.
-    volumes: Vec<Volume>,
-    /// Those in whose place others came.
-    replaced: Vec<Volume>,
+    cast: Rc<RefCell<Cast>>,
+    known: Vec<Known>,
     made: u64,
-    /// Which life of the disks' caches it is.
-    cache_life: u64,
-    target: Option<Process>,
-    address: SocketAddr,
-    hosts: Vec<Host>,
     hosts_made: u64,
-    liar: Option<Host>,
     liars_disk: Volume,
-    /// What came of applications, of crashed hosts too.
+    /// Reports of applications, of crashed hosts too.
     reports: Vec<Rc<RefCell<Report>>>,
+    audits: Rc<RefCell<Vec<Audit>>>,
     incidents: BTreeMap<Cow<'static, str>, u64>,
 }
 
-fn free_buffers(driver: &SimDriver) -> Vec<usize> {
-    driver.buffers().usage().map(|(_, free, _)| free).collect()
-}
-
-impl Volume {
-    /// The volume with this number.
-    fn new(number: u64, plan: &Plan, prng: &mut Prng) -> Self {
-        let geometry = Geometry {
-            block_bytes: plan.block_bytes,
-            blocks: plan.blocks,
-        };
-        let volatile = plan.features.contains(&Feature::Cache);
-        let blocks = usize::try_from(plan.blocks).expect("a small disk");
-        let oracle = Oracle::new(blocks).numbered_from(1 + number * VERSIONS_PER_VOLUME);
-        let mut uuid = [0; 16];
-        prng.fill(&mut uuid);
-        Self {
-            disk: Disk::new(geometry, volatile, plan.disk, prng.next_u64()),
-            oracle: Rc::new(RefCell::new(if volatile {
-                oracle.with_volatile_cache()
-            } else {
-                oracle
-            })),
-            uuid,
-        }
-    }
-
-    fn lose_power(&self) {
-        self.disk.lose_power();
-        self.oracle.borrow_mut().power_lost();
-    }
-
-    /// Every block is what it may be.
-    fn check(&self) {
-        let mut oracle = self.oracle.borrow_mut();
-        let began = oracle.begin_read();
-        let blocks = usize::try_from(block::Device::geometry(&self.disk).blocks);
-        for block in 0..blocks.expect("a small disk") {
-            let bytes = self.disk.block(block);
-            let version = client::version_of(block, &bytes);
-            assert!(
-                oracle.allows(block, began, version),
-                "at the end block {block} holds version {version}; allowed were {:?}",
-                oracle.allowed(block, began).collect::<Vec<_>>()
-            );
-        }
-        oracle.end_read(began);
-    }
+/// The name of a host.
+pub(super) fn host_name(number: usize) -> String {
+    format!("nqn.2026-11.io.switchyard:host{number}")
 }
 
 impl Machine {
@@ -136,85 +88,103 @@ impl Machine {
         world.set_pace(plan.pace);
         world.watch();
         let mut prng = Prng::from_seed(seed ^ 0x6D61_6368_696E_6573);
-        let volumes = plan.volumes as u64;
+        let mut made = 0;
+        let mut volume = |prng: &mut Prng| {
+            made += 1;
+            Volume::new(made - 1, plan, prng)
+        };
+        let known = (1..).take(plan.targets).map(|number| Known {
+            address: SocketAddr::from(([10, 0, 0, number], 4420)),
+            volumes: (0..plan.volumes).map(|_| volume(&mut prng)).collect(),
+            replaced: Vec::new(),
+            cache_life: 1,
+            removed: false,
+            tenants: Tenants::default(),
+            rights: Vec::new(),
+        });
+        let mut known: Vec<_> = known.collect();
+        for target in &mut known {
+            let of_host = |_| (0..plan.volumes).map(|_| Rights::default()).collect();
+            target.rights = (0..plan.hosts).map(of_host).collect();
+        }
+        let liars_disk = volume(&mut prng);
         let mut machine = Self {
             world,
-            volumes: (0..volumes)
-                .map(|n| Volume::new(n, plan, &mut prng))
-                .collect(),
-            replaced: Vec::new(),
-            made: volumes + 1,
-            cache_life: 1,
-            liars_disk: Volume::new(volumes, plan, &mut prng),
+            cast: Rc::default(),
+            known,
+            made,
+            liars_disk,
             plan: plan.clone(),
             prng,
-            target: None,
-            address: SocketAddr::from(([10, 0, 0, 1], 4420)),
-            hosts: Vec::new(),
             hosts_made: 0,
-            liar: None,
             reports: Vec::new(),
+            audits: Rc::default(),
             incidents: BTreeMap::new(),
         };
-        machine.start_target();
+        for target in 0..plan.targets {
+            machine.cast.borrow_mut().targets.push(None);
+            machine.start_target(target);
+        }
+        machine.world.set_memory(plan.memory.clone());
         for number in 0..plan.hosts {
             let applications = machine.applications(number);
-            let host = machine.host(SUBSYSTEM, number as u64, applications);
-            machine.hosts.push(host);
+            let host = machine.host(number, applications);
+            machine.cast.borrow_mut().hosts.push(host);
         }
         if plan.lie_one_in > 0 {
-            let workload = Workload {
-                requests: u64::MAX,
-                ..plan.workload
-            };
-            let application = Application {
-                mix: Mix::Everything,
-                judged: false,
-                ..Application::alone(workload, machine.prng.next_u64())
-            };
-            let host = machine.host(LIARS, 1_000, vec![application]);
-            machine.world.tell_lies(&host.core.driver, plan.lie_one_in);
-            machine.liar = Some(host);
+            machine.add_liar();
         }
         machine
     }
 
-    /// A process begins to serve the volumes.
-    fn start_target(&mut self) {
+    fn has(&self, feature: Feature) -> bool {
+        self.plan.features.contains(&feature)
+    }
+
+    /// A process begins to serve a target's volumes.
+    fn start_target(&mut self, number: usize) {
         let count = self.plan.target_cores;
         let mut limits = self.plan.limits.clone();
-        if !self.plan.features.contains(&Feature::Foreign) {
-            limits.cache_life = self.cache_life;
+        let known = &self.known[number];
+        if !self.has(Feature::Foreign) {
+            limits.cache_life = known.cache_life;
         }
         let shared = Target::new(limits, count).expect("valid limits");
-        for name in [SUBSYSTEM, LIARS] {
-            let options = SubsystemOptions::open_to_all(name);
+        let hosts: Vec<_> = (0..self.plan.hosts).map(host_name).collect();
+        let open = SubsystemOptions {
+            allow_any_host: !self.has(Feature::Denials),
+            allowed_hosts: hosts,
+            ..SubsystemOptions::open_to_all(SUBSYSTEM)
+        };
+        for options in [open, SubsystemOptions::open_to_all(LIARS)] {
             shared.add_subsystem(options).expect("a new subsystem");
         }
-        let served = (1..).zip(&self.volumes);
-        let served = served.map(|(nsid, volume)| (SUBSYSTEM, nsid, volume));
-        for (name, nsid, volume) in served.chain([(LIARS, 1, &self.liars_disk)]) {
-            let options = NamespaceOptions {
-                nsid,
-                device: Arc::new(volume.disk.clone()),
-                uuid: volume.uuid,
-                nguid: [0; 16],
-                eui64: [0; 8],
-                read_only: false,
-                qos: None,
-            };
+        let served = known.volumes.len() - usize::from(known.removed);
+        let mut audit = Audit::new(self.world.now(), self.plan.tokens_per_second);
+        for (nsid, volume) in (1..).zip(&known.volumes[..served]) {
+            let mut options = volume.as_namespace(nsid);
+            options.qos = audit.device(nsid);
             shared
-                .add_namespace(name, options)
+                .add_namespace(SUBSYSTEM, options)
                 .expect("a new namespace");
         }
-        let (mut cores, _) = target_cores(&self.world, &shared, count, self.address);
+        let liars = self.liars_disk.as_namespace(1);
+        shared.add_namespace(LIARS, liars).expect("a new namespace");
+        shared
+            .set_tenants(&known.tenants.tenancy())
+            .expect("a good tenancy");
+        // What the target has beside its hosts is enough for them.
+        self.world.set_memory(self.plan.memory.clone());
+        let (mut cores, _) = target_cores(&self.world, &shared, count, known.address);
         let buffers = cores
             .iter()
             .map(|core| free_buffers(&core.driver))
             .collect();
         let attached = shared.attach(cores.iter().map(TargetCore::sender).collect());
         settle(&self.world, &mut cores, || attached.poll().is_some());
-        self.target = Some(Process {
+        audit.watch(&shared);
+        self.set_audit(number, audit);
+        self.cast.borrow_mut().targets[number] = Some(Process {
             shared,
             cores,
             buffers,
@@ -222,36 +192,59 @@ impl Machine {
         });
     }
 
-    /// The applications of a host, on the volumes in turn.
-    fn applications(&mut self, host: usize) -> Vec<Application> {
-        self.hosts_made += 1;
-        let make = |number: usize| {
-            let place = (host + number) % self.volumes.len();
-            Application {
-                nsid: u32::try_from(place + 1).expect("a few"),
-                mix: Mix::Everything,
-                tolerance: self.plan.tolerance.on_volume(place),
-                host: self.hosts_made,
-                oracle: Some(Rc::clone(&self.volumes[place].oracle)),
-                rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
-                ..Application::alone(self.plan.workload, self.prng.next_u64())
-            }
-        };
-        (0..self.plan.applications).map(make).collect()
+    fn set_audit(&self, target: usize, audit: Audit) {
+        let mut audits = self.audits.borrow_mut();
+        if target == audits.len() {
+            audits.push(audit);
+        } else {
+            audits[target] = audit;
+        }
     }
 
-    fn host(&mut self, subsystem: &str, number: u64, applications: Vec<Application>) -> Host {
-        let mut driver = self.world.driver();
-        let buffers = free_buffers(&driver);
+    /// The applications of a host, on the volumes of each target in turn.
+    fn applications(&mut self, host: usize) -> Vec<Application> {
+        self.hosts_made += 1;
+        let mut applications = Vec::new();
+        for target in 0..self.plan.targets {
+            for number in 0..self.plan.applications {
+                let place = (host + number) % self.plan.volumes;
+                let seed = self.prng.next_u64();
+                let known = &self.known[target];
+                let volume = &known.volumes[place];
+                applications.push(Application {
+                    target,
+                    nsid: u32::try_from(place + 1).expect("a few"),
+                    mix: Mix::Everything,
+                    tolerance: self.plan.tolerance.of_volume(self.may_go(place)),
+                    host: self.hosts_made,
+                    oracle: Some(Rc::clone(&volume.oracle)),
+                    law: Some(Law {
+                        rights: known.rights[host][place].clone(),
+                        extent: volume.extent.clone(),
+                    }),
+                    rest: Some((self.plan.workload.requests / 2, self.plan.rest)),
+                    ..Application::alone(self.plan.workload, seed)
+                });
+            }
+        }
+        applications
+    }
+
+    /// Another volume may come in the place of this one, or it may be no namespace for a while.
+    fn may_go(&self, place: usize) -> bool {
+        let replaced = place == 0 && self.has(Feature::OtherVolume);
+        replaced || place + 1 == self.plan.volumes && self.has(Feature::Removals)
+    }
+
+    fn options(&mut self, subsystem: &str, name: &str, address: SocketAddr) -> ConnectOptions {
         let mut id = [0; 16];
         self.prng.fill(&mut id);
-        let name = format!("nqn.2026-11.io.switchyard:host{number}");
         let identity = HostIdentity {
-            nqn: host::parse_nqn(&name).expect("a valid name"),
+            nqn: host::parse_nqn(name).expect("a valid name"),
             id,
         };
-        let digests = self.plan.features.contains(&Feature::Digests);
-        let options = ConnectOptions {
+        let digests = self.has(Feature::Digests);
+        ConnectOptions {
             queues: self.plan.queues,
             header_digest: digests,
             data_digest: digests,
@@ -262,81 +255,222 @@ impl Machine {
             replay: ReplayPolicy::WhenSafe,
             seed: self.prng.next_u64(),
             ..ConnectOptions::new(
-                self.address,
+                address,
                 host::parse_nqn(subsystem).expect("a valid name"),
                 identity,
             )
+        }
+    }
+
+    /// A host with these applications, which begins to connect to all targets.
+    fn host(&mut self, number: usize, applications: Vec<Application>) -> Host {
+        let addresses: Vec<_> = self.known.iter().map(|known| known.address).collect();
+        let name = host_name(number);
+        let options: Vec<_> = addresses
+            .into_iter()
+            .map(|address| self.options(SUBSYSTEM, &name, address))
+            .collect();
+        let reports = applications.iter().map(|app| Rc::clone(&app.report));
+        self.reports.extend(reports);
+        let kind = if self.plan.switched[number] {
+            self.switched(options, &applications)
+        } else {
+            let mut driver = self.world.driver();
+            let core = HostCore::with(options, applications.clone(), &mut driver);
+            let core = core.expecting(self.plan.provoked);
+            Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never)))
         };
-        let mut core = HostCore::with(options, applications.clone(), &mut driver);
-        if subsystem == SUBSYSTEM {
-            core = core.expecting(self.plan.provoked);
-            let reports = applications.iter().map(|app| Rc::clone(&app.report));
-            self.reports.extend(reports);
-        }
-        Host {
-            core: Core::new(driver, core, PollPolicy::Never),
+        let host = Host {
+            kind,
             applications,
-            buffers,
+            buffers: Vec::new(),
+        };
+        host.noted()
+    }
+
+    /// Makes a host with applications that are threads which submit through a switchboard.
+    fn switched(&mut self, options: Vec<ConnectOptions>, applications: &[Application]) -> Kind {
+        let knobs = random_position(&mut self.prng, &Knobs::default());
+        let mut controlling: Vec<Core<SimDriver, Controlling>> = Vec::new();
+        for options in options {
+            let mut driver = self.world.driver();
+            if let Some(first) = controlling.first() {
+                driver.belongs_to(&first.driver);
+            }
+            let options = ConnectOptions { knobs, ..options };
+            let service = Controlling::new(options, &mut driver).expecting(self.plan.provoked);
+            controlling.push(Core::new(driver, service, PollPolicy::Never));
         }
+        let board = SwitchboardOptions {
+            cores: (0..SWITCHED_CORES).map(CoreId).collect(),
+            knobs,
+        };
+        let mut dataplane = Vec::new();
+        // One thread for all classes may have a lane for each, and not the other way round.
+        let apart = knobs.lanes == Lanes::PerClass && self.prng.chance(1, 2);
+        let board = Switchboard::run_by(&board, apart, |place| {
+            let mut driver = self.world.driver();
+            driver.belongs_to(&controlling[0].driver);
+            let service = place.service(&driver);
+            let core = Core::new(driver, service, PollPolicy::Never);
+            let sender = core.sender();
+            dataplane.push(core);
+            Ok(sender)
+        });
+        let board = board.expect("valid knobs");
+        let apps = applications.iter().map(|application| {
+            let class = Class::ALL[usize::from(self.prng.chance(1, 2))];
+            let changes = if self.prng.chance(1, 3) {
+                Changes::Often(8)
+            } else {
+                Changes::Never
+            };
+            let association = controlling[application.target].service.association();
+            let job = Job {
+                association: Arc::clone(association),
+                application: application.clone(),
+                medium: None,
+                class,
+                changes,
+                changed: Rc::default(),
+            };
+            let mut driver = self.world.driver();
+            driver.belongs_to(&controlling[0].driver);
+            driver.wander(8, SWITCHED_CORES);
+            let app = App::new(job, board.clone(), self.prng.next_u64());
+            Core::new(driver, app, PollPolicy::Never)
+        });
+        Kind::Switched(Box::new(Switched {
+            apps: apps.collect(),
+            board: Some(board),
+            dataplane,
+            controlling,
+        }))
+    }
+
+    /// Adds a host on a subsystem of its own, which no oracle judges.
+    fn add_liar(&mut self) {
+        let workload = Workload {
+            requests: u64::MAX,
+            ..self.plan.workload
+        };
+        let application = Application {
+            mix: Mix::Everything,
+            judged: false,
+            ..Application::alone(workload, self.prng.next_u64())
+        };
+        let address = self.known[0].address;
+        let options = self.options(LIARS, "nqn.2026-11.io.switchyard:liar", address);
+        let mut driver = self.world.driver();
+        let core = HostCore::with(vec![options], vec![application.clone()], &mut driver);
+        let (lies, one_in) = (self.plan.lies, self.plan.lie_one_in);
+        self.world.tell_lies(&driver, lies, one_in);
+        let liar = Host {
+            kind: Kind::Plain(Box::new(Core::new(driver, core, PollPolicy::Never))),
+            applications: vec![application],
+            buffers: Vec::new(),
+        };
+        self.cast.borrow_mut().liar = Some(liar);
     }
 
     /// Answers that applications must have in the end.
     pub(super) fn total(&self) -> u64 {
-        let applications = self.plan.hosts * self.plan.applications;
+        let applications = self.plan.targets * self.plan.hosts * self.plan.applications;
         self.plan.workload.requests * applications as u64
     }
 
     /// Lets all live until so many answers are there.
     pub(super) fn run(&mut self, at_most: Nanos, done: impl Fn(u64) -> bool) -> Outcome {
         let until = self.world.now() + at_most;
-        let reports = self.reports.clone();
-        self.run_until(until, || {
-            let answered = reports.iter().map(|report| report.borrow().answered);
-            done(answered.sum())
+        loop {
+            let next = until.min(self.world.now() + REVIVAL);
+            let reports = self.reports.clone();
+            let outcome = self.run_until(next, || {
+                let answered = reports.iter().map(|report| report.borrow().answered);
+                done(answered.sum())
+            });
+            if outcome == Outcome::Done || next == until {
+                return outcome;
+            }
+            self.world.wait_until(next);
+            self.revive();
+        }
+    }
+
+    /// A host that was refused when it connected first has given up: it is started again.
+    fn revive(&mut self) {
+        for number in 0..self.plan.hosts {
+            let given_up = self.cast.borrow().hosts[number].has_given_up();
+            if given_up {
+                self.replace_host(number);
+            }
+        }
+    }
+
+    fn run_until(&self, until: Time, mut done: impl FnMut() -> bool) -> Outcome {
+        let cast = &mut *self.cast.borrow_mut();
+        let (world, audits) = (self.world.clone(), Rc::clone(&self.audits));
+        self.world.run(&mut cast.actors(), until, || {
+            let now = world.now();
+            let mut audits = audits.borrow_mut();
+            audits.iter_mut().for_each(|audit| audit.look(now));
+            done()
         })
     }
 
-    fn run_until(&mut self, until: base::Time, done: impl FnMut() -> bool) -> Outcome {
-        let mut actors: Vec<&mut dyn Actor> = Vec::new();
-        if let Some(target) = &mut self.target {
-            actors.extend(target.cores.iter_mut().map(|core| core as &mut dyn Actor));
-        }
-        let hosts = self.hosts.iter_mut().chain(&mut self.liar);
-        actors.extend(hosts.map(|host| &mut host.core as &mut dyn Actor));
-        self.world.run(&mut actors, until, done)
+    /// Nothing happens but what happens by itself.
+    fn pass(&self, span: Nanos) {
+        let until = self.world.now() + span;
+        self.run_until(until, || false);
+        self.world.wait_until(until);
     }
 
-    /// Where everybody stands, for a message.
+    /// Returns the state of all actors, for a message.
     pub(super) fn standing(&self) -> String {
         let reports: Vec<_> = self.reports.iter().map(|report| *report.borrow()).collect();
-        let phases: Vec<_> = self
-            .hosts
-            .iter()
-            .map(|host| {
-                let association = host.core.service.association();
-                (association.phase(), association.last_error())
-            })
+        let cast = self.cast.borrow();
+        let associations = cast.hosts.iter().flat_map(|host| host.associations());
+        let phases: Vec<_> = associations
+            .map(|association| (association.phase(), association.last_error()))
             .collect();
-        format!("{:?}: {reports:?} {phases:?}", self.world.now())
+        let buffers = cast.hosts.iter().map(Host::free_buffers);
+        let buffers: Vec<_> = buffers.collect();
+        format!("{:?}: {phases:?} {buffers:?} {reports:?}", self.world.now())
     }
 
     /// Something happens.
     pub(super) fn meets(&mut self, incident: Incident) {
         match incident {
-            Incident::CrashTarget { down, power, other } => self.crash_target(down, power, other),
+            Incident::CrashTarget {
+                target,
+                down,
+                power,
+                other,
+            } => self.crash_target(target, down, power, other),
             Incident::CrashHost(number) => self.crash_host(number),
-            Incident::PauseTarget(core, pause) => {
+            Incident::PauseTarget((target, core), pause) => {
                 let until = self.world.now() + pause;
-                let target = self.target.as_mut().expect("the target runs");
-                target.cores[core].hold(until);
+                self.cast.borrow_mut().pause_target(target, core, until);
                 self.count("pauses");
             }
             Incident::PauseHost(number, pause) => {
                 let until = self.world.now() + pause;
-                self.hosts[number].core.hold(until);
+                self.cast.borrow_mut().hosts[number].hold(until);
                 self.count("pauses");
             }
-            Incident::TurnKnobs => self.turn_knobs(),
+            Incident::JumpTarget(target, by) => {
+                self.cast.borrow().jump_target(target, by);
+                self.count("clock jumps");
+            }
+            Incident::JumpHost(number, by) => {
+                self.cast.borrow().hosts[number].driver().jump_clock(by);
+                self.count("clock jumps");
+            }
+            Incident::TurnKnobs(target) => self.turn_knobs(target),
+            Incident::Resize((target, volume), permille) => self.resize(target, volume, permille),
+            Incident::Remove(target, gone_for) => self.remove(target, gone_for),
+            Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
+            Incident::ChangeTenants(target) => self.change_tenants(target),
         }
     }
 
@@ -344,35 +478,51 @@ impl Machine {
         *self.incidents.entry(Cow::Borrowed(kind)).or_default() += 1;
     }
 
-    fn crash_target(&mut self, down: Nanos, power: bool, other: bool) {
-        self.target = None;
+    fn crash_target(&mut self, target: usize, down: Nanos, power: bool, other: bool) {
+        let process = self.cast.borrow_mut().targets[target].take();
+        drop(process);
         self.count("target crashes");
         if power {
             self.count("power losses");
-            self.cache_life += 1;
-            let volumes = self.volumes.iter().chain([&self.liars_disk]);
+            self.known[target].cache_life += 1;
+            let volumes = self.known[target].volumes.iter();
             volumes.for_each(Volume::lose_power);
-        }
-        let until = self.world.now() + down;
-        self.run_until(until, || false);
-        self.world.wait_until(until);
-        if other {
-            self.count("other volumes");
-            let volume = Volume::new(self.made, &self.plan, &mut self.prng);
-            self.made += 1;
-            for host in &mut self.hosts {
-                host.core.service.is_replaced(1, &volume.oracle);
+            if target == 0 {
+                self.liars_disk.lose_power();
             }
-            self.replaced
-                .push(std::mem::replace(&mut self.volumes[0], volume));
         }
-        self.start_target();
+        self.pass(down);
+        if other {
+            self.replace_volume(target);
+        }
+        self.start_target(target);
+    }
+
+    /// The first volume of a target is another one from now on.
+    fn replace_volume(&mut self, target: usize) {
+        self.count("other volumes");
+        let volume = Volume::new(self.made, &self.plan, &mut self.prng);
+        self.made += 1;
+        // Observers that know the old volume by its size must learn the new one's.
+        volume.extent.begin();
+        volume.extent.end(volume.extent.blocks());
+        for host in &mut self.cast.borrow_mut().hosts {
+            host.is_replaced(target, 1, &volume.oracle, &volume.extent);
+        }
+        let known = &mut self.known[target];
+        let before = std::mem::replace(&mut known.volumes[0], volume);
+        known.replaced.push(before);
     }
 
     fn crash_host(&mut self, number: usize) {
         self.count("host crashes");
-        let crashed = self.hosts.remove(number);
-        drop(crashed.core);
+        self.replace_host(number);
+    }
+
+    /// A host ends without a word, and another one comes for the rest of its work.
+    fn replace_host(&mut self, number: usize) {
+        let crashed = self.cast.borrow_mut().hosts.remove(number);
+        drop(crashed.kind);
         let mut applications = crashed.applications;
         self.hosts_made += 1;
         for application in &mut applications {
@@ -380,33 +530,147 @@ impl Machine {
             application.workload.requests -= answered;
             application.report = Rc::default();
             let place = application.nsid as usize - 1;
-            application.oracle = Some(Rc::clone(&self.volumes[place].oracle));
+            let volume = &self.known[application.target].volumes[place];
+            application.oracle = Some(Rc::clone(&volume.oracle));
+            if let Some(law) = &mut application.law {
+                law.extent = volume.extent.clone();
+            }
             application.seed = self.prng.next_u64();
             application.host = self.hosts_made;
         }
-        let host = self.host(SUBSYSTEM, number as u64, applications);
-        self.hosts.insert(number, host);
+        let host = self.host(number, applications);
+        self.cast.borrow_mut().hosts.insert(number, host);
     }
 
-    fn turn_knobs(&mut self) {
-        let Some(target) = &mut self.target else {
+    fn turn_knobs(&mut self, target: usize) {
+        let cast = Rc::clone(&self.cast);
+        let mut cast = cast.borrow_mut();
+        let Some(process) = &mut cast.targets[target] else {
             return;
         };
-        let turning = target.turning.as_ref();
+        let turning = process.turning.as_ref();
         if turning.is_some_and(|turning| turning.poll().is_none()) {
             return;
         }
-        let knobs = random_position(&mut self.prng, &target.shared.knobs());
-        let change = target.shared.begin_knobs(knobs);
-        target.turning = Some(change.expect("the position is valid"));
+        let knobs = random_position(&mut self.prng, &process.shared.knobs());
+        let change = process.shared.begin_knobs(knobs);
+        process.turning = Some(change.expect("the position is valid"));
         self.count("knobs turned");
+        // Those of a switchboard follow.
+        for host in &cast.hosts {
+            if let Kind::Switched(host) = &host.kind
+                && let Some(board) = &host.board
+            {
+                let knobs = random_position(&mut self.prng, &Knobs::default());
+                // A core that is held up may not take another message.
+                let _ = board.set_knobs(&knobs);
+            }
+        }
+    }
+
+    /// Changes a target as its control plane does, while all actors go on. Returns true if it is
+    /// changed.
+    fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
+        let shared = self.cast.borrow().targets[target]
+            .as_ref()
+            .map(|process| Arc::clone(&process.shared));
+        let Some(shared) = shared else { return false };
+        let (world, cast) = (self.world.clone(), Rc::clone(&self.cast));
+        let waiter: Waiter = Box::new(move |done, timeout| {
+            let until = world.now() + Nanos::from(timeout);
+            let mut cast = cast.borrow_mut();
+            world.run(&mut cast.actors(), until, done);
+        });
+        match wait_by(waiter, || what(&shared)) {
+            Ok(()) => true,
+            Err(TargetError::Undone(_)) => false,
+            Err(error) => panic!("a change is refused: {error}"),
+        }
+    }
+
+    fn resize(&mut self, target: usize, volume: usize, permille: u64) {
+        if self.is_removed(target, volume) {
+            return;
+        }
+        self.count("resized volumes");
+        let blocks = (self.plan.blocks * permille / 1_000).max(1);
+        let known = &self.known[target].volumes[volume];
+        let gone = known.begin_resize(usize::try_from(blocks).expect("a small disk"));
+        let nsid = u32::try_from(volume + 1).expect("a few");
+        self.change(target, |t| t.resize_namespace(SUBSYSTEM, nsid, blocks));
+        known.end_resize(gone);
+    }
+
+    fn is_removed(&self, target: usize, volume: usize) -> bool {
+        self.known[target].removed && volume + 1 == self.plan.volumes
+    }
+
+    fn remove(&mut self, target: usize, gone_for: Nanos) {
+        let nsid = u32::try_from(self.plan.volumes).expect("a few");
+        if !self.change(target, |t| t.remove_namespace(SUBSYSTEM, nsid)) {
+            return;
+        }
+        self.count("removed namespaces");
+        self.known[target].removed = true;
+        self.pass(gone_for);
+        let volume = &self.known[target].volumes[self.plan.volumes - 1];
+        let options = volume.as_namespace(nsid);
+        while !self.change(target, |t| t.add_namespace(SUBSYSTEM, options.clone())) {
+            self.pass(Nanos::from_secs(1));
+        }
+        self.known[target].removed = false;
+    }
+
+    fn deny(&mut self, target: usize, host: usize, denied_for: Nanos) {
+        self.count("denied hosts");
+        let name = host_name(host);
+        let rights = self.known[target].rights[host].clone();
+        let set = |banned| {
+            for rights in &rights {
+                rights.end(banned, rights.permits());
+            }
+        };
+        rights.iter().for_each(Rights::begin);
+        let denied = self.change(target, |t| t.deny_host(SUBSYSTEM, &name));
+        // Its controllers end as soon as every core has heard of it.
+        self.pass(Nanos::from_secs(1));
+        set(denied);
+        self.pass(denied_for);
+        rights.iter().for_each(Rights::begin);
+        self.change(target, |t| t.allow_host(SUBSYSTEM, &name));
+        set(false);
+    }
+
+    fn change_tenants(&mut self, target: usize) {
+        self.count("changed tenants");
+        self.audits.borrow_mut()[target].tenants_change();
+        let volumes = self.plan.volumes;
+        let blocks = self.plan.blocks;
+        let tenants = Tenants::draw(&mut self.prng, self.plan.hosts, volumes, blocks);
+        let known = &self.known[target];
+        let all = || known.rights.iter().flatten();
+        all().for_each(Rights::begin);
+        let changed = self.change(target, |t| t.set_tenants(&tenants.tenancy()));
+        for (host, volumes) in known.rights.iter().enumerate() {
+            for (volume, rights) in volumes.iter().enumerate() {
+                let permits = if changed {
+                    tenants.permits(host, volume)
+                } else {
+                    rights.permits()
+                };
+                rights.end(rights.is_banned(), permits);
+            }
+        }
+        if changed {
+            self.known[target].tenants = tenants;
+        }
     }
 
     /// From now on nothing goes wrong.
     pub(super) fn calm(&mut self) {
         self.world.set_faults(NetworkFaults::CALM);
         self.world.set_pace(Pace::default());
-        for volume in &self.volumes {
+        for volume in self.known.iter().flat_map(|known| &known.volumes) {
             volume.disk.set_faults(DiskFaults {
                 delay_max: self.plan.disk.delay_max,
                 ..DiskFaults::default()
@@ -414,31 +678,59 @@ impl Machine {
         }
     }
 
-    /// Everybody leaves; nothing is left over, and every block is what it may be.
+    /// Lets all actors leave; nothing is left over, and every block is what it may be.
     pub(super) fn end(&mut self, at_most: Nanos) {
         let until = self.world.now() + at_most;
-        while !self.hosts.iter().all(|host| host.core.service.finished()) {
-            let next = self.world.now() + Nanos::from_secs(1);
-            assert!(next < until, "a host does not end: {}", self.standing());
-            self.run_until(next, || false);
-            self.world.wait_until(next);
-        }
-        for host in self.hosts.drain(..) {
-            assert_eq!(
-                free_buffers(&host.core.driver),
-                host.buffers,
-                "a host keeps buffers"
+        loop {
+            let over = {
+                let mut cast = self.cast.borrow_mut();
+                let left = cast
+                    .hosts
+                    .iter_mut()
+                    .filter_map(|host| (!host.leaves()).then_some(()));
+                left.count() == 0
+            };
+            if over {
+                break;
+            }
+            self.revive();
+            let span = Nanos::from_secs(1);
+            assert!(
+                self.world.now() + span < until,
+                "a host does not end: {}",
+                self.standing()
             );
-            assert_eq!(host.core.driver.open_sockets(), 0, "a host keeps sockets");
+            self.pass(span);
         }
-        self.liar = None;
-        let mut target = self.target.take().expect("the target runs");
+        let (targets, hosts) = {
+            let mut cast = self.cast.borrow_mut();
+            cast.liar = None;
+            let hosts = std::mem::take(&mut cast.hosts);
+            (std::mem::take(&mut cast.targets), hosts)
+        };
+        hosts.iter().for_each(Host::check_end);
+        drop(hosts);
+        for (number, process) in targets.into_iter().enumerate() {
+            let mut process = process.expect("every target runs");
+            self.end_target(&mut process, until);
+            self.audits.borrow()[number].end();
+        }
+        for known in &self.known {
+            for volume in known.volumes.iter().chain(&known.replaced) {
+                volume.check();
+                volume.lose_power();
+                volume.check();
+            }
+        }
+    }
+
+    fn end_target(&self, target: &mut Process, until: Time) {
         let shared = Arc::clone(&target.shared);
         let empty = move || {
             let snapshot = shared.snapshot();
             snapshot.controllers.is_empty() && snapshot.cores.iter().all(|c| c.connections == 0)
         };
-        let outcome = self.run_target(&mut target, until, empty);
+        let outcome = self.run_target(target, until, empty);
         let left = target.shared.snapshot();
         assert_eq!(
             outcome,
@@ -454,34 +746,25 @@ impl Machine {
                 "the target keeps buffers"
             );
         }
+        // Counters are told now and then.
+        let later = self.world.now() + Nanos::from_millis(200);
+        self.run_target(target, later, || false);
+        self.world.wait_until(later);
         target.shared.shutdown();
         while !target.cores.iter().all(|core| core.service.finished()) {
             let next = self.world.now() + Nanos::from_millis(100);
             assert!(next < until, "the target does not end");
-            self.run_target(&mut target, next, || false);
+            self.run_target(target, next, || false);
             self.world.wait_until(next);
-        }
-        drop(target);
-        let volumes = self.volumes.iter().chain(&self.replaced);
-        for volume in volumes {
-            volume.check();
-            volume.lose_power();
-            volume.check();
         }
     }
 
-    fn run_target(
-        &self,
-        target: &mut Process,
-        until: base::Time,
-        done: impl FnMut() -> bool,
-    ) -> Outcome {
-        let cores = target.cores.iter_mut();
-        let mut actors: Vec<_> = cores.map(|core| core as &mut dyn Actor).collect();
+    fn run_target(&self, target: &mut Process, until: Time, done: impl FnMut() -> bool) -> Outcome {
+        let mut actors: Vec<_> = target.actors().collect();
         self.world.run(&mut actors, until, done)
     }
 
-    /// What everybody survived so far.
+    /// Returns what all actors survived so far.
     pub(super) fn survived(&self) -> Survived {
         let mut survived = Survived {
             faults: self.incidents.clone(),
@@ -505,7 +788,9 @@ impl Machine {
         add("refused connects", network.refusals);
         add("flipped bits", network.flips);
         add("lies", network.lies);
-        let volumes = self.volumes.iter().chain(&self.replaced);
+        add("partial sends", network.partial);
+        let volumes = self.known.iter();
+        let volumes = volumes.flat_map(|known| known.volumes.iter().chain(&known.replaced));
         for disk in volumes
             .chain([&self.liars_disk])
             .map(|volume| volume.disk.totals())
@@ -515,7 +800,7 @@ impl Machine {
             add("torn disk requests", disk.torn);
             add("lost blocks", disk.lost);
         }
-        survived.fingerprint ^= self.world.now().0;
+        survived.fingerprint ^= self.world.fingerprint();
         survived
     }
 }

@@ -5,10 +5,14 @@
 //! nothing provokes, a hang, something that is left over at the end, a block that is not what was
 //! promised. The same [`Options`] are the same run, to the last step.
 
+mod audit;
+mod cast;
 mod feature;
 mod kept;
 mod machine;
 mod plan;
+mod tenants;
+mod volume;
 
 pub use feature::Feature;
 pub use kept::kept;
@@ -29,7 +33,7 @@ const LIVENESS: Nanos = Nanos::from_secs(1_200);
 /// Longest that a run may take in its own time before all is calm.
 const TURMOIL: Nanos = Nanos::from_secs(36_000);
 
-/// What a run survived.
+/// The faults and requests that a run survived.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Survived {
     /// Requests that were answered.
@@ -40,7 +44,7 @@ pub struct Survived {
     pub faults: BTreeMap<Cow<'static, str>, u64>,
     /// Of all answers and when they came: equal runs have equal ones.
     pub fingerprint: u64,
-    /// How long it took in the run's own time, in nanoseconds.
+    /// Duration in the run's own time, in nanoseconds.
     pub took_ns: u64,
 }
 

@@ -1,12 +1,14 @@
-//! What happens in a run, drawn from its seed.
+//! The plan of a run, drawn from its seed.
 
 use super::feature::{Feature, complete};
 use crate::client::{Tolerance, Workload};
 use crate::disk::DiskFaults;
+use crate::driver::Memory;
 use crate::host_core::Provoked;
-use crate::network::NetworkFaults;
+use crate::network::{Lies, NetworkFaults};
 use crate::world::Pace;
 use base::{Nanos, Prng};
+use reactor::BufferClass;
 use std::collections::BTreeSet;
 use target::Limits;
 
@@ -15,7 +17,7 @@ use target::Limits;
 pub struct Options {
     /// Everything is drawn from it.
     pub seed: u64,
-    /// What is left out, although the seed would have it.
+    /// Features that are left out, although the seed would have them.
     pub without: BTreeSet<Feature>,
     /// Requests of each application, rather than as many as the seed says.
     pub requests: Option<u64>,
@@ -26,15 +28,17 @@ pub struct Options {
 pub struct Event {
     /// Requests of all applications together.
     pub after: u64,
-    /// What it is.
+    /// The incident.
     pub what: Incident,
 }
 
-/// What happens.
+/// An incident of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// The target crashes, and comes back after a while.
     CrashTarget {
+        /// Which.
+        target: usize,
         /// For how long it is gone.
         down: Nanos,
         /// The disks lose what they had not flushed.
@@ -44,55 +48,77 @@ pub enum Incident {
     },
     /// A host crashes, and another comes for the rest of its work.
     CrashHost(usize),
-    /// A core of the target stops for so long.
-    PauseTarget(usize, Nanos),
+    /// A core of a target stops for so long: (target, core).
+    PauseTarget((usize, usize), Nanos),
     /// A host stops for so long.
     PauseHost(usize, Nanos),
-    /// Somebody turns a knob of the target.
-    TurnKnobs,
+    /// A knob of a target changes.
+    TurnKnobs(usize),
+    /// The clock of a target's machine jumps ahead.
+    JumpTarget(usize, Nanos),
+    /// The clock of a host's machine does.
+    JumpHost(usize, Nanos),
+    /// A volume of a target gets another size, in thousandths of the largest: (target, volume).
+    Resize((usize, usize), u64),
+    /// The last volume of a target is no namespace for so long.
+    Remove(usize, Nanos),
+    /// A target refuses a host for so long: (target, host).
+    Deny((usize, usize), Nanos),
+    /// A target has other tenants.
+    ChangeTenants(usize),
 }
 
 /// A whole run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it has in it.
+    /// The features of the run.
     pub features: BTreeSet<Feature>,
-    /// Cores of the target.
+    /// Targets, each on a machine of its own.
+    pub targets: usize,
+    /// Cores of each target.
     pub target_cores: usize,
-    /// Volumes, each a namespace of the same subsystem.
+    /// Hosts that have a switchboard, by number.
+    pub switched: Vec<bool>,
+    /// Volumes of each target, each a namespace of the same subsystem.
     pub volumes: usize,
     /// Blocks of a volume.
     pub blocks: u64,
     /// Bytes of a block.
     pub block_bytes: u32,
-    /// Hosts, each on a core, all on the same subsystem.
+    /// Hosts, all on the same subsystems.
     pub hosts: usize,
-    /// Applications of each host, each with a channel of its own.
+    /// Applications of each host on each target, each with a channel of its own.
     pub applications: usize,
     /// I/O queues of each channel.
     pub queues: u16,
-    /// What each application does.
+    /// Workload of each application.
     pub workload: Workload,
-    /// How long each application asks for nothing, once.
+    /// Time for which each application asks for nothing, once.
     pub rest: Nanos,
-    /// What may happen to connections.
+    /// Disturbances that the run brings to connections.
     pub provoked: Provoked,
     /// Errors that applications must be ready for.
     pub tolerance: Tolerance,
-    /// What hosts wait for a command.
+    /// Time for which hosts wait for a command.
     pub command_timeout: Nanos,
     /// The hosts' keep-alive time-out.
     pub keep_alive: Nanos,
     /// The target's limits.
     pub limits: Limits,
-    /// What the network does until all is calm.
+    /// Faults of the network until all is calm.
     pub network: NetworkFaults,
-    /// How fast cores are until all is calm.
+    /// Pace of the cores until all is calm.
     pub pace: Pace,
-    /// What the disks do until all is calm.
+    /// Faults of the disks until all is calm.
     pub disk: DiskFaults,
     /// A send of the liar in so many is changed.
     pub lie_one_in: u64,
+    /// The lies of the run.
+    pub lies: Lies,
+    /// Memory of each core.
+    pub memory: Memory,
+    /// Tokens a second of each volume; 0 where it is not scheduled.
+    pub tokens_per_second: u64,
     /// In the order in which they happen.
     pub events: Vec<Event>,
     /// From so many answers on nothing goes wrong any more.
@@ -136,17 +162,23 @@ impl Plan {
         let block_bytes = if prng.chance(3, 4) { 512 } else { 4096 };
         let blocks = [16, 64, 512][size(&mut prng, 0, 2)];
         let drawn = 100 + prng.below(900);
-        let requests = options.requests.unwrap_or(drawn);
+        let (targets, switched) = machines(options.seed, &features, hosts);
+        let requests = options.requests.unwrap_or(drawn / targets as u64);
         let workload = Workload {
             requests,
             depth: size(&mut prng, 1, 24),
             blocks_max: 1 + prng.below(8),
             blocks_large: 1 + prng.below(blocks.min(128)),
         };
-        let total = requests * (hosts * applications) as u64;
+        let total = requests * (targets * hosts * applications) as u64;
         let calm_after = total * 3 / 4;
-        let events = events(options.seed, &features, (target_cores, hosts), calm_after);
-        let late = has(Feature::Late) || has(Feature::Pauses);
+        let there = There {
+            targets,
+            cores: target_cores,
+            hosts,
+            volumes,
+        };
+        let events = events(options.seed, &features, there, calm_after);
         let keep_alive = Nanos::from_millis([1_000, 5_000, 15_000][size(&mut prng, 0, 2)]);
         Self {
             rest: if has(Feature::Rests) {
@@ -155,13 +187,10 @@ impl Plan {
                 Nanos::ZERO
             },
             provoked: provoked(&features),
-            tolerance: Tolerance::Only {
-                device: has(Feature::Errors),
-                gone: has(Feature::OtherVolume),
-                late,
-                forgets: has(Feature::Foreign) && has(Feature::Cache),
-            },
+            tolerance: tolerance(&features),
+            targets,
             target_cores,
+            switched,
             volumes,
             blocks,
             block_bytes,
@@ -173,16 +202,15 @@ impl Plan {
             keep_alive,
             limits: limits(options.seed, has(Feature::Foreign), has(Feature::Small)),
             network: network(options.seed, &features),
-            pace: if has(Feature::Stalls) {
-                Pace {
-                    stall_one_in: 50,
-                    stall_max: Nanos::from_millis(2),
-                    send_per_kib: Nanos(200),
-                }
-            } else {
-                Pace::default()
-            },
+            pace: pace(&features),
             disk: disk(options.seed, &features),
+            lies: Lies::ALL[size(&mut draws(options.seed, 12), 0, 2)],
+            memory: memory(options.seed, has(Feature::Starved)),
+            tokens_per_second: if has(Feature::Tokens) {
+                1_000 << draws(options.seed, 13).below(6)
+            } else {
+                0
+            },
             lie_one_in: if has(Feature::Liar) {
                 1 + prng.below(20)
             } else {
@@ -195,6 +223,67 @@ impl Plan {
     }
 }
 
+/// Returns the number of targets, and which hosts have a switchboard.
+fn machines(seed: u64, features: &BTreeSet<Feature>, hosts: usize) -> (usize, Vec<bool>) {
+    let mut prng = draws(seed, 10);
+    let targets = size(&mut prng, 2, 3);
+    let switched = (0..hosts).map(|_| prng.chance(1, 2) && features.contains(&Feature::Switched));
+    let switched = switched.collect();
+    let several = features.contains(&Feature::Targets);
+    (if several { targets } else { 1 }, switched)
+}
+
+/// Errors that the features provoke.
+fn tolerance(features: &BTreeSet<Feature>) -> Tolerance {
+    let has = |feature| features.contains(&feature);
+    Tolerance::Only {
+        device: has(Feature::Errors),
+        gone: has(Feature::OtherVolume) || has(Feature::Removals),
+        changes: has(Feature::Resizes) || has(Feature::Rights),
+        late: has(Feature::Late) || has(Feature::Pauses) || has(Feature::Jumps),
+        forgets: has(Feature::Foreign) && has(Feature::Cache),
+    }
+}
+
+fn pace(features: &BTreeSet<Feature>) -> Pace {
+    let stalls = if features.contains(&Feature::Stalls) {
+        Pace {
+            stall_one_in: 50,
+            stall_max: Nanos::from_millis(2),
+            send_per_kib: Nanos(200),
+            poll_one_in: 0,
+        }
+    } else {
+        Pace::default()
+    };
+    Pace {
+        poll_one_in: if features.contains(&Feature::Polls) {
+            3
+        } else {
+            0
+        },
+        ..stalls
+    }
+}
+
+/// Few buffers are enough for the largest transfer, and for one of another size beside it.
+fn memory(seed: u64, starved: bool) -> Memory {
+    if !starved {
+        return Memory::default();
+    }
+    let mut prng = draws(seed, 11);
+    let mut few = |most| size(&mut prng, 2, most);
+    let class = |bytes, count| BufferClass { bytes, count };
+    Memory {
+        buffers: vec![
+            class(4096, 6 + few(32)),
+            class(128 * 1024, few(6)),
+            class(1 << 20, few(3)),
+        ],
+        receive_buffers: few(4),
+    }
+}
+
 fn provoked(features: &BTreeSet<Feature>) -> Provoked {
     let losses = [
         Feature::Cuts,
@@ -203,6 +292,8 @@ fn provoked(features: &BTreeSet<Feature>) -> Provoked {
         Feature::Pauses,
         Feature::Late,
         Feature::TargetCrashes,
+        Feature::Jumps,
+        Feature::Denials,
     ];
     Provoked {
         losses: losses.iter().any(|feature| features.contains(feature)),
@@ -246,7 +337,15 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
     let refuse_one_in = one_in(Feature::Refusals, 2, 8);
     let flip_one_in = one_in(Feature::Flips, 20, 500);
     let pieces = one_in(Feature::Pieces, 2, 9);
+    let small = features.contains(&Feature::Windows);
+    let window_bytes = 4096 << prng.below(7);
     NetworkFaults {
+        window_bytes: if small {
+            window_bytes
+        } else {
+            NetworkFaults::CALM.window_bytes
+        },
+        partial_one_in: if small { 16 } else { 0 },
         delay_max: if pieces > 0 {
             Nanos::from_millis(1)
         } else {
@@ -258,15 +357,13 @@ fn network(seed: u64, features: &BTreeSet<Feature>) -> NetworkFaults {
         partition_one_in,
         refuse_one_in,
         silent_one_in,
-        flip_one_in,
+        // Small sends are many, and a peer that sends the same again and again gives up.
+        flip_one_in: flip_one_in * if small { 16 } else { 1 },
         ..NetworkFaults::CALM
     }
 }
 
-/// A foreign target's disk does late writes by so much sooner, and its cores stand still for so much
-/// less: within the margin that a host adds to the keep-alive time-out before it sends lost writes
-/// again. What is done later than that no host can know of, and it may undo what was acknowledged
-/// since (docs/decisions/0004-replay.md).
+/// Small sends are many, and a peer that sends the same again and again gives up.
 const LATE_AT_FOREIGN: u64 = 64;
 
 fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
@@ -289,15 +386,30 @@ fn disk(seed: u64, features: &BTreeSet<Feature>) -> DiskFaults {
             late_by
         },
         fail_one_in: if has(Feature::Errors) { fail } else { 0 },
+        tear_one_in: if has(Feature::Tears) { 4 } else { 0 },
     }
 }
 
-fn events(
-    seed: u64,
-    features: &BTreeSet<Feature>,
-    (cores, hosts): (usize, usize),
-    calm_after: u64,
-) -> Vec<Event> {
+/// The incidents that may be met.
+#[derive(Clone, Copy)]
+struct There {
+    targets: usize,
+    cores: usize,
+    hosts: usize,
+    volumes: usize,
+}
+
+impl There {
+    fn target(self, prng: &mut Prng) -> usize {
+        size(prng, 0, self.targets as u64 - 1)
+    }
+
+    fn host(self, prng: &mut Prng) -> usize {
+        size(prng, 0, self.hosts as u64 - 1)
+    }
+}
+
+fn events(seed: u64, features: &BTreeSet<Feature>, there: There, calm_after: u64) -> Vec<Event> {
     let has = |feature| features.contains(&feature);
     let mut events = Vec::new();
     let mut add = |purpose, feature, most, make: &dyn Fn(&mut Prng) -> Incident| {
@@ -309,29 +421,61 @@ fn events(
             }
         }
     };
+    // Time that passes for one side only, where a host goes by time alone.
+    let part = if has(Feature::Foreign) {
+        LATE_AT_FOREIGN
+    } else {
+        1
+    };
+    let span = |prng: &mut Prng| Nanos::from_millis(1 << prng.below(16));
     add(6, Feature::TargetCrashes, 4, &|prng| {
         let (power, other) = (prng.chance(1, 2), prng.chance(1, 3));
         Incident::CrashTarget {
             down: Nanos::from_millis(prng.below(3_000)),
             power: power && has(Feature::PowerLoss),
             other: other && has(Feature::OtherVolume),
+            target: there.target(prng),
         }
     });
     add(7, Feature::HostCrashes, 3, &|prng| {
-        Incident::CrashHost(size(prng, 0, hosts as u64 - 1))
+        Incident::CrashHost(there.host(prng))
     });
     add(8, Feature::Pauses, 4, &|prng| {
-        let pause = Nanos::from_millis(1 << prng.below(16));
+        let pause = span(prng);
         if prng.chance(1, 2) {
-            let core = size(prng, 0, cores as u64 - 1);
-            let foreign = has(Feature::Foreign);
-            let part = if foreign { LATE_AT_FOREIGN } else { 1 };
+            let core = size(prng, 0, there.cores as u64 - 1);
+            let core = (there.target(prng), core);
             Incident::PauseTarget(core, Nanos(pause.0 / part))
         } else {
-            Incident::PauseHost(size(prng, 0, hosts as u64 - 1), pause)
+            Incident::PauseHost(there.host(prng), pause)
         }
     });
-    add(9, Feature::Knobs, 20, &|_| Incident::TurnKnobs);
+    add(9, Feature::Knobs, 20, &|prng| {
+        Incident::TurnKnobs(there.target(prng))
+    });
+    add(14, Feature::Jumps, 4, &|prng| {
+        let by = Nanos(span(prng).0 / part);
+        if prng.chance(1, 2) {
+            Incident::JumpTarget(there.target(prng), by)
+        } else {
+            Incident::JumpHost(there.host(prng), by)
+        }
+    });
+    add(15, Feature::Resizes, 8, &|prng| {
+        let volume = size(prng, 0, there.volumes as u64 - 1);
+        Incident::Resize((there.target(prng), volume), prng.below(1_001))
+    });
+    add(16, Feature::Removals, 3, &|prng| {
+        let gone_for = Nanos::from_millis(prng.below(1_000));
+        Incident::Remove(there.target(prng), gone_for)
+    });
+    add(17, Feature::Denials, 4, &|prng| {
+        let denied_for = Nanos::from_millis(prng.below(5_000));
+        Incident::Deny((there.target(prng), there.host(prng)), denied_for)
+    });
+    add(18, Feature::Rights, 10, &|prng| {
+        Incident::ChangeTenants(there.target(prng))
+    });
     events.sort_by_key(|event| event.after);
     events
 }

@@ -27,7 +27,7 @@ pub(super) struct App {
     pub(super) load: switch::load::Ewma,
     /// Completions to take.
     pub(super) completed: Vec<usize>,
-    /// What it was not told of.
+    /// Completions that it was not notified of.
     pub(super) unnotified: Coalescer,
     /// Moments of an open loop at which a request was to be made, and was not yet.
     pub(super) intended: VecDeque<u64>,
@@ -86,7 +86,7 @@ impl World<'_> {
         }
     }
 
-    /// What an application does next.
+    /// Returns the next step of an application and its cost.
     pub(super) fn app_step(&mut self, number: usize) -> Option<(Step, u64)> {
         let app = &self.apps[number];
         let completions = app.completed.len();
@@ -129,7 +129,7 @@ impl World<'_> {
         self.spare_requests.push(request);
     }
 
-    /// A completion is there for its application, which is told of it, at once or later.
+    /// A completion is there for its application, which is notified of it, at once or later.
     pub(super) fn complete(&mut self, request: usize, near: bool) {
         let it = &self.requests[request];
         let (number, bytes) = (it.app, u64::from(it.bytes));
@@ -167,7 +167,7 @@ impl World<'_> {
         }
     }
 
-    /// What was held may have been held for long enough.
+    /// The time until which completions were held may be over.
     pub(super) fn on_tell(&mut self, number: usize) {
         if self.apps[number].unnotified.is_due(Time(self.now)) {
             self.tell(number);

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::lane::{End, Side, Wire};
 use super::random::Random;
 use super::world::{Event, World};
-use hdrhistogram::Histogram;
+use base::Latencies;
 use reactor::PollPolicy;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -18,9 +18,6 @@ use switch::load::CoreLoad;
 use switch::{
     ApplicationSteering, Class, ClassScheduler, Doorbell, Knobs, PerClass, RequestSteering,
 };
-
-/// Latencies are recorded up to this; longer ones count as this.
-const LATENCY_MAX_NS: u64 = 100_000_000_000;
 
 /// Applications begin within this time: no two at the same moment.
 const START_NS: u64 = 200_000;
@@ -86,9 +83,7 @@ pub(super) fn world<'a>(config: &'a Config, costs: &'a Costs) -> World<'a> {
         issued: 0,
         completed: 0,
         measuring: false,
-        histograms: PerClass::from_fn(|_| {
-            Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("the bounds are in order")
-        }),
+        histograms: PerClass::from_fn(|_| Latencies::new()),
         bytes: PerClass::default(),
         utilisation: Vec::new(),
     };
@@ -110,7 +105,7 @@ const fn places(config: &Config) -> (Range<usize>, Range<usize>) {
     }
 }
 
-/// What a thread that does `Latency` work may take from others.
+/// Gives a thread that does `Latency` work the priority that the knobs ask for.
 fn raise(thread: &mut Thread, knobs: &Knobs) {
     match knobs.latency_threads {
         ThreadPriority::Default => {}
@@ -126,7 +121,7 @@ fn raise_shared(thread: &mut Thread, knobs: &Knobs) {
     }
 }
 
-/// Whether each class has a dataplane thread of its own on every host core, as behind the
+/// Returns true if each class has a dataplane thread of its own on every host core, as behind the
 /// production switchboard.
 fn apart(knobs: &Knobs) -> bool {
     knobs.lanes == Lanes::PerClass && knobs.prioritisation && knobs.threads == Threads::PerClass

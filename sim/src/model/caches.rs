@@ -1,10 +1,10 @@
-//! What moving bulk leaves of a core's caches: the kernel's code and data that a switch, a send or
-//! a receive needs are no longer near afterwards, once for each.
+//! The caches of a core beside bulk: after 32 KiB were moved, the kernel's code and data that a
+//! switch, a send or a receive needs are no longer near, once for each.
 
-/// Whoever moves so much leaves little in a core's nearest caches.
+/// Bytes that leave little else in a core's nearest caches, when they are moved at once.
 const BULK_BYTES: u64 = 32 * 1024;
 
-/// What a core does sooner where it did it lately.
+/// Something that a core does sooner if it did it lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Habit {
     Switch,
@@ -12,24 +12,24 @@ pub(super) enum Habit {
     Receive,
 }
 
-/// How near the caches of a core have what it does again and again.
+/// The state of a core's caches.
 #[derive(Debug, Default)]
 pub(super) struct Caches {
-    /// How often bulk went through them.
+    /// The number of times that bulk went through them.
     bulk: u64,
-    /// How often it had when each habit was followed last.
+    /// That number when each habit was followed last.
     followed: [u64; 3],
 }
 
 impl Caches {
-    /// What it costs more to follow a habit now: `price_ns` if bulk came since the last time.
+    /// Returns the additional cost of a habit now: `price_ns` if bulk came since the last time.
     pub(super) const fn follow(&mut self, habit: Habit, price_ns: u64) -> u64 {
         let followed = std::mem::replace(&mut self.followed[habit as usize], self.bulk);
         if followed == self.bulk { 0 } else { price_ns }
     }
 
-    /// What it costs more to send or receive so many bytes now. Bulk pays nothing: what it costs by
-    /// the byte includes that it comes after other bulk.
+    /// Returns the additional cost of sending or receiving so many bytes now. Bulk pays nothing: its
+    /// cost by the byte includes that it comes after other bulk.
     pub(super) const fn carry(&mut self, habit: Habit, bytes: u64, price_ns: u64) -> u64 {
         let more_ns = self.follow(habit, price_ns);
         if bytes < BULK_BYTES {

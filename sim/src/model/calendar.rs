@@ -1,4 +1,4 @@
-//! What happens next: a heap of events by time, and among equal times by the order of their making.
+//! The calendar: a heap of events by time, and among equal times in the order of their making.
 
 use super::world::Event;
 use std::cmp::Ordering;
@@ -57,7 +57,7 @@ impl Calendar {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }
 
-    /// How many have ever been pushed.
+    /// Returns the number of events that were ever pushed.
     pub(super) const fn pushed(&self) -> u64 {
         self.number
     }

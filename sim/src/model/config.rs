@@ -1,4 +1,4 @@
-//! What is to be simulated: the machines, the applications, the stack, and for how long.
+//! The configuration of a run: the machines, the applications, the stack, and the time.
 
 use base::Nanos;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub enum Topology {
         host_cores: usize,
         /// Cores of the target.
         target_cores: usize,
-        /// What is between them.
+        /// The link between them.
         link: Link,
     },
     /// One machine of two cores and its loopback: the target on core 0, applications on core 1.
@@ -42,7 +42,7 @@ impl Link {
     };
 }
 
-/// Who sends and receives for the applications.
+/// The threads that send and receive for the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hosting {
@@ -56,9 +56,9 @@ pub enum Hosting {
 /// Applications that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppSpec {
-    /// What they hope for.
+    /// Their class.
     pub class: Class,
-    /// How many.
+    /// Their number.
     pub count: usize,
     /// Bytes of a request.
     pub bytes: u32,
@@ -116,7 +116,7 @@ pub struct Turn {
 pub struct Config {
     /// Which machines there are.
     pub topology: Topology,
-    /// Who sends and receives for the applications.
+    /// The threads that send and receive for the applications.
     pub hosting: Hosting,
     /// The position of all knobs.
     pub knobs: Knobs,
@@ -124,7 +124,7 @@ pub struct Config {
     pub apps: Vec<AppSpec>,
     /// Targets, all on the target's machine; applications take them in turn.
     pub targets: usize,
-    /// How long a device takes for a request, beyond the target's own work.
+    /// The time that a device takes for a request, beyond the target's own work.
     pub device: Nanos,
     /// Not measured.
     pub warmup: Nanos,
@@ -214,7 +214,7 @@ impl Config {
         }
     }
 
-    /// Whether it can be run.
+    /// Checks that it can be run.
     ///
     /// # Errors
     /// The first thing that is not as it may be.

@@ -1,7 +1,7 @@
-//! What the machine charges for everything that the model does: one number each, from a file.
+//! The costs of a machine for everything that the model does: one number each, from a file.
 //!
 //! `switchyard sim calibrate` measures most of them and writes the file; the file that is shipped
-//! is such a measurement. Spans are whole nanoseconds, and what is paid by the byte is in
+//! is such a measurement. Spans are whole nanoseconds, and costs by the byte are in
 //! picoseconds, so that a run needs no floats.
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// Where they come from, for people.
+    /// Their origin, for people.
     #[serde(default)]
     pub origin: String,
     /// Cores and the kernel's scheduler.
@@ -27,9 +27,9 @@ pub struct Costs {
 pub struct CoreCosts {
     /// From one thread to another on the same core.
     pub context_switch_ns: u64,
-    /// What that takes more where bulk was moved since the last one.
+    /// The additional cost of that if bulk was moved since the last one.
     pub switch_cold_ns: u64,
-    /// What the waker pays to make a thread ready on another core that sleeps.
+    /// The waker's cost of making a thread ready on another core that sleeps.
     pub wake_call_ns: u64,
     /// The same where that core is busy, and is interrupted.
     pub wake_busy_call_ns: u64,
@@ -41,12 +41,12 @@ pub struct CoreCosts {
     pub wake_idle_p99_ns: u64,
     /// To set a timer and to be interrupted by it.
     pub timer_ns: u64,
-    /// How long a fair thread keeps a core that another fair one wants.
+    /// The time for which a fair thread keeps a core that another fair one wants.
     pub slice_ns: u64,
     /// The same where the other one is woken and has had less of the core: some kernels let it
     /// have the core at once.
     pub keep_ns: u64,
-    /// What else takes a core, by how long it takes it: at most [`NOISES_MAX`] kinds.
+    /// Other interruptions of a core, by their length: at most [`NOISES_MAX`] kinds.
     pub noise: Vec<Noise>,
 }
 
@@ -56,7 +56,7 @@ pub struct CoreCosts {
 pub struct Noise {
     /// The mean time between two moments that it does; they come independently of each other.
     pub period_ns: u64,
-    /// How long it takes it each time.
+    /// Its length each time.
     pub length_ns: u64,
 }
 
@@ -98,8 +98,8 @@ pub struct SocketCosts {
     pub packet_ns: u64,
     /// The same, for each byte.
     pub packet_byte_ps: u64,
-    /// What a send costs more while the receiver is at work on another core: the kernel's locks and
-    /// memory go from one to the other.
+    /// The additional cost of a send while the receiver is at work on another core: the kernel's
+    /// locks and memory go from one to the other.
     pub contended_ns: u64,
     /// Of a send that the loopback delivers, so much at its end the receiver need not wait for: it
     /// has its bytes, and the sender's call is still returning.
@@ -108,7 +108,7 @@ pub struct SocketCosts {
     pub receive_call_ns: u64,
     /// For each byte of a receive: the copy.
     pub receive_byte_ps: u64,
-    /// What a send takes more where bulk was moved on its core since the last one: others' bytes
+    /// The additional cost of a send if bulk was moved on its core since the last one: other bytes
     /// are in the caches.
     pub send_cold_ns: u64,
     /// The same of a receive.
@@ -127,7 +127,7 @@ pub enum CostsError {
     OutOfRange {
         /// Which.
         name: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
         /// The least.
         min: u64,
@@ -157,7 +157,7 @@ const SHIPPED: &str = include_str!("../../costs/default.toml");
 /// No single step takes longer than this: ten times a scheduler's slice.
 const SPAN_NS_MAX: u64 = 100_000_000;
 
-/// What comes once in an hour is no noise of a run.
+/// The longest period of a noise: an interruption once in an hour is no noise of a run.
 const NOISE_PERIOD_NS_MAX: u64 = 3_600_000_000_000;
 
 /// 100 ns a byte is 10 MB/s: slower than anything worth a model.
@@ -176,7 +176,7 @@ impl Costs {
     /// Reads and checks a costs file's text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first thing that is wrong with it.
     pub fn from_toml(text: &str) -> Result<Self, CostsError> {
         let costs: Self = toml::from_str(text)?;
         costs.validate()?;
@@ -192,7 +192,7 @@ impl Costs {
         toml::to_string_pretty(self).expect("numbers and a text")
     }
 
-    /// Whether a machine can be like this.
+    /// Checks that a machine can be like this.
     ///
     /// # Errors
     /// The first number that none has.
@@ -283,7 +283,7 @@ fn within(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Cost
     }
 }
 
-/// What so many bytes cost at so many picoseconds each.
+/// Returns the cost of so many bytes at so many picoseconds each.
 #[inline]
 pub(super) const fn for_bytes(bytes: u64, byte_ps: u64) -> u64 {
     bytes.saturating_mul(byte_ps) / 1_000

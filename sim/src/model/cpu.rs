@@ -1,4 +1,5 @@
-//! Cores, and the kernel's scheduler on them: who runs, for how long, and what waking costs.
+//! Cores, and the kernel's scheduler on them: the thread that runs, its time, and the cost of
+//! waking.
 //!
 //! A thread works in steps: what it is about to do is decided when it gets the core, costs time,
 //! and takes effect when that time is over. Real-time threads go before fair ones and interrupt
@@ -16,8 +17,8 @@ use reactor::{IdlePolicy, PollPolicy, Wait};
 use switch::limits::CORES_MAX;
 use switch::{Knobs, LatencyWatch};
 
-/// How long a host's core is kept awake after that, by a thread that gives way to everybody: as
-/// long as the production idle spinner does.
+/// Time for which a host's core is kept awake after that, by a thread that yields to all others: as
+/// long as by the production idle spinner.
 const KEPT_NS: u64 = 200_000;
 
 /// After an interrupt a core looks for work once more before it sleeps.
@@ -30,7 +31,7 @@ pub(super) const WEIGHT_NICEST: u64 = 88_761;
 
 const _: () = assert!(CORES_MAX < 1 << 16);
 
-/// What a thread is.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// An application.
@@ -39,7 +40,7 @@ pub(super) enum Role {
     Engine(usize),
 }
 
-/// What a thread does with the core.
+/// A step of a thread on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// An application takes so many completions and makes new requests.
@@ -49,7 +50,7 @@ pub(super) enum Step {
     },
     /// A dataplane loop takes requests of one class from its ingress.
     Take {
-        /// How many.
+        /// Their number.
         count: usize,
         /// The class's index.
         class: usize,
@@ -61,8 +62,8 @@ pub(super) enum Step {
         /// The send ends with it.
         last: bool,
     },
-    /// It returns from a send whose packet leaves on its own: on the loopback the receiver has it
-    /// before the sender is done.
+    /// It returns from a send, the packet of which leaves on its own: on the loopback the receiver
+    /// has it before the sender is done.
     Return,
     /// It receives what a lane has.
     Receive {
@@ -76,7 +77,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether it is a call into the kernel, mostly: fair threads do not interrupt each other there.
+    /// Returns true if it is a call into the kernel, mostly: fair threads do not interrupt each
+    /// other there.
     const fn is_call(self) -> bool {
         matches!(
             self,
@@ -107,7 +109,7 @@ pub(super) struct Thread {
     ready_at: u64,
     /// A step that was interrupted, and what is left of it.
     suspended: Option<(Step, u64)>,
-    /// When it gave way, if it has not got its core back.
+    /// The time at which it yielded, if it has not got its core back.
     yielded: Option<u64>,
 }
 
@@ -153,16 +155,16 @@ pub(super) struct Core {
     softirq_until: u64,
     /// Costs of effects, paid with the next step.
     pub(super) debt: u64,
-    /// When each kind of noise takes the core next.
+    /// The next time at which each kind of noise takes the core.
     noise_at: Vec<u64>,
     /// The earliest of these.
     next_noise_at: u64,
     idle_ns: u64,
-    /// Whether it polls while it is idle: the rule of the dataplane loop that lives here.
+    /// The rule by which it polls while it is idle: that of the dataplane loop on it.
     pub(super) idle: IdlePolicy,
-    /// Whether it is kept awake for a while when that sleeps.
+    /// It is kept awake for a while when that loop sleeps.
     pub(super) keeps: bool,
-    /// What the dataplane loops of each side here see of `Latency` work.
+    /// The `Latency` activity that the dataplane loops of each side see here.
     pub(super) latency: [LatencyWatch; 2],
     pub(super) caches: Caches,
 }
@@ -215,7 +217,7 @@ impl Core {
 }
 
 impl World<'_> {
-    /// A sleeping thread becomes ready. Whoever wakes it on another core pays for the call, which
+    /// A sleeping thread becomes ready. A waker on another core pays for the call, which
     /// interrupts that core where it sleeps or is busy; where it polls, as for a switch. On the same
     /// core the call is a part of the switch.
     pub(super) fn wake(&mut self, thread: usize) {
@@ -288,7 +290,7 @@ impl World<'_> {
             return;
         };
         if self.executing.is_some() {
-            // From another core: that one is told by an interrupt, and does not know before.
+            // From another core: an interrupt tells this one, which does not know before.
             woken.ready_at += self.costs.core.wake_busy_ns;
         }
         let at = woken.ready_at;
@@ -314,20 +316,20 @@ impl World<'_> {
         it.idle.observe(now, wait, true);
     }
 
-    /// Whether a thread has its core, and something to do.
+    /// Returns true if a thread has its core, and something to do.
     pub(super) fn works(&self, thread: usize) -> bool {
         let it = &self.cores[self.threads[thread].core];
         it.current == Some(thread) && it.step != Step::Poll
     }
 
-    /// Whether a core has nothing to do and does not look for it either.
+    /// Returns true if a core has nothing to do and does not look for it either.
     fn sleeps(&self, core: usize) -> bool {
         let it = &self.cores[core];
         let awake_until = it.poll_until.max(it.awake_until).max(it.kept_until);
         it.current.is_none() && !it.waking && self.now > awake_until
     }
 
-    /// How long an idle core takes to the first instruction of a thread.
+    /// Returns the time from the wake-up of an idle core to the first instruction of a thread.
     fn wake_delay(&mut self, core: usize) -> u64 {
         let it = &self.cores[core];
         if self.now <= it.poll_until.max(it.awake_until) {
@@ -342,8 +344,8 @@ impl World<'_> {
         }
     }
 
-    /// What a dataplane loop on this core set a timer for is due: if it was idle, that was not what
-    /// it polled for.
+    /// A timer of a dataplane loop on this core is due: if the loop was idle, it did not poll for
+    /// that.
     pub(super) fn falls_due(&mut self, core: usize) {
         let it = &mut self.cores[core];
         if it.current.is_none() {
@@ -368,7 +370,7 @@ impl World<'_> {
         end
     }
 
-    /// Whether a ready thread goes before the one that runs.
+    /// Returns true if a ready thread goes before the one that runs.
     fn outranks(&self, ready: usize, running: usize) -> bool {
         let (new, old) = (&self.threads[ready], &self.threads[running]);
         if new.rank != old.rank {
@@ -378,7 +380,7 @@ impl World<'_> {
         new.rank == 0 && had >= self.keeps_ns(ready) && new.vruntime < old.vruntime
     }
 
-    /// How long a fair thread keeps its core when `ready` wants it.
+    /// Returns the time for which a fair thread keeps its core when `ready` wants it.
     fn keeps_ns(&self, ready: usize) -> u64 {
         let core = &self.costs.core;
         if self.threads[ready].woken {
@@ -437,7 +439,7 @@ impl World<'_> {
         it.current = None;
         it.generation = it.generation.wrapping_add(1);
         if thread.core == core {
-            // Who was interrupted stays the first of its priority.
+            // The interrupted thread stays the first of its priority.
             it.ready.insert(0, current);
         } else {
             self.enqueue(current);
@@ -527,7 +529,7 @@ impl World<'_> {
         best
     }
 
-    /// Who runs next on a core that is between two steps.
+    /// Returns the thread that runs next on a core that is between two steps.
     fn pick(&mut self, core: usize) -> Option<usize> {
         let current = self.cores[core].current;
         let Some(best) = self.best_ready(core) else {
@@ -548,7 +550,7 @@ impl World<'_> {
         Some(candidate)
     }
 
-    /// Gives the core to whom it belongs now.
+    /// Gives the core to the thread that has it from now on.
     fn schedule(&mut self, core: usize) {
         let nested = self.executing.replace(core);
         loop {
@@ -593,7 +595,7 @@ impl World<'_> {
                 self.threads[ready].rank == self.threads[current].rank
             });
             if rivals {
-                // Whoever keeps the core after a slice is looked at again after the next.
+                // A thread that keeps the core after a slice is looked at again after the next.
                 let slice_over = it.on_cpu_since + slice_ns;
                 let next_look = self.now + slice_ns;
                 let look = if slice_over > self.now {
@@ -615,7 +617,7 @@ impl World<'_> {
                 if *at >= end {
                     continue;
                 }
-                // What came while the core had nothing to do, or polled, held nobody up.
+                // Noise that came while the core had nothing to do, or polled, delayed no step.
                 if *at >= self.now {
                     end += noise.length_ns;
                 }

@@ -1,5 +1,7 @@
-//! The dataplane loop of a core, on the host or on the target: what it does next is decided by the
-//! production [`ClassScheduler`], when something leaves by the production doorbells.
+//! The dataplane loop of a core, on the host or on the target: a turn of the model's own, in which
+//! the production [`ClassScheduler`] decides the order, and the production doorbells the time of
+//! each send. A production host asks that scheduler for what it receives alone; its sends go in the
+//! order of classes, a quantum of the later ones in a turn, without floors.
 
 use super::caches::Habit;
 use super::config::Hosting;
@@ -17,7 +19,7 @@ use switch::{Caravan, Class, ClassScheduler, LatencyActivity, LatencyWatch, PerC
 /// Segments of the send that a request or an answer takes: header and data.
 const IOVECS: u32 = 2;
 
-/// What one receive takes at most: the production buffer.
+/// The most bytes that one receive takes: the production buffer.
 const RECEIVE_BYTES: u64 = 256 * 1024;
 
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub(super) struct Engine {
     /// Requests that applications handed in.
     pub(super) ingress: PerClass<VecDeque<usize>>,
     ingress_bytes: PerClass<u64>,
-    /// Ends whose doorbell rang.
+    /// Ends with a doorbell that rang.
     pub(super) sends: PerClass<VecDeque<usize>>,
     /// Ends that have received something.
     pub(super) receives: PerClass<VecDeque<usize>>,
@@ -37,7 +39,7 @@ pub(super) struct Engine {
     quanta: u64,
     /// The most of them that anything of the first class has waited for.
     pub(super) quanta_waited_max: u64,
-    /// Where the loop is in its turn, class by class.
+    /// The loop's place in its turn, class by class.
     turn: PerClass<Turn>,
     /// Requests that were received together; kept for its memory.
     batch: Vec<usize>,
@@ -86,7 +88,7 @@ impl Engine {
 }
 
 impl World<'_> {
-    /// What a dataplane loop does next, and what it costs; nothing if it may sleep.
+    /// Returns the next step of a dataplane loop and its cost; `None` if it may sleep.
     pub(super) fn engine_step(&mut self, number: usize) -> Option<(Step, u64)> {
         if !self.engines[number].sending.is_empty() {
             return Some(self.send_next(number, 0));
@@ -189,7 +191,7 @@ impl World<'_> {
             caravan.add(counted, IOVECS);
             bytes += u64::from(request_bytes);
             self.ends[end].egress.pop_front();
-            // Where headers do not fit, the kernel sends a little packet more. It is paid for
+            // If headers do not fit, the kernel sends a little packet more. It is paid for
             // (`Packet::pieces`), but received with the large one.
             filled += u64::from(counted);
             let open = match packet {
@@ -228,7 +230,7 @@ impl World<'_> {
         self.send_next(number, call_ns)
     }
 
-    /// How near `Latency` work is to an engine, if it minds.
+    /// Returns the `Latency` activity that an engine sees, if it prioritises.
     fn latency_activity(&self, number: usize) -> LatencyActivity {
         if self.knobs.prioritisation {
             let (core, side) = self.place_of(number);
@@ -238,7 +240,7 @@ impl World<'_> {
         }
     }
 
-    /// What an engine's core and side see of `Latency` work.
+    /// Returns the `Latency` activity of an engine's core and side, to note more of it.
     fn latency_of(&mut self, number: usize) -> &mut LatencyWatch {
         let (core, side) = self.place_of(number);
         &mut self.cores[core].latency[side]
@@ -249,13 +251,13 @@ impl World<'_> {
         (self.threads[engine.thread].core, engine.side as usize)
     }
 
-    /// What so many bytes cost an engine's core more after bulk.
+    /// Returns the additional cost of so many bytes on an engine's core after bulk.
     fn carry(&mut self, number: usize, habit: Habit, bytes: u64, price_ns: u64) -> u64 {
         let core = self.threads[self.engines[number].thread].core;
         self.cores[core].caches.carry(habit, bytes, price_ns)
     }
 
-    /// Whether the loop at the other end of a lane is at work, on another core.
+    /// Returns true if the loop at the other end of a lane is at work, on another core.
     fn peer_works(&self, number: usize, end: usize) -> bool {
         let peer = self.engines[self.ends[self.ends[end].peer].engine].thread;
         let here = self.threads[self.engines[number].thread].core;

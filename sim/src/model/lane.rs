@@ -20,7 +20,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// How its doorbells hold what waits.
+    /// Returns the mode of its doorbells.
     pub(super) const fn doorbell(self, knobs: &Knobs) -> Mode {
         match self {
             Self::Host => knobs.doorbell,
@@ -29,7 +29,7 @@ impl Side {
     }
 }
 
-/// Where a request is. It only ever goes to the next one.
+/// The stage of a request. It only ever goes to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// In an ingress.
@@ -46,7 +46,7 @@ pub(super) enum Stage {
     Returned,
     /// Its application has not taken it yet.
     Completed,
-    /// Nobody has it.
+    /// It is not in use.
     Free,
 }
 
@@ -57,28 +57,28 @@ pub(super) struct Request {
     pub(super) class: Class,
     pub(super) bytes: u32,
     pub(super) write: bool,
-    /// When the application wanted it.
+    /// The time at which the application wanted it.
     pub(super) since: u64,
-    /// Host core whose load it counts to.
+    /// The host core to the load of which it counts.
     pub(super) origin: usize,
-    /// Host core by whose egress it leaves.
+    /// The host core with the egress by which it leaves.
     pub(super) egress: usize,
-    /// When it got to where it waits, for the isolation of classes.
+    /// Quanta that had begun when it came to its present queue, for the isolation of classes.
     pub(super) quanta_before: u64,
 }
 
 impl Request {
-    /// What it weighs on the way to the target.
+    /// Returns its bytes on the way to the target.
     pub(super) const fn command_bytes(&self) -> u32 {
         COMMAND_BYTES + if self.write { self.bytes } else { 0 }
     }
 
-    /// What its answer weighs.
+    /// Returns the bytes of its answer.
     pub(super) const fn answer_bytes(&self) -> u32 {
         ANSWER_BYTES + self.answer_data_bytes()
     }
 
-    /// What it weighs when it leaves a side.
+    /// Returns its bytes when it leaves a side.
     pub(super) const fn bytes_from(&self, side: Side) -> u32 {
         match side {
             Side::Host => self.command_bytes(),
@@ -86,7 +86,7 @@ impl Request {
         }
     }
 
-    /// What a caravan of that side counts of it: the production target counts data.
+    /// Returns the bytes that a caravan of that side counts: the production target counts data.
     pub(super) const fn caravan_bytes_from(&self, side: Side) -> u32 {
         match side {
             Side::Host => self.command_bytes(),
@@ -108,7 +108,7 @@ pub(super) struct End {
     /// The other end.
     pub(super) peer: usize,
     pub(super) doorbell: Doorbell,
-    /// What waits to be sent.
+    /// Requests and answers that wait to be sent.
     pub(super) egress: VecDeque<usize>,
     pub(super) egress_bytes: u64,
     /// Its engine knows that it has something to send.
@@ -149,7 +149,7 @@ impl End {
     }
 }
 
-/// What the kernel hands on in one piece, as far as requests are whole: a caravan, or a part of one.
+/// The part of a caravan that the kernel hands on in one piece, as far as requests are whole.
 #[derive(Debug, Default)]
 pub(super) struct Packet {
     /// The end that it left.
@@ -159,7 +159,7 @@ pub(super) struct Packet {
 }
 
 impl Packet {
-    /// In how many pieces the kernel hands it on.
+    /// Returns the number of pieces in which the kernel hands it on.
     pub(super) const fn pieces(&self) -> u64 {
         self.bytes.div_ceil(PACKET_BYTES)
     }
@@ -182,7 +182,7 @@ impl Wire {
         }
     }
 
-    /// How long so many bytes keep it busy.
+    /// Returns the time for which so many bytes keep it busy.
     pub(super) const fn nanos(&self, bytes: u64) -> u64 {
         bytes.saturating_mul(8_000_000_000) / self.link.bits_per_second
     }

@@ -1,14 +1,16 @@
-//! The performance model: how the stack would do on machines with more cores than there are.
+//! The performance model: the stack on machines with more cores than there are.
 //!
-//! [`simulate`] runs a [`Config`] in virtual time on machines whose every step has a price from a
-//! [`Costs`] file. What goes first, by which core, with how many others and when is decided by the
-//! production crate [`switch`]; the model supplies only what a machine and its kernel do: cores
-//! with a fair scheduler and priorities (`cpu`), dataplane loops and applications as threads
-//! (`engine`, `app`), lanes and links (`lane`). Apart from the simulated world of this crate,
-//! which runs the whole stack and looks for faults; this one moves no bytes and looks at time.
+//! [`simulate`] runs a [`Config`] in virtual time on modelled machines, each step at a price from a
+//! [`Costs`] file. The rules of the production crate [`switch`] decide the order of classes, the
+//! core by which a request leaves, and the size and the time of a caravan. The turns of the loops
+//! that ask these rules are the model's own (`engine`, `app`): they follow the production loops, and
+//! differ from them where `docs/model.md` says so. Cores with a fair scheduler and priorities
+//! (`cpu`), lanes and links (`lane`) stand for a machine and its kernel. Apart from the simulated
+//! world of this crate, which runs the whole stack and looks for faults, this one moves no bytes
+//! and looks at time.
 //!
-//! One seed is one run. Must never: decide something that the switch decides, or read a clock.
-//! What is modelled and what is not, and how it is validated: `docs/model.md`.
+//! One seed is one run. Must never: decide something that the switch decides, or read a clock. The
+//! limits of the model and its validation: `docs/model.md`.
 
 mod app;
 mod build;

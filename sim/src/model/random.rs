@@ -1,4 +1,4 @@
-//! What is random in a run: spans of time, from one seed.
+//! Random spans of time, from one seed.
 
 use base::Prng;
 
@@ -6,7 +6,7 @@ use base::Prng;
 const LN_2: f64 = std::f64::consts::LN_2;
 const LN_100: f64 = 2.0 * std::f64::consts::LN_10;
 
-/// What a step costs varies by so many 1,024ths to either side. In a trace of sends and receives of
+/// The cost of a step varies by so many 1,024ths to either side. In a trace of sends and receives of
 /// one size the 10th and the 90th percentile lie a fifth from the median.
 const VARIES: u64 = 256;
 

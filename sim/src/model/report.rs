@@ -1,6 +1,6 @@
-//! What a run showed.
+//! The result of a run.
 
-use hdrhistogram::Histogram;
+use base::Latencies;
 use serde::Serialize;
 
 /// A run's result. Two runs with the same configuration, costs and seed give equal ones.
@@ -20,11 +20,11 @@ pub struct Report {
     pub target_utilisation: Vec<f64>,
     /// Bytes per second and busy core, of the busier side.
     pub bytes_per_second_per_core: f64,
-    /// What was decided on the way, warm-up and end included.
+    /// Counters of the decisions on the way, warm-up and end included.
     pub counters: Counters,
 }
 
-/// What became of one class.
+/// The result of one class.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassReport {
     /// Completed requests.
@@ -55,12 +55,12 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// What was decided on the way.
+/// Counters of the decisions on the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Requests that applications made.
     pub issued: u64,
-    /// Requests whose completion they took; at the end as many as were made.
+    /// Requests with a completion that they took; at the end as many as were made.
     pub completed: u64,
     /// Host caravans, and why they left.
     pub host: Caravans,
@@ -68,7 +68,7 @@ pub struct Counters {
     pub target: Caravans,
     /// Requests that left by another core.
     pub steered: u64,
-    /// Requests whose core was overloaded, and so was every other.
+    /// Requests of a core that was overloaded while every other was, too.
     pub nowhere: u64,
     /// Application threads that were moved, by class: L, T.
     pub moved_threads: [u64; 2],
@@ -88,15 +88,15 @@ pub struct Counters {
 /// Caravans of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Caravans {
-    /// How many left.
+    /// The number that left.
     pub caravans: u64,
     /// Requests (or answers) in them.
     pub requests: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// How many carried 1, 2–3, 4–7 … requests.
+    /// The number that carried 1, 2–3, 4–7 … requests.
     pub sizes: Vec<u64>,
-    /// Why they left.
+    /// The reasons for which they left.
     pub reasons: Vec<(&'static str, u64)>,
 }
 
@@ -124,38 +124,27 @@ impl Caravans {
 }
 
 impl ClassReport {
-    pub(super) fn of(histogram: &Histogram<u64>, bytes: u64, seconds: f64) -> Self {
-        let requests = histogram.len();
-        let distribution = histogram
-            .iter_quantiles(4)
-            .map(|step| (step.value_iterated_to() as f64 / 1e3, step.quantile()))
-            .collect();
+    pub(super) fn of(latencies: &Latencies, bytes: u64, seconds: f64) -> Self {
+        let requests = latencies.count();
         Self {
             requests,
             iops: requests as f64 / seconds,
             bytes_per_second: bytes as f64 / seconds,
-            latency_us: Latency::of(histogram),
-            distribution: if requests == 0 {
-                Vec::new()
-            } else {
-                distribution
-            },
+            latency_us: Latency::of(latencies),
+            distribution: latencies.distribution(),
         }
     }
 }
 
 impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        if histogram.is_empty() {
-            return Self::default();
-        }
-        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    fn of(latencies: &Latencies) -> Self {
+        let at = |quantile| latencies.quantile_us(quantile);
         Self {
-            avg: histogram.mean() / 1e3,
+            avg: latencies.mean_us(),
             p50: at(0.5),
             p99: at(0.99),
             p999: at(0.999),
-            max: histogram.max() as f64 / 1e3,
+            max: latencies.max_us(),
         }
     }
 }

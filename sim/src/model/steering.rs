@@ -1,5 +1,5 @@
-//! Application steering in the model: whose turn it is decides the production
-//! [`ApplicationSteering`](switch::ApplicationSteering); here its threads are moved.
+//! Application steering in the model: the production
+//! [`ApplicationSteering`](switch::ApplicationSteering) decides, and its threads are moved here.
 
 use super::config::Hosting;
 use super::lane::Side;

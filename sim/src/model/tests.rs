@@ -168,14 +168,14 @@ fn a_lane_sends_once_a_turn() {
 
 /// An application that is woken for each answer costs two switches for each answer.
 #[test]
-fn who_is_woken_has_the_core_as_soon_as_the_kernel_lets_it() {
+fn a_woken_thread_has_the_core_as_soon_as_the_kernel_lets_it() {
     let at_once = one_by_one(128, |costs| costs.core.keep_ns = 0);
     let slices = one_by_one(128, |costs| costs.core.keep_ns = costs.core.slice_ns);
     assert!(at_once * 10 < slices * 9, "{at_once} and {slices}");
 }
 
 #[test]
-fn a_send_to_who_is_at_work_costs_what_it_costs_more() {
+fn a_send_to_a_receiver_at_work_costs_more() {
     let alone = one_by_one(128, |costs| costs.socket.contended_ns = 0);
     let contended = one_by_one(128, |costs| costs.socket.contended_ns = 10_000);
     assert!(contended * 3 < alone * 2, "{contended} and {alone}");
@@ -218,7 +218,7 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
         knobs.completion_hold = hold;
         let config = short_split(knobs, apps);
         let mut costs = Costs::shipped();
-        // What is shared.
+        // The cost that completions share.
         costs.core.context_switch_ns = 10_000;
         simulate(&config, &costs).unwrap()
     };
@@ -227,7 +227,7 @@ fn bulk_that_is_told_of_in_groups_leaves_more_of_a_core() {
     assert!(iops(&each) * 1.1 < iops(&groups), "{each:?} and {groups:?}");
 }
 
-/// What a send costs by itself is paid half as often beside an L-app that seldom asks.
+/// The cost of a send by itself is paid half as often beside an L-app that seldom asks.
 #[test]
 fn sends_are_larger_beside_latency_work_that_is_sparse() {
     let report = |rate, factor| {
@@ -259,9 +259,9 @@ fn sixteen_answers_of_4_kib_fit_into_64_kib() {
     assert_eq!(sizes[5..].iter().sum::<u64>(), 0, "{sizes:?}");
 }
 
-/// A busy core is told by an interrupt that a thread was woken there.
+/// An interrupt tells a busy core that a thread was woken there.
 #[test]
-fn a_busy_core_does_not_know_at_once_whom_another_one_woke() {
+fn a_busy_core_does_not_know_at_once_that_another_one_woke_a_thread() {
     let average = |wake_busy_ns| {
         let apps = vec![AppSpec::latency(1), AppSpec::throughput(1, 64 * KIB, 16)];
         let mut config = short_split(Knobs::switchyard(), apps);
@@ -313,7 +313,7 @@ fn a_crowded_core_sheds_requests_and_threads_and_loses_none() {
         link: Link::GBPS_100,
     };
     let mut config = Config::new(topology, Knobs::switchyard(), apps);
-    // Everybody begins on the same core.
+    // All applications begin on the same core.
     config.apps = config
         .apps
         .iter()

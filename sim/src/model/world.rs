@@ -1,4 +1,4 @@
-//! The world of one run: who is in it, what happens, and what is counted.
+//! The world of one run: its machines and threads, its events, and its counters.
 
 use super::app::App;
 use super::calendar::Calendar;
@@ -9,12 +9,12 @@ use super::engine::Engine;
 use super::lane::{End, Packet, Request, Side, Stage, Wire};
 use super::random::Random;
 use super::report::{Caravans, ClassReport, Counters, Report};
-use hdrhistogram::Histogram;
+use base::{Latencies, Nanos};
 use std::ops::Range;
 use switch::load::CoreLoad;
 use switch::{ApplicationSteering, Class, Knobs, PerClass, RequestSteering};
 
-/// What can happen.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// A step on this core may be over.
@@ -39,7 +39,7 @@ pub(super) enum Event {
     Start { app: usize },
     /// An open loop makes a request.
     Intended { app: usize },
-    /// An application is told of what was held, if it was not told before.
+    /// An application is notified of held completions, if it was not notified before.
     Tell { app: usize },
     /// Application steering looks.
     Steer { side: Side },
@@ -47,7 +47,7 @@ pub(super) enum Event {
     Turn { index: usize },
     /// From now on it is measured.
     Measure,
-    /// From now on it is not measured, and nobody makes requests any more.
+    /// From now on it is not measured, and no application makes requests any more.
     Close,
 }
 
@@ -94,7 +94,7 @@ pub(super) struct World<'a> {
     pub(super) issued: u64,
     pub(super) completed: u64,
     pub(super) measuring: bool,
-    pub(super) histograms: PerClass<Histogram<u64>>,
+    pub(super) histograms: PerClass<Latencies>,
     pub(super) bytes: PerClass<u64>,
     pub(super) utilisation: Vec<f64>,
 }
@@ -125,7 +125,7 @@ impl World<'_> {
             Event::Dispatch { core } => self.on_dispatch(core),
             Event::Reschedule { core } => self.on_reschedule(core),
             Event::Left { core, packet } => {
-                // Whom it wakes, its sender wakes.
+                // The sender of the packet wakes its receiver.
                 let nested = self.executing.replace(core);
                 self.send(packet);
                 self.executing = nested;
@@ -148,7 +148,7 @@ impl World<'_> {
         }
     }
 
-    /// What a thread does next, and what that costs.
+    /// Returns the next step of a thread and its cost.
     pub(super) fn next_step(&mut self, thread: usize) -> Option<(Step, u64)> {
         match self.threads[thread].role {
             Role::App(app) => self.app_step(app),
@@ -168,7 +168,7 @@ impl World<'_> {
     /// A request goes from one stage to the next.
     ///
     /// # Panics
-    /// Where it is not where it should be: it would be completed twice, or never.
+    /// If it is in another stage: it would be completed twice, or never.
     #[inline]
     pub(super) fn advance(&mut self, request: usize, from: Stage, to: Stage) {
         let stage = &mut self.requests[request].stage;
@@ -180,7 +180,7 @@ impl World<'_> {
     pub(super) fn account_request(&mut self, class: Class, bytes: u32, since: u64) {
         self.completed += 1;
         if self.measuring {
-            self.histograms[class].saturating_record((self.now - since).max(1));
+            self.histograms[class].record(Nanos((self.now - since).max(1)));
             self.bytes[class] += u64::from(bytes);
         }
     }

@@ -13,7 +13,7 @@ const READ_PERMILLE: u16 = 900;
 /// The load grows by so many thousandths from point to point.
 const STEP_PERMILLE: u64 = 40;
 
-/// The curve ends where the median of reads is later than this: nobody promises more.
+/// The curve ends where the median of reads is later than this: no SLO promises more.
 const TOP: Nanos = Nanos::from_millis(4);
 
 const WARM_UP: Nanos = Nanos::from_millis(50);
@@ -22,11 +22,11 @@ const MEASURED: Nanos = Nanos::from_millis(200);
 /// A device, and what is known of it.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// What it is made of.
+    /// The parts of the device.
     pub parts: Parts,
-    /// What requests cost.
+    /// The cost of requests.
     pub costs: CostModel,
-    /// How late reads are at each load.
+    /// The latency of reads at each load.
     pub curve: Curve,
 }
 
@@ -78,7 +78,7 @@ pub fn calibrate_parts(parts: Parts, seed: u64) -> Calibrated {
     Calibrated { curve, ..blank }
 }
 
-/// How late reads are at so many tokens a second.
+/// Returns the latencies of reads at so many tokens a second.
 fn latencies(device: &Calibrated, rate: u64, seed: u64) -> [Nanos; Percentile::COUNT] {
     let load = Load {
         pace: Pace::Random(1),

@@ -1,12 +1,11 @@
 //! The events of a run, in the order of time.
 
 use super::processor::Core;
-use super::report::{Report, TenantReport, histogram};
+use super::report::{Report, TenantReport};
 use super::scenario::{Change, Known, Load, Pace, Setup};
 use crate::model::Random;
-use base::{Nanos, Time};
+use base::{Latencies, Nanos, Time};
 use block::device::flash::{Access, Timing};
-use hdrhistogram::Histogram;
 use qos::cost::DeviceLoad as Prices;
 use qos::token_scheduler::{Refused, Totals};
 use qos::{PricedOperation, Refusal, TenantId, TenantKey, Tenants, TokenScheduler, Tokens, units};
@@ -25,7 +24,7 @@ const COMMAND_BYTES: u64 = 72;
 /// The header of data, or a response. `[NVMe-TCP 1.0 §3.6.2.10]`
 const ANSWER_BYTES: u64 = 24;
 
-/// Why there is no run.
+/// The reason for which there is no run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// A tenant was not admitted.
@@ -95,7 +94,7 @@ struct Live {
     load: Load,
     /// Counts changes of the pace.
     pace: u32,
-    /// Where its connections are, and what it is called there; none while it is not registered.
+    /// The threads of its connections, and its keys there; none while it is not registered.
     keys: Vec<(usize, TenantKey)>,
     next: usize,
     /// Its first connection.
@@ -120,7 +119,7 @@ struct Engine<'a> {
     threads: Vec<Thread>,
     device: Timing,
     reports: Vec<TenantReport>,
-    reads: Histogram<u64>,
+    reads: Latencies,
     rounds: u64,
     released: Vec<(Request, Tokens)>,
 }
@@ -169,7 +168,7 @@ impl<'a> Engine<'a> {
             reports: (0..setup.tenants.len())
                 .map(|_| TenantReport::new(setup.measured))
                 .collect(),
-            reads: histogram(),
+            reads: Latencies::new(),
             rounds: 0,
             released: Vec::new(),
         };
@@ -447,7 +446,7 @@ impl<'a> Engine<'a> {
             if request.read {
                 let took = self.now.since(request.arrived);
                 report.read(took);
-                self.reads.saturating_record(took.0);
+                self.reads.record(took);
             }
         }
         let live = &self.live[request.tenant];

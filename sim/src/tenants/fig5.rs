@@ -12,13 +12,13 @@ use qos::{Declaration, Percentile, Slo, TokenPoolRules};
 /// The promised latency of reads.
 pub const SLO: Nanos = Nanos::from_micros(500);
 
-/// What the tenants are called, by number.
+/// Names of the tenants, by number.
 pub const NAMES: [&str; 4] = ["A", "B", "C", "D"];
 
 /// Requests a second that A and B reserve of a whole device.
 pub const IOPS: [u64; 2] = [120_000, 70_000];
 
-/// What B asks for in the second scenario.
+/// Rate that B asks for in the second scenario.
 pub const IOPS_B_LESS: u64 = 45_000;
 
 /// Requests that C and D each have under way, of a whole device.

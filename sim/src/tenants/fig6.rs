@@ -1,4 +1,4 @@
-//! How far threads, tenants and connections go. `[ReFlex §5.5, Fig. 6]`
+//! Scaling with threads, tenants and connections. `[ReFlex §5.5, Fig. 6]`
 
 use super::scenario::{Load, Pace, Setup, Tenant};
 use super::{Calibrated, Processor};

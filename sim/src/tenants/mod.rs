@@ -1,4 +1,5 @@
-//! Tenants on emulated flash, in virtual time: who keeps a promise, and who gets what is left.
+//! Tenants on emulated flash, in virtual time: the SLOs that are kept, and the shares of what is
+//! left.
 //!
 //! The production decides: [`qos::Tenants`] admits, one [`qos::TokenScheduler`] for each thread releases,
 //! and [`block::device::flash::Timing`] says when the device is done. The network takes no time, and
@@ -6,7 +7,8 @@
 //! of the device and of the queue before it. One seed is one run.
 //!
 //! A thread takes a turn when a request arrives, when one has been answered by the device, and when
-//! its scheduler asks for a round; one whose work takes time, as soon after that as it is free.
+//! its scheduler asks for a round; a thread with work that takes time, as soon after that as it is
+//! free.
 
 mod calibration;
 mod engine;

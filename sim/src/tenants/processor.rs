@@ -1,4 +1,4 @@
-//! What a thread's work costs its processor.
+//! The cost of a thread's work on its processor.
 //!
 //! A thread takes turns, one after the other while there is work. In a turn it receives what its
 //! connections have sent, lets the scheduler release what may go, and sends the answers that the
@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 /// Requests, and answers, that one turn takes at most. `[ReFlex §4.1]`
 const BATCH: usize = 64;
 
-/// What scheduling a request by its tokens may cost at most: what this project allows itself.
+/// Bound on the cost of scheduling a request by its tokens: what this project allows itself.
 const SCHEDULE: Nanos = Nanos(150);
 
 /// The processor time of a thread's work.
@@ -79,7 +79,7 @@ pub(super) struct Core {
     pub(super) busy_until: Time,
     /// Time of turns that was measured.
     pub(super) busy: Nanos,
-    /// Requests that nobody has received.
+    /// Requests that have not been received.
     pub(super) arrived: VecDeque<Request>,
     /// Requests that the device is done with.
     pub(super) done: VecDeque<Request>,
@@ -93,7 +93,7 @@ impl Core {
         !self.arrived.is_empty() || !self.done.is_empty()
     }
 
-    /// What a turn finds: requests to take in, and answers to send.
+    /// Takes what a turn finds: requests to take in, and answers to send.
     pub(super) fn gather(&mut self) -> [Vec<Request>; 2] {
         [&mut self.arrived, &mut self.done].map(|waiting| {
             let count = waiting.len().min(BATCH);
@@ -101,7 +101,7 @@ impl Core {
         })
     }
 
-    /// What receiving and sending cost in a turn that found these.
+    /// Returns the cost of receiving and sending in a turn that found these.
     pub(super) fn cost(
         &mut self,
         processor: &Processor,
@@ -127,7 +127,7 @@ impl Core {
         took + Nanos(picoseconds / 1000)
     }
 
-    /// Whether this turn has not touched the request's connection in this direction before.
+    /// Returns true if this turn has not touched the request's connection in this direction before.
     fn touches(&mut self, request: &Request, direction: usize) -> bool {
         if self.touched.len() <= request.connection {
             self.touched.resize(request.connection + 1, [0; 2]);

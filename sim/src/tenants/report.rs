@@ -1,26 +1,19 @@
-//! What came out, for each tenant.
+//! The results, for each tenant.
 
-use base::Nanos;
-use hdrhistogram::Histogram;
+use base::{Latencies, Nanos};
 use qos::Percentile;
 use qos::token_scheduler::Totals;
 
-/// Latencies are kept with three digits.
-const DIGITS: u8 = 3;
-
-/// Later ones count as this: ten seconds.
-const LATENCY_MAX_NS: u64 = 10_000_000_000;
-
-/// What one tenant got while it was measured.
+/// The results of one tenant while it was measured.
 #[derive(Clone, Debug)]
 pub struct TenantReport {
     /// Requests that ended.
     pub requests: u64,
-    /// What the scheduler charged for those that it released, or would have, in milli-tokens.
+    /// Cost of the requests that the scheduler released, or would have, in milli-tokens.
     pub milli_tokens: u64,
     /// Requests that were refused: the tenant was removed.
     pub refused: u64,
-    reads: Histogram<u64>,
+    reads: Latencies,
     measured: Nanos,
 }
 
@@ -30,13 +23,13 @@ impl TenantReport {
             requests: 0,
             milli_tokens: 0,
             refused: 0,
-            reads: histogram(),
+            reads: Latencies::new(),
             measured,
         }
     }
 
     pub(super) fn read(&mut self, took: Nanos) {
-        self.reads.saturating_record(took.0);
+        self.reads.record(took);
     }
 
     /// Requests a second.
@@ -60,36 +53,31 @@ impl TenantReport {
     /// Reads that ended.
     #[must_use]
     pub fn reads(&self) -> u64 {
-        self.reads.len()
+        self.reads.count()
     }
 }
 
-pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS)
-        .expect("a range and a precision that there are")
-}
-
-fn latency(reads: &Histogram<u64>, percentile: Percentile) -> Nanos {
+fn latency(reads: &Latencies, percentile: Percentile) -> Nanos {
     let quantile = f64::from(percentile.permille()) / 1000.0;
-    Nanos(reads.value_at_quantile(quantile))
+    reads.quantile(quantile)
 }
 
-/// What all tenants got.
+/// The results of all tenants.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// By number.
     pub tenants: Vec<TenantReport>,
-    /// What became of the tokens, warm-up included.
+    /// Totals of the tokens, warm-up included.
     pub tokens: Totals,
     /// The rate at which tokens were generated in the end, in tokens a second.
     pub rate: u64,
-    /// Whose promises the device cannot keep in the end, by number.
+    /// Tenants with SLOs that the device cannot keep in the end, by number.
     pub unkept: Vec<usize>,
     /// Rounds of all threads.
     pub rounds: u64,
-    /// How long each thread worked while it was measured; nothing where work takes no time.
+    /// Time for which each thread worked while it was measured; empty where work takes no time.
     pub busy: Vec<Nanos>,
-    pub(super) reads: Histogram<u64>,
+    pub(super) reads: Latencies,
 }
 
 impl Report {

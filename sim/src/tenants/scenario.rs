@@ -1,10 +1,10 @@
-//! What is run: a device, its tenants, and what they ask for.
+//! A scenario: a device, its tenants, and their loads.
 
 use super::{Calibrated, Processor};
 use base::Nanos;
 use qos::{CostModel, Curve, Declaration, TokenPoolRules};
 
-/// How a tenant's requests come.
+/// The arrivals of a tenant's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// So many a second, evenly, whether or not earlier ones are done.
@@ -15,10 +15,10 @@ pub enum Pace {
     Depth(u32),
 }
 
-/// What a tenant asks for, at random places of the device.
+/// The load of a tenant, at random places of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How its requests come.
+    /// Arrivals of its requests.
     pub pace: Pace,
     /// The share of reads, in thousandths: 0 to 1000.
     pub read_permille: u16,
@@ -29,24 +29,24 @@ pub struct Load {
 /// A tenant.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// What it asked for.
+    /// Its declaration.
     pub declaration: Declaration,
-    /// What it does.
+    /// Its load.
     pub load: Load,
     /// The thread of each of its connections, which are taken in turn.
     pub threads: Vec<u32>,
 }
 
-/// What is known of a device.
+/// The model of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// What requests cost.
+    /// The cost of requests.
     pub costs: CostModel,
-    /// How late reads are at each load.
+    /// The latency of reads at each load.
     pub curve: Curve,
 }
 
-/// What changes while it runs.
+/// A change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The tenant with this number asks for something else, or comes back.
@@ -63,18 +63,18 @@ pub enum Change {
     Recalibrate(Known),
 }
 
-/// What is run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The device.
     pub device: Calibrated,
-    /// Whether tokens are scheduled; otherwise requests go to the device as they come.
+    /// True if tokens are scheduled; otherwise requests go to the device as they come.
     pub scheduled: bool,
     /// The scheduler's constants.
     pub rules: TokenPoolRules,
     /// Threads, 1 to 64.
     pub threads: u32,
-    /// What their work costs them; `None` where it takes no time.
+    /// Cost of their work; `None` where it takes no time.
     pub processor: Option<Processor>,
     /// Numbered from 0.
     pub tenants: Vec<Tenant>,

@@ -7,7 +7,7 @@ use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice, Wait};
 use std::collections::VecDeque;
 
-/// A wait for something that never comes ends after so many seconds of the driver's time.
+/// Time after which a wait for something that never comes ends, in seconds of the driver's clock.
 const PATIENCE_SECONDS: u32 = 120;
 
 /// A driver and a channel on it.
@@ -267,7 +267,7 @@ impl<D: Driver> Bench<D> {
     pub fn close(mut self) -> D {
         self.shut();
         let left = self.finished.pop_front();
-        assert!(left.is_none(), "nobody waits for {left:?}");
+        assert!(left.is_none(), "no request waits for {left:?}");
         assert_eq!(
             self.channel.deadline(),
             Time::NEVER,

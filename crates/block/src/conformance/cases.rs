@@ -363,7 +363,7 @@ fn accept<D: Driver>(bench: &mut Bench<D>, request: Request, tags: &mut BTreeSet
 fn settle(completion: &Completion, tags: &mut BTreeSet<u64>) {
     assert!(
         tags.remove(&completion.tag),
-        "nobody waits for {completion:?}"
+        "no request waits for {completion:?}"
     );
     assert_eq!(completion.result, Ok(()), "{completion:?}");
 }
@@ -468,7 +468,7 @@ pub(super) fn close_under_load<D: Driver>(bench: &mut Bench<D>) {
     while let Some(completion) = bench.finished() {
         assert!(
             tags.remove(&completion.tag),
-            "nobody waits for {completion:?}"
+            "no request waits for {completion:?}"
         );
     }
     assert!(tags.is_empty(), "closed without an answer to {tags:?}");

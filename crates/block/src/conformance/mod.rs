@@ -27,7 +27,7 @@ pub struct Suite {
     pub fresh: bool,
     /// True for a device that keeps what is written; one that does not reads as zeroes.
     pub keeps: bool,
-    /// Whether it knows Compare and Verify, which a namespace elsewhere may not.
+    /// True for a device that knows Compare and Verify, which a remote namespace may not.
     pub compares: bool,
 }
 

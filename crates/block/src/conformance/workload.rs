@@ -19,7 +19,7 @@ const DEPTH: usize = 24;
 /// Blocks of the longest request.
 const LONGEST: u64 = 40;
 
-/// The model and what is in flight.
+/// The model of the content, and the requests in flight.
 struct Model {
     /// The seed of each block's content, in the order in which the window's blocks lie; zero for
     /// a block of zeroes.
@@ -149,7 +149,7 @@ impl Model {
 
     fn settle(&mut self, completion: &Completion, suite: Suite) {
         let flight = self.in_flight.remove(&completion.tag);
-        let flight = flight.unwrap_or_else(|| panic!("nobody waits for {completion:?}"));
+        let flight = flight.unwrap_or_else(|| panic!("no request waits for {completion:?}"));
         let (operation, range) = (flight.operation, flight.range);
         let what = format!("{operation:?} of {range:?}, {suite:?}");
         assert_eq!(completion.result, flight.expected, "{what}");

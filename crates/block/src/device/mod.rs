@@ -66,7 +66,7 @@ pub enum DeviceError {
         /// The remedy for the operator.
         remedy: &'static str,
     },
-    /// The device cannot be what was asked for.
+    /// The options ask for a device that cannot be.
     #[error("{0}")]
     Invalid(String),
     /// Memory is short.
@@ -148,7 +148,7 @@ pub trait Channel: std::fmt::Debug {
     /// Takes a request.
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit;
 
-    /// Sends off what was gathered; called once after a run of submissions.
+    /// Sends the requests that were gathered; called once after a run of submissions.
     fn kick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
@@ -170,14 +170,14 @@ pub trait Channel: std::fmt::Debug {
         None
     }
 
-    /// Fires what is due. Called once each turn of the core, while a request is in the channel or it
-    /// has a [`deadline`](Self::deadline), and after each operation that completed.
+    /// Fires what is due. Called once each turn of the core, while a request is in the channel or
+    /// it has a [`deadline`](Self::deadline), and after each operation that completed.
     fn tick(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }
 
-    /// Memory for `bytes` bytes of a request's data that this channel need not copy; `None` where it
-    /// has none of its own (left), and the core's buffers are as good.
+    /// Memory for `bytes` bytes of a request's data that this channel need not copy; `None` where
+    /// it has none of its own (left), and the core's buffers are as good.
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
         let _ = bytes;
         None

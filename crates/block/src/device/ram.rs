@@ -119,7 +119,7 @@ impl Device for Ram {
     }
 }
 
-/// Copies the first `bytes` bytes; what is zero is skipped, so that it takes no pages.
+/// Copies the first `bytes` bytes; zeroes are skipped, so that they take no pages.
 fn copy_content(from: &RegionHandle, to: &RegionHandle, bytes: usize) {
     let mut piece = vec![0; RESIZE_BYTES];
     for at in (0..bytes).step_by(RESIZE_BYTES) {

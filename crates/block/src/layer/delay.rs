@@ -3,13 +3,14 @@
 //! The request goes down at once and its completion waits, so a delay adds to what the device
 //! itself takes, and requests are delayed side by side, not one after the other.
 
+use super::channel::LayerChannel;
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, OpNamespace};
+use reactor::{Context, Driver};
 use std::sync::Arc;
 
 /// Durations for which requests are held back. Zero by default.
@@ -100,15 +101,6 @@ struct DelayChannel {
 }
 
 impl DelayChannel {
-    /// Takes what the channel below has finished.
-    fn collect(&mut self, now: Time) {
-        while let Some(mut completion) = self.inner.reap() {
-            if let Some(delay) = self.in_flight.restore(&mut completion) {
-                self.hold(completion, delay, now);
-            }
-        }
-    }
-
     fn hold(&mut self, completion: Completion, delay: Nanos, now: Time) {
         // What was refused took no time on the medium.
         if delay == Nanos::ZERO || completion.result.is_err() || self.closing {
@@ -119,8 +111,16 @@ impl DelayChannel {
     }
 }
 
-impl Channel for DelayChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+impl LayerChannel for DelayChannel {
+    fn inner(&self) -> &dyn Channel {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Channel {
+        &mut *self.inner
+    }
+
+    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if self.in_flight.is_full() || self.delayed.len() >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
@@ -150,43 +150,32 @@ impl Channel for DelayChannel {
         }
     }
 
-    fn kick(&mut self, cx: &mut Context<'_>) {
-        self.inner.kick(cx);
-        self.collect(cx.now);
+    fn collect(&mut self, now: Time) {
+        while let Some(mut completion) = self.inner.reap() {
+            if let Some(delay) = self.in_flight.restore(&mut completion) {
+                self.hold(completion, delay, now);
+            }
+        }
     }
 
-    fn owns(&self, op_namespace: OpNamespace) -> bool {
-        self.inner.owns(op_namespace)
-    }
-
-    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        self.inner.complete(completion, cx);
-        self.collect(cx.now);
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
+    fn finished(&mut self) -> Option<Completion> {
         self.delayed.pop()
     }
 
-    fn tick(&mut self, cx: &mut Context<'_>) {
-        self.inner.tick(cx);
-        self.collect(cx.now);
-        self.delayed.fire(cx.now);
+    fn fire(&mut self, now: Time) {
+        self.delayed.fire(now);
     }
 
-    fn deadline(&self) -> Time {
-        self.inner.deadline().min(self.delayed.next())
+    fn due(&self) -> Time {
+        self.delayed.next()
     }
 
-    fn close(&mut self, cx: &mut Context<'_>) {
-        // The effects are in place; no request waits for its delay any more.
+    fn closing(&mut self) {
         self.closing = true;
-        self.inner.close(cx);
-        self.collect(cx.now);
-        self.delayed.fire(Time::NEVER);
     }
 
-    fn closed(&self) -> bool {
-        self.inner.closed()
+    fn close_held(&mut self) {
+        // The effects are in place; no request waits for its delay any more.
+        self.delayed.fire(Time::NEVER);
     }
 }

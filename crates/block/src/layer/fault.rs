@@ -5,6 +5,7 @@
 //! seed, the rule and n alone. So one stream of requests always meets the same faults; where
 //! several cores share the device, it is their order that decides which of them meets one.
 
+use super::channel::LayerChannel;
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
@@ -12,7 +13,7 @@ use crate::limits::{FAULT_RULES_MAX, LAYER_QUEUE_DEPTH};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Prng, Time};
-use reactor::{Context, Driver, IoSlice, OpNamespace, Wake};
+use reactor::{Context, Driver, IoSlice, Wake};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,7 +88,8 @@ pub struct FaultRule {
     pub blocks: Option<u64>,
     /// Number of matching requests that pass before the rule begins.
     pub skip: u64,
-    /// Strikes one in so many matching requests, at random; 1 strikes each. At least 1.
+    /// Inverse of the share of matching requests that is struck, at random; 1 strikes each. At
+    /// least 1.
     pub one_in: u64,
     /// Strikes at most so often; `None`: without end.
     pub times: Option<u64>,
@@ -356,7 +358,7 @@ struct FaultChannel {
 }
 
 impl FaultChannel {
-    /// Takes what the channel below has finished, and lets go of what was released.
+    /// Takes the completions of the channel below, and fires those that were released.
     fn collect(&mut self, now: Time) {
         while let Some(completion) = self.inner.reap() {
             if let Some(completion) = self.finish(completion, now) {
@@ -456,8 +458,16 @@ impl Drop for FaultChannel {
     }
 }
 
-impl Channel for FaultChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+impl LayerChannel for FaultChannel {
+    fn inner(&self) -> &dyn Channel {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Channel {
+        &mut *self.inner
+    }
+
+    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         let waiting = self.delayed.len() + self.hanging.len();
         if self.in_flight.is_full() || waiting >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
@@ -511,46 +521,42 @@ impl Channel for FaultChannel {
         }
     }
 
-    fn kick(&mut self, cx: &mut Context<'_>) {
-        self.inner.kick(cx);
-        self.collect(cx.now);
+    fn collect(&mut self, now: Time) {
+        while let Some(completion) = self.inner.reap() {
+            if let Some(completion) = self.finish(completion, now) {
+                self.delayed.pass(completion);
+            }
+        }
+        let releases = self.shared.releases.load(Ordering::Acquire);
+        if releases != self.releases {
+            self.releases = releases;
+            for completion in self.hanging.drain(..) {
+                self.delayed.pass(completion);
+            }
+        }
     }
 
-    fn owns(&self, op_namespace: OpNamespace) -> bool {
-        self.inner.owns(op_namespace)
-    }
-
-    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        self.inner.complete(completion, cx);
-        self.collect(cx.now);
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
+    fn finished(&mut self) -> Option<Completion> {
         self.delayed.pop()
     }
 
-    fn tick(&mut self, cx: &mut Context<'_>) {
-        self.inner.tick(cx);
-        self.collect(cx.now);
-        self.delayed.fire(cx.now);
+    fn fire(&mut self, now: Time) {
+        self.delayed.fire(now);
     }
 
-    fn deadline(&self) -> Time {
-        self.inner.deadline().min(self.delayed.next())
+    fn due(&self) -> Time {
+        self.delayed.next()
     }
 
-    fn close(&mut self, cx: &mut Context<'_>) {
+    fn closing(&mut self) {
         self.closing = true;
-        self.inner.close(cx);
-        self.collect(cx.now);
+    }
+
+    fn close_held(&mut self) {
         for mut completion in self.hanging.drain(..) {
             completion.result = Err(BlockError::Aborted);
             self.delayed.pass(completion);
         }
         self.delayed.fire(Time::NEVER);
-    }
-
-    fn closed(&self) -> bool {
-        self.inner.closed()
     }
 }

@@ -4,12 +4,13 @@
 //! them at any time through [`Stats::snapshot`]. Readings of different cells may be some
 //! nanoseconds apart. What a closed channel counted stays in the sum.
 
+use super::channel::LayerChannel;
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{Completion, Operation, Request};
 use base::{Nanos, Time};
-use reactor::{Context, Driver, OpNamespace};
+use reactor::{Context, Driver};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -338,15 +339,6 @@ struct StatsChannel {
 }
 
 impl StatsChannel {
-    fn collect(&mut self, now: Time) {
-        while let Some(mut completion) = self.inner.reap() {
-            if let Some(note) = self.in_flight.restore(&mut completion) {
-                self.count(note, &completion, now);
-                self.finished.push_back(completion);
-            }
-        }
-    }
-
     fn count(&self, note: Note, completion: &Completion, now: Time) {
         let cells = &self.cells.operations[note.kind];
         cells.completed.add(1);
@@ -371,8 +363,16 @@ impl Drop for StatsChannel {
     }
 }
 
-impl Channel for StatsChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+impl LayerChannel for StatsChannel {
+    fn inner(&self) -> &dyn Channel {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Channel {
+        &mut *self.inner
+    }
+
+    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if self.in_flight.is_full() || self.finished.len() >= LAYER_QUEUE_DEPTH {
             self.cells.busy.add(1);
             return Submit::Busy(request);
@@ -407,40 +407,17 @@ impl Channel for StatsChannel {
         }
     }
 
-    fn kick(&mut self, cx: &mut Context<'_>) {
-        self.inner.kick(cx);
-        self.collect(cx.now);
+    fn collect(&mut self, now: Time) {
+        while let Some(mut completion) = self.inner.reap() {
+            if let Some(note) = self.in_flight.restore(&mut completion) {
+                self.count(note, &completion, now);
+                self.finished.push_back(completion);
+            }
+        }
     }
 
-    fn owns(&self, op_namespace: OpNamespace) -> bool {
-        self.inner.owns(op_namespace)
-    }
-
-    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        self.inner.complete(completion, cx);
-        self.collect(cx.now);
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
+    fn finished(&mut self) -> Option<Completion> {
         self.finished.pop_front()
-    }
-
-    fn tick(&mut self, cx: &mut Context<'_>) {
-        self.inner.tick(cx);
-        self.collect(cx.now);
-    }
-
-    fn deadline(&self) -> Time {
-        self.inner.deadline()
-    }
-
-    fn close(&mut self, cx: &mut Context<'_>) {
-        self.inner.close(cx);
-        self.collect(cx.now);
-    }
-
-    fn closed(&self) -> bool {
-        self.inner.closed()
     }
 }
 

@@ -11,12 +11,13 @@
 //! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
 //! request names, also for those without data.
 
+use super::channel::LayerChannel;
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit, check};
 use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::Time;
-use reactor::{Context, Driver, IoSlice, OpNamespace};
+use reactor::{Context, Driver, IoSlice};
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
@@ -67,7 +68,7 @@ impl Table {
         })
     }
 
-    /// Takes over what is known of the blocks that both tables have.
+    /// Takes over the sums of the blocks that both tables have.
     fn copy_from(&self, other: &Self) {
         for (cell, other) in self.cells.iter().zip(&other.cells) {
             let sum = other.load(Ordering::Relaxed);
@@ -90,7 +91,7 @@ impl Table {
         }
     }
 
-    /// A write to one block has ended; `sum` tells what is in it now, if that is known.
+    /// Notes that a write to one block has ended; `sum` is of its content now, if that is known.
     fn end(&self, block: usize, sum: Option<u32>) {
         self.count_change(block);
         self.update(block, |cell| match cell {
@@ -124,7 +125,7 @@ impl Table {
             .sum()
     }
 
-    /// Returns true if a block that was read with this checksum differs from what was written.
+    /// Returns true if a block that was read with this checksum differs from the last write.
     fn differs(&self, block: usize, sum: u32) -> bool {
         let cell = self.cells[block].load(Ordering::Acquire);
         cell != UNKNOWN && cell & WRITING == 0 && cell != sum
@@ -296,15 +297,6 @@ impl VerifyChannel {
             }
         }
     }
-
-    fn collect(&mut self) {
-        while let Some(mut completion) = self.inner.reap() {
-            if let Some(note) = self.in_flight.restore(&mut completion) {
-                self.finish(note, &mut completion);
-                self.finished.push_back(completion);
-            }
-        }
-    }
 }
 
 fn block_checksum(data: &IoSlice, at: usize, len: usize) -> u32 {
@@ -318,8 +310,16 @@ fn block_checksum(data: &IoSlice, at: usize, len: usize) -> u32 {
     checksum(block)
 }
 
-impl Channel for VerifyChannel {
-    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+impl LayerChannel for VerifyChannel {
+    fn inner(&self) -> &dyn Channel {
+        &*self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut dyn Channel {
+        &mut *self.inner
+    }
+
+    fn enter(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
         if self.in_flight.is_full() || self.finished.len() >= LAYER_QUEUE_DEPTH {
             return Submit::Busy(request);
         }
@@ -346,40 +346,17 @@ impl Channel for VerifyChannel {
         }
     }
 
-    fn kick(&mut self, cx: &mut Context<'_>) {
-        self.inner.kick(cx);
-        self.collect();
+    fn collect(&mut self, _now: Time) {
+        while let Some(mut completion) = self.inner.reap() {
+            if let Some(note) = self.in_flight.restore(&mut completion) {
+                self.finish(note, &mut completion);
+                self.finished.push_back(completion);
+            }
+        }
     }
 
-    fn owns(&self, op_namespace: OpNamespace) -> bool {
-        self.inner.owns(op_namespace)
-    }
-
-    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
-        self.inner.complete(completion, cx);
-        self.collect();
-    }
-
-    fn reap(&mut self) -> Option<Completion> {
+    fn finished(&mut self) -> Option<Completion> {
         self.finished.pop_front()
-    }
-
-    fn tick(&mut self, cx: &mut Context<'_>) {
-        self.inner.tick(cx);
-        self.collect();
-    }
-
-    fn deadline(&self) -> Time {
-        self.inner.deadline()
-    }
-
-    fn close(&mut self, cx: &mut Context<'_>) {
-        self.inner.close(cx);
-        self.collect();
-    }
-
-    fn closed(&self) -> bool {
-        self.inner.closed()
     }
 }
 

@@ -86,7 +86,7 @@ pub struct LoadArgs {
     /// Logical block of the local device: 512 or 4096 bytes
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// What to do (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]
+    /// An application (repeatable): NAME:rw=randread,bs=4k,depth=32,count=1,cpu=1[,queues=1][,rate=IOPS][,pace=even][,mix=70][,class=L]
     #[arg(long = "app", value_name = "APP", required = true)]
     pub apps: Vec<App>,
     /// Measure for so many seconds
@@ -111,9 +111,9 @@ pub struct LoadArgs {
     /// Fixes the order of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Whose connections the apps use [default: own; switched with a --baseline other than poll]
+    /// Connections that the apps use [default: own; switched with a --baseline other than poll]
     ///
-    /// With their own every thread has connections to itself and is served by nobody else.
+    /// With their own every thread has connections to itself and serves them alone.
     /// Switched, all threads share one connection for each core and class, as the threads of one
     /// large application do.
     #[arg(long, value_enum, value_name = "WHOSE")]
@@ -141,7 +141,7 @@ pub struct LoadArgs {
     pub switch: SwitchArgs,
     /// Turn a knob of the switchboard after so many seconds of the measured time (repeatable)
     ///
-    /// Those of the same time are turned together. Needs switched lanes, whose knobs they are; the
+    /// Those of the same time are turned together. Needs switched lanes, which have these knobs; the
     /// target's are turned by `switchyard switch set`. The report says what was turned, and when.
     #[arg(long = "knob-at", value_name = "SECONDS:KEY=VALUE")]
     pub knob_turns: Vec<KnobTurn>,
@@ -150,7 +150,7 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// Whether the apps share the lanes of a switchboard.
+    /// Returns true if the apps share the lanes of a switchboard.
     pub fn is_switched(&self) -> bool {
         let polls = |preset| matches!(preset, Preset::Poll | Preset::PollWithPriority);
         match self.lanes {
@@ -160,7 +160,7 @@ impl LoadArgs {
     }
 }
 
-/// Whose connections apps use.
+/// Connections that apps use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Lanes {
     /// Each thread its own.

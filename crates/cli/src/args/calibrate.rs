@@ -73,10 +73,10 @@ pub struct CalibrateDeviceArgs {
     /// Write to a device that holds data; OVERWRITES ALL OF IT
     #[arg(long)]
     pub destructive: bool,
-    /// What a write costs, in 4 KiB reads; measured where this is not given
+    /// Price of a write, in 4 KiB reads; measured where this is not given
     #[arg(long, value_name = "TOKENS")]
     pub write_cost: Option<Tokens>,
-    /// What a read costs while nothing is written, in tokens; measured where this is not given and
+    /// Price of a read while nothing is written, in tokens; measured where this is not given and
     /// writing is allowed [default otherwise: 1]
     #[arg(long, value_name = "TOKENS")]
     pub read_only_cost: Option<Tokens>,

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Run the papers' figures again on this machine
 ///
 /// A figure of the machine starts targets and loads of this program in processes of their own, on
-/// processors 0 and 1, system by system in turns; those whose names begin with "sim-" are simulated,
-/// by the performance model or by emulated devices in virtual time. Each writes NAME.json, NAME.csv,
+/// processors 0 and 1, system by system in turns; names that begin with "sim-" are simulated, by the
+/// performance model or by emulated devices in virtual time. Each writes NAME.json, NAME.csv,
 /// NAME.svg and NAME.png, and says for each claim of the paper whether it holds here.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
@@ -42,7 +42,7 @@ pub struct FigureArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(TRIES_MAX)))]
     pub tries: u8,
-    /// What the simulator charges: a file of `switchyard sim calibrate` [default: the costs that
+    /// Costs that the simulator charges: a file of `switchyard sim calibrate` [default: the costs that
     /// come with the program]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,

@@ -40,7 +40,7 @@ pub enum Layout {
     Shared,
 }
 
-/// Who sends and receives for the applications.
+/// Threads that send and receive for the applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Hosting {
     /// A dataplane thread per core
@@ -90,7 +90,7 @@ pub struct SimRunArgs {
     pub t_writes: u16,
     #[command(flatten)]
     pub switch: SwitchArgs,
-    /// Who sends and receives [default: inline for presets that poll, worker for others]
+    /// Threads that send and receive [default: inline for presets that poll, worker for others]
     #[arg(long, value_enum)]
     pub hosting: Option<Hosting>,
     /// Targets on the target's machine; applications take them in turn
@@ -120,7 +120,7 @@ pub struct SimRunArgs {
 /// Run hosts and a target through faults, and check every answer
 ///
 /// Each seed is a run of production hosts and a production target on simulated networks, disks and
-/// clocks: it draws which faults there are and how everybody is configured. Checkers look at every
+/// clocks: it draws which faults there are and how both ends are configured. Checkers look at every
 /// answer, at what is on the disks in the end, and at what is left over. The same seed is the same
 /// run, to the last step.
 #[derive(Args, Clone, Debug)]
@@ -145,7 +145,7 @@ pub struct SimCheckArgs {
         conflicts_with = "seed"
     )]
     pub seeds: u64,
-    /// Begin with this one [default: one that nobody had yet]
+    /// Begin with this one [default: one of the present moment]
     #[arg(long, value_name = "SEED", conflicts_with = "seed")]
     pub from: Option<u64>,
     /// Processes that share them

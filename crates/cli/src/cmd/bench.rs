@@ -19,6 +19,7 @@ use load::{
 use reactor::PollPolicy;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use switch::Knobs;
 
 /// Runs the apps and prints what they achieved.
@@ -48,31 +49,9 @@ pub(super) fn measure(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
-    ensure!(
-        !args.seconds.is_zero(),
-        "--seconds 0 measures nothing; choose at least 0.1"
-    );
     let knobs = args.switch.knobs()?;
     let mut turns = KnobTurns::of(args, knobs)?;
-    let options = LoadOptions {
-        warmup: args.warmup,
-        measured: args.seconds,
-        seed: args.seed,
-        verify: args.verify,
-        prefill: args.prefill,
-        knobs,
-        switched: args.is_switched(),
-        hosts: args.hosts,
-        moments: turns.moments(),
-    };
-    ensure!(
-        !options.switched || args.target.is_some(),
-        "--lanes switched needs a --target; a local device has no lanes"
-    );
-    ensure!(
-        !options.switched || args.hosts == 1,
-        "--lanes switched are those of one host; omit --hosts"
-    );
+    let options = options(args, knobs, turns.moments())?;
     // Keep the controllers connected until the load is over.
     let remote = match &args.target {
         Some(address) => connect(args, options.knobs, address)?,
@@ -117,6 +96,34 @@ pub(super) fn measure(
     Ok(report)
 }
 
+/// Returns the options of the load, if they go together.
+fn options(args: &LoadArgs, knobs: Knobs, moments: Vec<Duration>) -> Result<LoadOptions> {
+    ensure!(
+        !args.seconds.is_zero(),
+        "--seconds 0 measures nothing; choose at least 0.1"
+    );
+    let options = LoadOptions {
+        warmup: args.warmup,
+        measured: args.seconds,
+        seed: args.seed,
+        verify: args.verify,
+        prefill: args.prefill,
+        knobs,
+        switched: args.is_switched(),
+        hosts: args.hosts,
+        moments,
+    };
+    ensure!(
+        !options.switched || args.target.is_some(),
+        "--lanes switched needs a --target; a local device has no lanes"
+    );
+    ensure!(
+        !options.switched || args.hosts == 1,
+        "--lanes switched are those of one host; omit --hosts"
+    );
+    Ok(options)
+}
+
 /// Connects as every one of the hosts. The threads that keep controllers alive must not compete
 /// with the load by polling.
 fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Vec<Namespace>> {
@@ -131,7 +138,7 @@ fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Vec<Namespace
     })
 }
 
-/// What the target told about the tenants that the load is, once each.
+/// Logs what the target told about the tenants that the load is, once each.
 fn tell_of_tenants(namespace: &Namespace) {
     for event in namespace.subsystem().tenant_events() {
         if event.overruns {

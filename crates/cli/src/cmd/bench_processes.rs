@@ -3,16 +3,17 @@
 //! The leader starts this program once for each app, with its own command line and the number of
 //! the app. A follower says `ready` on its output when its threads could start, is told a start on
 //! its input (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints
-//! its report. A follower whose input ends stops: none outlives its leader.
+//! its report. A follower stops when its input ends: none outlives its leader.
 
 use super::bench;
 use super::signals;
 use crate::args::{LoadArgs, LocalDevice};
 use crate::exit::Outcome;
 use crate::output::{Output, print};
-use ::load::{Led, LoadReport, Stage, monotonic};
+use ::load::{Led, LoadReport, Stage};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base::{Nanos, Time};
+use reactor::clock::monotonic;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -24,13 +25,13 @@ use std::time::{Duration, Instant};
 /// The argument by which a follower knows its app.
 pub const FOLLOWER: &str = "--follower";
 
-/// How far ahead of its announcement the start lies: followers look for it ten times a second.
+/// Distance of the start from its announcement: followers look for it ten times a second.
 const START_AHEAD: Nanos = Nanos::from_millis(300);
 
-/// How often the leader looks at its flag and shows progress.
+/// Interval at which the leader looks at its flag and shows progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What a follower says on stderr is kept up to here.
+/// Bytes that are kept of what a follower says on stderr.
 const STDERR_BYTES_MAX: u64 = 64 << 10;
 
 /// Leads: starts a process for each app, all loads together, and prints what they achieved.
@@ -149,7 +150,7 @@ impl Drop for Follower {
 }
 
 fn eprint(text: &str) {
-    // Without stderr there is nobody to tell.
+    // Without stderr there is no reader.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

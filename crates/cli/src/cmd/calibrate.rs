@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long each load is measured, and how long a device that holds data is written before.
+/// Time for which each load is measured, and for which a device that holds data is written before.
 const FULL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(30));
 const QUICK: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(2));
 
@@ -76,10 +76,10 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What is loaded.
+/// The device that is loaded.
 struct Loaded {
     name: String,
-    /// Whether nothing is lost when it is written, or that was asked for.
+    /// Nothing is lost when it is written, or that was asked for.
     writes: bool,
     kind: Kind,
 }
@@ -161,7 +161,7 @@ fn measure(
     }
 }
 
-/// `fresh` is a device whose state nothing but its contents makes.
+/// `fresh` is a device with a state that nothing but its contents makes.
 fn on_device(
     args: &CalibrateDeviceArgs,
     device: Arc<dyn Device>,

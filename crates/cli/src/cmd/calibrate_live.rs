@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often the target is asked how far it is.
+/// Interval at which the target is asked for its progress.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Begins it, waits until it has ended, and tells what came out.
@@ -63,7 +63,7 @@ pub fn run(name: &str, args: &CalibrateDeviceArgs, output: Output) -> Result<Out
     Ok(Outcome::Done)
 }
 
-/// What came out, for people.
+/// The result, as a table.
 struct Told<'a>(&'a CalibrationSnapshot, &'a CalibrationResult);
 
 impl fmt::Display for Told<'_> {

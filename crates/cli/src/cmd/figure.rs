@@ -99,7 +99,7 @@ fn effort(args: &FigureArgs) -> (Extent, Effort) {
     (extent, effort)
 }
 
-/// How long a run of `measured` is run before.
+/// Returns the time for which a run of `measured` is run before.
 pub fn warmup(measured: Duration) -> Duration {
     (measured / WARMUP_DIVISOR).min(Duration::from_secs(1))
 }

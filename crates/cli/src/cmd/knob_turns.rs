@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use switch::Knobs;
 
-/// What is turned at one moment, and where all knobs are from then on.
+/// Changes of one moment, and the setting of all knobs from then on.
 #[derive(Clone, Debug, PartialEq)]
 struct Turn {
     at: Duration,
@@ -16,7 +16,7 @@ struct Turn {
     knobs: Knobs,
 }
 
-/// What is still to be turned, in the order of time.
+/// Changes that are still to be made, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct KnobTurns {
     ahead: VecDeque<Turn>,
@@ -60,7 +60,7 @@ impl KnobTurns {
         })
     }
 
-    /// When something is turned, in measured time.
+    /// Returns the times of the changes, in measured time.
     pub fn moments(&self) -> Vec<Duration> {
         self.ahead.iter().map(|turn| turn.at).collect()
     }
@@ -90,7 +90,7 @@ impl KnobTurns {
         Ok(())
     }
 
-    /// What was turned.
+    /// Returns the changes that were made.
     pub fn turned(self) -> Vec<Turned> {
         self.turned
     }

@@ -1,11 +1,11 @@
-//! What the parts of one association share, on whatever core each of them runs.
+//! State that the parts of one association share, on whatever core each of them runs.
 //!
 //! One [`Controller`](crate::Controller) drives the admin queue; any number of channels have I/O
 //! queues. They agree through an *epoch*: a number that counts associations, together with the
 //! phase. A channel looks at it once a turn (one load of a line that hardly ever changes) and
 //! follows: it opens its queues when a new association is live, and closes them when that is lost.
-//! Whoever notices the loss first moves the epoch on and wakes everybody. Nothing in here is
-//! touched by a request.
+//! The part that notices a loss first moves the epoch on and wakes all others. No request touches
+//! anything in here.
 
 pub(crate) mod namespace_state;
 pub(crate) mod parameters;
@@ -19,6 +19,7 @@ pub use crate::recovery::epoch::Phase;
 use crate::recovery::epoch::{Epoch, SharedEpoch};
 use crate::recovery::fences::{FenceSnapshot, Fences};
 use crate::recovery::span::Span;
+use base::state::State as _;
 use namespace_state::NamespaceState;
 use parameters::Parameters;
 use queue_ids::QueueIds;
@@ -38,7 +39,7 @@ pub(crate) struct AbortRequest {
     pub(crate) cid: u16,
 }
 
-/// What is known about the other end; behind one lock, for administration.
+/// Properties of the other end, as last reported; behind one lock, for administration.
 #[derive(Debug, Default)]
 struct Knowledge {
     parameters: Parameters,
@@ -63,7 +64,8 @@ pub struct Association {
     epoch: SharedEpoch,
     /// Counts the changes of what may still come of lost associations.
     fence_version: AtomicU64,
-    /// The last association whose controller may have lost its write cache since; 0 for none.
+    /// Generation of the last association of which the controller may have lost its write cache
+    /// since; 0 for none.
     caches_lost: AtomicU64,
     /// There are aborts to send.
     aborts: AtomicBool,
@@ -94,7 +96,7 @@ impl Association {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it was asked to connect.
+    /// The options of its connections.
     #[must_use]
     pub fn options(&self) -> &ConnectOptions {
         &self.options
@@ -106,13 +108,19 @@ impl Association {
         self.epoch().phase
     }
 
-    /// How many associations have been live.
+    /// Returns the number of associations that have been live.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.epoch().generation
     }
 
-    /// Why the last connection ended, or could not be made.
+    /// Returns how often each phase was entered, with the phase's name.
+    pub fn phases_entered(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let names = Phase::ALL.iter().map(|phase| phase.name());
+        names.zip(self.epoch.entered())
+    }
+
+    /// Returns the error that ended the last connection, or prevented it.
     #[must_use]
     pub fn last_error(&self) -> Option<ConnectionError> {
         self.lock().error.clone()
@@ -136,8 +144,8 @@ impl Association {
         self.lock().discovery.clone()
     }
 
-    /// What the target has told since the last call about the tenants that we are, oldest first; a
-    /// target of ours alone does. At most 64 are kept.
+    /// Takes the events of this host's tenants that the target has reported since the last call,
+    /// oldest first. Only Switchyard targets report any; at most 64 are kept.
     #[must_use]
     pub fn take_tenant_events(&self) -> Vec<TenantEvent> {
         self.lock().tenants.take()
@@ -148,7 +156,7 @@ impl Association {
         self.lock().tenants.note(page);
     }
 
-    /// Why a namespace that exists cannot be used.
+    /// Returns the reason for which an existing namespace cannot be used.
     pub(crate) fn unusable(&self, nsid: u32) -> Option<&'static str> {
         self.lock().unusable.get(&nsid).copied()
     }
@@ -165,7 +173,7 @@ impl Association {
         self.lock().parameters
     }
 
-    /// Moves on, and tells everybody.
+    /// Moves the epoch on, and wakes all cores.
     pub(crate) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.set(epoch);
         self.announce();
@@ -196,8 +204,8 @@ impl Association {
         self.announce();
     }
 
-    /// A write that was lost with the association of this generation is about to be reported.
-    /// Whoever learns that, and then writes its blocks anew on any channel, finds them closed.
+    /// A write that was lost with the association of this generation is about to be reported. A
+    /// submitter that learns of that and writes its blocks anew, on any channel, finds them fenced.
     pub(crate) fn fence_blocks(&self, generation: u64, span: Span) {
         let live = Epoch {
             generation,
@@ -209,13 +217,13 @@ impl Association {
         self.fence_version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// How often the fence_snapshot has changed: one load of a line that hardly ever does.
+    /// Returns the version of the fences: one load of a cache line that hardly ever changes.
     #[inline]
     pub(crate) fn fence_version(&self) -> u64 {
         self.fence_version.load(Ordering::SeqCst)
     }
 
-    /// What may still come of lost associations, and how often that has changed.
+    /// Returns the version of the fences, and the fences that channels must respect.
     pub(crate) fn fence_snapshot(&self) -> (u64, FenceSnapshot) {
         let knowledge = self.lock();
         (self.fence_version(), knowledge.fence_snapshot.clone())
@@ -334,14 +342,14 @@ impl Association {
         knowledge.parameters = parameters;
     }
 
-    /// Whether what the controller had acknowledged and not flushed must be there after a reconnect.
+    /// Returns true if acknowledged, unflushed writes must still be there after a reconnect.
     fn caches_live(&self, before: u64, now: u64) -> bool {
-        // Who knows the target says that it loses nothing unless it says so itself.
+        // A user that trusts the target says that it loses nothing unless it reports a loss.
         let trusted = self.options.replay == ReplayPolicy::Immediate;
         before == now && (now != 0 || trusted)
     }
 
-    /// The last association whose unflushed writes may be lost.
+    /// Returns the generation of the last association of which unflushed writes may be lost.
     #[inline]
     pub(crate) fn caches_lost(&self) -> u64 {
         self.caches_lost.load(Ordering::SeqCst)
@@ -366,7 +374,7 @@ impl Association {
             state.update(info, &serial);
         }
         knowledge.error = replaced.or_else(|| knowledge.error.take());
-        // A namespace that went away, or whose block size or volume changed, is another namespace
+        // A namespace that went away, or has another block size or volume, is another namespace
         // from now on: holders of the old state find it gone.
         knowledge.states.retain(|_, state| !state.is_gone());
         for (nsid, info) in &found {

@@ -1,6 +1,6 @@
 //! Properties of the controller that channels need.
 
-/// What I/O queues need to know of the association that is live.
+/// Properties of the live association that I/O queues need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Parameters {
     pub(crate) cntlid: u16,

@@ -1,10 +1,10 @@
-//! What a target of ours tells about the tenant that we are.
+//! Events that a Switchyard target reports to this host about its tenant.
 
 use std::collections::VecDeque;
 use std::fmt;
 use wire::nvme::log_page::{TenantEvent as Entry, TenantEvents};
 
-/// Events that wait for somebody who wants to know.
+/// Events that were not taken yet.
 const EVENTS_MAX: usize = 64;
 
 /// A tenant that this host is began, or ceased, to ask for more than it was promised.
@@ -12,9 +12,9 @@ const EVENTS_MAX: usize = 64;
 pub struct TenantEvent {
     /// Its number among the events of the target.
     pub number: u64,
-    /// Whether the tenant asks for too much now: its requests wait, and may be late.
+    /// True while the tenant demands more than its SLO: its requests wait, and may be late.
     pub overruns: bool,
-    /// When, in milliseconds since 1970 by the target's clock.
+    /// Time of the event by the target's clock, in milliseconds since 1970.
     pub unix_ms: u64,
     /// The tenant's name.
     pub tenant: String,
@@ -46,7 +46,7 @@ impl TenantEvent {
     }
 }
 
-/// What a field says, without whatever no terminal should see.
+/// Returns the text of a field without control characters.
 fn text(field: &[u8]) -> String {
     let end = field.iter().position(|&byte| byte == 0);
     let text = String::from_utf8_lossy(&field[..end.unwrap_or(field.len())]);
@@ -79,7 +79,7 @@ pub(crate) struct TenantEventLog {
 }
 
 impl TenantEventLog {
-    /// Takes what is new in a log page; the oldest that nobody took gives way.
+    /// Takes the new events of a log page; the oldest untaken ones give way.
     pub(crate) fn note(&mut self, page: &TenantEvents) {
         let newest = page.iter().map(|entry| entry.number).max().unwrap_or(0);
         if newest < self.last {

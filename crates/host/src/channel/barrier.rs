@@ -27,39 +27,41 @@ impl RemoteChannel {
     /// # Errors
     /// [`QueueFull`].
     pub fn barrier(&mut self, tag: u64, cx: &mut Context<'_>) -> Result<(), QueueFull> {
-        if self.outstanding >= self.capacity {
+        if self.requests.outstanding >= self.requests.capacity {
             return Err(QueueFull);
         }
-        self.outstanding += 1;
+        self.requests.outstanding += 1;
         let nsid = self.namespaces.first().map(|entry| entry.state.nsid);
-        let known = if self.state == ChannelState::Live {
+        let known = if self.state() == ChannelState::Live {
             self.parameters.barrier
         } else {
             self.association.parameters().barrier
         };
         let refused = match nsid {
             _ if self.closing => Some(BlockError::Aborted),
-            _ if self.state == ChannelState::Gone => Some(BlockError::Gone),
+            _ if self.state() == ChannelState::Gone => Some(BlockError::Gone),
             Some(_) if known => None,
             _ => Some(BlockError::Unsupported),
         };
         if let Some(error) = refused {
             let result = Err(error);
-            self.done.push_back(Completion {
+            self.requests.done.push_back(Completion {
                 tag,
                 result,
                 data: None,
             });
         } else if let Some(nsid) = nsid {
-            self.barriers += 1;
-            self.waiting.push_back(Exchange::barrier(tag, nsid));
+            self.requests.barriers += 1;
+            self.requests
+                .waiting
+                .push_back(Exchange::barrier(tag, nsid));
             self.drain_waiting(cx.now);
         }
         Ok(())
     }
 
-    /// Whether nothing is under way but the request at hand and those that wait behind it.
+    /// Returns true if nothing is under way but the request at hand and those that wait behind it.
     pub(super) fn is_all_through(&self) -> bool {
-        self.outstanding == self.done.len() + self.waiting.len() + 1
+        self.requests.outstanding == self.requests.done.len() + self.requests.waiting.len() + 1
     }
 }

@@ -3,12 +3,13 @@
 use crate::association::parameters::Parameters;
 use crate::command::BlockRequest;
 use crate::command::exchange::{Direction, Exchange, Work};
+use crate::limits::CONTROLLER_BUFFERS;
 use block::{BlockError, Geometry, Operation, Request};
 use reactor::{BufferPool, IoSlice};
 use wire::limits::BLOCKS_PER_COMMAND_MAX;
 use wire::nvme::io::DatasetRange;
 
-/// Whether the controller can do it: the command is optional, or the transfer too large.
+/// Checks that the controller supports the command and the length of the transfer.
 pub(super) fn allowed(
     request: &mut Request,
     geometry: Geometry,
@@ -38,7 +39,7 @@ pub(super) fn allowed(
     Ok(())
 }
 
-/// Whether somebody else owns the same buffer, so that it can only be read.
+/// Returns true if the buffer has further owners, so that it can only be read.
 fn has_more_owners(data: &mut IoSlice) -> bool {
     data.bytes().is_some() && data.bytes_mut().is_none()
 }
@@ -67,7 +68,10 @@ pub(super) fn exchange(
         Operation::Read => Direction::In,
         Operation::Write { .. } | Operation::Compare => Direction::Out,
         Operation::Deallocate => {
-            let Some(buffer) = buffers.take(DatasetRange::SIZE) else {
+            let free: usize = buffers.usage().map(|(_, free, _)| free).sum();
+            let spare = free > CONTROLLER_BUFFERS;
+            let buffer = spare.then(|| buffers.take(DatasetRange::SIZE));
+            let Some(buffer) = buffer.flatten() else {
                 return Err(request);
             };
             part.begin(geometry, parameters);

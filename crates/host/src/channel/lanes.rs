@@ -12,35 +12,35 @@ use block::BlockError;
 use reactor::Context;
 use wire::fabrics::ConnectData;
 
-/// Why a channel cannot be opened, or is gone although others go on.
+/// Reason for which a channel cannot be opened, or is gone although others go on.
 const NO_QUEUE_LEFT: &str = "it grants no further I/O queue; use fewer queues or raise its limit";
 
 impl RemoteChannel {
     /// Follows the association.
     pub(super) fn follow(&mut self, cx: &mut Context<'_>) {
         let epoch = self.association.epoch();
-        if epoch == self.epoch && self.state != ChannelState::Leaving {
+        if epoch == self.epoch && self.state() != ChannelState::Leaving {
             return;
         }
-        if self.state != ChannelState::Leaving && self.state != ChannelState::Gone {
+        if self.state() != ChannelState::Leaving && self.state() != ChannelState::Gone {
             self.leave(cx);
         }
         self.epoch = epoch;
-        if self.lanes.iter().any(|lane| !lane.qpair.is_closed()) {
+        if self.lanes.all.iter().any(|lane| !lane.qpair.is_closed()) {
             return;
         }
         match epoch.phase {
             Phase::Live if !self.closing && !self.is_deserted() => self.join(cx),
             Phase::Gone => self.gone(BlockError::Gone),
-            _ => self.state = ChannelState::Waiting,
+            _ => self.state.enter(ChannelState::Waiting),
         }
     }
 
     /// Closes every lane.
     pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
-        self.left_at = cx.now;
-        self.state = ChannelState::Leaving;
-        for lane in &mut self.lanes {
+        self.recovery.leave(cx.now);
+        self.state.enter(ChannelState::Leaving);
+        for lane in &mut self.lanes.all {
             lane.qpair.close(cx);
         }
     }
@@ -48,18 +48,18 @@ impl RemoteChannel {
     /// Opens every lane on the association that is live.
     fn join(&mut self, cx: &mut Context<'_>) {
         self.parameters = self.association.parameters();
-        self.joined = self.epoch.generation;
-        self.replay_writes_at = self.safe_replay_time();
+        let writes_at = self.safe_replay_time();
+        self.recovery.join(self.epoch.generation, writes_at);
         self.number_lanes();
         if !self.has_queue() {
-            // Others have queues and go on; whoever waits here would wait for ever.
+            // Others have queues and go on; requests that wait here would wait for ever.
             let error = crate::ConnectionError::Unusable(NO_QUEUE_LEFT);
             self.association.set_error(Some(error));
             return self.gone(BlockError::Gone);
         }
-        self.state = ChannelState::Joining;
-        for index in 0..self.lanes.len() {
-            if self.lanes[index].queue_id > 0 && !self.join_lane(index, cx) {
+        self.state.enter(ChannelState::Joining);
+        for index in 0..self.lanes.all.len() {
+            if self.lanes.all[index].queue_id > 0 && !self.join_lane(index, cx) {
                 break;
             }
         }
@@ -69,37 +69,37 @@ impl RemoteChannel {
     /// than it did before the association was lost.
     pub(super) fn number_lanes(&mut self) {
         let granted = self.association.parameters().io_queues;
-        for lane in &mut self.lanes {
+        for lane in &mut self.lanes.all {
             if lane.queue_id > granted {
                 self.association.release_queue(lane.queue_id);
                 lane.queue_id = 0;
             }
         }
-        for lane in &mut self.lanes {
+        for lane in &mut self.lanes.all {
             if lane.queue_id == 0 {
                 lane.queue_id = self.association.take_queue(granted).unwrap_or(0);
             }
         }
     }
 
-    /// Whether any lane has a queue: the others leave their requests to it.
+    /// Returns true if any lane has a queue: the others leave their requests to it.
     pub(crate) fn has_queue(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.queue_id > 0)
+        self.lanes.all.iter().any(|lane| lane.queue_id > 0)
     }
 
-    /// When writes that were lost may be sent again (docs/decisions/0004-replay.md).
+    /// Returns the time from which lost writes may be sent again (docs/decisions/0004-replay.md).
     fn safe_replay_time(&self) -> Time {
         if self.parameters.fenced {
             return Time::ZERO;
         }
         // The fence counts from when the connections were closed; where a core did not run then,
         // its own were later.
-        self.left_at + quiet_time(self.association.options())
+        self.recovery.left_at() + quiet_time(self.association.options())
     }
 
     /// Opens a lane that has a queue; false when the epoch has moved.
     fn join_lane(&mut self, index: usize, cx: &mut Context<'_>) -> bool {
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.lanes.all[index];
         if !self.association.enter_open(self.epoch) {
             return false;
         }
@@ -120,7 +120,7 @@ impl RemoteChannel {
             data: Box::new(data),
             in_capsule_bytes: self.parameters.in_capsule_bytes,
             priority: if self.parameters.queue_classes {
-                self.class.wire_priority()
+                self.lanes.class.wire_priority()
             } else {
                 0
             },
@@ -133,7 +133,8 @@ impl RemoteChannel {
     /// Looks at the lanes after something happened to one of them.
     pub(super) fn check_lane(&mut self, index: usize, cx: &mut Context<'_>) {
         self.collect(index, cx);
-        let lane = &mut self.lanes[index];
+        let state = self.state();
+        let lane = &mut self.lanes.all[index];
         // One that has no queue was never open, and nothing is lost with it.
         let ended = lane.open && (lane.qpair.is_closed() || lane.qpair.is_ending());
         if lane.qpair.is_closed() && lane.open {
@@ -141,17 +142,17 @@ impl RemoteChannel {
             self.association.leave_open();
         }
         if lane.qpair.is_live() {
-            if self.state == ChannelState::Joining {
+            if self.state() == ChannelState::Joining {
                 self.joined(cx);
             }
             return;
         }
-        if ended && matches!(self.state, ChannelState::Live | ChannelState::Joining) {
+        if ended && matches!(state, ChannelState::Live | ChannelState::Joining) {
             let error = lane.qpair.take_error();
             self.association.report_lost(self.epoch.generation, error);
             self.leave(cx);
         }
-        if self.state == ChannelState::Leaving {
+        if self.state() == ChannelState::Leaving {
             self.follow(cx);
         }
     }
@@ -159,10 +160,11 @@ impl RemoteChannel {
     fn joined(&mut self, cx: &mut Context<'_>) {
         let all = self
             .lanes
+            .all
             .iter()
             .all(|lane| lane.qpair.is_live() || !lane.open);
         if all {
-            self.state = ChannelState::Live;
+            self.state.enter(ChannelState::Live);
             self.drain_waiting(cx.now);
             self.follow_up(cx);
         }
@@ -170,9 +172,9 @@ impl RemoteChannel {
 
     /// Commands that take too long are aborted; if that does not help, the association is reset.
     pub(super) fn look_for_timeouts(&mut self, index: usize, cx: &mut Context<'_>) {
-        // Whoever is impatient with commands is as impatient with their Aborts.
+        // An Abort may take no longer than the command it is for.
         let abort_time = ABORT_TIME.min(self.association.options().command_timeout);
-        let lane = &mut self.lanes[index];
+        let lane = &mut self.lanes.all[index];
         let table = lane.qpair.table();
         let mut start = 0;
         let mut reset = false;

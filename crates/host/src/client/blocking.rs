@@ -52,7 +52,7 @@ impl Subsystem {
         &self.inner.association
     }
 
-    /// What the controller says about itself.
+    /// The controller, as it was last identified.
     ///
     /// # Errors
     /// [`HostError::Closed`] when it was never identified.
@@ -66,9 +66,9 @@ impl Subsystem {
         self.association().namespaces()
     }
 
-    /// What the target has told since the last call about the tenants that this host is: that one
-    /// asks for more than it was promised, and that it does no more. Oldest first; only a target of
-    /// ours tells.
+    /// Takes the events of this host's tenants that the target has reported since the last call:
+    /// that one asks for more than it was promised, and that it does no more. Oldest first; only a
+    /// target of ours tells.
     #[must_use]
     pub fn tenant_events(&self) -> Vec<TenantEvent> {
         self.association().take_tenant_events()
@@ -96,7 +96,7 @@ impl Subsystem {
         })
     }
 
-    /// Disconnects now, in order, whoever still holds it: requests under way fail.
+    /// Disconnects now, in order, however many handles there are: requests under way fail.
     pub fn disconnect(&self) {
         self.association().close();
     }
@@ -133,7 +133,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// What the namespace says about itself, as it was identified when it was opened.
+    /// The namespace as it was identified when it was opened.
     #[must_use]
     pub fn info(&self) -> &NamespaceInfo {
         self.inner.remote.info()
@@ -264,8 +264,8 @@ impl Namespace {
     ///
     /// # Errors
     /// [`BlockError::Unsupported`] where the target does not announce barriers: then wait for your
-    /// calls, and whoever else writes for theirs. Any other [`RequestError`] says that the order was
-    /// perhaps not kept.
+    /// calls, and every other writer for its own. Any other [`RequestError`] says that the order
+    /// was perhaps not kept.
     pub fn barrier(&self) -> Result<(), RequestError> {
         let (reply, replies) = channel();
         let request = BlockingRequest {
@@ -396,7 +396,8 @@ enum Data<'a> {
 }
 
 impl Data<'_> {
-    /// What the thread gets for a piece: a copy of what is written, or room for what is read.
+    /// Returns the memory that the thread gets for a piece: a copy of what is written, or room for
+    /// what is read.
     fn piece(&self, at: u64, size: u64) -> Vec<u8> {
         let range = |at: u64| usize::try_from(at).expect("an offset in memory");
         match self {

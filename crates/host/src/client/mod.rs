@@ -1,5 +1,5 @@
 //! The programmer's interface: a [`Host`] with a dataplane thread of its own, blocking calls on a
-//! [`Namespace`], and a [`Queue`] for those who want their completions themselves.
+//! [`Namespace`], and a [`Queue`] for programs that take their completions themselves.
 //!
 //! The thread owns the admin queues of all controllers (so keep-alives are sent whatever the
 //! program does) and the lanes of blocking requests. It must never block on a caller.
@@ -14,8 +14,7 @@ pub use queue::{Completions, Queue, QueueOptions};
 use crate::association::Association;
 use crate::controller::Controller;
 use crate::error::{ConnectionError, HostError};
-use crate::info::{DiscoveryEntry, SubsystemKind};
-use crate::limits::{CONTROLLERS_MAX, REFERRAL_DEPTH_MAX, REFERRALS_MAX, THREAD_LOOK};
+use crate::limits::{CONTROLLERS_MAX, THREAD_LOOK};
 use crate::options::{ConnectOptions, HostIdentity, ReplayPolicy, parse_nqn, resolve};
 use crate::recovery::epoch::Phase;
 use base::Nanos;
@@ -23,7 +22,6 @@ use base::units::{KIB, MIB};
 use reactor::uring::UringDriver;
 use reactor::{BufferClass, Core, MailboxSender, PollPolicy, SocketOptions};
 use service::{ClientService, Message};
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
@@ -32,9 +30,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use switch::Knobs;
 use wire::nvme::Nqn;
-use wire::tcp::limits::{DISCOVERY_PORT, IO_PORT};
+use wire::tcp::limits::IO_PORT;
 
-/// How a [`Host`] is made. Every method changes one option; [`build`](Self::build) starts it.
+/// Options of a [`Host`]. Every method changes one of them; [`build`](Self::build) starts the host.
 #[derive(Clone, Debug)]
 pub struct HostBuilder {
     identity: Option<HostIdentity>,
@@ -81,14 +79,14 @@ impl HostBuilder {
         self
     }
 
-    /// How long a command may take before it is aborted.
+    /// Time after which a command is aborted.
     #[must_use]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.template.command_timeout = timeout.into();
         self
     }
 
-    /// How long each step of connecting may take.
+    /// Time that each step of connecting may take.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.template.connect_timeout = timeout.into();
@@ -110,28 +108,28 @@ impl HostBuilder {
         self
     }
 
-    /// When writes that were lost with a connection may be sent again.
+    /// Policy for writes that were lost with a connection.
     #[must_use]
     pub fn replay(mut self, policy: ReplayPolicy) -> Self {
         self.template.replay = policy;
         self
     }
 
-    /// Whether the host's thread polls while it is idle.
+    /// Idle policy of the host's thread.
     #[must_use]
     pub fn poll(mut self, poll: PollPolicy) -> Self {
         self.poll = poll;
         self
     }
 
-    /// How sockets are set up.
+    /// Options of the sockets.
     #[must_use]
     pub fn socket(mut self, options: SocketOptions) -> Self {
         self.template.socket = options;
         self
     }
 
-    /// How the host's side of the switch is set.
+    /// Knobs of the host's side of the switch.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.template.knobs = knobs;
@@ -175,7 +173,7 @@ struct HostInner {
 }
 
 impl HostInner {
-    /// Whether the thread ended: it answers nothing any more.
+    /// Returns true if the thread ended: it answers nothing any more.
     fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -252,7 +250,7 @@ impl Host {
         }
     }
 
-    /// Who we are.
+    /// Name and identifier of this host.
     #[must_use]
     pub fn identity(&self) -> &HostIdentity {
         &self.inner.template.host
@@ -294,8 +292,13 @@ impl Host {
         Ok(subsystem)
     }
 
+    /// The options that connections of this host start from.
+    pub(crate) fn template(&self) -> &ConnectOptions {
+        &self.inner.template
+    }
+
     /// Lets the thread run the association, and waits until it is live.
-    fn settle(&self, association: &Arc<Association>) -> Result<(), HostError> {
+    pub(crate) fn settle(&self, association: &Arc<Association>) -> Result<(), HostError> {
         let options = association.options();
         self.inner.send(Message::Connect(Arc::clone(association)))?;
         // TCP, ICResp, Connect, and a few admin commands, each with that time-out.
@@ -326,66 +329,6 @@ impl Host {
             }
         }
     }
-
-    /// Asks a discovery controller what there is, and every one that it refers to; duplicates are
-    /// left out. `[NVMe Base 2.0 §3.1.2.3]`
-    ///
-    /// # Errors
-    /// When the first controller does not answer. One that was referred to and does not is left
-    /// out: it may be down, and the rest is still true.
-    pub fn discover(&self, address: &str) -> Result<Vec<DiscoveryEntry>, HostError> {
-        let first = resolve(address, DISCOVERY_PORT)?;
-        let mut entries = self.discover_one(first)?;
-        let mut asked = BTreeSet::from([first]);
-        let mut level = referrals(&entries);
-        for _ in 0..REFERRAL_DEPTH_MAX {
-            let mut next = Vec::new();
-            for address in level {
-                if asked.len() >= REFERRALS_MAX || !asked.insert(address) {
-                    continue;
-                }
-                if let Ok(more) = self.discover_one(address) {
-                    next.extend(referrals(&more));
-                    for entry in more {
-                        if !entries.contains(&entry) {
-                            entries.push(entry);
-                        }
-                    }
-                }
-            }
-            level = next;
-        }
-        Ok(entries)
-    }
-
-    fn discover_one(&self, address: SocketAddr) -> Result<Vec<DiscoveryEntry>, HostError> {
-        let mut options = self.inner.template.clone();
-        options.address = address;
-        options.subsystem = Nqn::discovery();
-        // Asked once and left: there is nothing to keep alive.
-        options.keep_alive = Nanos::ZERO;
-        let association = Controller::associate(options);
-        self.settle(&association)?;
-        let log = association.discovery_log();
-        association.close();
-        Ok(log)
-    }
-}
-
-/// Asks a discovery controller at `address` what there is, as `identity`.
-///
-/// # Errors
-/// As [`Host::discover`].
-pub fn discover(address: &str, identity: &HostIdentity) -> Result<Vec<DiscoveryEntry>, HostError> {
-    let host = Host::builder().identity(identity.clone()).build()?;
-    host.discover(address)
-}
-
-fn referrals(entries: &[DiscoveryEntry]) -> Vec<SocketAddr> {
-    let referrals = entries
-        .iter()
-        .filter(|entry| entry.kind == SubsystemKind::Referral);
-    referrals.filter_map(|entry| entry.socket_address).collect()
 }
 
 /// Buffers of the host's thread: a few requests of each size; blocking callers wait for one.

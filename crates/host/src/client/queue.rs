@@ -17,14 +17,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::marker::PhantomData;
 
-/// How a [`Queue`] is opened.
+/// Options of a [`Queue`].
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
     /// Requests at once, on each connection: 1 to 4095; the controller may allow fewer.
     pub depth: u16,
     /// Connections.
     pub connections: u16,
-    /// Whether [`Queue::wait`] polls before it sleeps.
+    /// Idle policy of [`Queue::wait`].
     pub poll: PollPolicy,
 }
 
@@ -123,7 +123,7 @@ impl Queue {
         self.channel.outstanding() + self.done.len()
     }
 
-    /// How many may be.
+    /// Returns the number of requests that may be.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.channel.capacity()
@@ -240,7 +240,7 @@ impl Queue {
 
     fn turn(&mut self, wait: Wait) -> io::Result<()> {
         self.driver.reap(wait, &mut self.events)?;
-        // That a send of ours went out is no work that anybody waited for.
+        // The end of a send is no work that the program waited for.
         let rewarded = self
             .events
             .iter()

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-/// What callers tell the thread.
+/// Messages of callers to the thread.
 #[derive(Debug)]
 pub(super) enum Message {
     /// Run this association.
@@ -33,11 +33,11 @@ pub(super) enum Message {
 pub(super) struct BlockingRequest {
     /// The caller's name for it.
     pub(super) piece: usize,
-    /// What to do; `None` for a barrier.
+    /// The operation; `None` for a barrier.
     pub(super) operation: Option<Operation>,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
-    /// What to write or compare; room for what is read.
+    /// Data to write or compare; room for data to read.
     pub(super) data: Vec<u8>,
     pub(super) reply: Sender<BlockingReply>,
 }

@@ -21,7 +21,7 @@ pub(crate) enum Direction {
 pub(crate) struct Exchange {
     /// The submitter's name for it.
     pub(crate) tag: u64,
-    /// What is asked.
+    /// The command or request.
     pub(crate) work: Work,
     /// Which way the data goes.
     pub(crate) direction: Direction,
@@ -29,21 +29,21 @@ pub(crate) struct Exchange {
     pub(crate) data: Option<IoSlice>,
     /// The data had other owners when it was submitted, and may have them when it goes back.
     pub(crate) lent: bool,
-    /// How often it timed out.
+    /// Number of time-outs so far.
     pub(crate) timeouts: u8,
-    /// How often it was sent again because the controller asked for that.
+    /// Number of times that it was sent again because the controller asked for that.
     pub(crate) retries: u8,
     /// It was lost with a connection: its range is locked against newer writes.
     pub(crate) replayed: bool,
 }
 
-/// What a command asks. Its identifier and data pointer are set when it is sent.
+/// Content of a command. Its identifier and data pointer are set when it is sent.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Anything, ready to be sent.
     Admin(Box<Command>),
-    /// What the block layer asked for, of which the command is made when it is sent: it is
-    /// smaller, and the table of a deep queue has to stay in the cache.
+    /// A block request, of which the command is made when it is sent: it is smaller, and the table
+    /// of a deep queue has to stay in the cache.
     Block(BlockRequest),
     /// A barrier of the tenant that we are in this namespace.
     Barrier(u32),
@@ -84,13 +84,13 @@ impl Exchange {
         Self::new(tag, Work::Barrier(nsid), Direction::None, None)
     }
 
-    /// Whether it is a barrier.
+    /// Returns true if it is a barrier.
     #[inline]
     pub(crate) const fn is_barrier(&self) -> bool {
         matches!(self.work, Work::Barrier(_))
     }
 
-    /// What the block layer asked for; `None` for admin commands and barriers.
+    /// Returns the block request; `None` for admin commands and barriers.
     #[inline]
     pub(crate) fn request(&self) -> Option<&BlockRequest> {
         match &self.work {
@@ -107,8 +107,8 @@ impl Exchange {
         }
     }
 
-    /// Whether its success means that all its data was moved: Deallocate only advises, and a
-    /// controller need not look at its range.
+    /// Returns true if its success means that all its data was moved: Deallocate only advises, and
+    /// a controller need not look at its range.
     pub(crate) fn needs_data(&self) -> bool {
         let request = self.request();
         request.is_none_or(|request| request.operation != Operation::Deallocate)

@@ -4,6 +4,7 @@
 //! be, and to move on to the next one where a request takes several.
 
 pub(crate) mod exchange;
+pub(crate) mod state;
 pub(crate) mod table;
 
 use crate::association::parameters::Parameters;
@@ -33,14 +34,14 @@ pub(crate) struct BlockRequest {
 }
 
 impl BlockRequest {
-    /// Whether the request is done with its current command, its data is the submitter's, and its
-    /// success needs no second look.
+    /// Returns true if the request is done with its current command, its data is the submitter's,
+    /// and its success needs no second look.
     #[inline]
     pub(crate) fn is_plain_end(&self) -> bool {
         self.blocks_left == 0 && !self.private_data && self.operation != Operation::Flush
     }
 
-    /// Whether it changes what a Flush has to put onto the medium.
+    /// Returns true if its effect may stay in a volatile write cache until a Flush.
     #[inline]
     pub(crate) fn is_cached(&self) -> bool {
         use Operation::{Deallocate, Write, WriteZeroes};
@@ -50,8 +51,8 @@ impl BlockRequest {
         )
     }
 
-    /// What a Flush promises: its mark, and the losses that its channel was told of before.
-    /// It has no range, so these take its place.
+    /// Returns what a Flush promises: its mark, and the losses that its channel had reported
+    /// before. It has no range, so these take its place.
     pub(crate) fn promise(&self) -> (u64, u32) {
         (self.lba.0, self.blocks)
     }

@@ -1,19 +1,21 @@
-//! The command table of a queue: who waits for which answer.
+//! The command table of a queue: commands under way, by command identifier.
 //!
-//! A fixed number of slots. The command identifier on the wire is the slot's number in the low
-//! bits and, above them, how often the slot was used, so that an answer to a command that is long
-//! over finds nobody. Owned by a [`Qpair`](crate::qpair::Qpair); the I/O path neither searches nor
+//! A fixed number of slots. The command identifier on the wire is the slot's number in the low bits
+//! and, above them, how often the slot was used, so that an answer to a command that is long over
+//! matches none. Owned by a [`Qpair`](crate::qpair::Qpair); the I/O path neither searches nor
 //! hashes nor allocates here.
 
 use crate::command::exchange::{Exchange, Work};
+use crate::command::state::SlotState;
 use crate::limits::{QUEUE_DEPTH_MAX, R2T_PER_COMMAND_MAX};
 use base::mutation::{self, Mutation};
+use base::state::State as _;
 use base::{Nanos, Time};
 use reactor::IoSlice;
 use std::collections::VecDeque;
 use wire::nvme::{Completion, Status};
 
-/// How a command ended.
+/// End of a command.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) exchange: Exchange,
@@ -27,23 +29,8 @@ pub(crate) enum Outcome {
     Answered(Completion),
     /// We aborted it because it took too long, and the controller answered that it is over.
     TimedOut,
-    /// The connection ended first: nobody knows whether it was done.
+    /// The connection ended first: the command may have been executed or not.
     Lost,
-}
-
-/// Where a slot's command is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotState {
-    /// There is none.
-    Free,
-    /// It waits for room in a send.
-    Queued,
-    /// It is with the controller, or in a send.
-    Outstanding,
-    /// It was answered while a send still read its data; the table keeps the answer.
-    Answered,
-    /// It is over, and its owner has not taken it yet.
-    Finished,
 }
 
 /// An R2T that we have not fulfilled yet.
@@ -100,7 +87,7 @@ impl Transfers {
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Slot {
-    pub(crate) state: SlotState,
+    state: SlotState,
     generation: u16,
     pub(crate) exchange: Option<Exchange>,
     /// Bytes of the data, also while the slice is away.
@@ -111,7 +98,7 @@ pub(crate) struct Slot {
     pub(crate) damaged: bool,
     /// There are R2Ts that are not fulfilled.
     has_transfers: bool,
-    /// When the command has taken too long.
+    /// Time at which the command has taken too long.
     pub(crate) deadline: Time,
     /// We asked the controller to abort it.
     pub(crate) aborting: bool,
@@ -134,7 +121,20 @@ impl Slot {
         }
     }
 
-    /// Whether R2Ts of it are not fulfilled.
+    /// Moves on, and counts the state.
+    #[inline]
+    fn enter(&mut self, next: SlotState, entered: &mut [u64; SlotState::COUNT]) {
+        debug_assert!(
+            next.follows(self.state),
+            "{} does not follow {}",
+            next.name(),
+            self.state.name()
+        );
+        self.state = next;
+        entered[next.index()] += 1;
+    }
+
+    /// Returns true if R2Ts of it are not fulfilled.
     pub(crate) fn has_transfers(&self) -> bool {
         self.has_transfers
     }
@@ -155,6 +155,8 @@ pub(crate) struct CommandTable {
     finished: VecDeque<(u16, Outcome)>,
     /// Commands under way that may take as long as they will.
     patient: usize,
+    /// Number of times that a slot entered each state.
+    entered: [u64; SlotState::COUNT],
 }
 
 impl CommandTable {
@@ -172,25 +174,26 @@ impl CommandTable {
             index_bits: u32::from(depth.next_power_of_two()).trailing_zeros(),
             finished: VecDeque::with_capacity(usize::from(depth)),
             patient: 0,
+            entered: [0; SlotState::COUNT],
         }
     }
 
-    /// How many commands may be outstanding.
+    /// Returns the number of commands that may be outstanding.
     pub(crate) fn depth(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many are, or are over but not taken yet.
+    /// Returns the number of commands that are outstanding, or over but not taken yet.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Whether any of them can become [`overdue`](Self::overdue).
+    /// Returns true if any of them can become [`overdue`](Self::overdue).
     pub(crate) fn is_timed(&self) -> bool {
         self.len() > self.patient
     }
 
-    /// Whether another command fits.
+    /// Returns true if another command fits.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
@@ -204,7 +207,7 @@ impl CommandTable {
     pub(crate) fn insert(&mut self, exchange: Exchange, deadline: Time) -> u16 {
         let index = self.free.pop().expect("the caller asked for room");
         let slot = &mut self.slots[usize::from(index)];
-        slot.state = SlotState::Queued;
+        slot.enter(SlotState::Queued, &mut self.entered);
         slot.data_bytes = u32::try_from(exchange.data_bytes()).expect("at most a transfer");
         slot.received = 0;
         slot.damaged = false;
@@ -232,6 +235,17 @@ impl CommandTable {
         let slot = self.slots.get(usize::from(index))?;
         let live = slot.state == SlotState::Outstanding && self.cid(index) == cid;
         live.then_some(index)
+    }
+
+    /// Marks the command of a slot as sent, or in a send.
+    #[inline]
+    pub(crate) fn sent(&mut self, index: u16) {
+        self.slots[usize::from(index)].enter(SlotState::Outstanding, &mut self.entered);
+    }
+
+    /// Returns how often requests entered each state.
+    pub(crate) const fn entered(&self) -> &[u64; SlotState::COUNT] {
+        &self.entered
     }
 
     pub(crate) fn slot(&mut self, index: u16) -> &mut Slot {
@@ -292,11 +306,11 @@ impl CommandTable {
         if let Some(data) = exchange.data.take() {
             match data.into_exclusive() {
                 Ok(data) => exchange.data = Some(data),
-                // Nobody can change it while a send still reads it.
+                // It cannot change while a send still reads it.
                 Err(data) if exchange.lent => exchange.data = Some(data),
                 Err(data) => {
                     exchange.data = Some(data);
-                    slot.state = SlotState::Answered;
+                    slot.enter(SlotState::Answered, &mut self.entered);
                     self.answers[usize::from(index)] = completion;
                     return false;
                 }
@@ -315,7 +329,7 @@ impl CommandTable {
     /// Ends the command of a slot; its owner takes it next.
     fn release(&mut self, index: u16, outcome: Outcome) {
         let slot = &mut self.slots[usize::from(index)];
-        slot.state = SlotState::Finished;
+        slot.enter(SlotState::Finished, &mut self.entered);
         slot.generation = slot.generation.wrapping_add(1);
         self.patient -= usize::from(slot.deadline == Time::NEVER);
         slot.deadline = Time::NEVER;
@@ -353,7 +367,7 @@ impl CommandTable {
         let (tag, data) = (exchange.tag, exchange.data.take());
         self.finished.pop_front();
         slot.exchange = None;
-        slot.state = SlotState::Free;
+        slot.enter(SlotState::Free, &mut self.entered);
         self.free.push(index);
         Some((tag, data, cached))
     }
@@ -372,7 +386,7 @@ impl CommandTable {
 
     fn vacate(&mut self, index: u16) -> Exchange {
         let slot = &mut self.slots[usize::from(index)];
-        slot.state = SlotState::Free;
+        slot.enter(SlotState::Free, &mut self.entered);
         self.free.push(index);
         slot.exchange
             .take()
@@ -434,13 +448,13 @@ mod tests {
         let slot = table.insert(exchange(1), Time::NEVER);
         let old = table.cid(slot);
         assert_eq!(table.find(old), None, "not sent yet");
-        table.slot(slot).state = SlotState::Outstanding;
+        table.sent(slot);
         assert_eq!(table.find(old), Some(slot));
         assert!(table.answer(slot, Completion::new(old, 0, Status::SUCCESS)));
         assert_eq!(table.find(old), None);
         assert_eq!(table.take_finished().unwrap().exchange.tag, 1);
         let again = table.insert(exchange(2), Time::NEVER);
-        table.slot(again).state = SlotState::Outstanding;
+        table.sent(again);
         assert_eq!(again, slot);
         assert_ne!(table.cid(again), old);
         assert_eq!(table.find(old), None);
@@ -455,7 +469,7 @@ mod tests {
         assert!(!table.is_timed(), "an event is waited for without end");
         let slot = table.insert(exchange(2), Time(7));
         assert!(table.is_timed());
-        table.slot(slot).state = SlotState::Outstanding;
+        table.sent(slot);
         let cid = table.cid(slot);
         assert!(table.answer(slot, Completion::new(cid, 0, Status::SUCCESS)));
         assert!(table.take_finished().is_some());

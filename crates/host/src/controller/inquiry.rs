@@ -1,28 +1,18 @@
 //! Questions that take several admin commands: which namespaces there are, and what the discovery
 //! log says. Pure: each says what to ask next and is told the answer.
 
-use crate::info::{DiscoveryEntry, NamespaceInfo};
-use crate::limits::{DISCOVERY_ENTRIES_MAX, DISCOVERY_READS_MAX, NAMESPACES_MAX};
+pub(super) use crate::discovery::Progress;
+use crate::discovery::log::LogScan;
+use crate::info::NamespaceInfo;
+use crate::limits::NAMESPACES_MAX;
 use std::collections::{BTreeMap, VecDeque};
-use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
 use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::identify::Cns;
 use wire::nvme::identify_lists::{NamespaceId, parse_namespace_descriptors, parse_namespace_list};
 use wire::nvme::log_page::LogPageId;
 use wire::nvme::{AdminCommand, GetLogPage, Identify, IdentifyNamespace, Status};
 
-/// How an inquiry goes on.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    /// Ask the next command.
-    Continue,
-    /// Everything is known.
-    Finished,
-    /// The controller says something that cannot be.
-    Failed(&'static str),
-}
-
-/// What is being asked.
+/// A question that takes several admin commands.
 #[derive(Debug)]
 pub(super) enum Inquiry {
     Namespaces(NamespaceScan),
@@ -47,7 +37,7 @@ impl Inquiry {
     }
 }
 
-/// What the scan asks next.
+/// Next command of the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScanStage {
     /// The log of changed namespaces: reading it lets the controller report the next change.
@@ -184,112 +174,6 @@ fn describe(info: &mut NamespaceInfo, data: &[u8; IDENTIFY_BYTES]) {
     }
 }
 
-/// What the log scan reads next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LogStage {
-    /// The header.
-    Header,
-    /// Entries from this one on.
-    Entries { next: u64 },
-    /// The header again: the log must not have changed meanwhile.
-    Check,
-}
-
-/// Entries read by one command.
-const ENTRIES_PER_READ: u64 = 4;
-
-/// Reads a discovery log whole, again where it changes meanwhile. `[NVMe Base 2.0 §5.16.1.23]`
-#[derive(Debug)]
-pub(super) struct LogScan {
-    stage: LogStage,
-    generation: u64,
-    records: u64,
-    reads: u32,
-    pub(super) entries: Vec<DiscoveryEntry>,
-}
-
-impl LogScan {
-    pub(super) fn new() -> Self {
-        Self {
-            stage: LogStage::Header,
-            generation: 0,
-            records: 0,
-            reads: 0,
-            entries: Vec::new(),
-        }
-    }
-
-    fn command(&self) -> (AdminCommand, usize) {
-        const ENTRY: u64 = DiscoveryLogEntry::SIZE as u64;
-        let (offset, bytes) = match self.stage {
-            LogStage::Header | LogStage::Check => (0, ENTRY),
-            LogStage::Entries { next } => {
-                let count = ENTRIES_PER_READ.min(self.records - next);
-                (ENTRY * (next + 1), ENTRY * count)
-            }
-        };
-        let length = u32::try_from(bytes).expect("a few entries");
-        let mut get = GetLogPage::new(LogPageId::DISCOVERY, 0, offset, length);
-        // Only the last look lets the controller report the next change.
-        get.retain_async_event = self.stage != LogStage::Check;
-        (AdminCommand::GetLogPage(get), length as usize)
-    }
-
-    fn answer(&mut self, status: Status, data: &[u8]) -> Progress {
-        if !status.is_success() {
-            return Progress::Failed("it does not hand out its discovery log");
-        }
-        match self.stage {
-            LogStage::Header | LogStage::Check => {
-                let Some(header) = DiscoveryLogHeader::parse_prefix(data) else {
-                    return Progress::Failed("its discovery log is shorter than a header");
-                };
-                self.header(&header)
-            }
-            LogStage::Entries { next } => {
-                let (entries, _) = data.as_chunks::<{ DiscoveryLogEntry::SIZE }>();
-                for entry in entries {
-                    let entry = DiscoveryLogEntry::parse(entry);
-                    self.entries.push(DiscoveryEntry::from_log(&entry));
-                }
-                let next = next + entries.len() as u64;
-                self.stage = if next < self.records {
-                    LogStage::Entries { next }
-                } else {
-                    LogStage::Check
-                };
-                Progress::Continue
-            }
-        }
-    }
-
-    fn header(&mut self, header: &DiscoveryLogHeader) -> Progress {
-        if header.record_format != 0 {
-            return Progress::Failed("its discovery log has an unknown format");
-        }
-        if header.records > DISCOVERY_ENTRIES_MAX {
-            return Progress::Failed("its discovery log is unreasonably long");
-        }
-        let same = header.generation == self.generation && header.records == self.records;
-        if self.stage == LogStage::Check && same {
-            return Progress::Finished;
-        }
-        self.reads += 1;
-        if self.reads > DISCOVERY_READS_MAX {
-            return Progress::Failed("its discovery log changes faster than it can be read");
-        }
-        self.generation = header.generation;
-        self.records = header.records;
-        self.entries.clear();
-        self.stage = if header.records == 0 {
-            LogStage::Check
-        } else {
-            LogStage::Entries { next: 0 }
-        };
-        Progress::Continue
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -345,47 +229,5 @@ mod tests {
         let mut scan = NamespaceScan::new(false);
         let answer = scan.answer(Status::SUCCESS, &list(&[3, 3]));
         assert!(matches!(answer, Progress::Failed(_)));
-    }
-
-    fn header(generation: u64, records: u64) -> [u8; 1024] {
-        let header = DiscoveryLogHeader {
-            generation,
-            records,
-            record_format: 0,
-        };
-        header.to_bytes()
-    }
-
-    #[test]
-    fn a_log_that_changes_is_read_again_and_one_that_never_rests_is_given_up() {
-        let mut scan = LogScan::new();
-        let ok = Status::SUCCESS;
-        assert_eq!(scan.answer(ok, &header(1, 5)), Progress::Continue);
-        assert_eq!(scan.command().1, 4096);
-        assert_eq!(scan.answer(ok, &[0; 4096]), Progress::Continue);
-        assert_eq!(scan.command().1, 1024);
-        assert_eq!(scan.answer(ok, &[0; 1024]), Progress::Continue);
-        assert_eq!(scan.entries.len(), 5);
-        assert_eq!(scan.answer(ok, &header(2, 1)), Progress::Continue);
-        assert_eq!(scan.entries.len(), 0);
-        assert_eq!(scan.answer(ok, &[0; 1024]), Progress::Continue);
-        assert_eq!(scan.answer(ok, &header(2, 1)), Progress::Finished);
-        assert_eq!(scan.entries.len(), 1);
-
-        let mut restless = LogScan::new();
-        let mut generation = 0;
-        let end = loop {
-            generation += 1;
-            let progress = restless.answer(ok, &header(generation, 0));
-            if progress != Progress::Continue {
-                break progress;
-            }
-        };
-        assert!(matches!(end, Progress::Failed(_)));
-        let mut huge = LogScan::new();
-        assert!(matches!(
-            huge.answer(ok, &header(1, u64::MAX)),
-            Progress::Failed(_)
-        ));
     }
 }

@@ -6,11 +6,16 @@
 //! through the [`Association`]. It must never announce a new association while connections of the
 //! old one may still be open here.
 
+mod events;
+mod fencing;
 mod inquiry;
+mod keep_alive;
 mod setup;
 mod shutdown;
+mod state;
 
-pub(crate) use setup::quiet_time;
+pub(crate) use fencing::quiet_time;
+pub use state::ControllerState;
 
 use crate::association::Association;
 use crate::command::exchange::Exchange;
@@ -22,43 +27,16 @@ use crate::qpair::{Join, Qpair, QpairConfig};
 use crate::recovery::backoff::Backoff;
 use crate::recovery::epoch::{Epoch, Phase};
 use crate::recovery::fences::Fences;
-use base::mutation::{self, Mutation};
+use base::state::StateMachine;
 use base::{Nanos, Time};
 use inquiry::Inquiry;
 use reactor::{Context, Driver, IoSlice, OpNamespace, OpNamespaceLease};
 use setup::Setup;
 use std::sync::Arc;
 use wire::fabrics::{ConnectData, FabricsCommand};
-use wire::nvme::log_page::{LogPageId, TenantEvents};
-use wire::nvme::{Abort, AdminCommand, AsyncEvent, Completion, GetLogPage};
+use wire::nvme::{Abort, AdminCommand};
 
-/// What state a controller is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControllerState {
-    /// The admin queue is being connected.
-    Connecting,
-    /// The controller is being enabled and identified.
-    SettingUp,
-    /// Requests flow.
-    Live,
-    /// The association is lost; connections of it are being closed.
-    Draining,
-    /// The next attempt comes later.
-    Waiting,
-    /// The controller is being shut down.
-    ShuttingDown,
-    /// It is over.
-    Closed,
-}
-
-impl ControllerState {
-    /// Whether an association is being made, or about to be.
-    const fn is_making(self) -> bool {
-        matches!(self, Self::Connecting | Self::SettingUp | Self::Waiting)
-    }
-}
-
-/// What an admin command was for.
+/// Purpose of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Purpose {
@@ -76,8 +54,8 @@ enum Purpose {
 /// Bits of a tag that name the purpose.
 const PURPOSE_BITS: u32 = 8;
 
-/// How long connections of channels may take to close before the next association is made anyway.
-/// A channel whose core does not run cannot close; it closes before it sends anything again.
+/// Time that connections of channels may take to close before the next association is made anyway.
+/// A channel on a core that does not run cannot close; it closes before it sends anything again.
 const CHANNELS_CLOSE_TIME: Nanos = Nanos::from_secs(1);
 
 /// One controller of a remote subsystem, from the host's side.
@@ -87,22 +65,22 @@ pub struct Controller {
     op_namespace: OpNamespaceLease,
     waker: u64,
     qpair: Qpair,
-    state: ControllerState,
+    state: StateMachine<ControllerState, { ControllerState::COUNT }>,
     setup: Setup,
     inquiry: Option<Inquiry>,
     /// Namespaces or the discovery log changed while they were being read.
     ask_again: bool,
     backoff: Backoff,
     generation: u64,
-    /// When the state has lasted too long, or its next step is due.
+    /// Time at which the state has lasted too long, or its next step is due.
     deadline: Time,
-    /// When the state must be over.
+    /// Time at which the state must be over.
     limit: Time,
     lost_at: Option<Time>,
     /// Lost associations that are not known to be over.
     fences: Fences,
-    /// Where the controller does not end others on demand: how long after the connections of one
-    /// were closed it must have ended by itself. `None` until that is known.
+    /// Time after which a lost controller must have ended by itself, counted from the close of its
+    /// connections, where the controller does not end others on demand. `None` until that is known.
     quiet: Option<Nanos>,
     live_at: Time,
     keep_alive_at: Time,
@@ -133,7 +111,7 @@ impl Controller {
             op_namespace,
             waker,
             qpair,
-            state: ControllerState::Waiting,
+            state: StateMachine::new(ControllerState::Waiting),
             setup: Setup::default(),
             inquiry: None,
             ask_again: false,
@@ -159,7 +137,7 @@ impl Controller {
         Association::new(options)
     }
 
-    /// What it shares with its channels.
+    /// The state that it shares with its channels.
     #[must_use]
     pub fn association(&self) -> &Arc<Association> {
         &self.association
@@ -168,19 +146,24 @@ impl Controller {
     /// The state now.
     #[must_use]
     pub fn state(&self) -> ControllerState {
-        self.state
+        self.state.get()
     }
 
-    /// Whether an operation of this room is the controller's.
+    /// Returns how often the controller entered each state, with the state's name.
+    pub fn states_entered(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.state.entered()
+    }
+
+    /// Returns true if an operation of this room is the controller's.
     #[must_use]
     pub fn owns(&self, op_namespace: OpNamespace) -> bool {
         op_namespace == self.op_namespace.id()
     }
 
-    /// Whether nothing of it is left in the driver.
+    /// Returns true if nothing of it is left in the driver.
     #[must_use]
     pub fn closed(&self) -> bool {
-        self.state == ControllerState::Closed
+        self.state() == ControllerState::Closed
     }
 
     fn options(&self) -> &ConnectOptions {
@@ -195,14 +178,14 @@ impl Controller {
 
     /// Follows the admin queue: its state first, then what was answered on it.
     fn proceed(&mut self, cx: &mut Context<'_>) {
-        if self.state == ControllerState::Connecting && self.qpair.is_live() {
+        if self.state() == ControllerState::Connecting && self.qpair.is_live() {
             self.begin_setup(cx);
         }
         while let Some(finished) = self.qpair.table().take_finished() {
             self.finished(finished, cx);
         }
         let over = !matches!(
-            self.state,
+            self.state(),
             ControllerState::Draining | ControllerState::Waiting | ControllerState::Closed
         );
         if over && (self.qpair.is_closed() || self.qpair.is_ending()) {
@@ -222,20 +205,13 @@ impl Controller {
         match tag & ((1 << PURPOSE_BITS) - 1) {
             tag if tag == Purpose::SetUp as u64 => self.set_up_answered(&completion, data, cx),
             tag if tag == Purpose::KeepAlive as u64 => {
-                self.keep_alive_out = false;
-                if self.keep_alive_at == Time::NEVER {
-                    self.keep_alive_at = cx.now;
-                }
+                self.kept_alive(cx.now);
             }
             tag if tag == Purpose::Event as u64 => self.event(&completion, cx),
             tag if tag == Purpose::Abort as u64 => self.aborts_out -= 1,
             tag if tag == Purpose::Inquiry as u64 => self.inquiry_answered(&completion, data, cx),
             tag if tag == Purpose::TenantEvents as u64 => {
-                let page = TenantEvents::parse_prefix(data);
-                // A page that is refused, or too short, tells nothing.
-                if let Some(page) = page.filter(|_| completion.status.is_success()) {
-                    self.association.note_tenant_events(&page);
-                }
+                self.tenant_events_read(&completion, data);
             }
             fence if fence == Purpose::Fence as u64 => {
                 self.fence_answered(tag >> PURPOSE_BITS, completion.status, cx);
@@ -252,12 +228,12 @@ impl Controller {
         if self.association.is_closing() {
             self.begin_shut_down(cx);
         }
-        if self.give_up_at() <= cx.now && self.state.is_making() {
+        if self.give_up_at() <= cx.now && self.state().is_making() {
             self.give_up(cx);
         }
         self.look_for_expired_fences(cx);
         self.look_for_overdue_fences(cx.now);
-        match self.state {
+        match self.state() {
             ControllerState::Waiting if self.deadline <= cx.now => self.connect(cx),
             ControllerState::SettingUp if self.deadline <= cx.now => self.poll_ready(cx),
             ControllerState::SettingUp => self.keep_alive(cx),
@@ -269,10 +245,10 @@ impl Controller {
         self.proceed(cx);
     }
 
-    /// When [`tick`](Self::tick) must run at the latest.
+    /// Returns the time at which [`tick`](Self::tick) must run at the latest.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        let own = match self.state {
+        let own = match self.state() {
             ControllerState::Live => self.keep_alive_at,
             ControllerState::SettingUp => self.deadline.min(self.keep_alive_at),
             ControllerState::Closed => return Time::NEVER,
@@ -280,7 +256,7 @@ impl Controller {
             ControllerState::Draining if !self.qpair.is_closed() => Time::NEVER,
             _ => self.deadline,
         };
-        let give_up_at = if self.state.is_making() {
+        let give_up_at = if self.state().is_making() {
             self.give_up_at()
         } else {
             Time::NEVER
@@ -314,7 +290,7 @@ impl Controller {
         self.qpair.open(join, patience, cx);
     }
 
-    /// When a loss is final, whatever is under way then.
+    /// Returns the time at which a loss is final, whatever is under way then.
     fn give_up_at(&self) -> Time {
         let lost = self.lost_at.zip(self.options().loss_timeout);
         match lost {
@@ -327,7 +303,7 @@ impl Controller {
 
     /// The time for a new association is over.
     fn give_up(&mut self, cx: &mut Context<'_>) {
-        if self.state == ControllerState::Waiting {
+        if self.state() == ControllerState::Waiting {
             return self.end();
         }
         let options = self.options();
@@ -340,9 +316,9 @@ impl Controller {
         self.lose(Some(error), cx);
     }
 
-    /// What the controller owes us while an association is made.
+    /// Returns the name of what the controller owes while an association is made.
     fn awaited(&self) -> &'static str {
-        match self.state {
+        match self.state() {
             ControllerState::Connecting => "Connect",
             ControllerState::SettingUp => self.set_up_awaits(),
             _ => "an admin command",
@@ -350,7 +326,7 @@ impl Controller {
     }
 
     fn enter(&mut self, state: ControllerState, deadline: Time) {
-        self.state = state;
+        self.state.enter(state);
         self.deadline = deadline;
         self.limit = Time::NEVER;
     }
@@ -411,14 +387,6 @@ impl Controller {
         });
     }
 
-    fn next_keep_alive(&self, now: Time) -> Time {
-        match self.options().keep_alive {
-            _ if mutation::active(Mutation::KeepAliveNotSent) => Time::NEVER,
-            Nanos::ZERO => Time::NEVER,
-            keep_alive => now + Nanos(keep_alive.0 / 2),
-        }
-    }
-
     /// While live: keep alive, abort, follow a loss that a channel noticed.
     fn keep(&mut self, cx: &mut Context<'_>) {
         if self.association.phase() == Phase::Recovering {
@@ -435,26 +403,9 @@ impl Controller {
             };
             self.ask_admin(Purpose::Abort, &AdminCommand::Abort(abort), 0, cx);
         }
-        if self.state == ControllerState::Live {
+        if self.state() == ControllerState::Live {
             self.keep_alive(cx);
         }
-    }
-
-    /// A keep-alive leaves when it is due.
-    fn keep_alive(&mut self, cx: &mut Context<'_>) {
-        if self.keep_alive_at > cx.now {
-            return;
-        }
-        if self.keep_alive_out {
-            // The next one leaves when this one is answered.
-            self.keep_alive_at = Time::NEVER;
-            return;
-        }
-        // [NVMe Base 2.0 §3.9]: also where traffic counts. What came from the controller answers
-        // what it received a while ago, so it does not say how long it has heard nothing.
-        self.keep_alive_out = true;
-        self.ask_admin(Purpose::KeepAlive, &AdminCommand::KeepAlive, 0, cx);
-        self.keep_alive_at = self.next_keep_alive(cx.now);
     }
 
     fn look_for_timeouts(&mut self, cx: &mut Context<'_>) {
@@ -469,32 +420,10 @@ impl Controller {
         }
     }
 
-    /// Something happened at the controller. `[NVMe Base 2.0 §5.2]`
-    fn event(&mut self, completion: &Completion, cx: &mut Context<'_>) {
-        if !completion.status.is_success() {
-            self.events = false;
-            return;
-        }
-        let event = AsyncEvent::from_dword(completion.dword0());
-        if matches!(
-            event,
-            AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED | AsyncEvent::DISCOVERY_LOG_CHANGE
-        ) {
-            self.look_again(cx);
-        }
-        if event == AsyncEvent::TENANT {
-            let bytes = u32::try_from(TenantEvents::SIZE).expect("4096");
-            let get = GetLogPage::new(LogPageId::TENANT_EVENTS, 0, 0, bytes);
-            let get = AdminCommand::GetLogPage(get);
-            self.ask_admin(Purpose::TenantEvents, &get, TenantEvents::SIZE, cx);
-        }
-        self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
-    }
-
     /// The association is lost: close what is left of it, then try again.
     fn lose(&mut self, error: Option<ConnectionError>, cx: &mut Context<'_>) {
-        let shutting_down = self.state == ControllerState::ShuttingDown;
-        if self.state == ControllerState::Live {
+        let shutting_down = self.state() == ControllerState::ShuttingDown;
+        if self.state() == ControllerState::Live {
             self.association.report_lost(self.generation, error);
             self.raise_fence(cx.now);
         } else {
@@ -558,14 +487,14 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        // Nobody runs it any more, and nobody else could tell those who wait for an association.
-        if self.state != ControllerState::Closed {
+        // It runs no more, and threads may still wait for an association.
+        if self.state() != ControllerState::Closed {
             self.be_gone();
         }
     }
 }
 
-/// How a connection of this association is made.
+/// Returns the configuration of a connection of this association.
 pub(crate) fn qpair_config(options: &ConnectOptions, admin: bool) -> QpairConfig {
     QpairConfig {
         address: options.address,

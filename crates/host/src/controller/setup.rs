@@ -1,13 +1,12 @@
 //! Enabling and identifying a controller, step by step. `[NVMe Base 2.0 §3.5.2]`
 
-use super::inquiry::{Inquiry, LogScan, NamespaceScan, Progress};
-use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
+use super::inquiry::{Inquiry, NamespaceScan, Progress};
+use super::{Controller, ControllerState, Purpose};
 use crate::association::parameters::{CommandLengths, Features, Parameters};
-use crate::command::exchange::Exchange;
+use crate::discovery::log::LogScan;
 use crate::error::ConnectionError;
 use crate::info::ControllerInfo;
-use crate::limits::{FENCES_MAX, IO_QUEUES_MAX, REPLAY_MARGIN, STATUS_POLL, TRANSFER_BYTES_MAX};
-use crate::options::{ConnectOptions, ReplayPolicy};
+use crate::limits::{IO_QUEUES_MAX, STATUS_POLL, TRANSFER_BYTES_MAX};
 use crate::recovery::status::is_passing;
 use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
@@ -18,20 +17,12 @@ use wire::limits::IDENTIFY_BYTES;
 use wire::nvme::feature::{AsyncEventConfiguration, FeatureId, NumberOfQueues};
 use wire::nvme::identify::{CSI_NVM, Cns};
 use wire::nvme::identify_controller::NvmIdentifyController;
-use wire::nvme::vendor::{EndController, Extensions, HostExtensions};
-use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures, Status};
+use wire::nvme::vendor::{Extensions, HostExtensions};
+use wire::nvme::{AdminCommand, Completion, Identify, IdentifyController, SetFeatures};
 
-/// The command whose answer says that nothing of a lost association is left.
-const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
-                              in the target's device)";
-
-/// What is waited for where the controller does not know that command.
-const KEEP_ALIVE_EXPIRY: &str = "the keep-alive timer of a lost controller (writes that were lost \
-                                 with a connection may still be in the target's device)";
-
-/// Which step of the set-up is under way.
+/// Step of the set-up that is under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// CAP is being read.
     #[default]
     Capabilities,
@@ -55,31 +46,19 @@ enum Step {
     Inquiry,
 }
 
-/// What the set-up has found out.
+/// Results of the set-up so far.
 #[derive(Debug, Default)]
 pub(super) struct Setup {
-    step: Step,
+    pub(super) step: Step,
     capabilities: Option<Capabilities>,
     identified: Option<Box<ControllerInfo>>,
-    parameters: Parameters,
+    pub(super) parameters: Parameters,
     wanted_events: AsyncEventConfiguration,
     /// The controller tells of tenants.
     tenant_events: bool,
-    /// When the controller must be ready.
+    /// Time at which the controller must be ready.
     ready_by: Time,
     pub(super) shutdown_asked: bool,
-}
-
-/// How long after its connections were closed a controller must have ended by itself
-/// (docs/decisions/0004-replay.md).
-pub(crate) fn quiet_time(options: &ConnectOptions) -> Nanos {
-    match (options.replay, options.keep_alive) {
-        _ if mutation::active(Mutation::FenceNotTimed) => Nanos::ZERO,
-        (ReplayPolicy::Immediate, _) => Nanos::ZERO,
-        // It notices the loss by the connection alone: be as patient as with a command.
-        (ReplayPolicy::WhenSafe, Nanos::ZERO) => options.command_timeout + REPLAY_MARGIN,
-        (ReplayPolicy::WhenSafe, keep_alive) => keep_alive + REPLAY_MARGIN,
-    }
 }
 
 impl Controller {
@@ -103,7 +82,7 @@ impl Controller {
         data: &[u8],
         cx: &mut Context<'_>,
     ) {
-        if self.state != ControllerState::SettingUp {
+        if self.state() != ControllerState::SettingUp {
             return;
         }
         let status = completion.status;
@@ -228,7 +207,7 @@ impl Controller {
             io_queues: 0,
             in_capsule_bytes: info.in_capsule_bytes,
             max_transfer_bytes: info.max_transfer_bytes,
-            // What everybody takes, until the controller says more.
+            // Lengths that every controller takes, until this one reports its own.
             lengths: CommandLengths {
                 write_zeroes_bytes: u64::from(info.max_transfer_bytes),
                 verify_bytes: u64::from(info.max_transfer_bytes),
@@ -301,82 +280,7 @@ impl Controller {
         self.ask_admin(Purpose::SetUp, &AdminCommand::SetFeatures(set), 0, cx);
     }
 
-    /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
-    /// lost with them waits for that (docs/decisions/0004-replay.md).
-    fn fence(&mut self, cx: &mut Context<'_>) {
-        self.setup.step = Step::Fence;
-        if !self.setup.parameters.fenced {
-            let quiet = quiet_time(self.options());
-            self.quiet = Some(quiet);
-            self.fences.expire(cx.now, quiet);
-            self.association.set_fences(&self.fences);
-            return self.pass_fences(cx);
-        }
-        // An identifier that was given out anew belongs to nobody else.
-        self.fences.lower_controller(self.qpair.cntlid);
-        self.association.set_fences(&self.fences);
-        for index in 0..self.fences.len() {
-            let fence = self.fences.get(index);
-            let end = EndController {
-                controller_id: fence.cntlid,
-            };
-            let tag = Purpose::Fence as u64 | fence.generation << PURPOSE_BITS;
-            let exchange = Exchange::admin(tag, end.encode(0), None);
-            if !self.qpair.has_room() {
-                return self.lose(None, cx);
-            }
-            // However long the target's device takes.
-            self.qpair.start_until(exchange, Time::NEVER);
-        }
-        self.pass_fences(cx);
-    }
-
-    fn pass_fences(&mut self, cx: &mut Context<'_>) {
-        if self.fences.len() <= FENCES_MAX {
-            self.ask_queues(cx);
-        }
-    }
-
-    /// An End Controller was answered.
-    pub(super) fn fence_answered(&mut self, generation: u64, status: Status, cx: &mut Context<'_>) {
-        // Our identifier, and not our controller: it was given out anew after ours had ended.
-        let of_others = status.type_and_code() == Status::INVALID_FIELD.type_and_code();
-        if !status.is_success() && !of_others {
-            let what = "End Controller";
-            let error = ConnectionError::Refused { what, status };
-            return self.association.set_error(Some(error));
-        }
-        self.fences.lower(generation);
-        self.fences_fell(cx);
-    }
-
-    fn fences_fell(&mut self, cx: &mut Context<'_>) {
-        self.association.set_fences(&self.fences);
-        if self.state == ControllerState::SettingUp && self.setup.step == Step::Fence {
-            self.pass_fences(cx);
-        }
-    }
-
-    /// Where the controller does not say when a lost one is over, it is after a while.
-    pub(super) fn look_for_expired_fences(&mut self, cx: &mut Context<'_>) {
-        if self
-            .quiet
-            .is_some_and(|quiet| self.fences.expire(cx.now, quiet))
-        {
-            self.fences_fell(cx);
-        }
-    }
-
-    /// The live association is lost: what of it may still take effect is behind a fence.
-    pub(super) fn raise_fence(&mut self, now: Time) {
-        if self.options().is_discovery() {
-            return;
-        }
-        self.fences.raise(self.generation, self.qpair.cntlid, now);
-        self.association.set_fences(&self.fences);
-    }
-
-    /// What the set-up waits for.
+    /// Returns the name of what the set-up waits for.
     pub(super) fn set_up_awaits(&self) -> &'static str {
         match self.setup.step {
             Step::Fence => self.fence_awaits(),
@@ -384,39 +288,7 @@ impl Controller {
         }
     }
 
-    /// What fences wait for.
-    fn fence_awaits(&self) -> &'static str {
-        match self.quiet {
-            Some(_) => KEEP_ALIVE_EXPIRY,
-            None => END_CONTROLLER,
-        }
-    }
-
-    /// Writes wait no longer for their fence than a loss may last.
-    pub(super) fn look_for_overdue_fences(&mut self, now: Time) {
-        let Some(limit) = self.options().loss_timeout else {
-            return;
-        };
-        if self.fences.mark_overdue(now, limit) {
-            let error = ConnectionError::TimedOut {
-                address: self.options().address,
-                what: self.fence_awaits(),
-                seconds: limit.0 / 1_000_000_000,
-            };
-            self.association.set_error(Some(error));
-            self.association.set_fences(&self.fences);
-        }
-    }
-
-    /// When a fence will be overdue, or falls.
-    pub(super) fn next_fence(&self) -> Time {
-        let limit = self.options().loss_timeout;
-        let overdue = limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit));
-        let expiry = self.quiet.map(|quiet| self.fences.next_expiry(quiet));
-        overdue.min(expiry.unwrap_or(Time::NEVER))
-    }
-
-    fn ask_queues(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn ask_queues(&mut self, cx: &mut Context<'_>) {
         self.setup.step = Step::Queues;
         let queues = NumberOfQueues::of(IO_QUEUES_MAX).to_dword();
         let set = SetFeatures::new(FeatureId::NUMBER_OF_QUEUES, queues);
@@ -511,7 +383,7 @@ impl Controller {
                     }
                     None => {}
                 }
-                if self.state == ControllerState::SettingUp {
+                if self.state() == ControllerState::SettingUp {
                     self.go_live(cx);
                 }
                 if self.ask_again {

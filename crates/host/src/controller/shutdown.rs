@@ -11,7 +11,7 @@ use wire::nvme::Completion;
 impl Controller {
     /// Shuts down in order: first the channels, then the controller. `[NVMe Base 2.0 §3.6.1]`
     pub(super) fn begin_shut_down(&mut self, cx: &mut Context<'_>) {
-        match self.state {
+        match self.state() {
             ControllerState::Closed | ControllerState::ShuttingDown | ControllerState::Draining => {
                 return;
             }
@@ -60,7 +60,7 @@ impl Controller {
     }
 
     pub(super) fn shut_down_answered(&mut self, completion: &Completion, cx: &mut Context<'_>) {
-        if self.state != ControllerState::ShuttingDown {
+        if self.state() != ControllerState::ShuttingDown {
             return;
         }
         let status = wire::fabrics::property::ControllerStatus(completion.dword0());

@@ -9,59 +9,28 @@
 //! one 4 KiB copy out of the receive buffer, and its share (1/128 to 1/16) of a `sendmsg` and a
 //! `recvmsg`. The alternative, to receive every payload into place, costs a system call each.
 
-use super::doorbell::LaneDoorbell;
-use super::receive::Reception;
-use super::transmit::Transmission;
+use super::outgoing::Outgoing;
+use super::payload::Arriving;
+use super::state::ConnectionState;
 use crate::command::exchange::Exchange;
 use crate::command::table::CommandTable;
 use crate::error::{ConnectionError, ProtocolError};
 use crate::limits::{R2T_PER_COMMAND_MAX, TERMINATION_TIME, TIMEOUT_SCAN, TRANSFER_BYTES_MAX};
+use base::state::StateMachine;
 use base::{Nanos, Time};
 use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, Outcome, SocketId, SocketOptions};
 use std::io;
 use std::net::SocketAddr;
+use switch::doorbell::{DoorbellCounters, Mode};
+use switch::{CaravanLimits, Class};
+use transport::Receiver;
 use wire::fabrics::connect::ConnectAttributes;
 use wire::fabrics::{Connect, ConnectData, ConnectResponse};
 use wire::nvme::{Command, Completion, SglDescriptor};
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
-use wire::tcp::{
-    DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, PduHeader, Role, TermReq,
-};
+use wire::tcp::{DataAlignment, Framer, FramerLimits, IcReq, IcResp, PduFormat, Role, TermReq};
 
-/// What state a connection is in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ConnectionState {
-    /// Nothing of it exists.
-    Closed,
-    /// The TCP connection is being made.
-    Connecting,
-    /// ICReq was sent; ICResp is due.
-    Initializing,
-    /// Connect was sent; its completion is due.
-    Joining,
-    /// Commands flow.
-    Live,
-    /// The controller broke the rules; H2CTermReq is leaving.
-    Terminating,
-    /// The socket is being closed.
-    Closing,
-}
-
-impl ConnectionState {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Connecting => "connecting",
-            Self::Initializing => "initializing",
-            Self::Joining => "joining",
-            Self::Live => "live",
-            Self::Terminating => "terminating",
-            Self::Closing => "closing",
-        }
-    }
-}
-
-/// What a connection needs to know before it is opened.
+/// Configuration of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct QpairConfig {
     pub(crate) address: SocketAddr,
@@ -101,24 +70,22 @@ pub(crate) struct Qpair {
     config: QpairConfig,
     op_namespace: OpNamespace,
     index: u32,
-    /// How often the connection was opened; part of the operation keys.
+    /// Number of times that the connection was opened; part of the operation keys.
     generation: u8,
-    pub(super) state: ConnectionState,
+    state: StateMachine<ConnectionState, { ConnectionState::COUNT }>,
     socket: Option<SocketId>,
     join: Option<Join>,
     pub(crate) cntlid: u16,
-    pub(super) framer: Framer,
-    pub(super) format: PduFormat,
     pub(super) max_h2c_data: u32,
     pub(super) in_capsule_bytes: u32,
     pub(super) table: CommandTable,
-    pub(super) tx: Transmission,
-    pub(super) rx: Reception,
-    /// When commands leave, where that is not at once.
-    pub(super) doorbell: Option<Box<LaneDoorbell>>,
-    /// When the current step of set-up or end has taken too long.
+    pub(super) tx: Outgoing,
+    pub(super) receiver: Receiver,
+    /// The C2HData PDU of which payload is arriving.
+    pub(super) arriving: Option<Arriving>,
+    /// Time at which the current step of set-up or end has taken too long.
     step_deadline: Time,
-    /// When the table is looked over for time-outs.
+    /// Time at which the table is checked for time-outs.
     scan_at: Time,
     error: Option<ConnectionError>,
 }
@@ -136,41 +103,50 @@ impl Qpair {
             op_namespace,
             index,
             generation: 0,
-            state: ConnectionState::Closed,
+            state: StateMachine::new(ConnectionState::Closed),
             socket: None,
             join: None,
             cntlid: 0,
-            framer: new_framer(),
-            format: PduFormat::PLAIN,
             max_h2c_data: 0,
             in_capsule_bytes: 0,
             table: CommandTable::new(depth),
-            tx: Transmission::new(depth),
-            rx: Reception::default(),
-            doorbell: None,
+            tx: Outgoing::new(depth),
+            receiver: Receiver::new(new_framer()),
+            arriving: None,
             step_deadline: Time::NEVER,
             scan_at: Time::NEVER,
             error: None,
         }
     }
 
+    /// Returns the state now.
+    #[inline]
+    pub(super) fn state(&self) -> ConnectionState {
+        self.state.get()
+    }
+
+    /// Returns how often the connection entered each state, with the state's name.
+    pub(crate) fn states_entered(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.state.entered()
+    }
+
     pub(crate) fn is_live(&self) -> bool {
-        self.state == ConnectionState::Live
+        self.state() == ConnectionState::Live
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state == ConnectionState::Closed
+        self.state() == ConnectionState::Closed
     }
 
-    /// Whether the connection is on its way to its end.
+    /// Returns true if the connection is ending.
     pub(crate) fn is_ending(&self) -> bool {
         matches!(
-            self.state,
+            self.state(),
             ConnectionState::Terminating | ConnectionState::Closing
         )
     }
 
-    /// Why the connection ended, once.
+    /// Takes the error that ended the connection.
     pub(crate) fn take_error(&mut self) -> Option<ConnectionError> {
         self.error.take()
     }
@@ -195,9 +171,9 @@ impl Qpair {
     pub(crate) fn open(&mut self, join: Join, patience: Nanos, cx: &mut Context<'_>) {
         assert!(self.is_closed(), "a connection is opened when it is closed");
         self.generation = self.generation.wrapping_add(1);
-        self.framer = new_framer();
-        self.format = PduFormat::PLAIN;
-        self.rx = Reception::default();
+        self.receiver = Receiver::new(new_framer());
+        self.tx.send.set_format(PduFormat::PLAIN);
+        self.arriving = None;
         self.error = None;
         self.scan_at = Time::NEVER;
         self.join = Some(join);
@@ -214,13 +190,13 @@ impl Qpair {
     /// Ends the connection without an error.
     pub(crate) fn close(&mut self, cx: &mut Context<'_>) {
         // A termination request may still leave; that takes a moment only.
-        if self.state != ConnectionState::Terminating {
+        if self.state() != ConnectionState::Terminating {
             self.close_now(cx);
         }
     }
 
     pub(super) fn close_now(&mut self, cx: &mut Context<'_>) {
-        match self.state {
+        match self.state() {
             ConnectionState::Closed | ConnectionState::Closing => {}
             // The socket is not ours yet; it is closed as soon as it is.
             ConnectionState::Connecting => self.enter(ConnectionState::Closing, Time::NEVER),
@@ -229,15 +205,15 @@ impl Qpair {
     }
 
     fn enter(&mut self, state: ConnectionState, deadline: Time) {
-        self.state = state;
+        self.state.enter(state);
         self.step_deadline = deadline;
     }
 
     fn close_socket(&mut self, cx: &mut Context<'_>) {
         let socket = self.socket.take().expect("an open connection has a socket");
-        // Commands that are still in the socket's buffer must not arrive once they are given up:
-        // nobody could say from when on the controller hears nothing more.
-        let given_up = self.state == ConnectionState::Terminating || self.table.is_timed();
+        // Commands that are still in the socket's buffer must not arrive once they are given up: no
+        // time would be known after which the controller receives nothing more.
+        let given_up = self.state() == ConnectionState::Terminating || self.table.is_timed();
         self.enter(ConnectionState::Closing, Time::NEVER);
         let op = if given_up {
             Op::Reset { socket }
@@ -268,10 +244,10 @@ impl Qpair {
         self.pump(cx);
     }
 
-    /// Whether the connection takes another command.
+    /// Returns true if the connection takes another command.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
-        self.state == ConnectionState::Live && self.table.has_room()
+        self.state() == ConnectionState::Live && self.table.has_room()
     }
 
     /// Takes a command.
@@ -281,9 +257,7 @@ impl Qpair {
     #[inline]
     pub(crate) fn start(&mut self, exchange: Exchange, now: Time) {
         let deadline = now + self.config.command_timeout;
-        if let Some(doorbell) = &mut self.doorbell {
-            doorbell.joins(&exchange, now, self.table.len() + 1);
-        }
+        self.tx.join(&exchange, now, self.table.len() + 1);
         self.start_until(exchange, deadline);
     }
 
@@ -297,45 +271,40 @@ impl Qpair {
         }
     }
 
-    /// Sends what was gathered. Returns how many bytes of data left, where commands leave by a
-    /// [`LaneDoorbell`].
+    /// Sends what was gathered. Returns the bytes of data that left, where commands leave by the
+    /// rules of a lane.
+    #[inline]
     pub(crate) fn pump(&mut self, cx: &mut Context<'_>) -> u64 {
         let Some(socket) = self.socket else { return 0 };
-        if self.tx.has_nothing_to_send() {
-            return 0;
-        }
-        if self.state == ConnectionState::Live
-            && let Some(doorbell) = &mut self.doorbell
-            && !doorbell.rings(cx.now, self.table.len())
-        {
-            return 0;
-        }
-        let Some(list) = self.tx.next_send() else {
+        let next = self.tx.next_send(self.is_live(), cx.now, self.table.len());
+        let Some((list, bytes)) = next else {
             return 0;
         };
-        let bytes = list.bytes();
         cx.submit(self.key(SEND), Op::Send { socket, list });
-        self.doorbell
-            .as_mut()
-            .map_or(0, |doorbell| doorbell.left(bytes))
+        bytes
     }
 
-    /// What an event made ready leaves at once; but where commands leave by a rule it does when
-    /// the owner pumps at the end of its turn, because other lanes may come first.
+    /// Sends what an event made ready; but where commands leave by the rules of a lane, the owner
+    /// pumps at the end of its turn, because other lanes may come first.
     pub(super) fn follow_up(&mut self, cx: &mut Context<'_>) {
-        if self.state != ConnectionState::Live || self.doorbell.is_none() {
+        if !self.is_live() || !self.tx.is_paced() {
             self.pump(cx);
         }
     }
 
-    /// Commands leave by this rule from now on.
-    pub(crate) fn set_doorbell(&mut self, doorbell: LaneDoorbell) {
-        self.doorbell = Some(Box::new(doorbell));
+    /// Lets commands of this class leave by these rules from now on.
+    pub(crate) fn pace(&mut self, mode: Mode, limits: CaravanLimits, class: Class) {
+        self.tx.pace(mode, limits, class);
     }
 
-    /// The rule by which commands leave, where there is one.
-    pub(crate) fn doorbell(&mut self) -> Option<&mut LaneDoorbell> {
-        self.doorbell.as_deref_mut()
+    /// Commands that wait for the doorbell.
+    pub(crate) const fn waiting_for_doorbell(&self) -> u32 {
+        self.tx.waiting()
+    }
+
+    /// Counters of the doorbell.
+    pub(crate) const fn doorbell_counters(&self) -> &DoorbellCounters {
+        self.tx.counters()
     }
 
     /// An operation of this connection has completed.
@@ -360,7 +329,7 @@ impl Qpair {
     fn connected(&mut self, result: io::Result<SocketId>, cx: &mut Context<'_>) {
         match result {
             Err(error) => {
-                if self.state == ConnectionState::Connecting {
+                if self.state() == ConnectionState::Connecting {
                     let error = self.io_error(&error);
                     self.error.get_or_insert(error);
                 }
@@ -368,7 +337,7 @@ impl Qpair {
             }
             Ok(socket) => {
                 self.socket = Some(socket);
-                if self.state == ConnectionState::Closing {
+                if self.state() == ConnectionState::Closing {
                     return self.close_socket(cx);
                 }
                 self.enter(
@@ -396,6 +365,9 @@ impl Qpair {
     /// Hands the driver the next receive; the first bytes go to `into`, if there is one.
     pub(super) fn receive_more(&mut self, into: Option<IoSlice>, cx: &mut Context<'_>) {
         if let Some(socket) = self.socket {
+            if into.is_none() {
+                self.receiver.arm();
+            }
             cx.submit(self.key(RECEIVE), Op::Receive { socket, into });
         }
     }
@@ -411,13 +383,13 @@ impl Qpair {
         if unasked {
             return Err(ProtocolError::Digests);
         }
-        self.framer
-            .set_digests(response.header_digest, response.data_digest);
-        self.format = PduFormat {
+        let format = PduFormat {
             header_digest: response.header_digest,
             data_digest: response.data_digest,
             alignment: response.controller_alignment,
         };
+        self.receiver.set_digests(&format);
+        self.tx.send.set_format(format);
         self.max_h2c_data = response.max_h2c_data;
         self.enter(ConnectionState::Joining, now + self.config.step_timeout);
         let join = self.join.take().expect("opening set it");
@@ -486,16 +458,16 @@ impl Qpair {
     fn sent(&mut self, list: Box<reactor::SendList>, result: io::Result<()>, cx: &mut Context<'_>) {
         self.tx.sent(list);
         if let Err(error) = result {
-            if self.state != ConnectionState::Closing {
+            if self.state() != ConnectionState::Closing {
                 let error = self.io_error(&error);
                 self.fail(error, cx);
             }
             return;
         }
         self.tx.finish_answered(&mut self.table);
-        match self.state {
+        match self.state() {
             // The controller closes when it has read that; to reset before would take it back.
-            ConnectionState::Terminating if self.tx.is_idle() => self.receive_more(None, cx),
+            ConnectionState::Terminating if self.tx.send.is_idle() => self.receive_more(None, cx),
             ConnectionState::Live => {
                 self.encode_backlog();
                 self.follow_up(cx);
@@ -513,18 +485,16 @@ impl Qpair {
         self.enter(ConnectionState::Closed, Time::NEVER);
         self.scan_at = Time::NEVER;
         self.tx.reset();
-        if let Some(doorbell) = &mut self.doorbell {
-            doorbell.clear();
-        }
         self.table.lose_all();
-        // A Connect that was lost is nobody's business but ours. It was alone on the connection.
+        // A Connect that was lost is reported by the connection's error. It was alone on the
+        // connection.
         let _ = self.table.take_newest(JOIN_TAG);
     }
 
     /// Fires what is due. Returns whether the table should be looked over for time-outs.
     pub(crate) fn tick(&mut self, cx: &mut Context<'_>) -> bool {
         if self.step_deadline <= cx.now {
-            match self.state {
+            match self.state() {
                 ConnectionState::Terminating => self.close_now(cx),
                 // What came meanwhile was not looked at yet.
                 _ if was_away(self.step_deadline, cx.now) => {
@@ -557,23 +527,21 @@ impl Qpair {
         self.fail(error, cx);
     }
 
-    /// Whether nothing is due of it before another request, or something from the peer, comes.
+    /// Returns true if nothing is due before another request, or something from the peer, comes.
     pub(crate) fn is_idle(&self) -> bool {
         self.is_live()
             && self.table.len() == 0
-            && self.tx.has_nothing_to_send()
+            && self.tx.send.has_nothing_to_send()
             && self.step_deadline == Time::NEVER
     }
 
-    /// When [`tick`](Self::tick) must run at the latest.
+    /// Returns the time at which [`tick`](Self::tick) must run at the latest.
     pub(crate) fn deadline(&self) -> Time {
         if self.table.len() == 0 {
             return self.step_deadline;
         }
-        // While a send is under way its end is what everything else waits for.
-        let doorbell = self.doorbell.as_ref().filter(|_| self.tx.may_send());
-        let held = doorbell.map_or(Time::NEVER, |doorbell| doorbell.deadline());
-        // Events are waited for without end, so that nobody need look how long.
+        let held = self.tx.deadline();
+        // Events are waited for without end, and need no check for time-outs.
         let scan_at = if self.table.is_timed() {
             self.scan_at
         } else {
@@ -583,7 +551,7 @@ impl Qpair {
     }
 }
 
-/// Whether the core did not run for a while: it looks now at what was due long ago.
+/// Returns true if the core did not run for a while: it handles now what was due long ago.
 fn was_away(due: Time, now: Time) -> bool {
     now.since(due) > TIMEOUT_SCAN
 }
@@ -594,31 +562,6 @@ fn new_framer() -> Framer {
         data_pdu_bytes: TRANSFER_BYTES_MAX,
     };
     Framer::new(Role::Host, limits)
-}
-
-/// A header as bytes again, for a termination request.
-pub(super) fn header_bytes(header: &PduHeader, format: &PduFormat) -> ([u8; 128], usize) {
-    let mut out = [0; 128];
-    let length = match header {
-        PduHeader::C2hData(pdu) => {
-            pdu.encode(format, &mut out);
-            wire::tcp::C2hData::SIZE
-        }
-        PduHeader::R2t(pdu) => {
-            pdu.encode(format, &mut out);
-            wire::tcp::R2t::SIZE
-        }
-        PduHeader::CapsuleResp(pdu) => {
-            pdu.encode(format, &mut out);
-            wire::tcp::CapsuleResp::SIZE
-        }
-        PduHeader::IcResp(pdu) => {
-            out = pdu.to_bytes();
-            IcResp::SIZE
-        }
-        _ => 0,
-    };
-    (out, length)
 }
 
 #[cfg(test)]
@@ -635,7 +578,14 @@ mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 4420));
         let options = ConnectOptions::new(address, nqn, identity);
         let mut qpair = Qpair::new(qpair_config(&options, true), OpNamespace(0), 0, 4);
-        qpair.enter(ConnectionState::Live, Time::NEVER);
+        for state in [
+            ConnectionState::Connecting,
+            ConnectionState::Initializing,
+            ConnectionState::Joining,
+            ConnectionState::Live,
+        ] {
+            qpair.enter(state, Time::NEVER);
+        }
         qpair.scan_at = Time(5);
         qpair.start_until(Exchange::admin(1, Command::new(0x0c, 0), None), Time::NEVER);
         assert_eq!(qpair.deadline(), Time::NEVER);

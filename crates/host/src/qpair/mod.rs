@@ -1,9 +1,11 @@
 //! The TCP transport's host side: one connection is one queue pair. `[NVMe-TCP 1.0 §3]`
 
 mod connection;
-mod doorbell;
+mod headers;
+mod outgoing;
+mod payload;
 mod receive;
+mod state;
 mod transmit;
 
 pub(crate) use connection::{Join, Qpair, QpairConfig};
-pub(crate) use doorbell::LaneDoorbell;

@@ -1,49 +1,30 @@
 //! The receiving half of a connection: what the controller sends, checked before it is believed.
 
-use super::connection::{ConnectionState, Qpair, header_bytes};
+use super::connection::Qpair;
+use super::headers::header_bytes;
+use super::payload::Arriving;
+use super::state::ConnectionState;
 use crate::command::exchange::Direction;
 use crate::command::table::Transfer;
 use crate::error::ProtocolError;
-use crate::limits::{DIRECT_RECEIVE_BYTES_MIN, PREFETCH_PDUS};
+use crate::limits::PREFETCH_PDUS;
 use base::Time;
 use base::mutation::{self, Mutation};
+use base::state::State as _;
 use reactor::{Context, IoSlice, Received};
+use transport::DirectReceive;
 use wire::nvme::{Completion, Status};
 use wire::tcp::c2h_data::C2hProgress;
 use wire::tcp::{C2hData, CapsuleResp, Event, PduHeader, PduType, R2t, TermReq};
 
-/// Where fields stand in the headers of PDUs, in bytes: FLAGS of all, CCCID of C2HData and R2T, the
+/// Offsets of fields in the headers of PDUs, in bytes: FLAGS of all, CCCID of C2HData and R2T, the
 /// command identifier and the status of CapsuleResp. `[NVMe-TCP 1.0 §3.6.2]`
 const FLAGS: u32 = 1;
 const CCCID: u32 = 8;
 const CID: u32 = 20;
 const STATUS: u32 = 22;
 
-/// A C2HData PDU whose payload is still arriving.
-#[derive(Clone, Copy, Debug)]
-struct Arriving {
-    /// Slot of the command; `None` for payload that nobody wants.
-    index: Option<u16>,
-    progress: C2hProgress,
-}
-
-/// What the receiving half remembers between two receives.
-#[derive(Debug, Default)]
-pub(super) struct Reception {
-    arriving: Option<Arriving>,
-    /// A slot whose data is in the driver's hands, with the slice's place in its memory.
-    away: Option<Away>,
-}
-
-/// Where the slice that a receive fills belongs.
-#[derive(Clone, Copy, Debug)]
-struct Away {
-    index: u16,
-    offset: usize,
-    len: usize,
-}
-
-/// Why parsing stops.
+/// Reason for which parsing stops.
 enum Stop {
     /// The controller broke the rules, by this header where it is known.
     Violation(ProtocolError, Option<PduHeader>),
@@ -62,11 +43,12 @@ impl From<ProtocolError> for Stop {
 impl Qpair {
     /// A receive ended: takes what it brought, and asks for more.
     pub(super) fn received(&mut self, mut received: Received, cx: &mut Context<'_>) {
+        let direct = self.receiver.disarm();
         let direct = received.into.take().map(|into| {
-            let away = self.rx.away.take().expect("a slice was away");
-            self.bring_home(into, away, received.filled)
+            let direct = direct.expect("a receive that fills a slice was armed with it");
+            self.give_back(into, direct, received.filled)
         });
-        match self.state {
+        match self.state() {
             ConnectionState::Closing => return,
             ConnectionState::Terminating => return self.termination_heard(&received, cx),
             _ => {}
@@ -94,8 +76,7 @@ impl Qpair {
         }
     }
 
-    /// After a termination request: what the controller sent before it read that is nobody's any
-    /// more.
+    /// Drops, after a termination request, what the controller sent before it read that.
     fn termination_heard(&mut self, received: &Received, cx: &mut Context<'_>) {
         match received.result {
             Ok(()) => self.receive_more(None, cx),
@@ -106,11 +87,11 @@ impl Qpair {
     fn stop(&mut self, stop: Stop, cx: &mut Context<'_>) {
         match stop {
             Stop::Violation(error, Some(header)) => {
-                let (bytes, length) = header_bytes(&header, &self.format);
+                let (bytes, length) = header_bytes(&header, self.tx.send.format());
                 self.violated(error, &bytes[..length], cx);
             }
             Stop::Violation(error, None) => {
-                let header = self.framer.offending_header();
+                let header = self.receiver.framer().offending_header();
                 let mut bytes = [0; 128];
                 let length = header.len().min(bytes.len());
                 bytes[..length].copy_from_slice(&header[..length]);
@@ -121,44 +102,31 @@ impl Qpair {
         }
     }
 
-    /// The slice to receive the rest of a large payload into, taken out of its command.
+    /// Returns the slice to receive the rest of a large payload into, taken out of its command.
     fn next_direct(&mut self) -> Option<IoSlice> {
-        let left = self.framer.data_remaining()? as usize;
-        if left < DIRECT_RECEIVE_BYTES_MIN {
-            return None;
-        }
-        let index = self.rx.arriving?.index?;
+        let left = self.receiver.direct_bytes()?;
+        let index = self.arriving?.index?;
         let slot = self.table.slot(index);
         let received = slot.received as usize;
         let exchange = slot.exchange.as_mut()?;
-        // The digest needs the bytes in one owner's hands, which a device's memory is not.
+        // A digest is computed over bytes of one owner, which a device's memory does not give.
         let data = exchange.data.as_mut()?;
-        if data.bytes_mut().is_none() && (self.framer.digests_data() || data.bytes().is_some()) {
+        let digests = self.receiver.framer().digests_data();
+        if data.bytes_mut().is_none() && (digests || data.bytes().is_some()) {
             return None;
         }
         let data = exchange.data.take()?;
-        let (offset, len) = (data.offset(), data.len());
-        self.rx.away = Some(Away { index, offset, len });
-        Some(IoSlice::new(data.into_memory(), offset + received, left))
+        Some(self.receiver.arm_direct(index, data, received, left))
     }
 
-    /// Gives a slice that a receive filled back to its command. Returns whether anything arrived.
-    fn bring_home(&mut self, into: IoSlice, away: Away, filled: usize) -> bool {
-        if filled > 0 {
-            match into.bytes() {
-                Some(bytes) => self.framer.advance_external(&bytes[..filled]),
-                None => self
-                    .framer
-                    .advance_unseen(u32::try_from(filled).expect("at most a transfer")),
-            }
-        }
-        let slot = self.table.slot(away.index);
+    /// Gives a slice that a receive filled back to its command. Returns true if any byte arrived.
+    fn give_back(&mut self, into: IoSlice, direct: DirectReceive, filled: usize) -> bool {
+        let slot = self.table.slot(direct.slot);
         slot.received += u32::try_from(filled).expect("at most a transfer");
-        let home = IoSlice::new(into.into_memory(), away.offset, away.len);
         let exchange = slot.exchange.as_mut();
         exchange
-            .expect("a command keeps its slot while its data is away")
-            .data = Some(home);
+            .expect("a command keeps its slot while its data is received")
+            .data = Some(self.receiver.filled(direct, into, filled));
         filled > 0
     }
 
@@ -168,7 +136,7 @@ impl Qpair {
             if let Some(cid) = upcoming_response(input) {
                 self.table.prefetch(cid);
             }
-            let event = self.framer.next(&mut input);
+            let event = self.receiver.next(&mut input);
             match event.map_err(ProtocolError::Framing)? {
                 None => return Ok(()),
                 Some(Event::Pdu {
@@ -195,7 +163,7 @@ impl Qpair {
         match header {
             PduHeader::C2hData(pdu) => {
                 let index = self.check_data(pdu).map_err(at)?;
-                self.rx.arriving = Some(Arriving {
+                self.arriving = Some(Arriving {
                     index: Some(index),
                     progress: pdu.progress,
                 });
@@ -208,7 +176,7 @@ impl Qpair {
             PduHeader::CapsuleResp(pdu) => self.response(&pdu.completion, now, header),
             PduHeader::R2t(pdu) => self.ready_to_transfer(pdu).map_err(at),
             PduHeader::IcResp(pdu) => {
-                if self.state != ConnectionState::Initializing {
+                if self.state() != ConnectionState::Initializing {
                     return Err(at(self.out_of_sequence(header)));
                 }
                 self.initialized(pdu, now).map_err(at)
@@ -221,7 +189,7 @@ impl Qpair {
     fn out_of_sequence(&self, header: &PduHeader) -> ProtocolError {
         ProtocolError::Sequence {
             pdu: header.pdu_type().name(),
-            state: self.state.name(),
+            state: self.state().name(),
         }
     }
 
@@ -230,7 +198,7 @@ impl Qpair {
             PduHeader::C2hData(pdu) => {
                 let checked = self.check_data(pdu);
                 let index = checked.map_err(|error| Stop::Violation(error, Some(*header)))?;
-                self.rx.arriving = Some(Arriving {
+                self.arriving = Some(Arriving {
                     index: Some(index),
                     progress: pdu.progress,
                 });
@@ -245,15 +213,8 @@ impl Qpair {
     /// `[NVMe-TCP 1.0 §3.3.2.1]`
     fn check_data(&mut self, pdu: &C2hData) -> Result<u16, ProtocolError> {
         let cid = pdu.command_id;
-        let index = self
-            .table
-            .find(cid)
-            .ok_or(ProtocolError::UnknownCommand { cid, offset: CCCID })?;
+        let (index, reads) = self.find_data_command(cid, Direction::In)?;
         let slot = self.table.slot(index);
-        let reads = slot
-            .exchange
-            .as_ref()
-            .is_some_and(|exchange| exchange.direction == Direction::In);
         let fits =
             pdu.data_offset == slot.received && pdu.data_length <= slot.data_bytes - slot.received;
         if reads && fits {
@@ -266,11 +227,25 @@ impl Qpair {
         })
     }
 
+    /// Returns the slot of the outstanding command that a data PDU or an R2T names, and true if the
+    /// command's data goes this way.
+    fn find_data_command(
+        &mut self,
+        cid: u16,
+        direction: Direction,
+    ) -> Result<(u16, bool), ProtocolError> {
+        let index = self.table.find(cid);
+        let index = index.ok_or(ProtocolError::UnknownCommand { cid, offset: CCCID })?;
+        let exchange = self.table.slot(index).exchange.as_ref();
+        let matches = exchange.is_some_and(|exchange| exchange.direction == direction);
+        Ok((index, matches))
+    }
+
     #[inline]
     fn data_arrives(&mut self, bytes: &[u8]) {
         let Some(Arriving {
             index: Some(index), ..
-        }) = self.rx.arriving
+        }) = self.arriving
         else {
             return;
         };
@@ -286,7 +261,7 @@ impl Qpair {
     }
 
     fn data_ends(&mut self, digest_ok: bool) -> Result<(), Stop> {
-        let Some(arriving) = self.rx.arriving.take() else {
+        let Some(arriving) = self.arriving.take() else {
             return Ok(());
         };
         let Some(index) = arriving.index else {
@@ -313,7 +288,7 @@ impl Qpair {
             .table
             .find(cid)
             .ok_or_else(|| at(ProtocolError::UnknownCommand { cid, offset: CID }))?;
-        let joining = self.state == ConnectionState::Joining;
+        let joining = self.state() == ConnectionState::Joining;
         self.answered(index, *completion, STATUS).map_err(at)?;
         if joining && let Some(error) = self.joined(completion, now) {
             return Err(Stop::Refused(error));
@@ -357,27 +332,14 @@ impl Qpair {
     /// The controller is ready for data. `[NVMe-TCP 1.0 §3.3.2.2]`
     fn ready_to_transfer(&mut self, pdu: &R2t) -> Result<(), ProtocolError> {
         let cid = pdu.command_id;
-        let index = self
-            .table
-            .find(cid)
-            .ok_or(ProtocolError::UnknownCommand { cid, offset: CCCID })?;
+        let (index, writes) = self.find_data_command(cid, Direction::Out)?;
         let slot = self.table.slot(index);
-        let writes = slot
-            .exchange
-            .as_ref()
-            .is_some_and(|exchange| exchange.direction == Direction::Out);
         let end = pdu.offset.checked_add(pdu.length);
         let fits = pdu.length > 0 && end.is_some_and(|end| end <= slot.data_bytes);
-        if !writes || !fits {
-            return Err(ProtocolError::TransferOutOfRange {
-                cid,
-                offset: pdu.offset,
-                length: pdu.length,
-            });
-        }
         // Data that went in the capsule is never asked for again; `received` counts for writes
         // what was asked for, so that a controller cannot ask for the same bytes without end.
-        if pdu.offset != slot.received {
+        let continues = pdu.offset == slot.received;
+        if !writes || !fits || !continues {
             return Err(ProtocolError::TransferOutOfRange {
                 cid,
                 offset: pdu.offset,

@@ -21,7 +21,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait before the next attempt: between half and all of the doubled delay.
+    /// Returns the delay before the next attempt: between half and all of the doubled one.
     pub(crate) fn next(&mut self) -> Nanos {
         let doubled = self.min.0.saturating_mul(1 << self.attempt.min(40));
         let delay = doubled.min(self.max.0);

@@ -1,17 +1,28 @@
 //! The epoch of an association, and the connections that are open under it.
 //!
-//! Who loses an association and who opens a connection under it do not wait for each other. The
-//! loser moves the epoch on *before* it looks whether connections are open; a channel counts its
-//! connection *before* it looks whether the epoch is still the one it knows. Of the two, one always
-//! sees the other: once the epoch has moved and none is open, none comes any more. The same holds
-//! for the last connection that closes, whose channel wakes the controller that waits for it.
+//! The thread that loses an association and a thread that opens a connection under it do not wait
+//! for each other. The first moves the epoch on *before* it looks whether connections are open; a
+//! channel counts its connection *before* it looks whether the epoch is still the one it knows. Of
+//! the two, one always sees the other: once the epoch has moved and none is open, none comes any
+//! more. The same holds for the last connection that closes: its channel wakes the controller that
+//! waits for that.
 
+use base::state::State;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// What phase an association is in.
+use std::sync::atomic::AtomicU64 as Counter;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Phase of an association.
+///
+/// ```text
+///  Connecting ───► Live ◄───► Recovering
+///       │           │             │
+///       └───────────┴──► Gone ◄───┘
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It was never live yet.
@@ -25,9 +36,35 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether an association is being made.
+    /// Returns true while an association is being made.
     pub(crate) const fn is_making(self) -> bool {
         matches!(self, Self::Connecting | Self::Recovering)
+    }
+}
+
+impl State for Phase {
+    const ALL: &'static [Self] = &[Self::Connecting, Self::Live, Self::Recovering, Self::Gone];
+
+    fn index(self) -> usize {
+        self as usize
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Live => "live",
+            Self::Recovering => "recovering",
+            Self::Gone => "gone",
+        }
+    }
+
+    fn follows(self, before: Self) -> bool {
+        match self {
+            Self::Connecting => false,
+            Self::Live => matches!(before, Self::Connecting | Self::Recovering),
+            Self::Recovering => before == Self::Live,
+            Self::Gone => true,
+        }
     }
 }
 
@@ -69,6 +106,8 @@ pub(crate) struct SharedEpoch {
     bits: AtomicU64,
     /// I/O connections that are not closed.
     open: AtomicU32,
+    /// Number of times that each phase was entered; no other memory is ordered by it.
+    entered: [Counter; 4],
 }
 
 impl SharedEpoch {
@@ -81,6 +120,7 @@ impl SharedEpoch {
         Self {
             bits: AtomicU64::new(start.pack()),
             open: AtomicU32::new(0),
+            entered: [const { Counter::new(0) }; 4],
         }
     }
 
@@ -92,18 +132,28 @@ impl SharedEpoch {
 
     /// Moves on.
     pub(crate) fn set(&self, epoch: Epoch) {
+        debug_assert!(
+            epoch.phase.follows(self.get().phase),
+            "{} does not follow {}",
+            epoch.phase.name(),
+            self.get().phase.name()
+        );
         self.bits.store(epoch.pack(), Ordering::SeqCst);
+        self.count(epoch.phase);
         // Orders the move before a look at what is open, as `enter` and `leave` order their counts
         // before their looks.
         fence(Ordering::SeqCst);
     }
 
-    /// The association of this generation is lost. Returns true for the first who says so.
+    /// The association of this generation is lost. Returns true for the first report.
     pub(crate) fn lose(&self, generation: u64) -> bool {
         let in_phase = |phase| Epoch { generation, phase }.pack();
         let (live, lost) = (in_phase(Phase::Live), in_phase(Phase::Recovering));
         let moved = (self.bits).compare_exchange(live, lost, Ordering::SeqCst, Ordering::SeqCst);
         fence(Ordering::SeqCst);
+        if moved.is_ok() {
+            self.count(Phase::Recovering);
+        }
         moved.is_ok()
     }
 
@@ -115,13 +165,22 @@ impl SharedEpoch {
         self.get() == epoch
     }
 
-    /// A connection is closed, or was not opened. Returns true where somebody may wait for that:
-    /// it was the last one of an association that is lost.
+    /// A connection is closed, or was not opened. Returns true where a controller may wait for
+    /// that: it was the last one of an association that is lost.
     pub(crate) fn leave(&self) -> bool {
         let before = self.open.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(before > 0, "what is left was entered");
         fence(Ordering::SeqCst);
         before == 1 && self.get().phase != Phase::Live
+    }
+
+    /// Returns the number of times that each phase was entered, in the order of [`Phase::ALL`].
+    pub(crate) fn entered(&self) -> [u64; 4] {
+        std::array::from_fn(|phase| self.entered[phase].load(Relaxed))
+    }
+
+    fn count(&self, phase: Phase) {
+        self.entered[phase.index()].fetch_add(1, Relaxed);
     }
 
     /// Returns the connections that are open.

@@ -1,10 +1,10 @@
-//! Fences: what of lost associations may still take effect, and who must heed it.
+//! Fences: lost associations of which commands may still take effect. Channels must respect them.
 //!
 //! A fence stands between an association that was lost and those after it, until the target says
 //! that no command of it can change anything any more, or, where it cannot say so, until it must
 //! have ended the lost controller by itself. [`Fences`] is the list of a
-//! [`Controller`](crate::Controller); what channels need to know of it is an [`FenceSnapshot`], which
-//! the [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
+//! [`Controller`](crate::Controller); what channels need of it is a [`FenceSnapshot`], which the
+//! [`Association`](crate::association::Association) passes on. Pure rules; the reasoning is in
 //! docs/decisions/0004-replay.md. A write that was lost must never be sent again, nor its blocks be
 //! written anew after it was reported, while its fence stands.
 
@@ -20,7 +20,7 @@ pub(crate) struct Fence {
     /// Its controller.
     pub(crate) cntlid: u16,
     lost_at: Time,
-    /// When its connections were closed, once they are.
+    /// Time at which its connections were closed; `None` until they are.
     left_at: Option<Time>,
     /// It stands for longer than a loss may last.
     overdue: bool,
@@ -72,15 +72,15 @@ impl Fences {
         }
     }
 
-    /// Nobody will say when an association is over: those are that were left for `quiet`. Returns
-    /// whether there were any.
+    /// Lowers the fences of associations of which all connections were closed for `quiet`, where
+    /// the controller does not confirm their end. Returns true if there were any.
     pub(crate) fn expire(&mut self, now: Time, quiet: Nanos) -> bool {
         let before = self.standing.len();
         self.standing.retain(|fence| fence.expires(quiet) > now);
         self.standing.len() < before
     }
 
-    /// When the next of them will have been left for `quiet`.
+    /// Returns the time at which the next association will have been closed for `quiet`.
     pub(crate) fn next_expiry(&self, quiet: Nanos) -> Time {
         let times = self.standing.iter().map(|fence| fence.expires(quiet));
         times.min().unwrap_or(Time::NEVER)
@@ -101,7 +101,7 @@ impl Fences {
         late.map(|fence| fence.overdue = true).count() > 0
     }
 
-    /// When the next of them will have stood for `limit`.
+    /// Returns the time at which the next fence will have stood for `limit`.
     pub(crate) fn next_overdue(&self, limit: Nanos) -> Time {
         let waiting = self.standing.iter().filter(|fence| !fence.overdue);
         let times = waiting.map(|fence| fence.lost_at + limit);
@@ -109,7 +109,7 @@ impl Fences {
     }
 }
 
-/// What a lost write has to do.
+/// Permission to send a lost write again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplayPermission {
     /// It may be sent again.
@@ -120,10 +120,10 @@ pub(crate) enum ReplayPermission {
     Overdue,
 }
 
-/// What channels heed of the fences that stand.
+/// The fences that stand, as channels respect them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FenceSnapshot {
-    /// Associations whose fences stand, and whether these are overdue.
+    /// Associations with standing fences; true where the fence is overdue.
     standing: Vec<(u64, bool)>,
     /// The association that was lost last, as far as the controller has said.
     lost: u64,
@@ -144,7 +144,7 @@ impl FenceSnapshot {
         });
     }
 
-    /// What a write that was lost with this association has to do.
+    /// Returns the permission of a write that was lost with this association.
     pub(crate) fn replay_permission(&self, generation: u64) -> ReplayPermission {
         match self.standing.iter().find(|(other, _)| *other == generation) {
             _ if mutation::active(Mutation::FenceIgnored) => ReplayPermission::Allowed,
@@ -163,12 +163,12 @@ impl FenceSnapshot {
         }
     }
 
-    /// Whether a new write of these blocks could be undone by an old one.
+    /// Returns true if a new write of these blocks could be undone by an old one.
     pub(crate) fn closes(&self, span: Span) -> bool {
         self.closed.iter().any(|(_, closed)| closed.overlaps(span))
     }
 
-    /// Whether there is nothing that a write would have to heed.
+    /// Returns true if no block is fenced.
     pub(crate) fn is_open(&self) -> bool {
         self.closed.is_empty()
     }

@@ -4,7 +4,7 @@ use super::span::Span;
 use crate::command::BlockRequest;
 
 /// The ranges of replayed writes. Until such a write is acknowledged, no newer write that overlaps
-/// with it may leave: nobody could tell which of the two came last.
+/// with it may leave: either of the two could be the last to take effect.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
     held: Vec<Span>,
@@ -34,7 +34,7 @@ impl RangeLocks {
         }
     }
 
-    /// Whether a new request has to wait.
+    /// Returns true if a new request has to wait.
     pub(crate) fn blocks(&self, request: &BlockRequest) -> bool {
         if self.held.is_empty() || !request.operation.is_write() {
             return false;

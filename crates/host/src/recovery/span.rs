@@ -10,7 +10,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Whether both have a block in common.
+    /// Returns true if both have a block in common.
     pub(crate) fn overlaps(self, other: Self) -> bool {
         self.nsid == other.nsid && self.start < other.end && other.start < self.end
     }

@@ -3,7 +3,7 @@
 use block::BlockError;
 use wire::nvme::Status;
 
-/// What a status means for the request.
+/// Meaning of a status for its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// It is done.
@@ -42,7 +42,7 @@ pub(crate) fn judge(status: Status) -> Verdict {
     }
 }
 
-/// Whether a status speaks of a passing condition, and "do not retry" is not set.
+/// Returns true if a status names a passing condition, and "do not retry" is not set.
 pub(crate) fn is_passing(status: Status) -> bool {
     let passing = matches!(
         status.type_and_code(),

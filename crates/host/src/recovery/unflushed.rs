@@ -1,9 +1,10 @@
-//! What of a namespace was acknowledged and not flushed: a target that loses power loses it.
+//! Writes of a namespace that were acknowledged and not flushed: a target that loses power loses
+//! them.
 //!
-//! A controller with a volatile write cache may forget such writes when it comes back. Nobody can
-//! send them again, for they were answered; so the next Flush of every channel fails, which had
-//! promised them otherwise (docs/decisions/0004-replay.md). A Flush must never succeed that was
-//! asked for before somebody was told of the loss.
+//! A controller with a volatile write cache may forget such writes when it comes back. They cannot
+//! be sent again, for they were answered; so the next Flush of every channel fails, which would
+//! have promised them otherwise (docs/decisions/0004-replay.md). A Flush that was submitted before
+//! the loss was reported must never succeed.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,13 +15,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Unflushed {
     clock: AtomicU64,
-    /// When the last write was acknowledged that may still be in a cache; 0 for never.
+    /// Clock of the last acknowledged write that may still be in a cache; 0 for none.
     written: AtomicU64,
     /// Up to when all of them are on the medium, or accounted as lost.
     flushed: AtomicU64,
-    /// How often some were lost.
+    /// Number of losses.
     losses: AtomicU32,
-    /// Of which somebody has been told.
+    /// Number of losses that were reported.
     told: AtomicU32,
 }
 
@@ -73,12 +74,12 @@ impl Unflushed {
         self.losses.load(Ordering::SeqCst)
     }
 
-    /// Returns of how many losses somebody was told: a new channel need not hear of them again.
+    /// Returns the number of losses that were reported: a new channel need not report them again.
     pub(crate) fn told(&self) -> u32 {
         self.told.load(Ordering::SeqCst)
     }
 
-    /// Somebody is told of the losses so far.
+    /// Notes that the losses so far are reported.
     pub(crate) fn tell(&self, losses: u32) {
         self.told.fetch_max(losses, Ordering::SeqCst);
     }

@@ -5,7 +5,7 @@
 //! [`steered`](super::SwitchedNamespace::steered); it is moved within the cores that it could run
 //! on then and that the switchboard has, and gets its cores back when the channel is dropped. One
 //! that may run on a single core was pinned by its user and stays. Owned by the switchboard; sleeps
-//! while nobody has opted in.
+//! while no thread has opted in.
 
 use super::request_steering::LoadTable;
 use base::units::CoreId;
@@ -43,7 +43,7 @@ impl Standing {
 struct Member {
     standing: Arc<Standing>,
     thread: Pid,
-    /// Where it could run when it opted in.
+    /// Cores that it could run on when it opted in.
     before: CpuSet,
     allowed: CoreSet,
     pinned: bool,
@@ -52,7 +52,7 @@ struct Member {
 }
 
 impl Member {
-    /// Where it was moved, it may run wherever it could before.
+    /// Gives a thread that was moved the cores back that it could run on before.
     fn let_go(&mut self) {
         if std::mem::take(&mut self.moved) {
             // A thread that has ended needs no cores.
@@ -212,7 +212,7 @@ fn steer(shared: &Shared) {
             for (_, member) in &mut members.list {
                 member.let_go();
             }
-            // Until somebody joins, or turns the rules on.
+            // Until a thread opts in, or the rules are enabled.
             let waited = shared.changed.wait(members);
             members = waited.unwrap_or_else(PoisonError::into_inner);
             continue;

@@ -1,16 +1,17 @@
-//! What passing through the switchboard costs, without the lanes: for benchmarks.
+//! The cost of a request's way through the switchboard, without the lanes: for benchmarks.
 
-use super::egress::{DataplaneConfig, EgressService, Message, Update};
+use super::egress::EgressService;
 use super::ingress::{Ingress, IngressRequest, Submitter};
 use super::limits::INGRESS_ENTRIES;
+use super::message::{DataplaneConfig, Message, Update};
 use super::request_steering::LoadTable;
 use crate::error::HostError;
 use base::Nanos;
 use base::units::{KIB, Lba};
 use block::Operation;
+use reactor::clock::thread_cpu;
 use reactor::uring::UringDriver;
 use reactor::{Context, Driver as _, Region, Service as _};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use switch::{Class, Knobs, PerClass};
 
@@ -33,7 +34,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
         classes: Class::ALL.to_vec(),
         ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
         loads: Arc::new(LoadTable::new(1)),
-        shown: Arc::default(),
+        published: Arc::default(),
         knobs: Knobs::switchyard(),
     });
     let mut cx = Context {
@@ -54,7 +55,7 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
         blocks: 8,
         data: Some((0, 4096)),
     };
-    let began = processor_time();
+    let began = thread_cpu();
     let mut answered = 0;
     while answered < requests {
         for slot in 0..depth {
@@ -68,16 +69,8 @@ pub fn cost_of_passing(requests: u64, depth: u32) -> Result<Nanos, HostError> {
             answered += 1;
         }
     }
-    let took = processor_time().saturating_sub(began);
-    Ok(Nanos(took / answered.max(1)))
-}
-
-/// What the calling thread has used of its processor, in nanoseconds.
-fn processor_time() -> u64 {
-    let used = clock_gettime(ClockId::ThreadCPUTime);
-    let parts = [(used.tv_sec, 1_000_000_000), (used.tv_nsec, 1)];
-    let nanos = parts.map(|(part, scale)| u64::try_from(part).unwrap_or(0) * scale);
-    nanos.iter().sum()
+    let took = thread_cpu().saturating_sub(began);
+    Ok(Nanos(Nanos::from(took).0 / answered.max(1)))
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! What the switchboard has done, core by core and class by class.
+//! Counters of a switchboard, by core and class.
 
 use std::sync::{Mutex, PoisonError};
 use switch::{Coalescer, PerClass, doorbell, request_steering};
 
-/// What one dataplane thread has done since its start. PublishedCounters every 10 ms at most.
+/// Counters of one dataplane thread since its start, published every 10 ms at most.
 #[derive(Clone, Debug, Default)]
 pub struct CoreCounters {
     /// Requests taken from the ingress, by class.
     pub requests: PerClass<u64>,
     /// Their bytes of data.
     pub bytes: PerClass<u64>,
-    /// What request steering did with them.
+    /// Counters of request steering.
     pub steering: request_steering::RequestSteeringCounters,
     /// Average load in bytes outstanding, by class.
     pub load_bytes: PerClass<u64>,
@@ -56,11 +56,11 @@ pub(super) struct PublishedCounters {
 }
 
 impl PublishedCounters {
-    pub(super) fn show(&self, counters: CoreCounters) {
+    pub(super) fn publish(&self, counters: CoreCounters) {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
     }
 
-    pub(super) fn look(&self) -> CoreCounters {
+    pub(super) fn read(&self) -> CoreCounters {
         let counters = self.counters.lock();
         counters.unwrap_or_else(PoisonError::into_inner).clone()
     }

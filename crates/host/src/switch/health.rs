@@ -1,9 +1,9 @@
-//! Whether all threads of a switchboard still serve.
+//! The health of a switchboard: true as long as all of its threads serve.
 //!
-//! A dataplane thread whose ring breaks takes with it what was in its lanes, and only an account of
-//! every request, kept while nothing is wrong, could tell what that was. So the switchboard is gone
-//! as a whole: every submitter ends what it has outstanding, and whatever it is asked for from then
-//! on, with an error. What threads that still serve answer after that, nobody takes.
+//! A dataplane thread that loses its ring takes with it what was in its lanes, and only an account
+//! of every request, kept while nothing is wrong, could tell what that was. So the switchboard is
+//! gone as a whole: every submitter ends what it has outstanding, and whatever it is asked for from
+//! then on, with an error. Answers of threads that still serve are dropped after that.
 
 use super::ingress::Submitter;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 #[derive(Debug, Default)]
 pub(super) struct Health {
     broken: AtomicBool,
-    /// Who has to be woken when a thread breaks.
+    /// Submitters to wake when a thread breaks.
     submitters: Mutex<Vec<Weak<Submitter>>>,
 }
 
 impl Health {
-    /// Whether a thread broke: nothing that is asked for is answered any more.
+    /// Returns true if a thread broke: no request is answered any more.
     #[inline]
     pub(super) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
@@ -41,7 +41,7 @@ impl Health {
 
     fn break_down(&self) {
         self.broken.store(true, Ordering::Release);
-        // Whoever is watched later looks at the flag after that.
+        // A submitter that is watched later looks at the flag after that.
         for submitter in self.submitters().iter().filter_map(Weak::upgrade) {
             submitter.wake();
         }

@@ -1,8 +1,8 @@
-//! Where requests come in: one ingress for each core and class, into which any thread may put, and
-//! from which one dataplane thread takes.
+//! The ingress queues: one for each core and class, into which any thread puts requests, and from
+//! which one dataplane thread takes them.
 //!
-//! Putting in takes no lock and waits for nobody: a bounded queue of a few words per request. A
-//! thread that sleeps is woken when its submitter has put in all it has ([`Ingress::ring`]), not
+//! Putting a request in takes no lock and never waits: a bounded queue of a few words per request.
+//! A thread that sleeps is woken when its submitter has put in all it has ([`Ingress::ring`]), not
 //! for each request.
 
 use super::request_count::Account;
@@ -17,7 +17,7 @@ use switch::{Class, PerClass};
 /// A request on its way from an ingress to an egress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IngressRequest {
-    /// Whose it is: the submitter's number.
+    /// Number of the submitter.
     pub(super) submitter: u32,
     /// The submitter's name for it.
     pub(super) slot: u32,
@@ -31,11 +31,12 @@ pub(super) struct IngressRequest {
     pub(super) operation: Operation,
     pub(super) lba: Lba,
     pub(super) blocks: u32,
-    /// Where its data lies in the submitter's region, and how long it is; nothing for those without.
+    /// Offset of its data in the submitter's region, and its length, in bytes; `None` for requests
+    /// without.
     pub(super) data: Option<(u32, u32)>,
 }
 
-/// How a request ended.
+/// End of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IngressCompletion {
     pub(super) slot: u32,
@@ -103,7 +104,7 @@ impl Ingress {
     }
 }
 
-/// Where completions come back to: one for each submitter, whatever cores its requests left by.
+/// Queue of a submitter's completions, whatever cores its requests left by.
 #[derive(Debug)]
 pub(super) struct Submitter {
     /// Never full: it holds as many as the submitter may have outstanding.
@@ -146,8 +147,8 @@ impl Submitter {
         self.account.under_way()
     }
 
-    /// Whether no request of it is on its way, in any queue or lane. Asked after it left: a message
-    /// said so, and it has asked for nothing since.
+    /// Returns true if none of its requests is under way, in any queue or lane. Asked after its
+    /// message that it left: it submits nothing after that.
     pub(super) fn is_quiet(&self) -> bool {
         self.account.is_quiet()
     }

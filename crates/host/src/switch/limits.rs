@@ -28,7 +28,8 @@ pub const SUBMITTER_BYTES: u32 = 256 * 1024;
 /// and little enough to look at the sockets and at earlier classes in between.
 pub const ENTRIES_PER_TURN: usize = 128;
 
-/// How often a dataplane thread shows its counters: seldom, because nobody needs them sooner.
+/// Interval at which a dataplane thread publishes its counters: long, because no reader needs them
+/// sooner.
 pub const COUNTERS_PERIOD: Nanos = Nanos::from_millis(10);
 
 /// Requests that a submitter may have outstanding.

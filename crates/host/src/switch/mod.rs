@@ -19,6 +19,7 @@ mod egress;
 mod health;
 mod ingress;
 pub mod limits;
+mod message;
 mod registry;
 mod request_count;
 mod request_steering;
@@ -28,7 +29,8 @@ mod tests;
 
 pub use cost::cost_of_passing;
 pub use counters::CoreCounters;
-pub use egress::{DataplaneConfig, EgressService, Message};
+pub use egress::EgressService;
+pub use message::{DataplaneConfig, Message};
 pub use submitter::{SwitchedChannel, SwitchedNamespace};
 
 use crate::error::HostError;
@@ -36,9 +38,9 @@ use crate::namespace::RemoteNamespace;
 use application_steering::SteeringThread;
 use base::units::{CoreId, KIB};
 use counters::PublishedCounters;
-use egress::Update;
 use health::Health;
 use ingress::Ingress;
+use message::Update;
 use reactor::priority::{self, PriorityStatus, Privilege};
 use reactor::uring::{self, UringDriver};
 use reactor::{BufferClass, Core, IdleSpinner, MailboxSender, PollPolicy, placement};
@@ -49,13 +51,13 @@ use std::thread::JoinHandle;
 use switch::knobs::{Lanes, Polling, Threads};
 use switch::{Class, Knobs, PerClass};
 
-/// What a switchboard is made of.
+/// Options of a switchboard.
 #[derive(Clone, Debug)]
 pub struct SwitchboardOptions {
     /// Cores that get an ingress and egresses; never empty. Threads that run elsewhere use one of
     /// these.
     pub cores: Vec<CoreId>,
-    /// How it switches.
+    /// Knobs of the switch.
     pub knobs: Knobs,
 }
 
@@ -77,19 +79,19 @@ struct Inner {
     lanes_per_target: usize,
     steering: SteeringThread,
     registry: Mutex<Registry>,
-    /// Submitters that left, of which the cores were not told; nobody else is told anything
+    /// Submitters that left, of which the cores were not notified; no other update is sent
     /// meanwhile.
     left: Mutex<Vec<u32>>,
 }
 
-/// A dataplane core; of its thread, unless somebody else runs it.
+/// A dataplane core, with its thread unless it is run by the caller.
 #[derive(Debug)]
 struct DataplaneThread {
     core: usize,
     classes: Vec<Class>,
     priority: PriorityStatus,
     sender: MailboxSender<Message>,
-    shown: Arc<PublishedCounters>,
+    published: Arc<PublishedCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -105,18 +107,18 @@ impl Switchboard {
             .map_err(|error| HostError::Option(error.to_string()))?;
         let apart = wants_threads_apart(&options.knobs) && may_raise();
         let health = Arc::new(Health::default());
-        let run = |place| DataplaneThread::start(place, Arc::clone(&health));
+        let run = |config| DataplaneThread::start(config, Arc::clone(&health));
         Self::assemble(options, apart, &options.cores, Arc::clone(&health), run)
     }
 
-    /// A switchboard without threads: `run` is given each [`DataplaneConfig`] and returns the mailbox of the
-    /// core that runs its [service](DataplaneConfig::service) from then on, as a simulator does. `apart`
-    /// says whether each class has a core of its own, as where priorities may be raised. Nobody
-    /// moves the threads that opt in to application steering.
+    /// A switchboard without threads: `run` is given each [`DataplaneConfig`] and returns the
+    /// mailbox of the core that runs its [service](DataplaneConfig::service) from then on, as a
+    /// simulator does. `apart` says whether each class has a core of its own, as where priorities
+    /// may be raised. Threads that opt in to application steering are not moved.
     ///
     /// Whatever changes the switchboard tells every core; one that is never run takes only so many
-    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)). What one of them cannot
-    /// take fails, and nobody is told.
+    /// messages ([`MAILBOX_CAPACITY`](reactor::limits::MAILBOX_CAPACITY)). An update that one of
+    /// them cannot take fails, and reaches none.
     ///
     /// # Errors
     /// As [`start`](Self::start), or what `run` returns.
@@ -126,14 +128,14 @@ impl Switchboard {
         mut run: impl FnMut(DataplaneConfig) -> Result<MailboxSender<Message>, HostError>,
     ) -> Result<Self, HostError> {
         options.check()?;
-        let run = |place: DataplaneConfig| {
-            let (core, classes, shown) = place.known_by();
+        let run = |config: DataplaneConfig| {
+            let (core, classes, published) = config.known_by();
             Ok(DataplaneThread {
                 core,
                 classes,
                 priority: PriorityStatus::Ordinary,
-                sender: run(place)?,
-                shown,
+                sender: run(config)?,
+                published,
                 thread: None,
             })
         };
@@ -184,16 +186,16 @@ impl Switchboard {
         };
         for (core, &id) in options.cores.iter().enumerate() {
             for group in &thread_groups {
-                let place = DataplaneConfig {
+                let config = DataplaneConfig {
                     id,
                     core,
                     classes: group.clone(),
                     ingresses: Arc::clone(&inner.ingresses),
                     loads: Arc::clone(&inner.loads),
-                    shown: Arc::default(),
+                    published: Arc::default(),
                     knobs,
                 };
-                inner.threads.push(run(place)?);
+                inner.threads.push(run(config)?);
             }
         }
         Ok(Self {
@@ -201,7 +203,7 @@ impl Switchboard {
         })
     }
 
-    /// The same namespace through this switchboard: a device whose channels are submitters.
+    /// The same namespace through this switchboard: a device with submitters as its channels.
     ///
     /// # Errors
     /// [`HostError::Limit`] when it has lanes to as many controllers, or knows as many namespaces,
@@ -240,12 +242,12 @@ impl Switchboard {
         &self.inner.cores
     }
 
-    /// What each core has done; at most 10 ms old while it works.
+    /// Returns the counters of each core; at most 10 ms old while it works.
     #[must_use]
     pub fn counters(&self) -> Vec<CoreCounters> {
         let mut cores = vec![CoreCounters::default(); self.inner.cores.len()];
         for thread in &self.inner.threads {
-            cores[thread.core].merge(&thread.shown.look());
+            cores[thread.core].merge(&thread.published.read());
         }
         cores
     }
@@ -291,7 +293,7 @@ impl SwitchboardOptions {
     }
 }
 
-/// Whether each class is to have a thread, where priorities may be raised.
+/// Returns true if each class is to have a thread, where priorities may be raised.
 fn wants_threads_apart(knobs: &Knobs) -> bool {
     knobs.threads == Threads::PerClass && knobs.lanes == Lanes::PerClass && knobs.prioritisation
 }
@@ -311,7 +313,7 @@ fn thread_groups(apart: bool) -> Vec<Vec<Class>> {
     }
 }
 
-/// Whether the process may raise a thread's priority; tried on a thread that ends at once.
+/// Returns true if the process may raise a thread's priority; tried on a thread that ends at once.
 fn may_raise() -> bool {
     let tried =
         std::thread::spawn(|| priority::raise().privilege() != Privilege::Unprivileged).join();
@@ -322,14 +324,14 @@ type Started = Result<(MailboxSender<Message>, PriorityStatus), HostError>;
 
 impl DataplaneThread {
     /// Starts its thread. The driver must be made on the thread that uses it.
-    fn start(place: DataplaneConfig, health: Arc<Health>) -> Result<Self, HostError> {
-        let id = place.id;
-        let (core, classes, shown) = place.known_by();
+    fn start(config: DataplaneConfig, health: Arc<Health>) -> Result<Self, HostError> {
+        let id = config.id;
+        let (core, classes, published) = config.known_by();
         let names: Vec<_> = classes.iter().map(|c| c.properties().letter).collect();
         let (started, starting) = mpsc::channel::<Started>();
         let thread = std::thread::Builder::new()
             .name(format!("switch-{}/{}", names.concat(), id.0))
-            .spawn(move || run(place, &health, &started))
+            .spawn(move || run(config, &health, &started))
             .map_err(|source| HostError::Io {
                 what: "cannot start a thread",
                 source,
@@ -340,17 +342,17 @@ impl DataplaneThread {
             classes,
             priority,
             sender,
-            shown,
+            published,
             thread: Some(thread),
         })
     }
 }
 
 /// A dataplane thread from start to end.
-fn run(place: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
-    let id = place.id;
-    let knobs = place.knobs;
-    let serves_all = place.classes.len() == Class::COUNT;
+fn run(config: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Started>) {
+    let id = config.id;
+    let knobs = config.knobs;
+    let serves_all = config.classes.len() == Class::COUNT;
     let made = placement::pin_to(id)
         .map_err(|error| HostError::Option(error.to_string()))
         .and_then(|()| UringDriver::new(&driver_options()).map_err(HostError::from));
@@ -361,15 +363,15 @@ fn run(place: DataplaneConfig, health: &Arc<Health>, started: &mpsc::Sender<Star
             return;
         }
     };
-    let urgent = place.classes.iter().any(|c| !c.properties().may_wait);
+    let urgent = config.classes.iter().any(|c| !c.properties().may_wait);
     let priority = match (urgent, serves_all) {
         (true, true) if knobs.raises_dataplane() => priority::raise_nice(),
         // Chosen together with threads apart, whatever applications ask for.
         (true, false) => priority::raise(),
         _ => PriorityStatus::Ordinary,
     };
-    let service = place.service(&driver);
-    // While it sleeps, the idle spinner polls in its place, and gives way to everybody.
+    let service = config.service(&driver);
+    // While it sleeps, the idle spinner polls in its config, and gives way to all other threads.
     let idle_spinner = IdleSpinner::start(id).ok();
     let poll = match knobs.polling {
         Polling::Always if priority.privilege() != Privilege::RealTime => PollPolicy::Always,

@@ -1,10 +1,10 @@
-//! What was made known to the cores of a switchboard: controllers, namespaces, submitters.
+//! The registry of a switchboard: controllers, namespaces and submitters that all its cores know.
 //!
 //! A number stands for each, and means the same on every core. So either all cores are told of
 //! something or none is, and only what all were told is entered here.
 
-use super::egress::{Message, Update};
 use super::ingress::Submitter;
+use super::message::{Message, Update};
 use super::{DataplaneThread, Inner, limits};
 use crate::association::Association;
 use crate::association::namespace_state::NamespaceState;
@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What every core knows.
+/// Controllers and submitters that every core knows.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     /// Controllers by their numbers.
@@ -31,7 +31,7 @@ struct Target {
     namespaces: Vec<Arc<NamespaceState>>,
 }
 
-/// How long to wait before looking again whether a thread has emptied its mailbox.
+/// Pause between two attempts to put a message into a full mailbox.
 const MAILBOX_PAUSE: Duration = Duration::from_micros(200);
 
 impl Inner {
@@ -52,7 +52,7 @@ impl Inner {
     pub(super) fn leave(&self, number: u32) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.push(number);
-        // Threads that have ended know nobody any more.
+        // Threads that have ended keep no submitter.
         let _ = self.tell_left(&mut left);
     }
 
@@ -74,7 +74,8 @@ impl Inner {
                 "a core of this switchboard has too many messages; run it first",
             ));
         }
-        // What breaks from here on breaks as a whole: nobody has to be told of the others then.
+        // A failure from here on breaks the switchboard as a whole: the remaining cores need no
+        // update then.
         let mut cores = self.threads.iter();
         cores.try_for_each(|core| core.tell(Message(note())))
     }
@@ -82,7 +83,7 @@ impl Inner {
     /// Tells every core that still listens that this is the end.
     pub(super) fn tell_end(&self) {
         for core in &self.threads {
-            // One that has ended keeps nobody from being told.
+            // One that has ended does not keep the message from the others.
             let _ = core.tell(Message(Update::Close));
         }
     }

@@ -1,4 +1,4 @@
-//! What a submitter has asked for, and what of that is over.
+//! Counts of a submitter's requests: submitted and answered.
 //!
 //! The dataplane threads, through which its requests went, know a submitter by a number until none
 //! of them is on its way any more; then each lets go of it, and the number may be another's.
@@ -61,7 +61,7 @@ mod loom_tests {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    /// What a submitter and two dataplane threads share of a submitter.
+    /// State that a submitter and two dataplane threads share.
     struct Shared {
         account: Account,
         /// Requests in an ingress.

@@ -1,4 +1,4 @@
-//! How busy the egresses are, as every core may read it.
+//! Loads of the egresses for request steering, as every core may read them. `[blk-switch §3.2]`
 //!
 //! Each number has one writer, the dataplane thread of its core, and is read without any order
 //! towards anything else: a steering decision is as good as its numbers are fresh, and right with

@@ -106,12 +106,14 @@ impl Device for SwitchedNamespace {
 #[derive(Debug)]
 struct Pending {
     tag: u64,
-    /// What it came with.
+    /// Data that it was submitted with.
     data: Option<IoSlice>,
     /// The place in the channel's memory that stands for its data, if it came with other memory.
     bounce: Option<u32>,
     /// The data has to be copied back from there.
     reads: bool,
+    /// A Flush, which reports losses of the target's cache.
+    flushes: bool,
 }
 
 /// One thread's channel through a switchboard.
@@ -138,13 +140,15 @@ pub struct SwitchedChannel {
     registration: Option<Registration>,
     /// Bytes of data outstanding.
     outstanding_bytes: u64,
+    /// Losses of the target's cache that a Flush of this thread has reported.
+    told: u32,
     closing: bool,
 }
 
 impl SwitchedChannel {
     fn open(device: SwitchedNamespace, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
         let (depth, bytes) = (device.depth as usize, device.bytes as usize);
-        // Half for requests whose memory is elsewhere, half for those who ask for some.
+        // Half for requests with memory elsewhere, half for memory that is lent.
         let region = Region::new(2 * depth * bytes)
             .map_err(|error| DeviceError::Invalid(error.to_string()))?;
         let submitter = Arc::new(Submitter::new(depth, region.clone(), driver.waker()));
@@ -170,6 +174,7 @@ impl SwitchedChannel {
                 .then(|| device.board.inner.steering.join(device.class))
                 .flatten(),
             outstanding_bytes: 0,
+            told: device.remote.state().unflushed.told(),
             closing: false,
             device,
         };
@@ -199,7 +204,8 @@ impl SwitchedChannel {
         &self.device.board.inner.ingresses[self.core][self.device.class]
     }
 
-    /// Where a request's data lies in the channel's memory; `Err` when there is no place for it.
+    /// Returns the offset of a request's data in the channel's memory; `Err` when there is no place
+    /// for it.
     fn place(&mut self, data: &IoSlice, copies_in: bool) -> Result<(u32, Option<u32>), ()> {
         if data.is_region_of(&self.submitter.region) {
             return Ok((narrow(data.offset()), None));
@@ -245,8 +251,31 @@ impl SwitchedChannel {
         }
         Completion {
             tag: pending.tag,
-            result,
+            result: if pending.flushes {
+                self.flushed(result)
+            } else {
+                result
+            },
             data,
+        }
+    }
+
+    /// Returns the result of a Flush for this thread. A lane reports a loss of the target's cache to
+    /// the first thread that flushes by it, and every thread has to know of those since its own last
+    /// report: its writes may be among what was lost.
+    fn flushed(&mut self, result: Result<(), BlockError>) -> Result<(), BlockError> {
+        let losses = self.device.remote.state().unflushed.losses();
+        let news = losses != self.told;
+        match result {
+            Ok(()) if news => {
+                self.told = losses;
+                Err(BlockError::CacheLost)
+            }
+            Err(BlockError::CacheLost) => {
+                self.told = losses;
+                result
+            }
+            _ => result,
         }
     }
 }
@@ -328,6 +357,7 @@ impl Channel for SwitchedChannel {
             data: request.data,
             bounce,
             reads,
+            flushes: request.operation == Operation::Flush,
         });
         Submit::Queued
     }
@@ -354,7 +384,7 @@ impl Channel for SwitchedChannel {
     }
 
     fn deadline(&self) -> Time {
-        // Asked before a sleep: from now on whoever brings a completion wakes this thread.
+        // Asked before a sleep: from now on a dataplane thread with a completion wakes this thread.
         if self.submitter.may_sleep() {
             Time::NEVER
         } else {

@@ -1,6 +1,6 @@
 //! Whoever cannot tell all cores of something tells none.
 
-use super::egress::Update;
+use super::message::Update;
 use super::*;
 use crate::association::Association;
 use crate::association::parameters::Parameters;

@@ -1,12 +1,13 @@
 //! Processor time that runs lose: to the hypervisor, and to other processes
 //! on this machine.
 
+use crate::proc::Scheduled;
+use base::Nanos;
 use reactor::placement;
 use rustix::param::clock_ticks_per_second;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -202,13 +203,7 @@ fn name_and_parent(stat: &str) -> Option<(&str, u32)> {
 
 /// Returns the nanoseconds that the living threads of a process ran; nothing where it has ended.
 fn ran(pid: u32) -> u64 {
-    let threads = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let schedstat =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
-    let ran =
-        schedstat.filter_map(|text| text.split_ascii_whitespace().next()?.parse::<u64>().ok());
-    ran.sum()
+    Nanos::from(Scheduled::of(pid, "").run).0
 }
 
 #[cfg(test)]

@@ -12,9 +12,8 @@ use std::time::Duration;
 /// A neighbour reads 4 KiB at a time, writes now and then, and checks every answer: first
 /// undisturbed, then beside a load, in turns. For each load this prints the target's memory and
 /// processor time, and the neighbour's 99th percentiles with their ratio. A load is within its
-/// bound
-/// if no command of the neighbour fails, the ratio's median is at most 1.5, and a host can connect
-/// afterwards.
+/// bound if no command of the neighbour fails, the ratio's median is at most 1.5, and a host can
+/// connect afterwards.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Loads:
   half_open      1,000 connections that send half an ICReq

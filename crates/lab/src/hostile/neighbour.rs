@@ -2,8 +2,7 @@
 
 use super::client::{Client, Peer, capsule};
 use anyhow::{Result, ensure};
-use base::Prng;
-use hdrhistogram::Histogram;
+use base::{Latencies, Prng};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,9 +18,6 @@ const WRITE_EVERY: u64 = 16;
 
 /// Places of the namespace that it uses, from its beginning.
 const PLACES: u64 = 1024;
-
-/// Longest latency that is told apart, in nanoseconds.
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
 /// Failures after which it stops: it has no connection any more.
 const FAILURES_MAX: u64 = 10;
@@ -83,30 +79,25 @@ impl Neighbour {
 
     /// Reads, and writes now and then, one command at a time.
     pub(super) fn run(&mut self, time: Duration) -> Measured {
-        let bounds = Histogram::<u64>::new_with_bounds(1, LATENCY_NS_MAX, 3);
-        let mut histogram = bounds.expect("legal bounds");
+        let mut latencies = Latencies::new();
         let (mut failed, mut failure) = (0, None);
         let begun = Instant::now();
         while begun.elapsed() < time && failed < FAILURES_MAX {
             let start = Instant::now();
             match self.command() {
-                Ok(()) => {
-                    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                    histogram.saturating_record(ns);
-                }
+                Ok(()) => latencies.record(start.elapsed().into()),
                 Err(error) => {
                     failed += 1;
                     failure.get_or_insert(format!("{error:#}"));
                 }
             }
         }
-        let us = |ns: u64| ns as f64 / 1e3;
         Measured {
-            commands: histogram.len(),
+            commands: latencies.count(),
             failed,
-            p50_us: us(histogram.value_at_quantile(0.5)),
-            p99_us: us(histogram.value_at_quantile(0.99)),
-            max_us: us(histogram.max()),
+            p50_us: latencies.quantile_us(0.5),
+            p99_us: latencies.quantile_us(0.99),
+            max_us: latencies.max_us(),
             failure,
         }
     }

@@ -3,11 +3,11 @@
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use base::Prng;
-use hdrhistogram::Histogram;
+use base::{Latencies, Nanos, Prng};
 use serde::Serialize;
 
-use load::thread_cpu;
+use load::Latency;
+use reactor::clock::thread_cpu;
 
 use super::case::{Poll, RawCase};
 use super::error::RawError;
@@ -26,26 +26,9 @@ pub struct RawResult {
     pub exchanges_per_second: f64,
     /// Time from when a request was due, that is when the one before it in its place had
     /// completed, to its whole response.
-    pub latency_us: RawLatency,
+    pub latency_us: Latency,
     /// CPU seconds of the client's thread while it measured.
     pub cpu_seconds: f64,
-}
-
-/// Latency in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct RawLatency {
-    /// Mean.
-    pub avg: f64,
-    /// Median.
-    pub p50: f64,
-    /// 95th percentile.
-    pub p95: f64,
-    /// 99th percentile.
-    pub p99: f64,
-    /// 99.9th percentile.
-    pub p999: f64,
-    /// The longest.
-    pub max: f64,
 }
 
 /// Connects to the server at `addr` and exchanges messages for `warmup` and then `measured`, on a
@@ -100,7 +83,7 @@ pub(super) fn run_tuned(
             Received::Bytes(bytes) => {
                 clock.progress();
                 let now_ns = clock.now_ns;
-                let mut latencies = Latencies::new(&mut clock);
+                let mut latencies = ReceivedBatch::new(&mut clock);
                 parser.feed(&buffer[..bytes], |message| {
                     latencies.add(window.complete(message, now_ns)?);
                     Ok(())
@@ -211,7 +194,7 @@ pub(super) struct Clock {
     /// Time and CPU time when measuring began, and when it ended.
     began: Option<(u64, Duration)>,
     ended: Option<(u64, Duration)>,
-    histogram: Histogram<u64>,
+    latencies: Latencies,
     idle_polls: u32,
     progress_ns: u64,
 }
@@ -226,8 +209,7 @@ impl Clock {
             end_ns: measure_from_ns.saturating_add(nanos(measured)),
             began: None,
             ended: None,
-            histogram: Histogram::new_with_bounds(1, limits::LATENCY_MAX_NS, 3)
-                .expect("one nanosecond to a minute in three digits is a valid range"),
+            latencies: Latencies::new(),
             idle_polls: 0,
             progress_ns: 0,
         }
@@ -245,8 +227,8 @@ impl Clock {
     /// Records `count` exchanges that end now, where it is measured.
     pub(super) fn record(&mut self, issued_ns: u64, count: u64) {
         if self.is_measuring() {
-            let latency_ns = self.now_ns - issued_ns;
-            self.histogram.saturating_record_n(latency_ns, count);
+            let latency = Nanos(self.now_ns - issued_ns);
+            self.latencies.record_times(latency, count);
         }
     }
 
@@ -292,20 +274,11 @@ impl Clock {
         else {
             unreachable!("the loop ends after the measured time, which begins before it ends");
         };
-        let histogram = &self.histogram;
-        let us = |ns: u64| ns as f64 / 1e3;
-        let at = |quantile: f64| us(histogram.value_at_quantile(quantile));
+        let exchanges = self.latencies.count();
         Ok(RawResult {
-            exchanges: histogram.len(),
-            exchanges_per_second: histogram.len() as f64 * 1e9 / (ended_ns - began_ns) as f64,
-            latency_us: RawLatency {
-                avg: histogram.mean() / 1e3,
-                p50: at(0.5),
-                p95: at(0.95),
-                p99: at(0.99),
-                p999: at(0.999),
-                max: us(histogram.max()),
-            },
+            exchanges,
+            exchanges_per_second: exchanges as f64 * 1e9 / (ended_ns - began_ns) as f64,
+            latency_us: Latency::of(&self.latencies),
             cpu_seconds: ended_cpu.saturating_sub(began_cpu).as_secs_f64(),
         })
     }
@@ -314,13 +287,13 @@ impl Clock {
 /// Records the latencies of one receive. Requests that were sent together and answered together
 /// have the same, so they are recorded as one.
 #[derive(Debug)]
-struct Latencies<'a> {
+struct ReceivedBatch<'a> {
     clock: &'a mut Clock,
     issued_ns: u64,
     count: u64,
 }
 
-impl<'a> Latencies<'a> {
+impl<'a> ReceivedBatch<'a> {
     fn new(clock: &'a mut Clock) -> Self {
         Self {
             clock,

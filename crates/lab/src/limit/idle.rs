@@ -3,7 +3,8 @@
 use super::args::LimitArgs;
 use super::idle_hosts::IdleHosts;
 use super::limits::{IDLE_CONNECTIONS, IDLE_NAME};
-use crate::process::{RAM_BYTES, Target, cpu_seconds, memory_bytes};
+use crate::proc::{cpu_seconds, memory_bytes};
+use crate::process::{RAM_BYTES, Target};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt;

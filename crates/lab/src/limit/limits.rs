@@ -32,9 +32,6 @@ pub const STALL: Duration = Duration::from_secs(10);
 /// A polling client looks at the clock every so many empty polls, to notice a [`STALL`].
 pub const POLLS_PER_CLOCK_READ: u32 = 1 << 16;
 
-/// Longest latency that the histogram tells apart, in nanoseconds; longer ones count as this.
-pub const LATENCY_MAX_NS: u64 = 60_000_000_000;
-
 /// Most interleaved pairs of one comparison.
 pub const RUNS_MAX: usize = 1_000;
 

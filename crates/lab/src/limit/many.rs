@@ -252,6 +252,16 @@ fn accept(listener: &TcpListener) -> Result<TcpStream, RawError> {
     }
 }
 
+/// Connects every peer.
+fn connect(case: &ManyCase, addr: SocketAddr) -> Result<Vec<Peer>, RawError> {
+    let connect = |_| {
+        let stream = TcpStream::connect(addr);
+        let stream = stream.map_err(|source| RawError::Connect { addr, source })?;
+        Peer::new(stream, RESPONSE_HEADER_BYTES, case.raw.response_payload())
+    };
+    (0..case.connections).map(connect).collect()
+}
+
 /// The client: goes by the connections in turn, a request for each response.
 fn load(
     case: &ManyCase,
@@ -260,18 +270,7 @@ fn load(
     measured: Duration,
 ) -> Result<RawResult, RawError> {
     let raw = &case.raw;
-    let mut peers = Vec::with_capacity(case.connections);
-    for _ in 0..case.connections {
-        let stream = TcpStream::connect(address).map_err(|source| RawError::Connect {
-            addr: address,
-            source,
-        })?;
-        peers.push(Peer::new(
-            stream,
-            RESPONSE_HEADER_BYTES,
-            raw.response_payload(),
-        )?);
-    }
+    let mut peers = connect(case, address)?;
     let mut sockets = Sockets::new(&peers)?;
     let mut buffer = Region::new(limits::RECEIVE_BYTES);
     let written = Region::new(raw.request_payload());

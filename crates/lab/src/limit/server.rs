@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use load::thread_cpu;
+use reactor::clock::thread_cpu;
 
 use super::case::RawCase;
 use super::error::RawError;

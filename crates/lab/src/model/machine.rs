@@ -1,10 +1,8 @@
-//! Our load in a process of its own, as the real thing that the model is compared with, and the
-//! time that processes spend in user space.
+//! Our load in a process of its own, as the real thing that the model is compared with.
 
 use crate::process::Target;
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
-use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use switch::Class;
@@ -106,46 +104,12 @@ pub(super) fn load(
     serde_json::from_slice(&ended.stdout).context("cannot read the load's report")
 }
 
-/// Processor time that a process has spent in user space, in steps of 10 ms.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct UserTime {
-    ticks: u64,
-}
-
-impl UserTime {
-    /// Of a running process: field 14 of proc(5).
-    pub(super) fn of(pid: u32) -> Result<Self> {
-        Self::field(&format!("/proc/{pid}/stat"), 14)
-            .with_context(|| format!("cannot read the time of process {pid}"))
-    }
-
-    /// Of all processes that this one has started and seen the end of: field 16 of proc(5).
-    pub(super) fn of_ended() -> Self {
-        Self::field("/proc/self/stat", 16).unwrap_or(Self { ticks: 0 })
-    }
-
-    fn field(path: &str, number: usize) -> Option<Self> {
-        let text = fs::read_to_string(path).ok()?;
-        // The name, in parentheses, may hold anything; what follows it begins with field 3.
-        let (_, rest) = text.rsplit_once(')')?;
-        let ticks = rest.split_whitespace().nth(number - 3)?.parse().ok()?;
-        Some(Self { ticks })
-    }
-
-    /// Nanoseconds from here to there.
-    pub(super) fn until(self, later: Self) -> u64 {
-        let per_second = rustix::param::clock_ticks_per_second().max(1);
-        later.ticks.saturating_sub(self.ticks) * (1_000_000_000 / per_second)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn processes_have_used_time_and_applications_are_written_as_bench_reads_them() {
-        UserTime::of(std::process::id()).unwrap();
+    fn applications_are_written_as_bench_reads_them() {
         let app = LoadApp {
             name: "l",
             class: Some(Class::Latency),

@@ -31,7 +31,7 @@ cores = {cores:?}
 [switch]
 baseline = "{preset}"
 "#,
-        interface = super::runner::INTERFACE,
+        interface = super::interface::INTERFACE,
         preset = system.preset,
     )
 }

@@ -8,6 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+/// Address at which targets are asked what they sent.
+pub(super) const INTERFACE: &str = "127.0.0.1:0";
+
 /// Longest time that an answer takes.
 const PATIENCE: Duration = Duration::from_secs(90);
 

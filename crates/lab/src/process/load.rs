@@ -1,7 +1,7 @@
 //! The load generator in a process of its own.
 
-use super::threads::Scheduled;
 use crate::figure::{Effort, LoadProcess, Reported, Storage, System};
+use crate::proc::Scheduled;
 use ::load::SwitchReport;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::Deserialize;

@@ -2,21 +2,18 @@
 
 use super::configuration;
 use super::foreign::{self, SharedFile};
+use super::interface::INTERFACE;
 use super::load::{Load, On, Report};
 use super::target::{RAM_BYTES, Target, prefill, sends};
-use super::threads::Scheduled;
-use super::{cpu_seconds, ended_children_cpu_seconds};
 use crate::figure::{
-    Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Stack,
-    Storage,
+    Disturbance, Effort, ProcessorTime, Runner, SHARED_CORES, Sample, Scenario, Sends, Slices,
+    Stack, Storage,
 };
+use crate::proc::{Scheduled, cpu_seconds, ended_children_cpu_seconds};
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
-
-/// Address at which targets are asked what they sent.
-pub(super) const INTERFACE: &str = "127.0.0.1:0";
 
 /// Interval at which running loads are looked at.
 const LOOK: Duration = Duration::from_millis(25);
@@ -211,7 +208,7 @@ impl MachineRunner {
             host_cores,
             target_cores,
             disturbance,
-            slices: scheduled.means(),
+            slices: means(scheduled),
             host_sends: Sends::of_host(&switch),
             target_sends: sends(api)?.since(sent_before),
             ..sample
@@ -246,4 +243,14 @@ fn wait(mut loads: Vec<Load>) -> Result<(Vec<Report>, Scheduled)> {
         reports.push(load.report(end.expect("all have ended"))?);
     }
     Ok((reports, scheduled))
+}
+
+/// The means of each slice; `None` of no slice.
+fn means(scheduled: Scheduled) -> Option<Slices> {
+    let slices = u32::try_from(scheduled.slices).ok();
+    let slices = slices.filter(|&slices| slices > 0)?;
+    Some(Slices {
+        run: scheduled.run / slices,
+        wait: scheduled.wait / slices,
+    })
 }

@@ -28,16 +28,9 @@ pub use nbd::Nbd;
 pub use plain::{Plain, PlainServer};
 
 use anyhow::{Context as _, Result, ensure};
-use base::Prng;
-use hdrhistogram::Histogram;
+use base::{Latencies, Prng};
 use load::Latency;
 use std::time::{Duration, Instant};
-
-/// Longest latency that is told apart.
-const LATENCY_MAX_NS: u64 = 60_000_000_000;
-
-/// Significant digits of a latency.
-const LATENCY_DIGITS: u8 = 3;
 
 /// Storage behind a connection. Offsets and lengths are in bytes, and multiples of 512.
 pub trait Remote {
@@ -82,7 +75,7 @@ impl OneByOne {
         random.fill(&mut data);
         let places = self.device_bytes / u64::from(self.bytes);
         ensure!(places > 0, "the storage is smaller than a request");
-        let mut latency = Histogram::<u64>::new_with_bounds(1, LATENCY_MAX_NS, LATENCY_DIGITS)?;
+        let mut latency = Latencies::new();
         let start = Instant::now();
         let end = self.warmup + self.measured;
         let mut began = start;
@@ -99,8 +92,7 @@ impl OneByOne {
             }
             let now = Instant::now();
             if elapsed >= self.warmup {
-                let nanos = u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX);
-                latency.saturating_record(nanos);
+                latency.record((now - began).into());
             }
             began = now;
         }
@@ -108,7 +100,7 @@ impl OneByOne {
             !latency.is_empty(),
             "no request completed in the measured time; measure for longer"
         );
-        let per_second = latency.len() as f64 / self.measured.as_secs_f64();
+        let per_second = latency.count() as f64 / self.measured.as_secs_f64();
         Ok((per_second, Latency::of(&latency)))
     }
 }

@@ -29,11 +29,11 @@ pub(crate) struct CoreBarriers {
     last: u32,
     /// Bytes that held commands brought along.
     held_bytes: usize,
-    /// The I/O queues here, by whose they are.
+    /// I/O queues of the core, by scope.
     members: BTreeMap<Arc<Scope>, BTreeSet<(u32, u8)>>,
 }
 
-/// A scope whose commands are held.
+/// A scope with held commands.
 #[derive(Debug)]
 pub(crate) struct Hold {
     scope: Arc<Scope>,
@@ -41,7 +41,7 @@ pub(crate) struct Hold {
     own: Option<(Arc<Barrier>, Time)>,
     /// The barrier in force.
     active: Option<Active>,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldCommand>,
     /// Bytes that these commands brought along.
     bytes: usize,
     /// More was held than may be, and most of it here.
@@ -54,25 +54,26 @@ struct Active {
     barrier: Arc<Barrier>,
     /// Marks commands that came before it.
     bit: u64,
-    /// How many are left of them.
+    /// Number of them that are left.
     left: u32,
-    /// Connections whose answers have to leave, up to which send; `None` before that is known.
+    /// Connections with answers that have to leave, and the send that takes the last one; `None`
+    /// before that is known.
     unsent: Option<Vec<(SlabKey, u64)>>,
     through: bool,
-    /// Whatever becomes of it, it is over here then.
+    /// Time at which it is over on this core in any case.
     until: Time,
 }
 
-/// A command that waits.
+/// A held command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldCommand {
     pub(crate) ticket: Ticket,
     /// The command's own number: another one may be in its slot by now.
     pub(crate) number: u32,
     bytes: u32,
 }
 
-/// What a core has to do about a barrier.
+/// A task that is due on a barrier.
 #[derive(Debug)]
 pub(crate) enum Due {
     /// Its own barrier has lasted too long.
@@ -81,16 +82,16 @@ pub(crate) enum Due {
     Overflow(Arc<Barrier>),
     /// Another core's does.
     Tell(Arc<Barrier>),
-    /// Nobody said that it was over, and it should have been.
+    /// It should be over, and no message said so.
     Forget(Arc<Barrier>),
-    /// All commands that came before it are through: what of their data has not left yet?
+    /// All earlier commands are through: their data that has not left is listed.
     ListUnsent(Arc<Barrier>),
-    /// Has it left by now?
+    /// The listed data may have left by now.
     LookAtUnsent(Arc<Barrier>),
 }
 
 impl CoreBarriers {
-    /// Returns a core without barriers, whose held commands may have brought so many bytes along.
+    /// Returns a core without barriers. Held commands may bring `held_bytes_max` bytes along.
     pub(crate) fn new(held_bytes_max: usize) -> Self {
         Self {
             held_bytes_max,
@@ -102,14 +103,14 @@ impl CoreBarriers {
         }
     }
 
-    /// Whether no barrier concerns the core.
+    /// Returns true while no barrier concerns the core.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.holds.is_empty()
     }
 
-    /// Whether a barrier may concern a command of these scopes to a namespace. Others are carried
-    /// out as if there was none.
+    /// Returns true if a barrier may concern a command of these scopes to a namespace. Others are
+    /// carried out as if there was none.
     #[inline]
     pub(crate) fn concern(&self, scopes: Option<&Scopes>, nsid: u32) -> bool {
         !self.is_idle() && self.concern_scope(scopes, nsid)
@@ -129,7 +130,7 @@ impl CoreBarriers {
     }
 
     /// An I/O queue is gone, or another's.
-    pub(crate) fn part(&mut self, scopes: &Scopes, key: SlabKey) {
+    pub(crate) fn leave(&mut self, scopes: &Scopes, key: SlabKey) {
         for scope in scopes.iter() {
             if let Some(queues) = self.members.get_mut(scope) {
                 queues.remove(&(key.index, key.generation));
@@ -184,7 +185,7 @@ impl CoreBarriers {
         let overflows = self.held_bytes > self.held_bytes_max;
         let hold = self.hold(scope).expect("found just now");
         hold.bytes += bytes as usize;
-        hold.held.push_back(Held {
+        hold.held.push_back(HeldCommand {
             ticket,
             number,
             bytes,
@@ -272,7 +273,7 @@ impl CoreBarriers {
         Arc::ptr_eq(&active.barrier, barrier).then_some(active)
     }
 
-    /// What has to be done now. Each turn, while there are barriers.
+    /// Appends the tasks that are due, each turn while there are barriers.
     pub(crate) fn due(&mut self, now: Time, due: &mut Vec<Due>) {
         for hold in &mut self.holds {
             let overflows = std::mem::take(&mut hold.overflows);
@@ -303,14 +304,15 @@ impl CoreBarriers {
         }
     }
 
-    /// Connections whose answers have to leave before the barrier is through.
+    /// Notes the connections with answers that have to leave before the barrier is through.
     pub(crate) fn list_unsent(&mut self, barrier: &Arc<Barrier>, unsent: Vec<(SlabKey, u64)>) {
         if let Some(active) = self.active(barrier) {
             active.unsent = Some(unsent);
         }
     }
 
-    /// Drops connections whose answers have left. Whether the barrier is through here by that.
+    /// Drops connections that have sent their answers. Returns true if the barrier is through here
+    /// by that.
     pub(crate) fn all_sent(
         &mut self,
         barrier: &Arc<Barrier>,
@@ -335,7 +337,7 @@ impl CoreBarriers {
     }
 
     /// The next command of a scope that is not to wait any longer. The hold goes with the last one.
-    pub(crate) fn next_free(&mut self, scope: &Arc<Scope>) -> Option<Held> {
+    pub(crate) fn next_free(&mut self, scope: &Arc<Scope>) -> Option<HeldCommand> {
         let place = self.holds.iter().position(|hold| hold.scope == *scope)?;
         let hold = &mut self.holds[place];
         if hold.own.is_some() || hold.active.is_some() {
@@ -350,7 +352,7 @@ impl CoreBarriers {
         Some(held)
     }
 
-    /// When something has to be done although nothing happens.
+    /// Returns the time at which a task is due although nothing happens.
     pub(crate) fn deadline(&self) -> Time {
         let mut deadline = Time::NEVER;
         for hold in &self.holds {
@@ -374,7 +376,7 @@ impl CoreBarriers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qos::access::{Rules, Tenancy};
+    use crate::qos::access::{AccessRules, Tenancy};
     use std::net::Ipv4Addr;
 
     const HELD_BYTES_MAX: usize = 8 << 20;
@@ -385,8 +387,12 @@ mod tests {
     };
 
     fn scopes(host: &str) -> Scopes {
-        let rules = Rules::new(&Tenancy::default()).expect("nothing is said");
-        Scopes::of(&rules.whom(host, "nqn.2026-11.io.example:a"), host, [1; 16])
+        let rules = AccessRules::new(&Tenancy::default()).expect("nothing is said");
+        Scopes::of(
+            &rules.host_tenants(host, "nqn.2026-11.io.example:a"),
+            host,
+            [1; 16],
+        )
     }
 
     fn ticket(slot: u16) -> Ticket {
@@ -442,7 +448,7 @@ mod tests {
         });
         assert_eq!(freed, [true, true]);
         assert!(core.next_free(&scope).is_none() && core.is_idle());
-        core.part(&ours, KEY);
+        core.leave(&ours, KEY);
         assert!(core.members.is_empty());
     }
 
@@ -455,7 +461,7 @@ mod tests {
         core.own(&barrier(&ours, 0), Time(5));
         assert!(core.concern(Some(&ours), 1));
         assert!(!core.concern(Some(&others), 1));
-        // A queue of which it is not known whose it is takes the long way.
+        // A queue without known scopes takes the long way.
         assert!(core.concern(None, 1));
     }
 

@@ -1,15 +1,15 @@
-//! Barriers: whose commands one orders, and which barrier of a tenant is in force.
+//! Barriers: their scopes, and the one of each scope that is in force.
 //!
-//! [`Scope`] says whose: a tenant's, whichever of its hosts they come from; for hosts that are no
-//! tenant, the host's own. The [`Registry`] is shared by all cores and gives every scope's barriers
+//! A [`Scope`] has the commands of a tenant, from all of its hosts; for hosts without a tenant, those
+//! of the host alone. The [`Registry`] is shared by all cores and gives every scope's barriers
 //! one order: a barrier is in force from when the one before it has ended, so two of them never
 //! wait for each other. What a core does about one that is in force is in
 //! [`core_barriers`](crate::barrier::core) (docs/decisions/0015-barrier.md).
 //!
-//! Must never: have two barriers of a scope in force; keep one whose command is gone.
+//! Must never: have two barriers of a scope in force; keep a barrier without its command.
 
 use crate::limits::BARRIERS_ACTIVE_MAX;
-use crate::qos::access::{DEFAULT_TENANT, Whom};
+use crate::qos::access::{DEFAULT_TENANT, HostTenants};
 use crate::request::Ticket;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Whose commands a barrier orders.
+/// The commands that a barrier orders: those of a tenant, or of one host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scope {
     /// First in the order: two scopes mostly differ here, which is quick to see.
@@ -39,8 +39,8 @@ impl Scope {
         }
     }
 
-    /// Whether anybody can have it, by a name of their own.
-    const fn is_anyones(&self) -> bool {
+    /// Returns true for the scope of one host, which hosts can make by naming themselves.
+    const fn is_of_one_host(&self) -> bool {
         self.host.is_some()
     }
 }
@@ -55,7 +55,7 @@ pub(crate) struct Scopes {
 
 impl Scopes {
     /// The scopes of a host that is these tenants. Control path: allocates.
-    pub(crate) fn of(whom: &Whom, host_nqn: &str, host_id: [u8; 16]) -> Self {
+    pub(crate) fn of(tenants: &HostTenants, host_nqn: &str, host_id: [u8; 16]) -> Self {
         let mut made: BTreeMap<Arc<str>, Arc<Scope>> = BTreeMap::new();
         let mut scope = |tenant: Option<&Arc<str>>| {
             let tenant = tenant?;
@@ -66,15 +66,15 @@ impl Scopes {
             Some(Arc::clone(scope))
         };
         Self {
-            named: whom
+            named: tenants
                 .named()
                 .map(|(nsid, name)| (nsid, scope(name)))
                 .collect(),
-            unnamed: scope(whom.unnamed()),
+            unnamed: scope(tenants.unnamed()),
         }
     }
 
-    /// The scope of commands to a namespace; `None` where the host is nobody.
+    /// Returns the scope of commands to a namespace; `None` for a host without a tenant there.
     pub(crate) fn scope(&self, nsid: u32) -> Option<&Arc<Scope>> {
         let found = self.named.binary_search_by_key(&nsid, |named| named.0);
         found.map_or(self.unnamed.as_ref(), |at| self.named[at].1.as_ref())
@@ -94,7 +94,7 @@ pub(crate) struct Barrier {
     /// The core of its queue, and its place there.
     pub(crate) owner: usize,
     pub(crate) ticket: Ticket,
-    /// Where its host is.
+    /// Address of its host.
     from: IpAddr,
     /// Cores on which something that came before it is left.
     cores: AtomicUsize,
@@ -119,7 +119,7 @@ impl Barrier {
 
     /// On one core, all that came before it is through. True for the last one.
     pub(crate) fn core_is_through(&self) -> bool {
-        // What the cores did before is seen by who answers the barrier after the last one.
+        // The core that answers the barrier sees what the cores did before the last one.
         self.cores.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
@@ -130,11 +130,11 @@ pub(crate) struct Registry {
     /// Barriers in force of hosts at one address that are no tenant, at most.
     per_address: usize,
     scopes: BTreeMap<Arc<Scope>, Line>,
-    /// Scopes whose first barrier is in force.
+    /// Number of scopes with a barrier in force.
     active: usize,
-    /// How many of them are of hosts at an address that are no tenant.
+    /// Numbers of them that are of single hosts, by address.
     of_address: BTreeMap<IpAddr, usize>,
-    /// Scopes whose first barrier waits for a place among them, in order.
+    /// Scopes with a first barrier that waits for a place among them, in order.
     turn: VecDeque<Arc<Scope>>,
 }
 
@@ -146,7 +146,7 @@ struct Line {
     active: bool,
 }
 
-/// What follows from the end of a barrier.
+/// Consequences of the end of a barrier.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     /// It was in force: the cores are to be told.
@@ -199,7 +199,7 @@ impl Registry {
         let was_active = place == 0 && std::mem::take(&mut line.active);
         if was_active {
             self.active -= 1;
-            if barrier.scope.is_anyones()
+            if barrier.scope.is_of_one_host()
                 && let Entry::Occupied(mut count) = self.of_address.entry(barrier.from)
             {
                 *count.get_mut() -= 1;
@@ -236,7 +236,7 @@ impl Registry {
             };
             line.active = true;
             self.active += 1;
-            if scope.is_anyones() {
+            if scope.is_of_one_host() {
                 *self.of_address.entry(first.from).or_default() += 1;
             }
             next.push(first);
@@ -244,13 +244,13 @@ impl Registry {
         next
     }
 
-    /// Whether the first barrier of a scope may be in force beside others of its address.
+    /// Returns true if the first barrier of a scope may be in force beside others of its address.
     fn may(&self, scope: &Arc<Scope>) -> bool {
         let line = self.scopes.get(scope);
         let first = line.and_then(|line| line.barriers.front());
         let others = first.and_then(|first| self.of_address.get(&first.from));
         let full = others.is_some_and(|&others| others >= self.per_address);
-        !scope.is_anyones() || !full
+        !scope.is_of_one_host() || !full
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
             "it waits for the first, not for a place"
         );
         assert_eq!(slots(&registry.enter(&barrier(&b, 9))), [9]);
-        // One that never was in force goes without anybody noticing.
+        // One that never was in force goes without effect.
         let gone = registry.leave(&second);
         assert!(!gone.was_active && gone.next.is_empty());
         let ended = registry.leave(&first);

@@ -1,10 +1,11 @@
 //! Changes of the configuration, delivered to every core and acknowledged by each.
 //!
 //! A control plane changes the shared configuration and posts [`Step`]s to all cores. A core that
-//! has taken a step says so on the change's [`Ack`]; a step that must wait (a namespace whose
-//! commands are still in flight) is acknowledged when it is through. The caller waits for all, or
+//! has taken a step says so on the change's [`Ack`]; a step that must wait (a namespace with
+//! commands in flight) is acknowledged when it is through. The caller waits for all, or
 //! gives up after a bounded time and undoes the change.
 
+use super::waiting;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ struct Progress {
     error: Option<String>,
 }
 
-/// Why a change did not get through.
+/// Reason for which a change did not get through.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AckError {
     /// A core could not do it.
@@ -60,7 +61,7 @@ impl Ack {
         self.changed.notify_all();
     }
 
-    /// How it went, once every core is through.
+    /// Returns the outcome, once every core is through.
     pub(crate) fn poll(&self) -> Option<Result<(), AckError>> {
         let progress = self.lock();
         (progress.missing == 0).then(|| match &progress.error {
@@ -72,11 +73,12 @@ impl Ack {
     /// Waits for every core, at most as long as `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<(), AckError> {
         let begin = Instant::now();
+        let ran = waiting::run(&|| self.poll().is_some(), timeout);
         loop {
             if let Some(result) = self.poll() {
                 return result;
             }
-            let waited = begin.elapsed();
+            let waited = if ran { timeout } else { begin.elapsed() };
             let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
                 let missing = self.lock().missing;
                 return Err(AckError::TimedOut {
@@ -92,7 +94,7 @@ impl Ack {
     }
 }
 
-/// One core's debt of an acknowledgement: paid when dropped, so that a core that goes away never
+/// The acknowledgement that one core owes: given when dropped, so that a core that goes away never
 /// leaves the caller waiting.
 #[derive(Debug)]
 pub(crate) struct Pausing {

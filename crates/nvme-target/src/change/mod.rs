@@ -3,3 +3,4 @@
 
 pub(crate) mod ack;
 pub(crate) mod step;
+pub(crate) mod waiting;

@@ -5,7 +5,7 @@ use crate::subsystem::Subsystem;
 use std::sync::Arc;
 use switch::Knobs;
 
-/// What a core is asked to do.
+/// A step that a core takes.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Know a new subsystem.
@@ -18,13 +18,13 @@ pub(crate) enum Step {
     Pause(u32, u32),
     /// Let commands pass again.
     Resume(u32, u32, AfterPause),
-    /// Ask again what the hosts of I/O queues may do.
+    /// Look up the rights of the hosts of I/O queues again.
     AskRules,
-    /// Turn knobs.
-    Turn(Arc<Knobs>),
+    /// Take other knobs.
+    SetKnobs(Arc<Knobs>),
 }
 
-/// What becomes of a paused namespace.
+/// Future of a paused namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterPause {
     /// It is as before.

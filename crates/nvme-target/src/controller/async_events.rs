@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened, for hosts that asked to be told. `[NVMe Base 2.0 §5.2]`
+//! Asynchronous events, for hosts that enabled them. `[NVMe Base 2.0 §5.2]`
 //!
 //! A notice is sent once; the same notice comes again only after the host has read the log page
 //! that goes with it, so that a busy control plane cannot flood a host.
@@ -9,14 +9,14 @@ use wire::nvme::feature::AsyncEventConfiguration;
 use wire::nvme::log_page::LogPageId;
 use wire::nvme::{AsyncEvent, Status};
 
-/// What we tell hosts about.
+/// An occurrence that hosts are notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// A namespace came, went, or changed its size.
     Namespace(u32),
     /// The discovery log page changed.
     Discovery,
-    /// Something happened to a tenant that the host is.
+    /// An event of a tenant of the host.
     Tenant,
 }
 
@@ -28,12 +28,12 @@ const TENANT: u8 = 1 << 2;
 #[derive(Debug, Default)]
 pub(crate) struct AsyncEvents {
     pub(crate) configuration: AsyncEventConfiguration,
-    /// The host wants to hear of its tenants (Host Extensions).
+    /// The host enabled events of its tenants (Host Extensions).
     pub(crate) tenants: bool,
     requests: VecDeque<u16>,
     /// Notices that happened and were not sent.
     pending: u8,
-    /// Notices that were sent and whose log page was not read since.
+    /// Notices that were sent, and not cleared by reading their log page since.
     masked: u8,
     changed: BTreeSet<u32>,
 }
@@ -60,12 +60,12 @@ impl AsyncEvents {
         self.requests.len() < before
     }
 
-    /// Whether an Asynchronous Event Request has this identifier.
+    /// Returns true if `cid` belongs to an outstanding Asynchronous Event Request.
     pub(crate) fn has(&self, cid: u16) -> bool {
         self.requests.contains(&cid)
     }
 
-    /// Something happened.
+    /// Notes an occurrence.
     pub(crate) fn raise(&mut self, notice: Notice) {
         let (bit, wanted) = match notice {
             Notice::Namespace(nsid) => {

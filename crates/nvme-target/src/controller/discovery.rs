@@ -1,4 +1,4 @@
-//! The discovery service: what a host may see, as the discovery log page.
+//! The discovery log page: the subsystems that a host may use.
 //!
 //! `[NVMe Base 2.0 §5.16.1.23]`. The page is made when it is asked for: one entry for each
 //! listener and each subsystem that the host may connect to, one for each referral, and one for the
@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use wire::fabrics::{DiscoveryLogEntry, DiscoveryLogHeader};
 use wire::nvme::Nqn;
 
-/// The whole page for one host, whose connection has reached us at `local`.
+/// Returns the whole page for one host, which has reached us at `local`.
 pub(crate) fn log_page(
     shared: &Shared,
     (host_nqn, from): (&str, IpAddr),

@@ -1,7 +1,8 @@
 //! Get Features and Set Features. `[NVMe Base 2.0 §5.15, §5.27]`
 
-use crate::controller::{Controller, Reply};
-use crate::service::core::CoreState;
+use crate::controller::feature_values::Features;
+use crate::controller::reply::{Reply, View};
+use crate::controller::state::Controller;
 use base::Time;
 use wire::nvme::feature::{
     AsyncEventConfiguration, CAPABILITY_CHANGEABLE, FeatureId, FeatureSelect,
@@ -9,35 +10,6 @@ use wire::nvme::feature::{
 };
 use wire::nvme::vendor::HostExtensions;
 use wire::nvme::{GetFeatures, SetFeatures, Status};
-
-/// The values of the features that are only kept: a host may set and read them back, and nothing
-/// here depends on them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Features {
-    arbitration: u32,
-    power_management: u32,
-    /// Thresholds of the composite temperature: over and under, kelvin.
-    temperature: [u32; 2],
-    error_recovery: u32,
-    volatile_write_cache: u32,
-    write_atomicity: u32,
-    /// Timestamp in milliseconds, and when it was set.
-    timestamp: Option<(u64, Time)>,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Self {
-            arbitration: 0,
-            power_management: 0,
-            temperature: [343, 0],
-            error_recovery: 0,
-            volatile_write_cache: VOLATILE_WRITE_CACHE_ENABLE,
-            write_atomicity: 0,
-            timestamp: None,
-        }
-    }
-}
 
 const INVALID: Status = Status::INVALID_FIELD.with_dnr();
 
@@ -56,7 +28,7 @@ fn threshold(dword: u32) -> Result<usize, Status> {
     }
 }
 
-/// Whether a discovery controller has the feature.
+/// Returns true for a feature that discovery controllers have.
 fn for_discovery(feature: FeatureId) -> bool {
     matches!(
         feature,
@@ -71,8 +43,7 @@ pub(crate) fn get(
     controller: &Controller,
     get: &GetFeatures,
     data: &mut [u8],
-    core: &CoreState,
-    now: Time,
+    view: &View<'_>,
 ) -> Result<Reply, Status> {
     if controller.is_discovery() && !for_discovery(get.feature) {
         return Err(INVALID);
@@ -96,7 +67,7 @@ pub(crate) fn get(
             let granted = if current {
                 controller.shared.queues().granted
             } else {
-                core.limits.io_queues
+                view.limits.io_queues
             };
             NumberOfQueues::of(granted).to_dword()
         }
@@ -113,7 +84,7 @@ pub(crate) fn get(
             }
             .to_dword()
         }
-        FeatureId::TIMESTAMP => return timestamp(&features, data, now),
+        FeatureId::TIMESTAMP => return timestamp(&features, data, view.now),
         FeatureId::HOST_IDENTIFIER => {
             // [NVMe Base 2.0 §5.27.1.25]: over fabrics it always has 128 bits.
             if get.dword11 & HOST_IDENTIFIER_EXTENDED == 0 {
@@ -123,14 +94,14 @@ pub(crate) fn get(
                 .get_mut(..16)
                 .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
             place.copy_from_slice(&controller.shared.host_id);
-            return Ok(Reply::Done(0));
+            return Ok(Reply::Data(0));
         }
         _ => return Err(INVALID),
     };
     Ok(Reply::Bare(u64::from(value)))
 }
 
-/// What can be done with a feature: none of ours is saved over a reset.
+/// Returns the capabilities of a feature (SEL = 011b). No feature is saveable.
 fn capabilities(controller: &Controller, feature: FeatureId) -> Result<Reply, Status> {
     let changeable = match feature {
         FeatureId::HOST_IDENTIFIER => 0,
@@ -162,7 +133,7 @@ fn timestamp(features: &Features, data: &mut [u8], now: Time) -> Result<Reply, S
     });
     place[..6].copy_from_slice(&millis.to_le_bytes()[..6]);
     place[6] = origin;
-    Ok(Reply::Done(0))
+    Ok(Reply::Data(0))
 }
 
 /// Set Features.
@@ -170,8 +141,7 @@ pub(crate) fn set(
     controller: &mut Controller,
     set: &SetFeatures,
     data: &[u8],
-    core: &CoreState,
-    now: Time,
+    view: &View<'_>,
 ) -> Result<Reply, Status> {
     if set.save {
         return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
@@ -197,7 +167,7 @@ pub(crate) fn set(
                 return Err(Status::FEATURE_NOT_CHANGEABLE.with_dnr());
             }
         }
-        FeatureId::NUMBER_OF_QUEUES => return number_of_queues(controller, value, core),
+        FeatureId::NUMBER_OF_QUEUES => return number_of_queues(controller, value, view),
         FeatureId::WRITE_ATOMICITY => features.write_atomicity = value & 1,
         FeatureId::ASYNC_EVENT_CONFIGURATION => {
             controller.events.configuration = AsyncEventConfiguration(value);
@@ -206,16 +176,16 @@ pub(crate) fn set(
             let least = if value == 0 {
                 0
             } else {
-                core.limits.keep_alive_min_ms
+                view.limits.keep_alive_min_ms
             };
-            controller.keep_alive.set(value.max(least), now);
+            controller.keep_alive.set(value.max(least), view.now);
         }
         FeatureId::TIMESTAMP => {
             let bytes = data
                 .first_chunk::<8>()
                 .ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
             let millis = u64::from_le_bytes(*bytes) & 0xffff_ffff_ffff;
-            features.timestamp = Some((millis, now));
+            features.timestamp = Some((millis, view.now));
         }
         FeatureId::HOST_EXTENSIONS => {
             let extensions = HostExtensions::from_dword(value);
@@ -230,11 +200,7 @@ pub(crate) fn set(
 }
 
 /// Number of Queues: before the first I/O queue, and as many as we have. `[NVMe Base 2.0 §5.27.1.5]`
-fn number_of_queues(
-    controller: &Controller,
-    value: u32,
-    core: &CoreState,
-) -> Result<Reply, Status> {
+fn number_of_queues(controller: &Controller, value: u32, view: &View<'_>) -> Result<Reply, Status> {
     let asked = NumberOfQueues::from_dword(value);
     if asked.submission == u16::MAX || asked.completion == u16::MAX {
         return Err(INVALID);
@@ -244,7 +210,7 @@ fn number_of_queues(
         return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
     }
     let pairs = u16::try_from(asked.pairs()).unwrap_or(u16::MAX);
-    queues.granted = pairs.min(core.limits.io_queues);
+    queues.granted = pairs.min(view.limits.io_queues);
     Ok(Reply::Bare(u64::from(
         NumberOfQueues::of(queues.granted).to_dword(),
     )))

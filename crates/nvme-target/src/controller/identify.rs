@@ -1,11 +1,11 @@
-//! Identify: what the controller and its namespaces are. `[NVMe Base 2.0 §5.17]`
+//! Identify. `[NVMe Base 2.0 §5.17]`
 
-use crate::controller::{Controller, Reply};
+use crate::controller::reply::{Reply, View};
+use crate::controller::state::Controller;
 use crate::limits::{
     ASYNC_EVENT_REQUESTS_MAX, ERROR_LOG_ENTRIES, KEEP_ALIVE_GRANULARITY_100_MS, NAMESPACES_MAX,
 };
 use crate::namespace::Namespace;
-use crate::service::core::CoreState;
 use std::sync::Arc;
 use wire::fabrics::property::Version;
 use wire::limits::{DATASET_RANGES_MAX, IDENTIFY_BYTES, NSID_BROADCAST, NSID_MAX};
@@ -27,7 +27,7 @@ pub(crate) fn execute(
     controller: &Controller,
     identify: &Identify,
     data: &mut [u8],
-    core: &CoreState,
+    view: &View<'_>,
 ) -> Result<Reply, Status> {
     let out: &mut [u8; IDENTIFY_BYTES] = data
         .try_into()
@@ -35,7 +35,7 @@ pub(crate) fn execute(
     let invalid = Status::INVALID_FIELD.with_dnr();
     let nvm = identify.command_set == CSI_NVM;
     match identify.cns {
-        Cns::CONTROLLER => identify_controller(controller, core).encode(out),
+        Cns::CONTROLLER => identify_controller(controller, view).encode(out),
         _ if controller.is_discovery() => return Err(invalid),
         Cns::NAMESPACE => match namespace(controller, identify.nsid)? {
             Some(namespace) => identify_namespace(&namespace).encode(out),
@@ -49,7 +49,7 @@ pub(crate) fn execute(
             Some(_) => NvmIdentifyNamespace::default().encode(out),
             None => out.fill(0),
         },
-        Cns::COMMAND_SET_CONTROLLER if nvm => nvm_controller(core).encode(out),
+        Cns::COMMAND_SET_CONTROLLER if nvm => nvm_controller(view).encode(out),
         // Other command sets exist, but have nothing here. [NVMe Base 2.0 §5.17.2.7]
         Cns::COMMAND_SET_CONTROLLER => out.fill(0),
         Cns::COMMAND_SET_ACTIVE_NAMESPACES if nvm => active_list(controller, identify.nsid, out)?,
@@ -61,13 +61,13 @@ pub(crate) fn execute(
             Some(namespace) => identify_namespace(&namespace).encode(out),
             None => out.fill(0),
         },
-        Cns::CONTROLLERS => controllers(controller, identify.controller_id, core, out),
+        Cns::CONTROLLERS => controllers(controller, identify.controller_id, view, out),
         Cns::COMMAND_SETS => {
             encode_command_sets([COMMAND_SET_NVM], out);
         }
         _ => return Err(invalid),
     }
-    Ok(Reply::Done(0))
+    Ok(Reply::Data(0))
 }
 
 /// A namespace by its identifier; `None` for one that could exist and does not for this host.
@@ -118,7 +118,7 @@ fn descriptors(
 fn controllers(
     controller: &Controller,
     from: u16,
-    core: &CoreState,
+    view: &View<'_>,
     out: &mut [u8; IDENTIFY_BYTES],
 ) {
     let same = |other: &Option<Arc<crate::subsystem::Subsystem>>| match (
@@ -128,7 +128,7 @@ fn controllers(
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
         _ => false,
     };
-    let all = core.shared.controllers();
+    let all = view.shared.controllers();
     let ids = all
         .iter()
         .filter(|other| other.id >= from && same(&other.subsystem));
@@ -136,12 +136,12 @@ fn controllers(
 }
 
 /// MDTS, WZSL, VSL: the largest transfer as a power of two of 4 KiB.
-fn transfer_shift(core: &CoreState) -> u8 {
-    let pages = core.limits.transfer_bytes / 4096;
+fn transfer_shift(view: &View<'_>) -> u8 {
+    let pages = view.limits.transfer_bytes / 4096;
     u8::try_from(pages.trailing_zeros()).expect("a 32-bit number has few bits")
 }
 
-fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyController {
+fn identify_controller(controller: &Controller, view: &View<'_>) -> IdentifyController {
     let discovery = controller.is_discovery();
     let subsystem = controller.shared.subsystem.as_ref();
     let serial = subsystem.map_or("SWDISCOVERY", |subsystem| &subsystem.serial);
@@ -155,7 +155,7 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
         model_number: text::ascii_field(model),
         firmware_revision: text::ascii_field(env!("CARGO_PKG_VERSION")),
         cmic: IdentifyController::CMIC_MULTI_PORT | IdentifyController::CMIC_MULTI_CONTROLLER,
-        mdts: transfer_shift(core),
+        mdts: transfer_shift(view),
         cntlid: controller.shared.id,
         ver: Version::V2_0.0,
         ctratt: IdentifyController::CTRATT_HOST_ID_128,
@@ -164,7 +164,7 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
         lpa: IdentifyController::LPA_EXTENDED_DATA,
         elpe: u8::try_from(ERROR_LOG_ENTRIES - 1).expect("at most 256"),
         kas: KEEP_ALIVE_GRANULARITY_100_MS,
-        maxcmd: core.limits.queue_entries,
+        maxcmd: view.limits.queue_entries,
         sgls: IdentifyController::SGLS_SUPPORTED
             | IdentifyController::SGLS_OFFSET
             | IdentifyController::SGLS_TRANSPORT,
@@ -205,32 +205,32 @@ fn identify_controller(controller: &Controller, core: &CoreState) -> IdentifyCon
             | IdentifyController::ONCS_TIMESTAMP
             | IdentifyController::ONCS_VERIFY,
         vwc: present | IdentifyController::VWC_FLUSH_ALL,
-        ioccsz: (64 + core.limits.in_capsule_bytes) / 16,
+        ioccsz: (64 + view.limits.in_capsule_bytes) / 16,
         ofcs: IdentifyController::OFCS_DISCONNECT,
-        vendor: extensions(core).encode(),
+        vendor: extensions(view).encode(),
         ..common
     }
 }
 
-/// What of our own the target announces.
-const fn extensions(core: &CoreState) -> Extensions {
+/// Returns the vendor extensions that the target announces.
+const fn extensions(view: &View<'_>) -> Extensions {
     Extensions {
-        end_controller: core.limits.end_controller,
+        end_controller: view.limits.end_controller,
         queue_classes: true,
-        barrier: core.limits.barrier,
+        barrier: view.limits.barrier,
         tenant_events: true,
-        cache_life: core.limits.cache_life,
+        cache_life: view.limits.cache_life,
     }
 }
 
-fn nvm_controller(core: &CoreState) -> NvmIdentifyController {
+fn nvm_controller(view: &View<'_>) -> NvmIdentifyController {
     NvmIdentifyController {
-        vsl: transfer_shift(core),
-        wzsl: transfer_shift(core),
+        vsl: transfer_shift(view),
+        wzsl: transfer_shift(view),
         // 256 ranges are the field's limit and do not fit into it: 0 says "no other limit".
         dmrl: u8::try_from(DATASET_RANGES_MAX).unwrap_or(0),
-        dmrsl: core.limits.deallocate_blocks,
-        dmsl: core.limits.deallocate_blocks.into(),
+        dmrsl: view.limits.deallocate_blocks,
+        dmsl: view.limits.deallocate_blocks.into(),
         ..NvmIdentifyController::default()
     }
 }

@@ -1,4 +1,4 @@
-//! The keep-alive timer: a host that falls silent loses its controller. `[NVMe Base 2.0 §3.9]`
+//! The keep-alive timer, which ends the controller of a silent host. `[NVMe Base 2.0 §3.9]`
 
 use crate::limits::KEEP_ALIVE_GRANULARITY_100_MS;
 use base::mutation::{self, Mutation};
@@ -9,7 +9,7 @@ use base::{Nanos, Time};
 pub(crate) struct KeepAlive {
     /// KATO in milliseconds; 0 for no timer.
     pub(crate) timeout_ms: u32,
-    /// How long a host that asked for no timer may send no command; never, where that is zero.
+    /// Time for which a host without a timer may send no command; zero for no limit.
     patience: Nanos,
     last: Time,
 }
@@ -49,7 +49,7 @@ impl KeepAlive {
         self.last = now;
     }
 
-    /// When the controller ends unless the host shows up.
+    /// Returns the time at which the controller ends, unless the host restarts the timer.
     pub(crate) fn deadline(&self) -> Time {
         match (self.timeout_ms, self.patience) {
             _ if mutation::active(Mutation::KeepAliveNotKept) => Time::NEVER,

@@ -1,9 +1,9 @@
 //! Get Log Page. `[NVMe Base 2.0 §5.16]`
 
 use crate::controller::discovery;
-use crate::controller::{Controller, Reply};
+use crate::controller::reply::{Reply, View};
+use crate::controller::state::Controller;
 use crate::qos::events::TenantEvent;
-use crate::service::core::CoreState;
 use crate::stats::NamespaceStats;
 use wire::limits::NSID_BROADCAST;
 use wire::nvme::log_page::{
@@ -18,7 +18,7 @@ pub(crate) fn execute(
     controller: &mut Controller,
     get: &GetLogPage,
     data: &mut [u8],
-    core: &CoreState,
+    view: &View<'_>,
 ) -> Result<Reply, Status> {
     let invalid = Status::INVALID_FIELD.with_dnr();
     if data.len() as u64 != get.data_bytes() {
@@ -27,7 +27,7 @@ pub(crate) fn execute(
     if get.offset_is_index || !get.offset.is_multiple_of(4) {
         return Err(invalid);
     }
-    let page = page(controller, get, core)?;
+    let page = page(controller, get, view)?;
     let offset = usize::try_from(get.offset).map_err(|_| invalid)?;
     // [NVMe Base 2.0 §5.16]: an offset beyond the page is an error, bytes beyond its end are not.
     let rest = page.get(offset..).ok_or(invalid)?;
@@ -36,10 +36,10 @@ pub(crate) fn execute(
     if !get.retain_async_event {
         controller.events.page_read(get.log_page);
     }
-    Ok(Reply::Done(0))
+    Ok(Reply::Data(0))
 }
 
-fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<Vec<u8>, Status> {
+fn page(controller: &Controller, get: &GetLogPage, view: &View<'_>) -> Result<Vec<u8>, Status> {
     let unknown = Status::INVALID_LOG_PAGE.with_dnr();
     let discovery = controller.is_discovery();
     Ok(match get.log_page {
@@ -54,7 +54,7 @@ fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<V
             page
         }
         LogPageId::DISCOVERY if discovery => discovery::log_page(
-            &core.shared,
+            view.shared,
             (&controller.shared.host_nqn, controller.shared.peer.ip()),
             controller.reached,
         ),
@@ -78,14 +78,14 @@ fn page(controller: &Controller, get: &GetLogPage, core: &CoreState) -> Result<V
             .to_bytes()
             .to_vec(),
         LogPageId::TENANT_EVENTS => {
-            let whom = controller.shared.whom(&core.shared.rules());
-            let events = core.shared.tenant_events();
-            let ours = events.newest().filter(|event| whom.is(&event.tenant));
+            let tenants = controller.shared.tenants(&view.shared.rules());
+            let events = view.shared.tenant_events();
+            let ours = events.newest().filter(|event| tenants.is(&event.tenant));
             TenantEvents::of(ours.map(TenantEvent::entry))
                 .to_bytes()
                 .to_vec()
         }
-        LogPageId::EFFECTS => effects(core.limits.barrier).to_bytes().to_vec(),
+        LogPageId::EFFECTS => effects(view.limits.barrier).to_bytes().to_vec(),
         _ => return Err(unknown),
     })
 }

@@ -4,7 +4,7 @@
 
 use crate::barrier::registry::Scopes;
 use crate::limits::{ERROR_LOG_ENTRIES, Limits};
-use crate::qos::access::{Pass, Rules, Whom};
+use crate::qos::access::{AccessDecision, AccessRules, HostTenants};
 use crate::request::Ticket;
 use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
@@ -122,18 +122,18 @@ impl Controllers {
     }
 }
 
-/// Of whom there are as many controllers as there may be.
+/// A limit on controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ControllerLimit {
-    /// Of a host.
+    /// Controllers of a host.
     Host,
-    /// Of hosts at an address.
+    /// Controllers of hosts at an address.
     Address,
-    /// Of the hosts of a tenant.
+    /// Controllers of the hosts of a tenant.
     Tenant,
-    /// Of the discovery service.
+    /// Controllers of the discovery service.
     Discovery,
-    /// Of all.
+    /// All controllers.
     All,
 }
 
@@ -180,26 +180,26 @@ pub(crate) struct SharedController {
     pub(crate) peer: SocketAddr,
     /// The tenant that its host was at Connect, other than "default".
     tenant: Option<Arc<str>>,
-    /// Where its admin queue is.
+    /// Place of its admin queue.
     pub(crate) admin: Place,
     queues: Mutex<Queues>,
-    /// What the rules say of its host, once they were asked.
+    /// Result of the rules for its host, once they were consulted.
     asked: Mutex<Option<Asked>>,
     attached: Mutex<Attached>,
     errors: Mutex<VecDeque<ErrorEntry>>,
     error_count: AtomicU64,
 }
 
-/// What rules say of a host in a subsystem.
+/// Result of the rules for a host in a subsystem.
 #[derive(Clone, Debug)]
 struct Asked {
-    rules: Arc<Rules>,
-    pass: Pass,
-    whom: Arc<Whom>,
+    rules: Arc<AccessRules>,
+    decision: AccessDecision,
+    tenants: Arc<HostTenants>,
     scopes: Arc<Scopes>,
 }
 
-/// What of a controller is left in the target.
+/// Connections of a controller that are left in the target.
 #[derive(Debug, Default)]
 struct Attached {
     /// Connections that were its own, until nothing of them is in a device any more.
@@ -217,11 +217,11 @@ pub(crate) struct Queues {
     pub(crate) ready: bool,
     /// The controller ends.
     pub(crate) dead: bool,
-    /// How many were granted (Number of Queues).
+    /// Number of queues that were granted (Number of Queues).
     pub(crate) granted: u16,
     /// The host means the priority class that it connects a queue with.
     pub(crate) classes: bool,
-    /// Where each is, by QID.
+    /// Place of each, by QID.
     pub(crate) places: BTreeMap<u16, Place>,
     /// What each was connected with, by QID; of queues that are in no place any more, too.
     pub(crate) terms: BTreeMap<u16, QueueTerms>,
@@ -294,44 +294,48 @@ impl SharedController {
         lock(&self.queues)
     }
 
-    /// What its host may do by these rules; they are asked once.
-    pub(crate) fn pass(&self, rules: &Arc<Rules>) -> Pass {
-        // The discovery service is everybody's.
-        self.ask(rules).map_or(Pass::Everything, |asked| asked.pass)
+    /// Returns the decision of these rules on its host; they are consulted once.
+    pub(crate) fn decide(&self, rules: &Arc<AccessRules>) -> AccessDecision {
+        // The discovery service is open to all hosts.
+        self.ask(rules)
+            .map_or(AccessDecision::Everything, |asked| asked.decision)
     }
 
     /// The same for a queue of it, which may come from another address than the first one did.
-    pub(crate) fn pass_from(&self, rules: &Arc<Rules>, from: IpAddr) -> Pass {
-        if self.subsystem.is_some() && !rules.believe(&self.host_nqn, from) {
-            return Pass::Refused;
+    pub(crate) fn decide_from(&self, rules: &Arc<AccessRules>, from: IpAddr) -> AccessDecision {
+        if self.subsystem.is_some() && !rules.may_use_name(&self.host_nqn, from) {
+            return AccessDecision::Refused;
         }
-        self.pass(rules)
+        self.decide(rules)
     }
 
-    /// Which tenant its host is by these rules; they are asked once.
-    pub(crate) fn whom(&self, rules: &Arc<Rules>) -> Arc<Whom> {
-        self.ask(rules).map(|asked| asked.whom).unwrap_or_default()
+    /// Returns the tenants of its host by these rules; they are consulted once.
+    pub(crate) fn tenants(&self, rules: &Arc<AccessRules>) -> Arc<HostTenants> {
+        self.ask(rules)
+            .map(|asked| asked.tenants)
+            .unwrap_or_default()
     }
 
-    /// Whose its host's commands are to barriers by these rules; they are asked once.
-    pub(crate) fn scopes(&self, rules: &Arc<Rules>) -> Arc<Scopes> {
+    /// Returns the scopes of barriers over its host's commands by these rules; they are consulted
+    /// once.
+    pub(crate) fn scopes(&self, rules: &Arc<AccessRules>) -> Arc<Scopes> {
         self.ask(rules)
             .map(|asked| asked.scopes)
             .unwrap_or_default()
     }
 
-    fn ask(&self, rules: &Arc<Rules>) -> Option<Asked> {
+    fn ask(&self, rules: &Arc<AccessRules>) -> Option<Asked> {
         let subsystem = self.subsystem.as_ref()?;
         let mut asked = lock(&self.asked);
         if let Some(asked) = asked.as_ref().filter(|a| Arc::ptr_eq(&a.rules, rules)) {
             return Some(asked.clone());
         }
-        let whom = rules.whom(&self.host_nqn, &subsystem.nqn);
+        let tenants = rules.host_tenants(&self.host_nqn, &subsystem.nqn);
         *asked = Some(Asked {
             rules: Arc::clone(rules),
-            pass: rules.pass(&self.host_nqn, self.peer.ip(), &subsystem.nqn),
-            scopes: Arc::new(Scopes::of(&whom, &self.host_nqn, self.host_id)),
-            whom: Arc::new(whom),
+            decision: rules.decide(&self.host_nqn, self.peer.ip(), &subsystem.nqn),
+            scopes: Arc::new(Scopes::of(&tenants, &self.host_nqn, self.host_id)),
+            tenants: Arc::new(tenants),
         });
         asked.clone()
     }
@@ -343,8 +347,8 @@ impl SharedController {
         attached.harmful += 1;
     }
 
-    /// Nothing of one of its connections can change anything any more. After the last one,
-    /// whoever waits for that.
+    /// Nothing of one of its connections can change data any more. After the last one, returns the
+    /// commands that wait for that.
     pub(crate) fn disarm(&self) -> Vec<(usize, Ticket)> {
         let mut attached = lock(&self.attached);
         attached.harmful -= 1;
@@ -449,7 +453,7 @@ mod tests {
         assert!(controller.disarm().is_empty());
         assert!(controller.wait_for_end(0, asker(1)) && controller.wait_for_end(3, asker(1)));
         assert!(controller.wait_for_end(3, asker(2)));
-        // One of them closed meanwhile: nobody waits there any more.
+        // One of them closed meanwhile: its command waits no longer.
         controller.forget_waiting(Place {
             core: 3,
             connection: asker(1).connection,

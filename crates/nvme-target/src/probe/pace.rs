@@ -1,7 +1,7 @@
-//! When the reads of a probe arrive, and how many it may pay for.
+//! Pace of a probe: the arrivals of its reads, and the tokens that it may spend.
 //!
 //! Steps of load up to the share and down again: the same loads twice, so that a device that changes
-//! meanwhile contradicts itself. Within a step, arrivals know nothing of each other. A purse that
+//! meanwhile contradicts itself. Within a step, arrivals know nothing of each other. A balance that
 //! fills at the share of the device's rate, and holds hardly more than a read, bounds them all.
 
 use base::{Nanos, Prng, Time};
@@ -10,8 +10,8 @@ use qos::{TokenRate, Tokens};
 /// Loads, the highest of which is the share.
 const LEVELS: usize = 8;
 
-/// What the purse holds, in the time that it takes to fill it: as long as the longest round.
-const PURSE: Nanos = Nanos::from_millis(1);
+/// Most of the balance, in the time that it takes to earn it: as long as the longest round.
+const BALANCE_SPAN: Nanos = Nanos::from_millis(1);
 
 /// So far behind, what should have arrived is forgotten.
 const LATE: Nanos = Nanos::from_millis(10);
@@ -22,10 +22,10 @@ pub(super) struct Pace {
     share_percent: u32,
     random: Prng,
     now: Time,
-    /// When the next read arrives.
+    /// Time of the next arrival.
     arrival: Time,
-    purse: Tokens,
-    /// What fills it, and what a read takes out, as of the last look.
+    balance: Tokens,
+    /// Rate at which it grows, and the price of a read, as of the last look.
     rate: TokenRate,
     price: Tokens,
 }
@@ -40,42 +40,42 @@ impl Pace {
             random: Prng::from_seed(seed),
             now: Time::ZERO,
             arrival: Time::NEVER,
-            purse: Tokens::ZERO,
+            balance: Tokens::ZERO,
             rate: TokenRate(1),
             price: Tokens::whole(1),
         }
     }
 
-    /// Begins with an empty purse.
+    /// Begins with an empty balance.
     pub(super) fn begin(&mut self, now: Time) {
         self.now = now;
         self.arrival = now;
     }
 
-    /// When it was looked at last.
+    /// Returns the time of the last look.
     pub(super) const fn now(&self) -> Time {
         self.now
     }
 
-    /// Fills the purse, at the rate and the price that there are now.
+    /// Fills the balance, at the rate and the price that there are now.
     pub(super) fn earn(&mut self, now: Time, rate: TokenRate, price: Tokens) {
         let share = TokenRate((rate.0 * u64::from(self.share_percent) / 100).max(1));
-        let most = share.over(PURSE).max(price);
-        self.purse = (self.purse + share.over(now.since(self.now))).min(most);
+        let most = share.over(BALANCE_SPAN).max(price);
+        self.balance = (self.balance + share.over(now.since(self.now))).min(most);
         (self.now, self.rate, self.price) = (now, share, price);
         if now.since(self.arrival) > LATE {
             self.arrival = now;
         }
     }
 
-    /// Whether a read arrives that can be paid for.
+    /// Returns true if a read arrives that can be paid for.
     pub(super) fn due(&self, now: Time) -> bool {
-        self.arrival <= now && self.purse >= self.price
+        self.arrival <= now && self.balance >= self.price
     }
 
     /// It arrived, and pays.
     pub(super) fn take(&mut self, step: usize) {
-        self.purse -= self.price;
+        self.balance -= self.price;
         self.skip(step);
     }
 
@@ -85,9 +85,9 @@ impl Pace {
         self.arrival = self.arrival + gap;
     }
 
-    /// When the next look is worth while.
+    /// Returns the time at which the next look is worth while.
     pub(super) fn next(&self) -> Time {
-        let missing = (self.price - self.purse).or_zero();
+        let missing = (self.price - self.balance).or_zero();
         self.arrival.max(self.now + self.rate.time_for(missing))
     }
 
@@ -162,7 +162,7 @@ mod tests {
                 reads < wanted * 11 / 10,
                 "{reads} of {wanted} in step {step}"
             );
-            // Of a share of 20,000 tokens; the purse begins with what a millisecond brings at most.
+            // Of a share of 20,000 tokens; the balance begins with what a millisecond brings at most.
             assert!(spent <= Tokens::whole(20_020), "{spent:?} in step {step}");
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_costs_more_than_the_purse_holds_is_paid_in_the_end() {
+    fn a_read_that_costs_more_than_the_balance_holds_is_paid_in_the_end() {
         let mut pace = Pace::new(1, 7);
         let dear = Tokens::whole(1_000);
         let (reads, _) = second(&mut pace, Time(1), 7, 100_000, dear);

@@ -1,7 +1,7 @@
-//! Whose a host's requests are, and which blocks they may touch. `[ReFlex §3.1, §4.1]`
+//! Tenants of hosts, and the blocks that their requests may touch. `[ReFlex §3.1, §4.1]`
 //!
-//! A control plane says it as a [`Tenancy`], by names. [`Rules`] are what that comes to: all cores
-//! share them, and they never change; another tenancy makes others. They are asked once for each
+//! A control plane declares them as a [`Tenancy`], by names. [`AccessRules`] follow from it: all cores
+//! share them, and they never change; another tenancy makes others. They are consulted once for each
 //! controller, and the answer, its host's [`Rights`], stays with every queue of it, so that a
 //! command is checked without a lock and without a name. A queue that may do everything has none,
 //! and its commands pass unchecked.
@@ -19,17 +19,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use wire::nvme::Status;
 
-/// Who hosts are. Without tenants, and with others served, everybody may do everything.
+/// Tenants of a target. Without tenants, and with others served, every host may do everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tenancy {
     /// The tenants. Where a host is several, the most particular one counts: one that names its
     /// host before one that names the subsystem, and that before one that names the namespace.
     pub tenants: Vec<TenantOptions>,
-    /// Those who are none of these.
+    /// Policy for hosts without a tenant.
     pub others: Others,
 }
 
-/// What becomes of hosts that are no tenant.
+/// Policy for hosts without a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Others {
     /// They may do everything.
@@ -42,21 +42,21 @@ pub enum Others {
 /// One tenant. What names nothing matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantOptions {
-    /// What it is called; no two have the same name.
+    /// Its name; no two have the same.
     pub name: String,
     /// The NQNs of its hosts.
     pub hosts: Vec<String>,
-    /// From where these connect, and nobody else by their names, in whatever subsystem: an NQN is
-    /// what a host says of itself. Without any, from anywhere, unless another tenant that names the
-    /// host says from where.
+    /// Networks from which these connect; their names are refused from elsewhere, in every subsystem,
+    /// because an NQN is the host's own claim. Without any, from anywhere, unless another tenant that
+    /// names the host has networks.
     pub networks: Vec<IpNet>,
     /// The subsystems in which they are this tenant.
     pub subsystems: Vec<String>,
     /// The namespaces in which they are, 1 to 1024.
     pub namespaces: Vec<u32>,
-    /// What it may do, and nothing else; `None` lets it do everything.
+    /// The only blocks that it may use; `None` for all.
     pub grants: Option<Vec<TenantGrant>>,
-    /// What it is promised on each device of which it uses a namespace that is scheduled
+    /// Its promise on each device of which it uses a namespace that is scheduled
     /// ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)).
     pub declaration: Declaration,
 }
@@ -77,9 +77,9 @@ pub struct TenantGrant {
 /// Stands for the namespaces that nothing names: no namespace is called so.
 const UNNAMED: u32 = 0;
 
-/// A tenancy that is in force.
+/// The rules that follow from a tenancy.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct AccessRules {
     assignments: Assignments,
     tenants: Vec<TenantOptions>,
     /// Of the tenants, and last of the others.
@@ -92,7 +92,7 @@ pub(crate) struct Rules {
 }
 
 impl TenantOptions {
-    /// Whether anybody is this tenant in a namespace.
+    /// Returns true if hosts can be this tenant in a namespace.
     fn is_in(&self, subsystem: &str, nsid: u32) -> bool {
         let subsystems = &self.subsystems;
         let here = subsystems.is_empty() || subsystems.iter().any(|name| name == subsystem);
@@ -100,14 +100,14 @@ impl TenantOptions {
     }
 }
 
-impl Default for Rules {
+impl Default for AccessRules {
     fn default() -> Self {
         Self::new(&Tenancy::default()).expect("nothing is said that could be wrong")
     }
 }
 
-impl Rules {
-    /// The rules that a tenancy comes to.
+impl AccessRules {
+    /// Returns the rules that follow from a tenancy.
     ///
     /// # Errors
     /// [`TargetError::Invalid`]: a contradiction, a number out of range, or too much of something.
@@ -163,24 +163,25 @@ impl Rules {
         })
     }
 
-    /// Whether a host that connects from an address is anybody in a subsystem.
+    /// Returns true if a host that connects from an address has a tenant in a subsystem.
     pub(crate) fn admit(&self, host: &str, from: IpAddr, subsystem: &str) -> bool {
-        self.believe(host, from) && !self.tenants(host, subsystem).is_empty()
+        self.may_use_name(host, from) && !self.tenants(host, subsystem).is_empty()
     }
 
-    /// Whether somebody at an address may call himself by a host's name.
-    pub(crate) fn believe(&self, host: &str, from: IpAddr) -> bool {
+    /// Returns true if a host at an address may use this name.
+    pub(crate) fn may_use_name(&self, host: &str, from: IpAddr) -> bool {
         // A socket for both families shows IPv4 as mapped addresses.
         let from = from.to_canonical();
         let origins = self.origins.get(host);
         origins.is_none_or(|origins| origins.iter().any(|network| network.contains(&from)))
     }
 
-    /// What a host that connects from an address may do in a subsystem. Control path: allocates.
-    pub(crate) fn pass(&self, host: &str, from: IpAddr, subsystem: &str) -> Pass {
+    /// Returns the decision on a host that connects from an address to a subsystem. Control path:
+    /// allocates.
+    pub(crate) fn decide(&self, host: &str, from: IpAddr, subsystem: &str) -> AccessDecision {
         let tenants = self.tenants(host, subsystem);
-        if tenants.is_empty() || !self.believe(host, from) {
-            return Pass::Refused;
+        if tenants.is_empty() || !self.may_use_name(host, from) {
+            return AccessDecision::Refused;
         }
         let mut namespaces = self.assigned.clone();
         for &tenant in &tenants {
@@ -194,12 +195,12 @@ impl Rules {
             .filter(|(_, permissions)| *permissions != unnamed)
             .collect();
         if named.is_empty() && unnamed == Permissions::all() {
-            return Pass::Everything;
+            return AccessDecision::Everything;
         }
-        Pass::Limited(Arc::new(Rights { named, unnamed }))
+        AccessDecision::Limited(Arc::new(Rights { named, unnamed }))
     }
 
-    /// Who a host is in a subsystem, whichever the namespace.
+    /// Returns the tenants of a host in a subsystem, over all namespaces.
     fn tenants(&self, host: &str, subsystem: &str) -> BTreeSet<TenantId> {
         let namespaces = self.assigned.iter().chain([&UNNAMED]);
         namespaces
@@ -211,21 +212,21 @@ impl Rules {
         self.tenants.get(tenant.0 as usize)?.grants.as_deref()
     }
 
-    /// Which tenant a host's requests are in a subsystem. Control path: allocates.
-    pub(crate) fn whom(&self, host: &str, subsystem: &str) -> Whom {
+    /// Returns the tenants of a host in a subsystem, by namespace. Control path: allocates.
+    pub(crate) fn host_tenants(&self, host: &str, subsystem: &str) -> HostTenants {
         let name = |namespace| {
             let tenant = self.assignments.tenant(host, subsystem, namespace)?;
             self.names.get(tenant.0 as usize).cloned()
         };
         let unnamed = name(UNNAMED);
         let named = self.assigned.iter().map(|&nsid| (nsid, name(nsid)));
-        Whom {
+        HostTenants {
             named: named.filter(|(_, name)| *name != unnamed).collect(),
             unnamed,
         }
     }
 
-    /// What is declared by those who can be somebody in one of these namespaces.
+    /// Returns the declarations of the tenants that can have hosts in one of these namespaces.
     pub(crate) fn declared(&self, namespaces: &[(String, u32)]) -> BTreeMap<String, Declaration> {
         let tenants = self.tenants.iter().filter(|tenant| {
             let mut namespaces = namespaces.iter();
@@ -236,7 +237,7 @@ impl Rules {
             .collect()
     }
 
-    /// Whether these rules say the same of every host but what it is promised.
+    /// Returns true if these rules differ in promises alone.
     pub(crate) fn same_but_for_promises(&self, other: &Self) -> bool {
         let plain = |tenant: &TenantOptions| TenantOptions {
             declaration: Declaration::default(),
@@ -271,14 +272,14 @@ fn invalid(tenant: &str, reason: &str) -> TargetError {
     TargetError::Invalid(format!("tenant {tenant:?}: {reason}"))
 }
 
-/// Whether a tenant's grants mean something.
+/// Checks a tenant's grants.
 fn check(tenant: &TenantOptions) -> Result<(), AccessError> {
     let grants = tenant.grants.iter().flatten();
     let grants: Vec<_> = grants.map(|granted| granted.grant).collect();
     Permissions::new(&grants, UNNAMED).map(drop)
 }
 
-/// Whom a tenant matches: each of its hosts in each of its subsystems and namespaces.
+/// Returns the assignments of a tenant: each of its hosts in each of its subsystems and namespaces.
 fn patterns(tenant: &TenantOptions, id: TenantId) -> impl Iterator<Item = Assignment> {
     fn each<T: Clone>(all: &[T]) -> Vec<Option<T>> {
         if all.is_empty() {
@@ -304,19 +305,19 @@ fn patterns(tenant: &TenantOptions, id: TenantId) -> impl Iterator<Item = Assign
     })
 }
 
-/// What rules come to for one host in one subsystem.
+/// Decision of the rules on one host in one subsystem.
 #[derive(Clone, Debug)]
-pub(crate) enum Pass {
+pub(crate) enum AccessDecision {
     /// It may not connect.
     Refused,
-    /// Nothing needs to be checked.
+    /// No command needs a check.
     Everything,
     /// Commands are checked.
     Limited(Arc<Rights>),
 }
 
-impl Pass {
-    /// What the commands of a queue are checked against, if they are.
+impl AccessDecision {
+    /// Returns the rights that the commands of a queue are checked against; `None` for no checks.
     pub(crate) fn rights(self) -> Option<Arc<Rights>> {
         match self {
             Self::Refused => Some(Arc::default()),
@@ -326,15 +327,15 @@ impl Pass {
     }
 }
 
-/// Which tenant a host is in a subsystem; by default, nobody.
+/// Tenants of a host in a subsystem; by default, none.
 #[derive(Debug, Default)]
-pub(crate) struct Whom {
+pub(crate) struct HostTenants {
     /// By namespace, in order: those that differ from the rest.
     named: Vec<(u32, Option<Arc<str>>)>,
     unnamed: Option<Arc<str>>,
 }
 
-impl Whom {
+impl HostTenants {
     /// The tenants in the namespaces that differ from the rest, in order.
     pub(crate) fn named(&self) -> impl Iterator<Item = (u32, Option<&Arc<str>>)> {
         let named = self.named.iter();
@@ -346,15 +347,15 @@ impl Whom {
         self.unnamed.as_ref()
     }
 
-    /// The tenant whose share of a core it counts for what the host holds, if it is one: that in
-    /// most namespaces, or else in the first.
+    /// Returns the tenant that is held to account for what the host holds of a core, if it has one:
+    /// that in most namespaces, or else in the first.
     pub(crate) fn held_to_account(&self) -> Option<&Arc<str>> {
         let named = self.named.iter().filter_map(|(_, name)| name.as_ref());
         let mut tenants = self.unnamed.iter().chain(named);
         tenants.find(|name| ***name != *DEFAULT_TENANT)
     }
 
-    /// Whether it is this tenant in any namespace.
+    /// Returns true if it is this tenant in any namespace.
     pub(crate) fn is(&self, tenant: &str) -> bool {
         let mut all = self.named().map(|(_, name)| name).chain([self.unnamed()]);
         all.any(|name| name.is_some_and(|name| **name == *tenant))
@@ -368,7 +369,7 @@ impl Whom {
     }
 }
 
-/// What a host may do in a subsystem; by default, nothing.
+/// Rights of a host in a subsystem; by default, none.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     /// By namespace, in order: those that differ from the rest.
@@ -395,7 +396,7 @@ impl Rights {
             .map_err(|_| Status::ACCESS_DENIED.with_dnr())
     }
 
-    /// Whether a command without blocks (Flush) may be, which is where any other may.
+    /// Checks a command without blocks (Flush), which is allowed where any other is.
     ///
     /// # Errors
     /// Access Denied.
@@ -414,203 +415,4 @@ impl Rights {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    const A: &str = "nqn.2026-11.io.example:a";
-    const B: &str = "nqn.2026-11.io.example:b";
-    const HOST: &str = "nqn.2026-11.io.example:host";
-    const OTHER: &str = "nqn.2026-11.io.example:other";
-
-    fn tenant(name: &str, hosts: &[&str]) -> TenantOptions {
-        TenantOptions {
-            name: name.to_owned(),
-            hosts: hosts.iter().map(|&host| host.to_owned()).collect(),
-            ..TenantOptions::default()
-        }
-    }
-
-    fn grant(subsystem: Option<&str>, namespace: Option<u32>, write: bool) -> TenantGrant {
-        TenantGrant {
-            subsystem: subsystem.map(str::to_owned),
-            grant: AccessGrant {
-                namespace,
-                range: Some((0, 10)),
-                read: true,
-                write,
-            },
-        }
-    }
-
-    fn rules(tenants: Vec<TenantOptions>, others: Others) -> Rules {
-        Rules::new(&Tenancy { tenants, others }).expect("a good tenancy")
-    }
-
-    fn limited(pass: Pass) -> Arc<Rights> {
-        match pass {
-            Pass::Limited(rights) => rights,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn may(rights: &Rights, namespace: u32, need: Need, first: u64, blocks: u64) -> bool {
-        rights.check(namespace, need, first, blocks).is_ok()
-    }
-
-    #[test]
-    fn without_rules_nothing_is_checked() {
-        let rules = Rules::default();
-        assert!(rules.admit(HOST, HERE, A));
-        assert!(matches!(rules.pass(HOST, HERE, A), Pass::Everything));
-        assert!(rules.pass(HOST, HERE, A).rights().is_none());
-    }
-
-    #[test]
-    fn who_is_no_tenant_is_served_or_refused() {
-        let mut only_in_b = tenant("t", &[HOST]);
-        only_in_b.subsystems.push(B.to_owned());
-        let open = rules(vec![only_in_b.clone()], Others::Serve);
-        assert!(matches!(open.pass(OTHER, HERE, A), Pass::Everything));
-        let strict = rules(vec![only_in_b], Others::Refuse);
-        assert!(matches!(strict.pass(HOST, HERE, B), Pass::Everything));
-        for (host, subsystem) in [(HOST, A), (OTHER, A), (OTHER, B)] {
-            assert!(!strict.admit(host, HERE, subsystem));
-            let rights = strict
-                .pass(host, HERE, subsystem)
-                .rights()
-                .expect("it is checked");
-            assert!(!may(&rights, 1, Need::Read, 0, 1));
-            assert!(rights.check_any(1).is_err());
-        }
-    }
-
-    #[test]
-    fn grants_hold_where_they_say() {
-        let mut some = tenant("t", &[HOST]);
-        some.grants = Some(vec![
-            grant(Some(A), Some(2), true),
-            grant(None, Some(3), false),
-        ]);
-        let rules = rules(vec![some], Others::Serve);
-        let (a, b) = (
-            limited(rules.pass(HOST, HERE, A)),
-            limited(rules.pass(HOST, HERE, B)),
-        );
-        assert!(may(&a, 2, Need::Write, 0, 10));
-        assert!(!may(&a, 2, Need::Write, 0, 11));
-        assert!(!may(&b, 2, Need::Read, 0, 1));
-        for rights in [a, b] {
-            assert!(may(&rights, 3, Need::Read, 9, 1));
-            assert!(!may(&rights, 3, Need::Write, 9, 1));
-            assert!(!may(&rights, 1, Need::Read, 0, 1));
-            assert!(rights.check_any(3).is_ok() && rights.check_any(1).is_err());
-        }
-    }
-
-    #[test]
-    fn a_host_can_be_another_tenant_in_a_namespace() {
-        let mut reader = tenant("reader", &[HOST]);
-        reader.namespaces.push(5);
-        reader.grants = Some(vec![grant(None, None, false)]);
-        let rules = rules(vec![reader], Others::Refuse);
-        let rights = limited(rules.pass(HOST, HERE, A));
-        assert!(may(&rights, 5, Need::Read, 0, 10));
-        assert!(!may(&rights, 5, Need::Write, 0, 10));
-        assert!(!may(&rights, 4, Need::Read, 0, 10));
-    }
-
-    #[test]
-    fn each_namespace_has_its_tenant_and_each_device_those_who_use_it() {
-        let mut scratch = tenant("scratch", &[HOST]);
-        scratch.subsystems.push(A.to_owned());
-        scratch.namespaces.push(5);
-        let rules = rules(vec![tenant("all", &[HOST]), scratch], Others::Serve);
-        let whom = rules.whom(HOST, A);
-        assert_eq!(
-            (whom.tenant(5), whom.tenant(1)),
-            (Some("scratch"), Some("all"))
-        );
-        assert_eq!(rules.whom(HOST, B).tenant(5), Some("all"));
-        assert_eq!(rules.whom(OTHER, A).tenant(5), Some(DEFAULT_TENANT));
-        let on = |subsystem: &str, nsid| {
-            let declared = rules.declared(&[(subsystem.to_owned(), nsid)]);
-            declared.into_keys().collect::<Vec<_>>()
-        };
-        assert_eq!(on(A, 5), ["all", "scratch"]);
-        assert_eq!(on(A, 1), ["all"]);
-        assert_eq!(on(B, 5), ["all"]);
-    }
-
-    #[test]
-    fn what_means_nothing_is_refused_by_name() {
-        let error = |tenants: Vec<TenantOptions>| {
-            let tenancy = Tenancy {
-                tenants,
-                others: Others::Serve,
-            };
-            Rules::new(&tenancy).expect_err("bad").to_string()
-        };
-        let mut beyond = tenant("beyond", &[]);
-        beyond.namespaces.push(NAMESPACES_MAX + 1);
-        assert!(error(vec![beyond]).starts_with("tenant \"beyond\": a namespace is 1 to 1024"));
-        let mut empty = tenant("empty", &[]);
-        let mut nothing = grant(None, None, true);
-        nothing.grant.range = Some((5, 0));
-        empty.grants = Some(vec![nothing]);
-        assert!(error(vec![empty]).contains("grant 0 has no blocks"));
-        let twice = error(vec![tenant("one", &[HOST]), tenant("two", &[HOST])]);
-        assert!(twice.starts_with("tenants: both"), "{twice}");
-        let same = error(vec![tenant("one", &[HOST]), tenant("one", &[OTHER])]);
-        assert!(same.starts_with("tenant \"one\": there are two"), "{same}");
-    }
-
-    #[test]
-    fn a_name_is_believed_from_its_networks_only() {
-        let network = |text: &str| text.parse::<IpNet>().expect("a network");
-        let bound = TenantOptions {
-            networks: vec![network("127.0.0.0/8"), network("2001:db8::/32")],
-            ..tenant("bound", &[HOST])
-        };
-        // Of the same host elsewhere; what is said of it once holds everywhere.
-        let elsewhere = TenantOptions {
-            subsystems: vec![B.to_owned()],
-            ..tenant("elsewhere", &[HOST])
-        };
-        let tenants = vec![bound.clone(), elsewhere, tenant("free", &[OTHER])];
-        let rules = rules(tenants, Others::Serve);
-        for (host, from, believed) in [
-            (HOST, "127.0.0.1", true),
-            (HOST, "127.255.255.255", true),
-            (HOST, "::ffff:127.0.0.1", true),
-            (HOST, "2001:db8:ffff::1", true),
-            (HOST, "128.0.0.1", false),
-            (HOST, "2001:db9::1", false),
-            (HOST, "::1", false),
-            (OTHER, "128.0.0.1", true),
-            ("nqn.2026-11.io.example:stranger", "128.0.0.1", true),
-        ] {
-            let from = from.parse().expect("an address");
-            for subsystem in [A, B] {
-                assert_eq!(
-                    rules.admit(host, from, subsystem),
-                    believed,
-                    "{host} from {from}"
-                );
-                let refused = matches!(rules.pass(host, from, subsystem), Pass::Refused);
-                assert_eq!(refused, !believed, "{host} from {from}");
-            }
-        }
-        let nobody = TenantOptions {
-            hosts: Vec::new(),
-            subsystems: vec![A.to_owned()],
-            ..bound
-        };
-        let tenancy = Tenancy {
-            tenants: vec![nobody],
-            ..Tenancy::default()
-        };
-        assert!(matches!(Rules::new(&tenancy), Err(TargetError::Invalid(_))));
-    }
-}
+mod tests;

@@ -1,8 +1,8 @@
 //! The token schedulers of one core: which commands wait for their tokens. `[ReFlex §3.2.2]`
 //!
 //! One [`CoreScheduler`] for each device that the core has namespaces over, and in it every tenant
-//! of which a connection is here. A [`TenantSeat`] is where the commands of one connection to one
-//! namespace wait; a connection has it from Connect on, and another one after a change
+//! of which a connection is here. The commands of one connection to one namespace wait in a
+//! [`TokenQueue`]; a connection has it from Connect on, and another one after a change
 //! ([`Connection::reseat`](crate::session::connection::Connection::reseat)).
 //!
 //! The scheduler has places for a bounded number of requests, and a tenant for its share of them;
@@ -12,48 +12,28 @@
 //!
 //! Must never: hold a ticket of a command that does not wait any more.
 
+mod command;
 mod scheduler;
 mod tenant;
 
+pub(crate) use command::{Closed, Done, Priced};
+
 use crate::qos::device::DeviceQos;
-use crate::request::{Kind, Ticket};
-use base::{Nanos, Time};
+use crate::request::Ticket;
+use base::Time;
+use command::Lateness;
 use qos::PricedOperation;
 use qos::token_scheduler::TooManyThreads;
 use scheduler::CoreScheduler;
 use std::sync::Arc;
 
-/// Where the commands of a connection to a namespace wait.
+/// Queue in which the commands of a tenant's connections to a namespace wait for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TenantSeat {
+pub(crate) struct TokenQueue {
     /// The scheduler, among those of the core.
     scheduler: u32,
     /// The tenant, among those of the scheduler.
     tenant: u32,
-}
-
-/// A command that waits for its tokens, and what for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Priced {
-    pub(crate) operation: PricedOperation,
-    pub(crate) units: u32,
-    pub(crate) ticket: Ticket,
-}
-
-/// The tenant was removed: its connections are about to be somebody else's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Closed;
-
-/// A command that is through.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Done {
-    pub(crate) kind: Kind,
-    pub(crate) success: bool,
-    pub(crate) bytes: u64,
-    /// From its dispatch to its answer.
-    pub(crate) took: Nanos,
-    /// Of that, in the device; `None` where it never got there.
-    pub(crate) device: Option<Nanos>,
 }
 
 /// The token schedulers of a core.
@@ -63,28 +43,6 @@ pub(crate) struct CoreTokens {
     core: usize,
     schedulers: Vec<Option<CoreScheduler>>,
     lateness: Lateness,
-}
-
-/// How late reads were that were promised to be in time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lateness {
-    /// Thousandths of reads that were late.
-    late: u64,
-    /// Thousandths of reads that may be.
-    allowed: u64,
-}
-
-impl Lateness {
-    /// A read is done, of which `allowed` in a thousand may be late.
-    #[inline]
-    fn count(&mut self, late: bool, allowed: u32) {
-        self.late += 1000 * u64::from(late);
-        self.allowed += u64::from(allowed);
-    }
-
-    const fn is_too_much(self) -> bool {
-        self.late > self.allowed
-    }
 }
 
 impl CoreTokens {
@@ -99,7 +57,7 @@ impl CoreTokens {
         }
     }
 
-    /// One more namespace of a device; the place of its scheduler.
+    /// One more namespace of a device. Returns the place of its scheduler.
     pub(crate) fn open(&mut self, qos: &Arc<DeviceQos>) -> Result<u32, TooManyThreads> {
         for (index, scheduler) in (0..).zip(&mut self.schedulers) {
             if let Some(scheduler) = scheduler
@@ -120,7 +78,7 @@ impl CoreTokens {
         Ok(u32::try_from(index).expect("fewer devices than namespaces"))
     }
 
-    /// A namespace less; no connection has a seat for it any more.
+    /// A namespace less; no connection is attached for it any more.
     pub(crate) fn close(&mut self, scheduler: u32) {
         let slot = &mut self.schedulers[scheduler as usize];
         if let Some(scheduler) = slot {
@@ -131,22 +89,23 @@ impl CoreTokens {
         }
     }
 
-    /// A seat for commands of a tenant. Control path: asks the device, allocates.
-    pub(crate) fn seat(&mut self, scheduler: u32, tenant: &str) -> Option<TenantSeat> {
+    /// Attaches a connection to the token queue of a tenant. Control path: asks the device, allocates.
+    pub(crate) fn attach(&mut self, scheduler: u32, tenant: &str) -> Option<TokenQueue> {
         let here = self.schedulers.get_mut(scheduler as usize)?.as_mut()?;
-        let tenant = here.seat(&here.qos.registered(tenant), self.core);
-        Some(TenantSeat { scheduler, tenant })
+        let tenant = here.attach(&here.qos.registered(tenant), self.core);
+        Some(TokenQueue { scheduler, tenant })
     }
 
-    /// A seat less; what of its connection waits was taken out before.
-    pub(crate) fn unseat(&mut self, seat: TenantSeat) {
-        self.scheduler(seat.scheduler).unseat(seat.tenant);
+    /// Detaches a connection; its commands were taken out before.
+    pub(crate) fn detach(&mut self, queue: TokenQueue) {
+        self.scheduler(queue.scheduler).detach(queue.tenant);
     }
 
     /// Lets a command wait.
     #[inline]
-    pub(crate) fn enqueue(&mut self, seat: TenantSeat, priced: Priced) -> Result<(), Closed> {
-        self.scheduler(seat.scheduler).enqueue(seat.tenant, priced)
+    pub(crate) fn enqueue(&mut self, queue: TokenQueue, priced: Priced) -> Result<(), Closed> {
+        self.scheduler(queue.scheduler)
+            .enqueue(queue.tenant, priced)
     }
 
     /// Pays for a command that is carried out at once, if its tenant has what it takes. Otherwise it
@@ -154,45 +113,45 @@ impl CoreTokens {
     #[inline]
     pub(crate) fn pay_at_once(
         &mut self,
-        seat: TenantSeat,
+        queue: TokenQueue,
         operation: PricedOperation,
         units: u32,
     ) -> bool {
-        let scheduler = self.scheduler(seat.scheduler);
-        scheduler.pay_at_once(seat.tenant, operation, units)
+        let scheduler = self.scheduler(queue.scheduler);
+        scheduler.pay_at_once(queue.tenant, operation, units)
     }
 
     /// Counts a command that is through.
     #[inline]
-    pub(crate) fn done(&mut self, seat: TenantSeat, done: &Done) {
-        let scheduler = self.schedulers.get_mut(seat.scheduler as usize);
+    pub(crate) fn done(&mut self, queue: TokenQueue, done: &Done) {
+        let scheduler = self.schedulers.get_mut(queue.scheduler as usize);
         if let Some(scheduler) = scheduler.and_then(Option::as_mut) {
-            scheduler.done(seat.tenant, done, &mut self.lateness);
+            scheduler.done(queue.tenant, done, &mut self.lateness);
         }
     }
 
-    /// Whether more reads were late than promises allow since it was asked last, of all tenants
+    /// Returns true if more reads were late than promises allow since the last call, of all tenants
     /// here together.
     pub(crate) fn was_late(&mut self) -> bool {
         std::mem::take(&mut self.lateness).is_too_much()
     }
 
-    /// Publishes what was counted since the last time. Whether there is more to come although
+    /// Publishes what was counted since the last time. Returns true if there is more to come although
     /// nothing happens.
     pub(crate) fn publish(&mut self) -> bool {
         let schedulers = self.schedulers.iter_mut().flatten();
         schedulers.fold(false, |more, scheduler| scheduler.publish() | more)
     }
 
-    /// Takes out the commands of a seat's tenant that are `wanted`.
+    /// Takes out the commands of a queue's tenant that are `wanted`.
     pub(crate) fn withdraw(
         &mut self,
-        seat: TenantSeat,
+        queue: TokenQueue,
         wanted: impl Fn(Ticket) -> bool,
         taken: &mut Vec<Ticket>,
     ) {
-        self.scheduler(seat.scheduler)
-            .withdraw(seat.tenant, wanted, taken);
+        self.scheduler(queue.scheduler)
+            .withdraw(queue.tenant, wanted, taken);
     }
 
     /// Takes out all that waits.
@@ -215,14 +174,14 @@ impl CoreTokens {
         }
     }
 
-    /// The next command whose tokens are paid.
+    /// Returns the next command that is paid for.
     #[inline]
     pub(crate) fn released(&mut self) -> Option<Ticket> {
         let mut schedulers = self.schedulers.iter_mut().flatten();
         schedulers.find_map(|scheduler| scheduler.released.pop_front())
     }
 
-    /// When the next round is due.
+    /// Returns the time of the next round.
     pub(crate) fn deadline(&self) -> Time {
         let schedulers = self.schedulers.iter().flatten();
         let deadlines = schedulers.map(CoreScheduler::deadline);
@@ -233,7 +192,7 @@ impl CoreTokens {
         let scheduler = self.schedulers.get_mut(index as usize);
         scheduler
             .and_then(Option::as_mut)
-            .expect("seats are given up before their scheduler goes")
+            .expect("connections are detached before their scheduler goes")
     }
 }
 
@@ -241,7 +200,7 @@ impl CoreTokens {
 mod tests {
     use super::*;
     use crate::limits::TENANT_PLACES_MAX;
-    use base::SlabKey;
+    use base::{Nanos, SlabKey};
     use qos::cost::Price;
     use qos::curve::Point;
     use qos::{CostModel, Curve, Declaration, Percentile, TokenPoolRules, TokenRate};
@@ -273,7 +232,7 @@ mod tests {
         let qos = device(1_000_000);
         let mut core = CoreTokens::new(0);
         let scheduler = core.open(&qos).expect("a thread");
-        let flood = core.seat(scheduler, "anybody").expect("a seat");
+        let flood = core.attach(scheduler, "anybody").expect("a queue");
         let count = 3 * TENANT_PLACES_MAX;
         for at in 0..count {
             core.enqueue(flood, read(at, 0)).expect("open");
@@ -299,7 +258,7 @@ mod tests {
         assert_eq!(core.released(), None);
         core.round(now);
         assert_eq!(core.deadline(), Time::NEVER);
-        core.unseat(flood);
+        core.detach(flood);
         core.close(scheduler);
         assert!(core.schedulers[0].is_none());
     }
@@ -323,14 +282,14 @@ mod tests {
         assert_eq!(core.open(&one).expect("the same"), first);
         let second = core.open(&other).expect("a thread");
         assert_ne!(first, second);
-        let seats = [first, first, second].map(|s| core.seat(s, "anybody").expect("a seat"));
-        assert_eq!(seats[0], seats[1]);
-        assert_ne!(seats[0], seats[2]);
-        core.enqueue(seats[0], read(1, 1)).expect("open");
-        core.enqueue(seats[2], read(2, 2)).expect("open");
+        let queues = [first, first, second].map(|s| core.attach(s, "anybody").expect("a queue"));
+        assert_eq!(queues[0], queues[1]);
+        assert_ne!(queues[0], queues[2]);
+        core.enqueue(queues[0], read(1, 1)).expect("open");
+        core.enqueue(queues[2], read(2, 2)).expect("open");
         assert_eq!(core.drain().len(), 2);
-        for seat in seats {
-            core.unseat(seat);
+        for queue in queues {
+            core.detach(queue);
         }
         core.close(first);
         core.close(first);
@@ -349,12 +308,12 @@ mod tests {
         let mut core = CoreTokens::new(0);
         let scheduler = core.open(&qos).expect("a thread");
         for connection in 0..CONNECTIONS {
-            let seat = core.seat(scheduler, "greedy").expect("a seat");
+            let queue = core.attach(scheduler, "greedy").expect("a queue");
             for slot in 0..8 {
-                core.enqueue(seat, read(connection, slot)).expect("open");
+                core.enqueue(queue, read(connection, slot)).expect("open");
             }
         }
-        let modest = core.seat(scheduler, "modest").expect("a seat");
+        let modest = core.attach(scheduler, "modest").expect("a queue");
         for slot in 0..4_000 {
             core.enqueue(modest, read(CONNECTIONS, slot)).expect("open");
         }

@@ -1,10 +1,10 @@
-//! A device whose requests are paid for in tokens: its tenants by name. `[ReFlex §3.2, §4.3]`
+//! A device that is shared by tokens: its tenants by name. `[ReFlex §3.2, §4.3]`
 //!
 //! One for each device, made by a control plane and shared by all namespaces over it
 //! ([`NamespaceOptions::qos`](crate::NamespaceOptions::qos)). Which tenants it has follows from the
-//! target's [tenancy](crate::Tenancy): those that can be somebody in one of its namespaces, and
-//! [`DEFAULT_TENANT`], who is everybody else. Cores ask it at Connect whose account a host's
-//! requests are charged to; their schedulers share its pool and never come back here for a request.
+//! target's [tenancy](crate::Tenancy): those with hosts in one of its namespaces, and
+//! [`DEFAULT_TENANT`] for all other hosts. Cores look up at Connect the account that a host's requests
+//! are charged to; their schedulers share its pool and never come back here for a request.
 //!
 //! Must never: give a tenant's number to another one; leave a tenant registered that was refused.
 
@@ -33,7 +33,7 @@ pub struct DeviceQos {
 /// Tenants by name, and what each is promised.
 pub(crate) type Declared = BTreeMap<String, Declaration>;
 
-/// Who is registered.
+/// The registered tenants.
 #[derive(Debug)]
 struct Register {
     tenants: Tenants,
@@ -49,7 +49,7 @@ struct Named {
     record: Arc<TenantRecord>,
 }
 
-/// Whose account a host's requests are charged to, and where they are counted.
+/// Account that a host's requests are charged to, and the record that counts them.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) account: Arc<Account>,
@@ -77,13 +77,13 @@ impl DeviceQos {
         Arc::new(this)
     }
 
-    /// What refusals call it.
+    /// Returns its name in refusals.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its tokens are generated at, and how much of that is promised.
+    /// Returns the rate of its tokens, and the part of it that is promised.
     #[must_use]
     pub fn plan(&self) -> Plan {
         self.register().tenants.admission().plan()
@@ -95,7 +95,7 @@ impl DeviceQos {
         self.register().tenants.recalibrate(model, curve)
     }
 
-    /// What is known of it: what requests cost, and how late reads are at each load.
+    /// Returns its model: the cost of requests, and the latency of reads at each load.
     #[must_use]
     pub fn model(&self) -> (CostModel, Curve) {
         let register = self.register();
@@ -118,7 +118,7 @@ impl DeviceQos {
         Ok(refit)
     }
 
-    /// Whose promises it cannot keep any more since it was measured again, each with what would be
+    /// Returns the tenants with promises that it cannot keep since it was measured again, each with what would be
     /// admitted in its place; of several that are too much together, those that came last.
     #[must_use]
     pub fn unkept(&self) -> Vec<(String, Refusal)> {
@@ -131,7 +131,7 @@ impl DeviceQos {
             .collect()
     }
 
-    /// What the cores' schedulers share.
+    /// Returns the pool that the cores' schedulers share.
     pub(crate) const fn pool(&self) -> &Arc<TokenPool> {
         &self.pool
     }
@@ -141,8 +141,8 @@ impl DeviceQos {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the requests of a tenant are charged to: its own account, or the default tenant's where
-    /// it has none here.
+    /// Returns the account of a tenant's requests: its own, or the default tenant's where it has none
+    /// here.
     pub(crate) fn registered(&self, tenant: &str) -> Registered {
         let register = self.register();
         let registered = register.registered(tenant);
@@ -150,7 +150,7 @@ impl DeviceQos {
         registered.expect("the default tenant is always registered")
     }
 
-    /// Who is declared, and as what.
+    /// Returns the declared tenants, with their declarations.
     pub(crate) fn declared(&self) -> Declared {
         let register = self.register();
         let declared = register.tenants.admission().tenants();
@@ -160,8 +160,8 @@ impl DeviceQos {
             .collect()
     }
 
-    /// Looks at every latency-critical tenant: who asks for more than its promise says is told so
-    /// in the log, and at the end of a window promises are judged. What happened at `unix_ms`.
+    /// Looks at every latency-critical tenant: the log names one that asks for more than its promise
+    /// says, and at the end of a window promises are judged. Returns the events at `unix_ms`.
     pub(crate) fn look(&self, window_ends: bool, unix_ms: u64) -> Vec<TenantEvent> {
         let mut events = Vec::new();
         let promised = |declaration: &Declaration| match declaration {
@@ -170,8 +170,8 @@ impl DeviceQos {
         };
         for (name, slo, Registered { account, record }) in self.all(promised) {
             let device = &self.name;
-            let told = record.look(&account);
-            match told {
+            let notice = record.look(&account);
+            match notice {
                 Some((Notice::Began, demand)) => tracing::warn!(
                     tenant = name,
                     device,
@@ -185,7 +185,7 @@ impl DeviceQos {
                 }
                 None => {}
             }
-            events.extend(told.map(|(notice, demand)| TenantEvent {
+            events.extend(notice.map(|(notice, demand)| TenantEvent {
                 number: 0,
                 unix_ms,
                 tenant: name,
@@ -200,7 +200,7 @@ impl DeviceQos {
         events
     }
 
-    /// Its tenants at one moment.
+    /// Returns snapshots of its tenants.
     pub(crate) fn tenants(&self) -> Vec<TenantSnapshot> {
         let all = self.all(|declaration| Some(*declaration)).into_iter();
         all.map(|(name, declaration, Registered { account, record })| {
@@ -223,8 +223,8 @@ impl DeviceQos {
         .collect()
     }
 
-    /// Everybody of whom something is `wanted`, by name. Cores may ask for an account meanwhile, so
-    /// no more is done under the lock.
+    /// Returns the tenants for which `wanted` has a value, by name. Cores may ask for an account
+    /// meanwhile, so no more is done under the lock.
     fn all<T>(&self, wanted: impl Fn(&Declaration) -> Option<T>) -> Vec<(String, T, Registered)> {
         let register = self.register();
         let declared = register.tenants.admission().tenants();
@@ -237,8 +237,8 @@ impl DeviceQos {
             .collect()
     }
 
-    /// Makes these its tenants, and no others: all of them, or nothing changes. Returns whether
-    /// anybody has another account now.
+    /// Makes these its tenants, and no others: all of them, or nothing changes. Returns true if a
+    /// tenant has another account now.
     pub(crate) fn replace(&self, tenants: &Declared) -> Result<bool, (String, Refusal)> {
         let mut register = self.register();
         let mut given = register.given;
@@ -348,7 +348,7 @@ mod tests {
         assert!(refusal.to_string().contains("27625"), "{refusal}");
         assert_eq!(device.declared().len(), 2, "one, and the default tenant");
         let id = account(&device, "one").id();
-        // A name that comes back is somebody else.
+        // A name that comes back is another tenant.
         device.replace(&BTreeMap::new()).unwrap();
         device.replace(&named(&[("one", reads(1_000))])).unwrap();
         assert_ne!(account(&device, "one").id(), id);

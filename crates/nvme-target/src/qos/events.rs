@@ -1,9 +1,9 @@
-//! What happened to tenants: who began to ask for more than its promise says, and who ceased to.
+//! Events of tenants: one began to ask for more than its promise says, or ceased to.
 //! `[ReFlex §4.3]`
 //!
 //! A device's register makes the events ([`DeviceQos::look`](crate::DeviceQos)); the target keeps
-//! the last of them, numbered, for whoever asks: a control plane, and hosts by the log page. Must
-//! never: grow without bound; tell a host of a tenant that it is not.
+//! the last of them, numbered, for the control plane, and for hosts by the log page. Must never: grow
+//! without bound; show a host an event of another tenant.
 
 use crate::limits::TENANT_EVENTS_MAX;
 use qos::overrun::Notice;
@@ -17,15 +17,15 @@ use wire::text::zero_padded_field;
 pub struct TenantEvent {
     /// Its number among all events of the target, from 1 on, without gaps.
     pub number: u64,
-    /// When, in milliseconds since 1970 by this machine's clock.
+    /// Time, in milliseconds since 1970 by this machine's clock.
     pub unix_ms: u64,
     /// The tenant's name.
     pub tenant: String,
     /// The device's name.
     pub device: String,
-    /// What happened.
+    /// Kind of the event.
     pub kind: TenantEventKind,
-    /// What the tenant asked for.
+    /// Demand of the tenant.
     #[serde(flatten)]
     pub demand: Demand,
 }
@@ -40,7 +40,7 @@ pub enum TenantEventKind {
     OverrunEnded,
 }
 
-/// What a tenant asked for, and was promised.
+/// Demand of a tenant, and its promise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
     /// Over how long, in milliseconds.

@@ -1,5 +1,5 @@
-//! What is known of a tenant on a device: its promise, what every core counted, and whether the
-//! promise was kept.
+//! Record of a tenant on a device: its promise, the counters of every core, and the promises that
+//! were kept.
 //!
 //! Owned by the device's [register](crate::DeviceQos) and shared with the cores, which write their
 //! own counters and read the latency that was promised. A control plane looks at each tenant once a
@@ -19,30 +19,30 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is known of a tenant.
+/// Record of a tenant.
 #[derive(Debug, Default)]
 pub(crate) struct TenantRecord {
     /// The latency of reads that was promised, in nanoseconds; 0 for none.
     promised_ns: AtomicU64,
     /// Of a thousand reads, so many may be late.
     late_permille: AtomicU32,
-    /// What each core counted that ever served it.
+    /// Counters of each core that ever served it.
     cores: Mutex<BTreeMap<usize, Arc<CoreRecord>>>,
     looked: Mutex<Looked>,
 }
 
-/// What one core counted.
+/// Counters of one core.
 #[derive(Debug, Default)]
 pub(crate) struct CoreRecord {
     pub(crate) stats: SharedTenantStats,
     pub(crate) latency: SharedTenantLatency,
 }
 
-/// What a control plane saw.
+/// Findings of the control plane.
 #[derive(Debug, Default)]
 struct Looked {
     overrun: Overrun,
-    /// What it had asked for at the last looks, oldest first.
+    /// Demand at the last looks, oldest first.
     asked: VecDeque<Asked>,
     windows: Windows,
     /// The counters when the window at hand began.
@@ -50,7 +50,7 @@ struct Looked {
     late_reads: u64,
 }
 
-/// What a tenant had asked for at one look.
+/// Demand of a tenant at one look.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     spent_milli: u64,
@@ -95,12 +95,12 @@ impl TenantRecord {
         self.promised_ns.store(promised, Ordering::Relaxed);
     }
 
-    /// Where a core counts.
+    /// Returns the counters of a core.
     pub(crate) fn core(&self, index: usize) -> Arc<CoreRecord> {
         Arc::clone(lock(&self.cores).entry(index).or_default())
     }
 
-    /// What all cores together counted.
+    /// Returns the counters of all cores together.
     pub(crate) fn total(&self) -> (TenantStats, TenantLatency) {
         let mut stats = TenantStats::default();
         let mut latency = TenantLatency::default();
@@ -111,7 +111,7 @@ impl TenantRecord {
         (stats, latency)
     }
 
-    /// What all cores together counted, but for latencies.
+    /// Returns the counters of all cores together, without latencies.
     fn stats(&self) -> TenantStats {
         let mut stats = TenantStats::default();
         for core in lock(&self.cores).values() {
@@ -120,8 +120,8 @@ impl TenantRecord {
         stats
     }
 
-    /// Looks whether the tenant asks for more than its promise says. What there is to tell, and
-    /// what it asked for over the looks of which that is told.
+    /// Compares the tenant's demand with its promise. Returns a notice where that changed, and the
+    /// demand over the looks behind it.
     pub(crate) fn look(&self, account: &Account) -> Option<(Notice, Demand)> {
         let stats = self.stats();
         let mut looked = lock(&self.looked);
@@ -165,14 +165,15 @@ impl TenantRecord {
         }
     }
 
-    /// Whether it asks for more than its promise says, and how often the promise was kept.
+    /// Returns true if it asks for more than its promise says, and the windows in which the promise
+    /// was kept.
     pub(crate) fn judged(&self) -> (bool, Windows) {
         let looked = lock(&self.looked);
         (looked.overrun.is_on(), looked.windows)
     }
 }
 
-/// What was asked for from the first look to the last.
+/// Returns the demand from the first look to the last.
 fn demand(looks: &VecDeque<Asked>) -> Demand {
     let (Some(first), Some(last)) = (looks.front(), looks.back()) else {
         return Demand::default();

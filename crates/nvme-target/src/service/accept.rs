@@ -1,9 +1,9 @@
-//! How connections come in: accepted by the first core, which keeps them until it is known what
-//! they are for. Admin queues stay, I/O queues are dealt out when they are connected.
+//! New connections: the first core accepts them, and keeps them until Connect. Admin queues stay, I/O
+//! queues are dealt out when they are connected.
 
 use crate::permit::{ConnectionPermit, PermitRefused};
-use crate::service::PollGroup;
-use crate::session::connection::Connection;
+use crate::service::connection::Connection;
+use crate::service::poll_group::PollGroup;
 use base::SlabKey;
 use reactor::{Context, Op, OpKey, Stream};
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ impl PollGroup {
         permit: ConnectionPermit,
         cx: &mut Context<'_>,
     ) {
-        if self.core.fresh_connections >= self.fresh_max() {
+        if self.core.connections.fresh >= self.fresh_max() {
             self.end_oldest_fresh(cx);
         }
         let full = self.connections.is_full() || !cx.driver.has_room_for_socket();
@@ -66,24 +66,20 @@ impl PollGroup {
         let local = stream.local_address();
         let socket = cx.driver.adopt(stream);
         let now = cx.now;
-        let nowhere = SlabKey {
-            index: 0,
-            generation: 0,
-        };
         let ends = (peer, local);
-        let connection = Box::new(Connection::new(nowhere, socket, ends, permit, core, now));
+        let connection = Box::new(Connection::new(socket, ends, permit, core, now));
         let Ok(key) = self.connections.insert(connection) else {
             return;
         };
         if let Some(connection) = self.connections.get_mut(key) {
-            connection.settle_key(key);
+            connection.set_key(key);
             connection.start(core, cx);
             self.fresh.push_back(key);
         }
         self.forget_known();
     }
 
-    /// How many connections may be fresh: never more than half of what the target has.
+    /// Returns the limit on fresh connections: at most half of what the target has.
     fn fresh_max(&self) -> usize {
         let limits = &self.core.limits;
         limits
@@ -91,8 +87,7 @@ impl PollGroup {
             .min((limits.connections / 2).max(1))
     }
 
-    /// Whoever connects and says nothing must not keep out those who would: the one that has said
-    /// nothing for longest goes.
+    /// Silent connections must not keep out others: the one that has been silent for longest closes.
     fn end_oldest_fresh(&mut self, cx: &mut Context<'_>) {
         while let Some(key) = self.fresh.pop_front() {
             let Some(connection) = self.connections.get_mut(key) else {

@@ -1,13 +1,15 @@
-//! What a core does about barriers: marks what came before one, says when that is through, and lets
-//! go on what followed.
+//! Barriers on a core: marks the commands that came before one, reports when they are through, and
+//! releases those that followed.
 
-use crate::barrier::core::Due;
+use crate::barrier::core::{Due, HeldCommand};
 use crate::barrier::registry::{Barrier, Scope};
-use crate::command::barrier;
-use crate::message::Note;
-use crate::request::Kind;
-use crate::service::PollGroup;
-use crate::session::connection::{Connection, State};
+use crate::message::CoreMessage;
+use crate::request::{Kind, State};
+use crate::service::connection::Connection;
+use crate::service::connection_state::ConnectionState;
+use crate::service::core::CoreState;
+use crate::service::poll_group::PollGroup;
+use crate::service::requests;
 use base::SlabKey;
 use reactor::Context;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ impl PollGroup {
         self.core.barriers.marked(barrier, count);
     }
 
-    /// What came before a barrier of this core's is through on all cores.
+    /// Ends a barrier of this core: all earlier commands are through on all cores.
     pub(super) fn barrier_through(&mut self, barrier: &Arc<Barrier>, cx: &mut Context<'_>) {
         self.end_own_barrier(barrier, Status::SUCCESS, cx);
     }
@@ -72,7 +74,7 @@ impl PollGroup {
         }
         let key = own.ticket.connection;
         if let Some(connection) = self.connections.get_mut(key) {
-            barrier::end(connection, &own, status, &mut self.core, cx);
+            end(connection, &own, status, &mut self.core, cx);
             self.reclaim(key, cx);
         }
         self.core.shared.end_barrier(&own);
@@ -84,7 +86,7 @@ impl PollGroup {
         if let Some(bit) = self.core.barriers.end(barrier) {
             for key in self.core.barriers.members(&barrier.scope) {
                 if let Some(connection) = self.connections.get_mut(key) {
-                    connection.qpair.unmark(bit);
+                    connection.session.commands.unmark(bit);
                 }
             }
         }
@@ -95,7 +97,7 @@ impl PollGroup {
     fn run_held(&mut self, scope: &Arc<Scope>, cx: &mut Context<'_>) {
         while let Some(held) = self.core.barriers.next_free(scope) {
             if let Some(connection) = self.connections.get_mut(held.ticket.connection) {
-                barrier::release(connection, held, scope, &mut self.core, cx);
+                release(connection, held, scope, &mut self.core, cx);
             }
         }
     }
@@ -112,7 +114,7 @@ impl PollGroup {
                 Due::GiveUp(barrier) => self.give_up_barrier(&barrier, cx),
                 Due::Overflow(barrier) => self.barrier_overflows(&barrier, cx),
                 Due::Tell(barrier) => {
-                    let note = Note::GiveUpBarrier(Arc::clone(&barrier));
+                    let note = CoreMessage::GiveUpBarrier(Arc::clone(&barrier));
                     self.core.shared.deliver(barrier.owner, note);
                 }
                 Due::Forget(barrier) => {
@@ -129,19 +131,23 @@ impl PollGroup {
         }
     }
 
-    /// The queues of a tenant that still have to send what devices hold in their memory: whoever
-    /// writes there next would change it.
+    /// Returns the queues of a tenant that still have to send data out of the memory of devices: the
+    /// next write there would change it.
     fn unsent(&mut self, scope: &Scope) -> Vec<(SlabKey, u64)> {
         let mut unsent = Vec::new();
         for key in self.core.barriers.members(scope) {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
-            let subsystem = self.core.subsystems.get(connection.subsystem as usize);
+            let subsystem = self
+                .core
+                .namespaces
+                .subsystems
+                .get(connection.access.subsystem as usize);
             let namespaces = subsystem.and_then(Option::as_ref);
             let mut namespaces = namespaces.into_iter().flat_map(|s| &s.namespaces).flatten();
             if namespaces.any(|namespace| namespace.direct.is_some())
-                && let Some(mark) = connection.output.leave_soon(&mut self.core)
+                && let Some(mark) = connection.session.output.leave_soon(&mut self.core.sends())
             {
                 unsent.push((key, mark));
             }
@@ -155,19 +161,140 @@ impl PollGroup {
         } = self;
         let has_left = |key, mark| {
             let connection = connections.get_mut(key);
-            connection.is_none_or(|c| c.state >= State::Closing || c.output.has_left(mark))
+            connection.is_none_or(|c| {
+                c.state() >= ConnectionState::Closing || c.session.output.has_left(mark)
+            })
         };
         if !core.barriers.all_sent(barrier, has_left) || !barrier.core_is_through() {
             return;
         }
-        let note = Note::BarrierThrough(Arc::clone(barrier));
+        let note = CoreMessage::BarrierThrough(Arc::clone(barrier));
         core.shared.deliver(barrier.owner, note);
     }
 }
 
-/// Marks the commands of a queue that are of a scope and do not wait for a barrier. How many.
+/// A barrier that nothing holds waits its turn among its tenant's; another one waits until it is
+/// released.
+pub(crate) fn enter(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    entry.enter(State::WaitingForBarrier, &mut core.states);
+    hold(connection, slot, 0, None, core);
+    if connection.session.commands.slot(slot).order.held == 0 {
+        begin(connection, slot, core, cx);
+    }
+}
+
+/// Begins a barrier that nothing holds any longer.
+fn begin(connection: &mut Connection, slot: u16, core: &mut CoreState, cx: &mut Context<'_>) {
+    let ticket = connection.ticket(slot);
+    let nsid = connection.session.commands.slot(slot).nsid;
+    let scopes = connection.access.scopes.as_ref();
+    let Some(scope) = scopes.and_then(|scopes| scopes.scope(nsid)) else {
+        let denied = Status::ACCESS_DENIED.with_dnr();
+        return requests::finish(connection, slot, denied, core, cx);
+    };
+    if core.unscheduled {
+        // The target ends, and some of its cores have ended already.
+        let interrupted = Status::COMMAND_INTERRUPTED;
+        return requests::finish(connection, slot, interrupted, core, cx);
+    }
+    let cores = core.shared.cores().len();
+    let from = connection.peer.ip();
+    let barrier = Barrier::new(scope, core.index, ticket, from, cores);
+    let until = cx.now + core.limits.barrier_timeout;
+    core.barriers.own(&barrier, until);
+    if !core.shared.begin_barrier(&barrier) {
+        core.stats.barriers_put_off += 1;
+    }
+}
+
+/// A command has come, and brought `bytes` along: holds it, if a barrier concerns it.
+#[inline]
+pub(crate) fn arrive(connection: &mut Connection, slot: u16, bytes: u32, core: &mut CoreState) {
+    if !core.barriers.is_idle() {
+        hold(connection, slot, bytes, None, core);
+    }
+}
+
+/// Holds a command if one of its scopes has a barrier, other than the scope that releases it.
+#[cold]
+fn hold(
+    connection: &mut Connection,
+    slot: u16,
+    bytes: u32,
+    released_by: Option<&Scope>,
+    core: &mut CoreState,
+) {
+    let ticket = connection.ticket(slot);
+    let Some(scopes) = &connection.access.scopes else {
+        return;
+    };
+    let entry = connection.session.commands.slot(slot);
+    let everywhere = (entry.nsid == NSID_BROADCAST).then(|| scopes.iter());
+    let here = scopes.scope(entry.nsid);
+    let here = here.filter(|_| entry.nsid != NSID_BROADCAST);
+    let concerned = everywhere.into_iter().flatten().chain(here);
+    let concerned = concerned.filter(|scope| released_by.is_none_or(|other| ***scope != *other));
+    if let Some(number) = core.barriers.wait(concerned, ticket, bytes) {
+        entry.order.held = number;
+        core.stats.barrier_waits += 1;
+    }
+}
+
+/// Releases a command that was held for a scope; a barrier holds later commands from then on.
+fn release(
+    connection: &mut Connection,
+    held: HeldCommand,
+    scope: &Scope,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let HeldCommand { ticket, number, .. } = held;
+    let waits = connection.session.commands.get(ticket.slot);
+    let Some(entry) = waits.filter(|entry| entry.order.held == number) else {
+        return;
+    };
+    entry.order.held = 0;
+    let kind = entry.kind;
+    // It may be of several tenants, or of another one by now.
+    hold(connection, ticket.slot, 0, Some(scope), core);
+    let entry = connection.session.commands.slot(ticket.slot);
+    if entry.order.held != 0 {
+        return;
+    }
+    if kind == Kind::Barrier {
+        begin(connection, ticket.slot, core, cx);
+    } else if entry.state() == State::WaitingForBarrier {
+        // As a command of a namespace that was paused, and is open again.
+        entry.enter(State::WaitingForNamespace, &mut core.states);
+        core.waiters.released.push_back(ticket);
+    }
+}
+
+/// Answers a barrier that is over.
+fn end(
+    connection: &mut Connection,
+    barrier: &Barrier,
+    status: Status,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let slot = barrier.ticket.slot;
+    let waits = connection.session.commands.get(slot);
+    if waits.is_some_and(|entry| entry.kind == Kind::Barrier && entry.order.held == 0) {
+        requests::finish(connection, slot, status, core, cx);
+    }
+}
+
+/// Marks the commands of a queue that are of a scope and do not wait for a barrier. Returns their
+/// number.
 fn mark(connection: &mut Connection, scope: &Arc<Scope>, bit: u64) -> u32 {
-    let Some(scopes) = connection.scopes.clone() else {
+    let Some(scopes) = connection.access.scopes.clone() else {
         return 0;
     };
     let concerned = |nsid| match nsid {
@@ -175,10 +302,10 @@ fn mark(connection: &mut Connection, scope: &Arc<Scope>, bit: u64) -> u32 {
         nsid => scopes.scope(nsid) == Some(scope),
     };
     let mut count = 0;
-    for entry in connection.qpair.taken_mut() {
-        let passes = entry.held == 0 && !matches!(entry.kind, Kind::Barrier | Kind::Admin);
+    for entry in connection.session.commands.taken_mut() {
+        let passes = entry.order.held == 0 && !matches!(entry.kind, Kind::Barrier | Kind::Admin);
         if passes && concerned(entry.nsid) {
-            entry.marks |= bit;
+            entry.order.marks |= bit;
             count += 1;
         }
     }

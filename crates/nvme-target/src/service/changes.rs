@@ -1,13 +1,14 @@
-//! How a core takes the steps of a change.
+//! Steps of a change, taken by a core.
 
 use crate::change::ack::{Ack, Pausing};
 use crate::change::step::{AfterPause, Step};
 use crate::limits::NAMESPACES_MAX;
 use crate::namespace::{CoreNamespace, Gate, Namespace};
-use crate::service::PollGroup;
-use crate::service::core::CoreSubsystem;
+use crate::service::connection::Owner;
+use crate::service::connection_state::ConnectionState;
 use crate::service::events;
-use crate::session::connection::{Owner, State};
+use crate::service::namespaces::CoreSubsystem;
+use crate::service::poll_group::PollGroup;
 use crate::shares::Purpose;
 use base::Time;
 use base::mutation::{self, Mutation};
@@ -20,7 +21,7 @@ impl PollGroup {
     /// Takes the steps of a change.
     pub(super) fn change(&mut self, steps: Vec<Step>, ack: &Arc<Ack>, cx: &mut Context<'_>) {
         if !self.accepting {
-            // The first change is the whole configuration: nobody is let in before it is known.
+            // The first change is the whole configuration: no host is let in before it is known.
             self.start_accepting(cx);
         }
         let mut debt = Some(Pausing::new(ack));
@@ -28,9 +29,9 @@ impl PollGroup {
             let result = match step {
                 Step::AddSubsystem(subsystem) => {
                     let index = subsystem.index as usize;
-                    let len = self.core.subsystems.len().max(index + 1);
-                    self.core.subsystems.resize_with(len, || None);
-                    self.core.subsystems[index] = Some(CoreSubsystem {
+                    let len = self.core.namespaces.subsystems.len().max(index + 1);
+                    self.core.namespaces.subsystems.resize_with(len, || None);
+                    self.core.namespaces.subsystems[index] = Some(CoreSubsystem {
                         namespaces: Vec::new(),
                         removing: None,
                     });
@@ -52,8 +53,8 @@ impl PollGroup {
                     self.ask_rules(cx);
                     Ok(())
                 }
-                Step::Turn(knobs) => {
-                    self.turn(*knobs, cx);
+                Step::SetKnobs(knobs) => {
+                    self.set_knobs(*knobs, cx);
                     Ok(())
                 }
             };
@@ -74,30 +75,35 @@ impl PollGroup {
         for (_, connection) in self.connections.iter_mut() {
             match &mut connection.owner {
                 Owner::Io(controller) => {
-                    let pass = controller.pass_from(&rules, connection.peer.ip());
-                    connection.rights = pass.rights();
-                    connection.enroll(&mut self.core);
-                    connection.belongs(Purpose::Data, &mut self.core);
+                    let decision = controller.decide_from(&rules, connection.peer.ip());
+                    connection.access.rights = decision.rights();
+                    connection.join_scopes(&mut self.core);
+                    connection.set_purpose(Purpose::Data, &mut self.core);
                 }
                 Owner::Admin(controller) => {
-                    let rights = controller.shared.pass(&rules).rights();
+                    let rights = controller.shared.decide(&rules).rights();
                     controller.set_rights(rights);
                     events::deliver(connection, &mut self.core, cx);
                 }
-                Owner::Nobody => {}
+                Owner::None => {}
             }
         }
-        self.reseat();
+        self.assign_token_queues();
     }
 
     /// Works by other knobs from now on.
-    fn turn(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
-        self.core.switch.turn(knobs);
+    fn set_knobs(&mut self, knobs: Knobs, cx: &mut Context<'_>) {
+        self.core.switch.set_knobs(knobs);
         cx.driver.set_service(&knobs.service());
         let mode = self.core.switch.knobs().answer_doorbell();
         for (_, connection) in self.connections.iter_mut() {
-            if connection.state == State::Live && connection.output.class().is_some() {
-                connection.output.turn(mode, &mut self.core);
+            if connection.state() == ConnectionState::Live
+                && connection.session.output.class().is_some()
+            {
+                connection
+                    .session
+                    .output
+                    .set_mode(mode, &mut self.core.sends());
             }
         }
         self.polls = Some(match knobs.polling {
@@ -112,13 +118,14 @@ impl PollGroup {
     fn remove_subsystem(&mut self, index: u32, debt: &mut Option<Pausing>, cx: &mut Context<'_>) {
         let slot = self
             .core
+            .namespaces
             .subsystems
             .get_mut(index as usize)
             .and_then(Option::as_mut);
         let Some(subsystem) = slot else { return };
         subsystem.removing = debt.take();
         for (_, connection) in self.connections.iter_mut() {
-            if connection.subsystem == index {
+            if connection.access.subsystem == index {
                 connection.drain(&mut self.core, cx);
             }
         }
@@ -137,7 +144,7 @@ impl PollGroup {
             "the target checked the identifier"
         );
         let transfer = self.core.limits.transfer_bytes;
-        let slot = self.core.subsystems.get(subsystem as usize);
+        let slot = self.core.namespaces.subsystems.get(subsystem as usize);
         if slot.is_none_or(Option::is_none) {
             return Err("the subsystem is gone".to_owned());
         }
@@ -145,7 +152,7 @@ impl PollGroup {
             .map_err(|error| format!("namespace {nsid} cannot be opened: {error}"))?;
         if opened.device_transfer_bytes < transfer {
             let most = opened.device_transfer_bytes;
-            self.core.close_channel(opened.channel, cx);
+            self.core.namespaces.close(opened.channel, cx);
             return Err(format!(
                 "namespace {nsid}: its device takes {most} bytes at a time, and transfer_bytes is \
                  {transfer}; lower transfer_bytes"
@@ -155,18 +162,18 @@ impl PollGroup {
             match self.core.tokens.open(qos) {
                 Ok(scheduler) => opened.scheduler = Some(scheduler),
                 Err(error) => {
-                    self.core.close_channel(opened.channel, cx);
+                    self.core.namespaces.close(opened.channel, cx);
                     return Err(format!("namespace {nsid}: {error}"));
                 }
             }
         }
-        let slot = &mut self.core.subsystems[subsystem as usize];
+        let slot = &mut self.core.namespaces.subsystems[subsystem as usize];
         let slot = slot.as_mut().expect("looked up above");
         let len = slot.namespaces.len().max(nsid as usize);
         slot.namespaces.resize_with(len, || None);
         slot.namespaces[nsid as usize - 1] = Some(opened);
-        self.core.activate(subsystem, nsid);
-        self.reseat();
+        self.core.namespaces.activate(subsystem, nsid);
+        self.assign_token_queues();
         Ok(())
     }
 
@@ -179,7 +186,7 @@ impl PollGroup {
             _ => Gate::Paused,
         };
         for (_, connection) in self.connections.iter_mut() {
-            if connection.subsystem == subsystem {
+            if connection.access.subsystem == subsystem {
                 connection.hurry(nsid, &mut self.core, now);
             }
         }
@@ -204,18 +211,18 @@ impl PollGroup {
                 result = self.reopen(subsystem, nsid, cx);
             }
             AfterPause::Remove => {
-                let slot = self.core.subsystems[subsystem as usize].as_mut();
+                let slot = self.core.namespaces.subsystems[subsystem as usize].as_mut();
                 let removed = slot.and_then(|slot| slot.namespaces[nsid as usize - 1].take());
                 if let Some(removed) = removed {
-                    self.reseat();
+                    self.assign_token_queues();
                     if let Some(scheduler) = removed.scheduler {
                         self.core.tokens.close(scheduler);
                     }
-                    self.core.close_channel(removed.channel, cx);
+                    self.core.namespaces.close(removed.channel, cx);
                 }
             }
         }
-        self.core.released.extend(waiting);
+        self.core.waiters.released.extend(waiting);
         result
     }
 
@@ -226,8 +233,8 @@ impl PollGroup {
         let old = namespace
             .reopen(cx.driver)
             .map_err(|error| format!("namespace {nsid} cannot be opened again: {error}"))?;
-        self.core.close_channel(old, cx);
-        self.core.activate(subsystem, nsid);
+        self.core.namespaces.close(old, cx);
+        self.core.namespaces.activate(subsystem, nsid);
         Ok(())
     }
 }

@@ -1,10 +1,10 @@
-//! How a core moves its devices along, and what they complete.
+//! Devices of a core: their channels move along, and their completions reach commands.
 
-use crate::command;
 use crate::namespace::CoreNamespace;
 use crate::request::Ticket;
-use crate::service::PollGroup;
-use crate::session::connection::State;
+use crate::service::connection_state::ConnectionState;
+use crate::service::poll_group::PollGroup;
+use crate::service::requests;
 use base::SlabKey;
 use block::{BlockError, Completion as BlockCompletion, Request, Submit};
 use reactor::{Completion, Context};
@@ -18,8 +18,8 @@ impl PollGroup {
             return;
         };
         let BlockCompletion { result, data, .. } = completion;
-        command::completed(connection, ticket.slot, result, data, &mut self.core, cx);
-        if connection.state == State::Closed {
+        requests::completed(connection, ticket.slot, result, data, &mut self.core, cx);
+        if connection.state() == ConnectionState::Closed {
             self.reclaim(ticket.connection, cx);
         }
     }
@@ -33,11 +33,11 @@ impl PollGroup {
             && namespace.channel.owns(op_namespace)
         {
             namespace.channel.complete(completion, cx);
-            self.core.activate(subsystem, nsid);
+            self.core.namespaces.activate(subsystem, nsid);
             return;
         }
         let mut found = None;
-        for (subsystem, slot) in (0u32..).zip(&self.core.subsystems) {
+        for (subsystem, slot) in (0u32..).zip(&self.core.namespaces.subsystems) {
             for namespace in slot.iter().flat_map(|s| s.namespaces.iter().flatten()) {
                 if namespace.channel.owns(op_namespace) {
                     found = Some((subsystem, namespace.shared.nsid()));
@@ -50,10 +50,10 @@ impl PollGroup {
             if let Some(namespace) = self.core.namespace(subsystem, nsid) {
                 namespace.channel.complete(completion, cx);
             }
-            self.core.activate(subsystem, nsid);
+            self.core.namespaces.activate(subsystem, nsid);
             return;
         }
-        let mut closing = self.core.closing_channels.iter_mut();
+        let mut closing = self.core.namespaces.closing.iter_mut();
         if let Some(channel) = closing.find(|channel| channel.owns(op_namespace)) {
             channel.complete(completion, cx);
         }
@@ -63,7 +63,7 @@ impl PollGroup {
     /// due. Those that rest cost nothing, however many they are.
     pub(super) fn run_devices(&mut self, cx: &mut Context<'_>) {
         let mut index = 0;
-        while let Some(&(subsystem, nsid)) = self.core.active.get(index) {
+        while let Some(&(subsystem, nsid)) = self.core.namespaces.active.get(index) {
             self.run_device(subsystem, nsid, cx);
             if let Some(namespace) = self.core.namespace(subsystem, nsid) {
                 if namespace.active && !namespace.is_idle() {
@@ -72,7 +72,7 @@ impl PollGroup {
                 }
                 namespace.active = false;
             }
-            self.core.active.swap_remove(index);
+            self.core.namespaces.active.swap_remove(index);
         }
         while let Some(completion) = self.done.pop_front() {
             self.complete(completion, cx);
@@ -83,7 +83,7 @@ impl PollGroup {
         let Some(namespace) = self.core.namespace(subsystem, nsid) else {
             return;
         };
-        if namespace.direct.is_some() && namespace.in_channel == 0 && namespace.busy.is_empty() {
+        if namespace.direct.is_some() && namespace.in_channel == 0 && namespace.backlog.is_empty() {
             return;
         }
         namespace.channel.tick(cx);
@@ -113,9 +113,9 @@ impl PollGroup {
     /// more, and a device that hangs would never take it.
     pub(super) fn withdraw(&mut self, key: SlabKey, cx: &mut Context<'_>) {
         let mut withdrawn = Vec::new();
-        for namespace in self.core.namespaces_mut() {
+        for namespace in self.core.namespaces.iter_mut() {
             let theirs = |request: &Request| Ticket::from_tag(request.tag).connection == key;
-            namespace.busy.take_all(theirs, &mut withdrawn);
+            namespace.backlog.take_all(theirs, &mut withdrawn);
             namespace.settle();
         }
         for Request { tag, data, .. } in withdrawn {
@@ -126,8 +126,8 @@ impl PollGroup {
 
     /// Lets every device begin what was gathered for it this turn.
     pub(super) fn run_kicks(&mut self, cx: &mut Context<'_>) {
-        for index in 0..self.core.active.len() {
-            let (subsystem, nsid) = self.core.active[index];
+        for index in 0..self.core.namespaces.active.len() {
+            let (subsystem, nsid) = self.core.namespaces.active[index];
             if let Some(namespace) = self.core.namespace(subsystem, nsid)
                 && std::mem::take(&mut namespace.gathered)
             {
@@ -138,7 +138,7 @@ impl PollGroup {
 
     /// Lets go of channels of which nothing is left in the driver.
     pub(super) fn run_closing(&mut self, cx: &mut Context<'_>) {
-        self.core.closing_channels.retain_mut(|channel| {
+        self.core.namespaces.closing.retain_mut(|channel| {
             channel.tick(cx);
             while channel.reap().is_some() {}
             !channel.closed()
@@ -152,7 +152,7 @@ fn resubmit(
     done: &mut VecDeque<BlockCompletion>,
     cx: &mut Context<'_>,
 ) {
-    while let Some((class, request)) = namespace.busy.pop() {
+    while let Some((class, request)) = namespace.backlog.pop() {
         match namespace.channel.submit(request, cx) {
             Submit::Done(completion) => done.push_back(completion),
             Submit::Queued => {
@@ -160,7 +160,7 @@ fn resubmit(
                 namespace.gathered = true;
             }
             Submit::Busy(request) => {
-                namespace.busy.give_back(class, request);
+                namespace.backlog.give_back(class, request);
                 return;
             }
         }

@@ -1,8 +1,8 @@
-//! What connections have of a core, for tests that look whether all of it comes back.
+//! Holdings of connections on a core, for tests that check that all of it comes back.
 
-use crate::service::PollGroup;
+use crate::service::poll_group::PollGroup;
 
-/// What the connections of a core hold of what it has.
+/// Holdings of the connections of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Connections that are not forgotten yet.
@@ -28,17 +28,17 @@ impl Held {
 }
 
 impl PollGroup {
-    /// What the core's connections hold now.
+    /// Returns the holdings of the core's connections.
     #[must_use]
     pub fn held(&self) -> Held {
         let core = &self.core;
-        let subsystems = core.subsystems.iter().flatten();
+        let subsystems = core.namespaces.subsystems.iter().flatten();
         let namespaces = subsystems.flat_map(|subsystem| subsystem.namespaces.iter().flatten());
         Held {
             connections: self.connections.len(),
-            fresh_connections: core.fresh_connections,
+            fresh_connections: core.connections.fresh,
             send_lists: core.lists.used(),
-            stashed_bytes: core.stashed_bytes,
+            stashed_bytes: core.waiters.stashed_bytes,
             queues: core.switch.queues.iter().map(|(_, &queues)| queues).sum(),
             busy_namespaces: namespaces.filter(|namespace| !namespace.is_quiet()).count(),
         }

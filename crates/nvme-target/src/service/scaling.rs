@@ -1,4 +1,4 @@
-//! ThreadLoad scaling of the target: which threads are in use, and which queues are where.
+//! Thread scaling of the target: which threads are in use, and which queues are where.
 //! `[ReFlex §4.3]`
 //!
 //! The first thread accepts connections and has all admin queues, so it is always in use; it
@@ -9,11 +9,12 @@
 //! Must never: lose a queue because two threads see different numbers of threads.
 
 use crate::limits::{MOVE_PATIENCE, MOVE_PATIENCE_MAX};
-use crate::message::Note;
-use crate::service::PollGroup;
-use crate::session::connection::{Connection, State};
-use crate::session::handover::{Moving, Why};
-use base::{Nanos, SlabKey, Time};
+use crate::message::CoreMessage;
+use crate::service::connection::Connection;
+use crate::service::connection_state::ConnectionState;
+use crate::service::poll_group::PollGroup;
+use crate::session::handover::{MoveReason, PlannedMove};
+use base::Time;
 use reactor::Context;
 use switch::limits::{THREAD_LATE_PERMILLE, THREAD_SCALING_PERIOD};
 use switch::thread_scaling::{
@@ -27,36 +28,8 @@ const FIRST: usize = 0;
 /// any thread that is worth it; there is no need to look for a smaller one.
 const SMALL_PERMILLE: u32 = 100;
 
-/// What a thread needs for the scaling of all.
-#[derive(Debug)]
-pub(super) struct Scaling {
-    /// The first thread's alone.
-    rule: Option<ThreadScaling>,
-    range: ThreadRange,
-    /// Space for what all threads did, and for what may move.
-    threads: Vec<ThreadLoad>,
-    queues: Vec<(SlabKey, u64)>,
-    /// When a thread that is not in use tries again to get rid of its queues, and how long each of
-    /// them then waits for a quiet moment.
-    hands_on_at: Time,
-    patience: Nanos,
-}
-
-impl Scaling {
-    pub(super) fn new(thread: usize, range: ThreadRange) -> Self {
-        Self {
-            rule: (thread == FIRST).then(|| ThreadScaling::new(range)),
-            range,
-            threads: Vec::new(),
-            queues: Vec::new(),
-            hands_on_at: Time::ZERO,
-            patience: MOVE_PATIENCE,
-        }
-    }
-}
-
 impl PollGroup {
-    /// Whether the thread is in use.
+    /// Returns true while the thread is in use.
     pub(super) fn is_in_use(&self) -> bool {
         self.core.index < self.core.shared.threads.active()
     }
@@ -73,7 +46,7 @@ impl PollGroup {
         self.hand_on(cx.now);
     }
 
-    /// When something has to be done although nothing happens.
+    /// Returns the time at which something is due although nothing happens.
     pub(super) fn scaling_deadline(&self) -> Time {
         if self.draining {
             return Time::NEVER;
@@ -105,25 +78,25 @@ impl PollGroup {
 
     /// Gives new queues their threads.
     fn deal(&mut self, cx: &Context<'_>) {
-        while let Some(key) = self.core.undealt.pop() {
+        while let Some(key) = self.core.connections.undealt.pop() {
             let threads = &self.core.shared.threads;
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
             // It may have been cut right after Connect; then its socket is gone already.
-            if connection.state >= State::Closing {
+            if connection.state() >= ConnectionState::Closing {
                 continue;
             }
-            let Some(queue) = &connection.counted else {
+            let Some(queue) = &connection.placement.counted else {
                 continue;
             };
             let to = threads.deal(queue);
             let incoming = cx.driver.incoming_core(connection.socket);
             let home = incoming.and_then(|core| threads.on(core));
-            connection.home = home.and_then(|home| u8::try_from(home).ok());
+            connection.placement.home = home.and_then(|home| u8::try_from(home).ok());
             if to != self.core.index {
-                let why = Why::Dealt;
-                self.send_off(key, Moving { to, why }, cx.now + MOVE_PATIENCE);
+                let reason = MoveReason::Dealt;
+                self.send_off(key, PlannedMove { to, reason }, cx.now + MOVE_PATIENCE);
             }
         }
     }
@@ -135,7 +108,7 @@ impl PollGroup {
             return;
         }
         let busy_permille = self.core.work.end_period(now);
-        // Below, nobody asks.
+        // Below, it does not matter.
         let asked = busy_permille >= THREAD_LATE_PERMILLE;
         let smallest_permille = if asked { self.smallest_part() } else { 1000 };
         let late = self.core.tokens.was_late();
@@ -148,17 +121,17 @@ impl PollGroup {
         threads.publish(index, now, did);
         // With no thread to give up, the first one may be asleep. A mailbox that is full wakes it.
         if did.is_pressed() && index != FIRST && threads.active() == min {
-            let _ = self.core.shared.send(FIRST, Note::Look);
+            let _ = self.core.shared.send(FIRST, CoreMessage::Look);
         }
     }
 
-    /// What the smallest queue that asks for something takes of the thread's load, in thousandths;
-    /// or one that is small enough.
+    /// Returns the part of the thread's load that its smallest queue with a load has, in thousandths;
+    /// or that of one that is small enough.
     fn smallest_part(&self) -> u32 {
         let total: u64 = self.core.switch.load.iter().map(|(_, &load)| load).sum();
         let mut smallest = 1000;
         for (_, connection) in self.connections.iter() {
-            let load = connection.demand.load();
+            let load = connection.placement.demand.load();
             if load == 0 || !is_movable(connection) {
                 continue;
             }
@@ -190,8 +163,8 @@ impl PollGroup {
     fn take_step(&mut self, step: ScalingStep, rule: &ThreadScaling, now: Time) {
         let shared = &self.core.shared;
         if let ScalingStep::Shrink { thread, into } = step {
-            // Before anybody can see that it is not in use.
-            shared.threads.set_heir(thread, into);
+            // Before others can see that it is not in use.
+            shared.threads.set_successor(thread, into);
         }
         shared.threads.set_active(rule.active(), rule.counters());
         let active = rule.active();
@@ -204,7 +177,7 @@ impl PollGroup {
             ScalingStep::Shrink { thread, .. } => {
                 tracing::debug!(active, "one thread less is in use");
                 // A mailbox that is full wakes it.
-                let _ = shared.send(thread, Note::Look);
+                let _ = shared.send(thread, CoreMessage::Look);
             }
         }
     }
@@ -215,7 +188,10 @@ impl PollGroup {
             self.give(permille, to, now);
         } else {
             // Where its mailbox is full, it stays as it is, and is asked again.
-            let _ = self.core.shared.send(of, Note::Give { permille, to });
+            let _ = self
+                .core
+                .shared
+                .send(of, CoreMessage::Give { permille, to });
         }
     }
 
@@ -228,11 +204,11 @@ impl PollGroup {
         queues.clear();
         let movable = self.connections.iter().filter(|(_, c)| is_movable(c));
         // Queues that ask for nothing count as well where all do.
-        queues.extend(movable.map(|(key, c)| (key, c.demand.load().max(1))));
+        queues.extend(movable.map(|(key, c)| (key, c.placement.demand.load().max(1))));
         let chosen = choose(&mut queues, permille);
-        let why = Why::Scaled;
+        let reason = MoveReason::Scaled;
         for &(key, _) in &queues[..chosen] {
-            self.send_off(key, Moving { to, why }, now + MOVE_PATIENCE);
+            self.send_off(key, PlannedMove { to, reason }, now + MOVE_PATIENCE);
         }
         self.scaling.queues = queues;
     }
@@ -247,14 +223,17 @@ impl PollGroup {
         if now < self.scaling.hands_on_at {
             return;
         }
-        let (to, why) = (self.core.shared.threads.heir(self.core.index), Why::Scaled);
+        let (to, reason) = (
+            self.core.shared.threads.successor(self.core.index),
+            MoveReason::Scaled,
+        );
         let patience = self.scaling.patience;
         let mut queues = std::mem::take(&mut self.scaling.queues);
         queues.clear();
         let movable = self.connections.iter().filter(|(_, c)| is_movable(c));
         queues.extend(movable.map(|(key, _)| (key, 0)));
         for &(key, _) in &queues {
-            self.send_off(key, Moving { to, why }, now + patience);
+            self.send_off(key, PlannedMove { to, reason }, now + patience);
         }
         self.scaling.queues = queues;
         // What finds no quiet moment works on for as long as it was held up.
@@ -270,9 +249,9 @@ impl PollGroup {
     }
 }
 
-/// Whether a queue can be told to move.
+/// Returns true for a queue that can be moved.
 pub(super) fn is_movable(connection: &Connection) -> bool {
-    connection.state == State::Live
-        && connection.moving.is_none()
-        && connection.output.class().is_some()
+    connection.state() == ConnectionState::Live
+        && connection.placement.moving.is_none()
+        && connection.session.output.class().is_some()
 }

@@ -8,11 +8,13 @@
 //! quiet moment, which it gets by taking no further commands; if that takes too long, it stays.
 
 use crate::limits::MOVE_PATIENCE;
-use crate::message::{Message, Note};
-use crate::service::PollGroup;
+use crate::message::{CoreMessage, Message};
+use crate::service::connection::Connection;
+use crate::service::connection_state::ConnectionState;
+use crate::service::poll_group::PollGroup;
 use crate::service::scaling::is_movable;
-use crate::session::connection::{Connection, State};
-use crate::session::handover::{Luggage, Moving, Why};
+use crate::session::handover::{Handover, MoveReason, PlannedMove};
+use crate::switch::steering::Steering;
 use base::units::CoreId;
 use base::{SlabKey, Time};
 use reactor::{Context, Op, OpKey, Stream};
@@ -25,26 +27,6 @@ use switch::{Class, CoreSet, PerClass};
 /// Kind of the operation that hands a connection out.
 pub(super) const RELEASE: u8 = 4;
 
-/// What a core needs to steer its queues.
-#[derive(Debug, Default)]
-pub(super) struct Steering {
-    /// Queues that are to move, and until when each waits for a quiet moment.
-    leaving: Vec<(SlabKey, Time)>,
-    /// Space for the loads of all cores, for what of them is recent, for what gathers here by its
-    /// home, and for what may move.
-    loads: Vec<PerClass<u64>>,
-    recent: Vec<PerClass<u64>>,
-    gathered: Vec<u64>,
-    queues: Vec<SteeredThread>,
-}
-
-impl Steering {
-    /// When the first queue gives up to wait for a quiet moment.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.leaving.iter().map(|&(_, until)| until).min()
-    }
-}
-
 impl PollGroup {
     /// Forgets the loads of queues that have fallen silent, now and then.
     pub(super) fn forget_silent(&mut self, now: Time) {
@@ -56,10 +38,10 @@ impl PollGroup {
             return;
         }
         for (_, connection) in self.connections.iter_mut() {
-            if let Some(class) = connection.output.class()
-                && connection.demand.is_stale(now)
+            if let Some(class) = connection.session.output.class()
+                && connection.placement.demand.is_stale(now)
             {
-                self.core.switch.load[class] -= connection.demand.forget();
+                self.core.switch.load[class] -= connection.placement.demand.forget();
                 self.core.touch();
             }
         }
@@ -89,23 +71,23 @@ impl PollGroup {
             let Some(connection) = self.connections.get_mut(key) else {
                 continue;
             };
-            let Some(class) = connection.output.class() else {
+            let Some(class) = connection.session.output.class() else {
                 continue;
             };
-            let load = connection.demand.load();
+            let load = connection.placement.demand.load();
             if settled && !is_worth_it(class, load, here, to, loads) {
                 continue;
             }
             // The company that it would go for may be gone, or be itself a moment ago.
-            let is_new = now.since(connection.opened) < AFFINITY_DWELL;
+            let is_new = now.since(connection.deadlines.opened) < AFFINITY_DWELL;
             let at_home = has_homes && home_of(connection) == Some(here) && gathers(class);
             if at_home && (is_new || !any_gathers(&recent[to])) {
                 continue;
             }
             loads[here][class] = loads[here][class].saturating_sub(load);
             loads[to][class] += load;
-            let why = Why::Steered;
-            connection.leave_for(Moving { to, why });
+            let reason = MoveReason::Steered;
+            connection.plan_move(PlannedMove { to, reason });
             leaving.push((key, now + MOVE_PATIENCE));
         }
         if has_homes && affinity::contend(recent) {
@@ -138,14 +120,14 @@ impl PollGroup {
                 let Some(class) = steered_class(connection) else {
                     continue;
                 };
-                asked[class] += connection.demand.load_within(AFFINITY_DWELL, now);
+                asked[class] += connection.placement.demand.load_within(AFFINITY_DWELL, now);
                 queues.push(SteeredThread {
                     id: id_of(key),
                     class,
                     core,
                     allowed,
                     pinned_by_user: false,
-                    load_bytes: connection.demand.load(),
+                    load_bytes: connection.placement.demand.load(),
                 });
             }
         }
@@ -165,7 +147,8 @@ impl PollGroup {
             queues,
             ..
         } = &mut self.steering;
-        let load = |connection: &Connection| connection.demand.load_within(AFFINITY_DWELL, now);
+        let load =
+            |connection: &Connection| connection.placement.demand.load_within(AFFINITY_DWELL, now);
         // What gathers here, by where it is at home.
         gathered.clear();
         gathered.resize(recent.len(), 0);
@@ -188,24 +171,24 @@ impl PollGroup {
             let Some(to) = home_of(connection).filter(away) else {
                 continue;
             };
-            let stays = connection.moving.is_some()
+            let stays = connection.placement.moving.is_some()
                 || load(connection) == 0
-                || now.since(connection.opened) < AFFINITY_DWELL;
+                || now.since(connection.deadlines.opened) < AFFINITY_DWELL;
             let company = all - gathered[to];
             if !stays && affinity::moves_to_arrival_core(class, company, &recent[to], &recent[here])
             {
-                let why = Why::Steered;
-                connection.leave_for(Moving { to, why });
+                let reason = MoveReason::Steered;
+                connection.plan_move(PlannedMove { to, reason });
                 leaving.push((key, now + MOVE_PATIENCE));
             }
         }
     }
 
     /// Lets a queue move as soon as it has a quiet moment, which it gets until then or not at all.
-    pub(super) fn send_off(&mut self, key: SlabKey, moving: Moving, until: Time) {
+    pub(super) fn send_off(&mut self, key: SlabKey, moving: PlannedMove, until: Time) {
         let connection = self.connections.get_mut(key);
         if let Some(connection) = connection.filter(|connection| is_movable(connection)) {
-            connection.leave_for(moving);
+            connection.plan_move(moving);
             self.steering.leaving.push((key, until));
         }
     }
@@ -215,18 +198,18 @@ impl PollGroup {
         let mut index = 0;
         while let Some(&(key, until)) = self.steering.leaving.get(index) {
             let connection = self.connections.get_mut(key);
-            let Some(connection) = connection.filter(|c| c.state == State::Live) else {
+            let Some(connection) = connection.filter(|c| c.state() == ConnectionState::Live) else {
                 self.steering.leaving.swap_remove(index);
                 continue;
             };
             if connection.is_quiet() {
                 // From here on nothing but its arrival elsewhere can happen to it.
-                connection.state = State::Closing;
+                connection.enter(ConnectionState::Closing, &mut self.core);
                 let socket = connection.socket;
                 let operation = OpKey::new(self.core.op_namespace, RELEASE, key);
                 cx.submit(operation, Op::Release { socket });
             } else if cx.now >= until {
-                connection.stay(self.core.index);
+                connection.cancel_move(self.core.index);
                 connection.arm_receive(&mut self.core, cx);
             } else {
                 index += 1;
@@ -242,56 +225,63 @@ impl PollGroup {
             return;
         };
         let to = connection
+            .placement
             .moving
             .map_or(self.core.index, |moving| moving.to);
-        let subsystem = connection.subsystem;
-        let Some(luggage) = connection.pack(&mut self.core) else {
+        let subsystem = connection.access.subsystem;
+        let Some(handover) = connection.hand_over(&mut self.core) else {
             return;
         };
-        match luggage.why {
-            Why::Dealt => {}
-            Why::Steered => self.core.switch.counters.classes[luggage.class].moved_out += 1,
-            Why::Scaled => self.core.switch.counters.scaled_out += 1,
+        match handover.reason {
+            MoveReason::Dealt => {}
+            MoveReason::Steered => self.core.switch.counters.classes[handover.class].moved_out += 1,
+            MoveReason::Scaled => self.core.switch.counters.scaled_out += 1,
         }
         self.core.touch();
         // Its new core knows whether the subsystem goes; this one waits for it no more.
         self.finish_removal(subsystem, cx);
-        let luggage = Box::new(luggage);
-        let note = Note::Arrive { stream, luggage };
-        if let Err(Message(Note::Arrive { stream, luggage })) = self.core.shared.send(to, note) {
-            self.arrive(stream, *luggage, cx);
+        let handover = Box::new(handover);
+        let note = CoreMessage::Arrive { stream, handover };
+        if let Err(Message(CoreMessage::Arrive { stream, handover })) =
+            self.core.shared.send(to, note)
+        {
+            self.arrive(stream, *handover, cx);
         }
     }
 
     /// A queue comes from another core.
-    pub(super) fn arrive(&mut self, stream: Stream, luggage: Luggage, cx: &mut Context<'_>) {
-        let subsystem = self.core.subsystems.get(luggage.subsystem as usize);
+    pub(super) fn arrive(&mut self, stream: Stream, handover: Handover, cx: &mut Context<'_>) {
+        let subsystem = self
+            .core
+            .namespaces
+            .subsystems
+            .get(handover.subsystem as usize);
         let known = subsystem.and_then(Option::as_ref);
         let known = known.is_some_and(|subsystem| subsystem.removing.is_none());
         let room = !self.connections.is_full() && cx.driver.has_room_for_socket();
         if self.draining || !known || !room {
-            self.lose(luggage);
+            self.lose(handover);
             return;
         }
-        let (id, from) = (luggage.terms.id, luggage.from);
-        let (class, why) = (luggage.class, luggage.why);
+        let (id, from) = (handover.terms.id, handover.from);
+        let (class, reason) = (handover.class, handover.reason);
         let socket = cx.driver.adopt(stream);
-        let connection = Connection::unpack(luggage, socket, &mut self.core, cx);
+        let connection = Connection::take_over(handover, socket, &mut self.core, cx);
         let Ok(key) = self.connections.insert(Box::new(connection)) else {
             return;
         };
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        connection.settle_key(key);
-        connection.enroll(&mut self.core);
-        match why {
-            Why::Dealt => {}
-            Why::Steered => self.core.switch.counters.classes[class].moved_in += 1,
-            Why::Scaled => self.core.switch.counters.scaled_in += 1,
+        connection.set_key(key);
+        connection.join_scopes(&mut self.core);
+        match reason {
+            MoveReason::Dealt => {}
+            MoveReason::Steered => self.core.switch.counters.classes[class].moved_in += 1,
+            MoveReason::Scaled => self.core.switch.counters.scaled_in += 1,
         }
         self.core.touch();
-        // Whoever ended the queue meanwhile took its place away, and could not find it.
+        // If the queue was ended meanwhile, its place is gone, and the end did not find it.
         let here = self.core.index;
         let ours = connection.controller().is_some_and(|controller| {
             let mut queues = controller.queues();
@@ -311,14 +301,14 @@ impl PollGroup {
     }
 
     /// A queue has no place to go: its connection closes, and its host connects again.
-    fn lose(&mut self, luggage: Luggage) {
-        let controller = luggage.controller.clone();
+    fn lose(&mut self, handover: Handover) {
+        let controller = handover.controller.clone();
         let mut queues = controller.queues();
-        if queues.places.get(&luggage.terms.id) == Some(&luggage.from) {
-            queues.places.remove(&luggage.terms.id);
+        if queues.places.get(&handover.terms.id) == Some(&handover.from) {
+            queues.places.remove(&handover.terms.id);
         }
         drop(queues);
-        drop(luggage);
+        drop(handover);
         self.core.disarm(&controller);
         self.core.detach(&controller);
     }
@@ -326,15 +316,15 @@ impl PollGroup {
 
 /// The thread that a queue is at home on, if there is one.
 fn home_of(connection: &Connection) -> Option<usize> {
-    connection.home.map(usize::from)
+    connection.placement.home.map(usize::from)
 }
 
-/// Whether work of this class is better off with its like.
+/// Returns true if work of this class is better off with its like.
 fn gathers(class: Class) -> bool {
     class.properties().placement == Placement::Gather
 }
 
-/// Whether any of this load is.
+/// Returns true if any of this load is of such a class.
 fn any_gathers(load: &PerClass<u64>) -> bool {
     load.iter()
         .any(|(class, &bytes)| gathers(class) && bytes > 0)
@@ -342,11 +332,15 @@ fn any_gathers(load: &PerClass<u64>) -> bool {
 
 /// The class of a queue that may be moved.
 fn steered_class(connection: &Connection) -> Option<Class> {
-    connection.output.class().filter(|_| is_movable(connection))
+    connection
+        .session
+        .output
+        .class()
+        .filter(|_| is_movable(connection))
 }
 
-/// Whether a queue that spreads finds its new core, with its own load there, no busier with such
-/// work than the old one. The rule itself does not look at that: where two cores have the same
+/// Returns true if a queue that spreads finds its new core, with its own load there, no busier with
+/// such work than the old one. The rule itself does not look at that: where two cores have the same
 /// load, the smallest difference would pile everything up on one.
 fn is_worth_it(class: Class, load: u64, from: usize, to: usize, loads: &[PerClass<u64>]) -> bool {
     let spreads = class.properties().placement == Placement::Spread;

@@ -1,8 +1,8 @@
-//! How a core pays its commands' tokens, and what a change of tenants comes to.
+//! Rounds of the token schedulers, and the token queues of all connections.
 
-use crate::command::tokens;
-use crate::request::{Phase, Ticket};
-use crate::service::PollGroup;
+use crate::request::{State, Ticket};
+use crate::service::poll_group::PollGroup;
+use crate::service::requests;
 use reactor::Context;
 
 impl PollGroup {
@@ -15,7 +15,7 @@ impl PollGroup {
         }
     }
 
-    /// The target ends: nobody waits for tokens any more.
+    /// The target ends: no command waits for tokens any more.
     pub(super) fn stop_scheduling(&mut self, cx: &mut Context<'_>) {
         self.core.unscheduled = true;
         for ticket in self.core.tokens.drain() {
@@ -23,10 +23,10 @@ impl PollGroup {
         }
     }
 
-    /// Every connection takes the seats that it has by what is now in force.
-    pub(super) fn reseat(&mut self) {
+    /// Every connection is assigned its token queues by what is now in force.
+    pub(super) fn assign_token_queues(&mut self) {
         for (_, connection) in self.connections.iter_mut() {
-            connection.reseat(&mut self.core);
+            connection.assign_token_queues(&mut self.core);
         }
     }
 
@@ -34,9 +34,9 @@ impl PollGroup {
         let Some(connection) = self.connections.get_mut(ticket.connection) else {
             return;
         };
-        let waits = connection.qpair.get(ticket.slot);
-        if waits.is_some_and(|entry| entry.phase == Phase::WaitingForTokens) {
-            tokens::paid(connection, ticket.slot, &mut self.core, cx);
+        let waits = connection.session.commands.get(ticket.slot);
+        if waits.is_some_and(|entry| entry.state() == State::WaitingForTokens) {
+            requests::paid(connection, ticket.slot, &mut self.core, cx);
         }
     }
 }

@@ -8,7 +8,8 @@
 
 use crate::controller::registry::{Place, SharedController};
 use crate::permit::ConnectionPermit;
-use crate::session::qpair::Terms;
+use crate::session::commands::Terms;
+use crate::session::transfer::R2tTerms;
 use crate::switch::demand::Demand;
 use crate::switch::threads::Counted;
 use std::net::SocketAddr;
@@ -17,18 +18,18 @@ use switch::Class;
 use wire::tcp::PduFormat;
 use wire::tcp::framer::Framer;
 
-/// Where a queue is to move to, and why.
+/// A planned move of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moving {
+pub(crate) struct PlannedMove {
     /// The core.
     pub(crate) to: usize,
-    /// Why.
-    pub(crate) why: Why,
+    /// MoveReason.
+    pub(crate) reason: MoveReason,
 }
 
-/// Why a queue moves.
+/// MoveReason a queue moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum MoveReason {
     /// It is new, and it is that core's turn.
     Dealt,
     /// Application steering says so.
@@ -37,32 +38,32 @@ pub(crate) enum Why {
     Scaled,
 }
 
-impl Why {
-    /// Whether the queue may still go home from there. Thread scaling brings it where there is less
-    /// to do than at home: that it went back would undo what was decided, again and again.
-    pub(crate) const fn leaves_a_home(self) -> bool {
+impl MoveReason {
+    /// Returns true if the queue may still return home from there. Thread scaling brings it where
+    /// there is less to do than at home: a return would undo the decision, again and again.
+    pub(crate) const fn keeps_home(self) -> bool {
         !matches!(self, Self::Scaled)
     }
 }
 
-/// What of a connection goes along.
+/// State of a connection that moves along.
 #[derive(Debug)]
-pub(crate) struct Luggage {
-    /// Where it was.
+pub(crate) struct Handover {
+    /// Place that it left.
     pub(crate) from: Place,
     pub(crate) controller: Arc<SharedController>,
     pub(crate) subsystem: u32,
     pub(crate) terms: Terms,
     pub(crate) class: Class,
-    pub(crate) why: Why,
+    pub(crate) reason: MoveReason,
     /// Until it has arrived.
     pub(crate) counted: Option<Counted>,
     pub(crate) permit: ConnectionPermit,
     pub(crate) ends: (SocketAddr, Option<SocketAddr>),
     pub(crate) framer: Framer,
     pub(crate) format: PduFormat,
-    pub(crate) r2ts_max: u16,
-    pub(crate) named: bool,
+    pub(crate) r2t: R2tTerms,
+    pub(crate) class_named: bool,
     pub(crate) demand: Demand,
     pub(crate) home: Option<u8>,
 }
@@ -72,8 +73,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_thread_scaling_moves_does_not_go_home() {
-        let leaves = [Why::Dealt, Why::Steered, Why::Scaled].map(Why::leaves_a_home);
-        assert_eq!(leaves, [true, true, false]);
+    fn a_queue_that_thread_scaling_moves_does_not_return_home() {
+        let keeps = [MoveReason::Dealt, MoveReason::Steered, MoveReason::Scaled];
+        assert_eq!(keeps.map(MoveReason::keeps_home), [true, true, false]);
     }
 }

@@ -1,15 +1,17 @@
-//! What a connection has to send: a caravan being filled, those that wait, and the one under way.
+//! The send side of a connection: a caravan being filled, those that wait, and the one under way.
 //!
 //! The connection's [`Doorbell`] says when the caravan being filled leaves; what it may carry at
 //! most is the core's word. One send is under way at a time; meanwhile the next caravan fills, so
-//! that one system call takes all that became ready. A connection whose host does not read keeps a
-//! bounded number of caravans; what does not fit waits in its slots.
+//! that one system call takes all that became ready. A connection to a host that does not read keeps
+//! a bounded number of caravans; what does not fit waits in its slots.
 
-use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_IOVECS, ANSWER_RANGES_MAX};
-use crate::service::core::CoreState;
+use crate::limits::{ANSWER_HEADER_BYTES_MAX, ANSWER_IOVECS, ANSWER_RANGES_MAX, Limits};
+use crate::session::send_lists::ListPool;
 use crate::shares::Parties;
+use crate::stats::CoreStats;
+use crate::switch::core::CoreSwitch;
 use base::{SlabKey, Time};
-use reactor::{Context, IoSlice, Op, OpKey, SendList, SocketId};
+use reactor::{Context, IoSlice, Op, OpKey, OpNamespace, SendList, SocketId};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use switch::doorbell::{Decision, Mode, Reason, Urgency};
@@ -22,6 +24,16 @@ use wire::tcp::{C2hData, CapsuleResp, PduFormat, R2t, digest};
 /// Kind of the operation that sends.
 pub(crate) const SEND: u8 = 1;
 
+/// Parts of a core that the send side of its connections uses.
+#[derive(Debug)]
+pub(crate) struct SendContext<'a> {
+    pub(crate) op_namespace: OpNamespace,
+    pub(crate) switch: &'a mut CoreSwitch,
+    pub(crate) lists: &'a mut ListPool,
+    pub(crate) limits: &'a Limits,
+    pub(crate) stats: &'a mut CoreStats,
+}
+
 /// The sending side of a connection.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -29,11 +41,11 @@ pub(crate) struct Output {
     socket: SocketId,
     /// Digests and alignment of what we send.
     pub(crate) format: PduFormat,
-    /// Whose share of the lists it has.
+    /// Parties that its lists count for.
     parties: Rc<Parties>,
     /// The class of an I/O queue; none of what is for control alone.
     class: Option<Class>,
-    /// What waits in `filling`, and for how long at most.
+    /// Doorbell of the caravan in `filling`.
     doorbell: Doorbell,
     filling: Option<Box<SendList>>,
     /// Answers in the list being filled.
@@ -46,11 +58,11 @@ pub(crate) struct Output {
     /// Caravans that have left.
     departed: u64,
     pub(crate) sending: bool,
-    /// When the send under way began.
+    /// Beginning of the send under way.
     pub(crate) since: Time,
     /// Answers in lists that were not handed to the driver yet.
     pub(crate) unsent_answers: usize,
-    /// Slots whose answer or R2T found no room, in order.
+    /// Slots with an answer or R2T that waits for space, in order.
     pub(crate) waiting: VecDeque<u16>,
     /// The connection is among the core's ready ones.
     marked: bool,
@@ -83,13 +95,13 @@ impl Output {
     }
 
     /// The connection found its place among the core's.
-    pub(crate) fn settle(&mut self, key: SlabKey, socket: SocketId) {
+    pub(crate) fn set_key(&mut self, key: SlabKey, socket: SocketId) {
         self.key = key;
         self.socket = socket;
     }
 
     /// It is known what the connection is for, or it is gone: its lists are another's share.
-    pub(crate) fn serve(&mut self, parties: Rc<Parties>) {
+    pub(crate) fn set_parties(&mut self, parties: Rc<Parties>) {
         let filling = usize::from(self.filling.is_some());
         let lists = self.queued.len() + filling + usize::from(self.sending);
         self.parties.give_back_lists(lists);
@@ -98,9 +110,9 @@ impl Output {
     }
 
     /// The connection became an I/O queue of this class.
-    pub(crate) fn carry(&mut self, class: Class, core: &mut CoreState) {
+    pub(crate) fn set_class(&mut self, class: Class, core: &mut SendContext<'_>) {
         self.class = Some(class);
-        self.turn(core.switch.knobs().answer_doorbell(), core);
+        self.set_mode(core.switch.knobs().answer_doorbell(), core);
     }
 
     /// The class of an I/O queue.
@@ -108,13 +120,13 @@ impl Output {
         self.class
     }
 
-    /// Whether an ordinary answer may be held.
+    /// Returns the urgency of an ordinary answer.
     #[inline]
     pub(crate) fn urgency(&self) -> Urgency {
         self.class.map_or(Urgency::Urgent, Urgency::of)
     }
 
-    /// Whether nothing is to be sent, and nothing is under way.
+    /// Returns true while nothing is to be sent, and nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         !self.sending && self.filling.is_none() && self.queued.is_empty() && self.waiting.is_empty()
     }
@@ -125,7 +137,7 @@ impl Output {
     pub(crate) fn make_room(
         &mut self,
         bytes: u32,
-        core: &mut CoreState,
+        core: &mut SendContext<'_>,
         cx: &mut Context<'_>,
     ) -> bool {
         if let Some(list) = &self.filling {
@@ -136,7 +148,7 @@ impl Output {
             {
                 return true;
             }
-            // Where some go before others, whoever may wait is sent in its turn.
+            // While `Latency` work is served first, a caravan that may wait is sent in its turn.
             let in_turn = self.urgency() == Urgency::Patient && core.switch.prioritises(cx.now);
             let blocked = self.sending || in_turn;
             if blocked && self.queued.len() + 1 >= core.limits.sends_per_connection {
@@ -149,7 +161,7 @@ impl Output {
                 self.flush(core, cx);
             }
         }
-        self.filling = core.lists.take(&self.parties, &core.limits);
+        self.filling = core.lists.take(&self.parties, core.limits);
         self.filling.is_some()
     }
 
@@ -158,7 +170,7 @@ impl Output {
     pub(crate) fn make_room_last(
         &mut self,
         bytes: u32,
-        core: &mut CoreState,
+        core: &mut SendContext<'_>,
         cx: &mut Context<'_>,
     ) -> bool {
         self.waiting.is_empty() && self.make_room(bytes, core, cx)
@@ -166,7 +178,7 @@ impl Output {
 
     /// A slot waits for room: it is tried again when a send ends. Where none is under way, it is
     /// tried next turn if it is another one's turn now, and when a list comes back if none is left.
-    pub(crate) fn wait(&mut self, slot: u16, core: &mut CoreState) {
+    pub(crate) fn wait(&mut self, slot: u16, core: &mut SendContext<'_>) {
         self.waiting.push_back(slot);
         core.stats.output_waits += 1;
         let without_list = self.lacks_list();
@@ -179,14 +191,14 @@ impl Output {
     }
 
     /// The connection has something to send, and neither a list for it nor one under way.
-    pub(crate) fn wait_for_list(&mut self, core: &mut CoreState) {
+    pub(crate) fn wait_for_list(&mut self, core: &mut SendContext<'_>) {
         if !self.marked {
             self.marked = true;
             core.lists.waiting.push_back((self.class, self.key));
         }
     }
 
-    /// Whether it waits for a list, and has none under way whose end would bring it on.
+    /// Returns true if it waits for a list, and has none under way that would take it on at its end.
     pub(crate) fn lacks_list(&self) -> bool {
         let nothing = !self.sending && self.filling.is_none() && self.queued.is_empty();
         nothing && !self.waiting.is_empty()
@@ -200,7 +212,7 @@ impl Output {
         bytes: u32,
         urgency: Urgency,
         in_flight: u32,
-        core: &mut CoreState,
+        core: &mut SendContext<'_>,
         cx: &Context<'_>,
     ) {
         let iovecs = if bytes > 0 { ANSWER_IOVECS } else { 1 };
@@ -211,20 +223,20 @@ impl Output {
     }
 
     /// Another mode of the doorbell; what it holds leaves.
-    pub(crate) fn turn(&mut self, mode: Mode, core: &mut CoreState) {
+    pub(crate) fn set_mode(&mut self, mode: Mode, core: &mut SendContext<'_>) {
         let decision = self.doorbell.reconfigure(mode);
         self.follow(decision, core);
     }
 
     /// The time has come that the doorbell named, or one before.
-    pub(crate) fn look_at_doorbell(&mut self, core: &mut CoreState, now: Time) {
+    pub(crate) fn look_at_doorbell(&mut self, core: &mut SendContext<'_>, now: Time) {
         self.timed = false;
         let decision = self.doorbell.on_timer(now);
         self.follow(decision, core);
     }
 
     #[inline]
-    fn follow(&mut self, decision: Decision, core: &mut CoreState) {
+    fn follow(&mut self, decision: Decision, core: &mut SendContext<'_>) {
         match decision {
             Decision::Ring(_) => self.mark(core),
             Decision::Hold { until } => {
@@ -239,7 +251,7 @@ impl Output {
 
     /// The connection has something to send.
     #[inline]
-    fn mark(&mut self, core: &mut CoreState) {
+    fn mark(&mut self, core: &mut SendContext<'_>) {
         if !self.marked {
             self.marked = true;
             core.switch.push_ready(self.class, self.key);
@@ -247,7 +259,7 @@ impl Output {
     }
 
     /// The caravan being filled takes nothing more, and leaves when those before it have.
-    fn complete_caravan(&mut self, core: &mut CoreState) {
+    fn complete_caravan(&mut self, core: &mut SendContext<'_>) {
         let Some(list) = self.filling.take() else {
             return;
         };
@@ -264,7 +276,7 @@ impl Output {
     }
 
     /// Starts a send, if one can be and is due. Returns its bytes.
-    pub(crate) fn flush(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> usize {
+    pub(crate) fn flush(&mut self, core: &mut SendContext<'_>, cx: &mut Context<'_>) -> usize {
         if self.sending {
             return 0;
         }
@@ -299,7 +311,7 @@ impl Output {
 
     /// A send came to its end. Puts the connection back on the core's list if more is to be sent.
     /// Returns how many bytes of buffers went with it.
-    pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut CoreState) -> u32 {
+    pub(crate) fn sent(&mut self, list: Box<SendList>, core: &mut SendContext<'_>) -> u32 {
         core.lists.give_back(list, &self.parties);
         self.sending = false;
         self.departed += 1;
@@ -312,7 +324,7 @@ impl Output {
 
     /// Lets all that was appended leave without waiting for more: when
     /// [`has_left`](Self::has_left) is true of the number, it has. `None` where nothing was.
-    pub(crate) fn leave_soon(&mut self, core: &mut CoreState) -> Option<u64> {
+    pub(crate) fn leave_soon(&mut self, core: &mut SendContext<'_>) -> Option<u64> {
         self.complete_caravan(core);
         let ahead = self.queued.len() as u64 + u64::from(self.sending);
         if ahead == 0 {
@@ -322,7 +334,7 @@ impl Output {
         Some(self.departed + ahead)
     }
 
-    /// Whether as many caravans have left.
+    /// Returns true once as many caravans have left.
     pub(crate) const fn has_left(&self, mark: u64) -> bool {
         self.departed >= mark
     }
@@ -333,7 +345,7 @@ impl Output {
     }
 
     /// Drops what was to be sent. Returns how many bytes of buffers that were.
-    pub(crate) fn abandon(&mut self, core: &mut CoreState) -> u32 {
+    pub(crate) fn abandon(&mut self, core: &mut SendContext<'_>) -> u32 {
         let mut held = std::mem::take(&mut self.filling_held);
         held += self.queued.iter().map(|(_, _, held)| held).sum::<u32>();
         let queued = self.queued.drain(..).map(|(list, _, _)| list);

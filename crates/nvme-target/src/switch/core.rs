@@ -1,5 +1,5 @@
-//! A core's part of the switch: how the knobs are turned, who has something to send, what is held,
-//! and what came of it.
+//! A core's part of the switch: its knobs, the connections with something to send, those that a
+//! doorbell holds, and counters.
 //!
 //! Owned by the core's state; the decisions are those of the crate `switch`. A connection that has
 //! something to send is *ready*, in the queue of its class. What its doorbell holds is in `held`
@@ -21,19 +21,19 @@ pub(crate) struct CoreSwitch {
     knobs: Knobs,
     /// I/O queues of each class.
     pub(crate) queues: PerClass<usize>,
-    /// What comes of `Latency` work.
+    /// Activity of `Latency` work.
     latency: LatencyWatch,
     /// Hosts that ask for little.
     pub(crate) light_hosts: LightHosts,
     /// Bytes of data of commands that take their time.
     pub(crate) outstanding: PerClass<u64>,
-    /// What the queues here ask for on average, together.
+    /// Load that the queues here ask for on average, together.
     pub(crate) load: PerClass<u64>,
-    /// When loads of queues that fell silent are forgotten next.
+    /// Time at which loads of silent queues are forgotten next.
     pub(crate) forget_at: Time,
     /// Connections with something to send, in the order in which they became so.
     pub(crate) ready: PerClass<VecDeque<SlabKey>>,
-    /// Connections whose doorbells hold something, and until when at most.
+    /// Connections with a doorbell that holds something, and the latest time at which it rings.
     pub(crate) held: TimerQueue<(u32, u8)>,
     /// The order in which the ready ones are served.
     pub(crate) send: ClassScheduler,
@@ -62,13 +62,13 @@ impl CoreSwitch {
         }
     }
 
-    /// How everything is turned.
+    /// Returns the knobs.
     pub(crate) const fn knobs(&self) -> &Knobs {
         &self.knobs
     }
 
-    /// Works by other knobs from now on. The caller tells the connections' doorbells.
-    pub(crate) fn turn(&mut self, knobs: Knobs) {
+    /// Takes other knobs. The caller tells the connections' doorbells.
+    pub(crate) fn set_knobs(&mut self, knobs: Knobs) {
         self.knobs = knobs;
         self.send.reconfigure(knobs.service());
         self.steering.reconfigure(knobs.application_steering);
@@ -93,19 +93,19 @@ impl CoreSwitch {
         self.latency.sent(bytes);
     }
 
-    /// Whether there was `Latency` work lately.
+    /// Returns true if there was `Latency` work lately.
     #[inline]
     pub(crate) fn is_latency_near(&self, now: Time) -> bool {
         self.latency.is_active(now)
     }
 
-    /// Whether some go before others now.
+    /// Returns true while `Latency` work is served strictly before `Throughput` work.
     #[inline]
     pub(crate) fn prioritises(&self, now: Time) -> bool {
         self.knobs.prioritisation && self.is_latency_near(now)
     }
 
-    /// What one send may carry now.
+    /// Returns the limits of one send now.
     #[inline]
     pub(crate) fn caravan_limits(&self, now: Time) -> CaravanLimits {
         self.knobs
@@ -113,12 +113,12 @@ impl CoreSwitch {
             .limits(self.latency.latency_activity(now))
     }
 
-    /// Whether any queue asks for anything, or did lately.
+    /// Returns true if any queue asks for anything, or did lately.
     pub(crate) fn is_loaded(&self) -> bool {
         self.load.iter().any(|(_, &bytes)| bytes > 0)
     }
 
-    /// In which queue of those that are kept per class something belongs. Without priorities
+    /// Returns the class by which something is queued. Without priorities
     /// everything is in one, in the order of arrival; with them, control goes first: there is
     /// little of it.
     #[inline]
@@ -136,7 +136,7 @@ impl CoreSwitch {
         self.ready[class].push_back(connection);
     }
 
-    /// Whether anybody has something to send.
+    /// Returns true if any connection has something to send.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.iter().any(|(_, queue)| !queue.is_empty())
     }

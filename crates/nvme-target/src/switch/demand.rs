@@ -1,4 +1,4 @@
-//! What an I/O queue asks of its core: bytes outstanding, and their moving average.
+//! Demand of an I/O queue on its core: bytes outstanding, and their moving average.
 //! `[blk-switch §3.3]`
 //!
 //! Owned by the connection. A sample is taken for each receive that brought commands: what was
@@ -10,7 +10,7 @@ use base::{Nanos, Time};
 use switch::limits::LOAD_RESET;
 use switch::load::Ewma;
 
-/// What an I/O queue asks for.
+/// Demand of an I/O queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demand {
     /// Bytes of data of commands that take their time.
@@ -39,7 +39,7 @@ impl Demand {
         self.average.value()
     }
 
-    /// Whether no commands have come for so long that the load counts for nothing.
+    /// Returns true if no commands have come for so long that the load counts for nothing.
     pub(crate) fn is_stale(&self, now: Time) -> bool {
         self.average.value() > 0 && now.since(self.last) >= LOAD_RESET
     }

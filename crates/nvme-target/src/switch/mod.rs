@@ -2,6 +2,8 @@
 
 pub(crate) mod core;
 pub(crate) mod demand;
+pub(crate) mod scaling;
 pub(crate) mod stats;
+pub(crate) mod steering;
 pub(crate) mod threads;
 pub(crate) mod work;

@@ -1,7 +1,7 @@
 //! Counters of a core's switch, by class.
 //!
 //! Plain numbers that their core alone counts. Now and then it publishes a copy, under a lock that
-//! it only ever tries: whoever reads a snapshot never holds a core up.
+//! it only ever tries: a reader of a snapshot never holds a core up.
 
 use crate::stats::counters;
 use base::Time;
@@ -199,7 +199,7 @@ mod caravans {
 pub(crate) struct SharedSwitchStats(Mutex<SwitchStats>);
 
 impl SharedSwitchStats {
-    /// Publishes, unless somebody is reading: then the next time does.
+    /// Publishes, unless a reader has it: then the next time does. Returns true if it did.
     pub(crate) fn publish(&self, stats: &SwitchStats) -> bool {
         match self.0.try_lock() {
             Ok(mut published) => *published = *stats,
@@ -215,12 +215,12 @@ impl SharedSwitchStats {
     }
 }
 
-/// How busy each class keeps one core, for the others to see: on cache lines of its own.
+/// Load of each class on one core, published for the others: on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct SharedLoad {
     bytes: PerClass<AtomicU64>,
-    /// When that was, in nanoseconds of the drivers' clock.
+    /// Time of publication, in nanoseconds of the drivers' clock.
     at: AtomicU64,
 }
 

@@ -1,6 +1,6 @@
-//! Which of the target's threads are in use, for all of them to see.
+//! Threads of the target that are in use, published for all of them.
 //!
-//! The first thread decides ([`switch::thread_scaling`]) and writes; everybody reads. All of it
+//! The first thread decides ([`switch::thread_scaling`]) and writes; all threads read. All of it
 //! only hints: a queue that comes to a thread which is not in use is served there, and handed on.
 //! Must never: be waited for.
 
@@ -87,10 +87,10 @@ struct SharedThread {
     busy_permille: AtomicU32,
     smallest_permille: AtomicU32,
     late: AtomicBool,
-    /// When that was, in nanoseconds of the drivers' clock.
+    /// Time of publication, in nanoseconds of the drivers' clock.
     at: AtomicU64,
-    /// To which thread it hands its queues when it is not in use.
-    heir: AtomicUsize,
+    /// ThreadLoad that it hands its queues to when it is not in use.
+    successor: AtomicUsize,
 }
 
 impl Threads {
@@ -118,19 +118,19 @@ impl Threads {
         let _ = self.each.of(thread).core.set(core);
     }
 
-    /// How many threads there may be by these knobs.
+    /// Returns the bounds of the number of threads by these knobs.
     pub(crate) fn range(&self, knobs: &Knobs) -> ThreadRange {
         let named = self.named.load(Ordering::Relaxed);
         knobs.target_threads.on(self.each.len(), named)
     }
 
-    /// How many threads are in use: the first so many, at least one.
+    /// Returns the number of threads in use: the first so many, at least one.
     #[inline]
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::Relaxed).max(1)
     }
 
-    /// What was decided.
+    /// Publishes a decision.
     pub(crate) fn set_active(&self, active: usize, counters: &ThreadScalingCounters) {
         self.active.store(active, Ordering::Relaxed);
         self.grown.store(counters.grown, Ordering::Relaxed);
@@ -174,17 +174,20 @@ impl Threads {
         thread_scaling::deal(queue.class, others).unwrap_or(0)
     }
 
-    /// To which thread one that is not in use hands its queues.
-    pub(crate) fn heir(&self, thread: usize) -> usize {
-        self.each.of(thread).heir.load(Ordering::Relaxed)
+    /// Returns the thread that one which is not in use hands its queues to.
+    pub(crate) fn successor(&self, thread: usize) -> usize {
+        self.each.of(thread).successor.load(Ordering::Relaxed)
     }
 
     /// A thread that is in use no more hands its queues to this one.
-    pub(crate) fn set_heir(&self, thread: usize, heir: usize) {
-        self.each.of(thread).heir.store(heir, Ordering::Relaxed);
+    pub(crate) fn set_successor(&self, thread: usize, successor: usize) {
+        self.each
+            .of(thread)
+            .successor
+            .store(successor, Ordering::Relaxed);
     }
 
-    /// What a thread did in its last period.
+    /// Publishes the work of a thread in its last period.
     pub(crate) fn publish(&self, thread: usize, now: Time, did: ThreadLoad) {
         let shared = self.each.of(thread);
         let relaxed = Ordering::Relaxed;
@@ -195,8 +198,8 @@ impl Threads {
         shared.at.store(now.0, relaxed);
     }
 
-    /// What every thread did in its last period: nothing, where it has not said anything for
-    /// longer than that. The numbers may be of different periods.
+    /// Returns the work of every thread in its last period: none for a thread that has published
+    /// nothing for longer than that. The numbers may be of different periods.
     pub(crate) fn did(&self, now: Time) -> impl Iterator<Item = ThreadLoad> {
         self.each.iter().map(move |shared| {
             let at = Time(shared.at.load(Ordering::Relaxed));
@@ -259,7 +262,7 @@ mod tests {
             .collect();
         let places: Vec<_> = queues.iter().map(|queue| queue.thread).collect();
         assert_eq!(places, [0, 1, 0, 1]);
-        // Whoever leaves makes room, and one that stays after all counts where it was.
+        // A queue that leaves makes a place free, and one that stays after all counts where it was.
         queues.truncate(1);
         let mut queue = threads.count(Class::Throughput, 0);
         assert_eq!(threads.deal(&queue), 1);

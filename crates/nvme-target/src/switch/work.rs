@@ -1,4 +1,4 @@
-//! How much of its time a thread has something to do.
+//! Time in which a thread has something to do.
 //!
 //! Owned by the thread, told the time once a turn: what passed since the turn before counts if
 //! either of them brought anything, but for the sleep between them. So it costs no look at a clock,
@@ -17,7 +17,7 @@ pub(crate) struct Work {
     brought_before: bool,
     /// Since the start.
     busy: Nanos,
-    /// When the period at hand began, and what had been busy until then.
+    /// Beginning of the period at hand, and the busy time until then.
     since: Time,
     busy_before: Nanos,
 }
@@ -44,12 +44,12 @@ impl Work {
         self.brought_before = std::mem::take(&mut self.brought);
     }
 
-    /// How long it has been busy since the start.
+    /// Returns the busy time since the start.
     pub(crate) const fn busy(&self) -> Nanos {
         self.busy
     }
 
-    /// When the period at hand began.
+    /// Returns the beginning of the period at hand.
     pub(crate) const fn since(&self) -> Time {
         self.since
     }

@@ -1,25 +1,27 @@
 //! The handle that a control plane holds.
 //!
 //! Every change is made here: in the shared configuration first, then on every core by message,
-//! under pause where commands could be affected, and hosts are told last. One change at a time; a
+//! under pause where commands could be affected, and hosts are notified last. One change at a time; a
 //! caller waits until every core has it, or gets an error and finds nothing changed.
 
 pub(crate) mod running;
 mod slo_watch;
 mod snapshot;
 mod tenants;
+mod wake;
 
 use crate::change::ack::{Ack, AckError};
 use crate::change::step::{AfterPause, Step};
 use crate::controller::async_events::Notice;
 use crate::error::TargetError;
 use crate::limits::{Limits, NAMESPACES_MAX, REFERRALS_MAX, SUBSYSTEMS_MAX};
-use crate::message::{Message, Note};
+use crate::message::{CoreMessage, Message};
 use crate::namespace::{Namespace, NamespaceOptions};
 use crate::service::PollGroup;
 use crate::shared::{Referral, Shared};
 use crate::subsystem::{Subsystem, SubsystemOptions};
-use crate::target::slo_watch::Wake;
+use crate::target::wake::Wake;
+use base::mutation::{self, Mutation};
 use base::units::CoreId;
 use reactor::priority::PriorityStatus;
 use reactor::{MailboxSender, OpNamespace};
@@ -33,7 +35,7 @@ use wire::nvme::{Nqn, NqnError};
 /// Until a core that was swamped is asked again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// A target: what is shared with whom.
+/// A target: its configuration, and the changes of it.
 #[derive(Debug)]
 pub struct Target {
     pub(crate) shared: Arc<Shared>,
@@ -43,7 +45,7 @@ pub struct Target {
     /// Places of removed subsystems that cores have not let go of when the time for the change was
     /// over.
     leaving: Mutex<Vec<(u32, Arc<Ack>)>>,
-    /// Wakes whoever looks whether promises are kept.
+    /// Wakes the thread that checks promises.
     pub(crate) tenant_wake: Arc<Wake>,
 }
 
@@ -71,7 +73,7 @@ impl Target {
         self.shared.threads.stays_on(thread, core);
     }
 
-    /// The service of one core, 0 to `cores` − 1, whose operations use `room`.
+    /// Returns the service of one core, 0 to `cores` − 1, with operations that use `room`.
     #[must_use]
     pub fn poll_group(&self, core: usize, op_namespace: OpNamespace) -> PollGroup {
         PollGroup::new(core, op_namespace, Arc::clone(&self.shared))
@@ -83,7 +85,10 @@ impl Target {
     pub fn attach(&self, cores: Vec<MailboxSender<Message>>) -> Change {
         *self.shared.cores() = cores;
         let knobs = *self.shared.knobs();
-        let mut steps: Vec<_> = knobs.map(|k| Step::Turn(Arc::new(k))).into_iter().collect();
+        let mut steps: Vec<_> = knobs
+            .map(|k| Step::SetKnobs(Arc::new(k)))
+            .into_iter()
+            .collect();
         for subsystem in self.shared.configuration().subsystems.values() {
             steps.push(Step::AddSubsystem(Arc::clone(subsystem)));
             for namespace in subsystem.namespaces() {
@@ -100,7 +105,7 @@ impl Target {
     ///
     /// `target_threads` says how many threads are in use: queues move accordingly, soon after this
     /// returns. What changes the lanes ([`Lanes`](switch::knobs::Lanes)) counts for connections made from
-    /// then on: whether the class that a host names when it connects an I/O queue is heeded at
+    /// then on: whether the class that a host names when it connects an I/O queue counts at
     /// all. `polling` replaces [`TargetOptions::poll`](crate::TargetOptions::poll).
     /// `latency_threads` counts when the cores start. `threads` and `request_steering` mean the
     /// host alone: a thread of the target serves all classes, and the target answers where it was
@@ -117,38 +122,38 @@ impl Target {
         if done.is_err() {
             *self.shared.knobs() = before;
             let before = Arc::new(before.unwrap_or_default());
-            self.shared.post(&[Step::Turn(before)]);
+            self.shared.post(&[Step::SetKnobs(before)]);
         }
         Ok(done?)
     }
 
-    /// As [`set_knobs`](Self::set_knobs), without waiting for the cores: for whoever runs them on
-    /// this very thread. Until the change is [done](Change::poll) nothing else may be changed.
+    /// As [`set_knobs`](Self::set_knobs), without waiting for the cores: for a caller that runs them
+    /// on this very thread. Until the change is [done](Change::poll) nothing else may be changed.
     ///
     /// # Errors
     /// [`TargetError::Knobs`].
     pub fn begin_knobs(&self, knobs: Knobs) -> Result<Change, TargetError> {
         knobs.validate()?;
         *self.shared.knobs() = Some(knobs);
-        let ack = self.shared.post(&[Step::Turn(Arc::new(knobs))]);
+        let ack = self.shared.post(&[Step::SetKnobs(Arc::new(knobs))]);
         Ok(Change { ack })
     }
 
-    /// How everything that can be turned is turned.
+    /// Returns the knobs.
     #[must_use]
     pub fn knobs(&self) -> Knobs {
         self.shared.knobs().unwrap_or_default()
     }
 
-    /// How many threads are in use: those of the first so many cores. `[ReFlex §4.3]`
+    /// Returns the number of threads in use: those of the first so many cores. `[ReFlex §4.3]`
     #[must_use]
     pub fn threads_in_use(&self) -> usize {
         self.shared.threads.active()
     }
 
-    /// By what the thread of a core goes before others; said once, by the thread itself.
-    pub(crate) fn note_priority(&self, core: usize, priority: PriorityStatus) {
-        let _ = self.shared.priorities.of(core).set(priority);
+    /// Notes the scheduling priority of a core's thread; once, by the thread itself.
+    pub(crate) fn note_priority(&self, core: usize, standing: PriorityStatus) {
+        let _ = self.shared.priorities.of(core).set(standing);
     }
 
     /// The limits that the target was made with.
@@ -161,7 +166,7 @@ impl Target {
     ///
     /// # Errors
     /// A core that does not take its messages. What is posted must not be lost and finds room
-    /// always, so whoever goes on changing things would fill the machine's memory.
+    /// always, so endless changes would fill the machine's memory.
     pub(crate) fn change(&self) -> Result<MutexGuard<'_, ()>, TargetError> {
         // Guards no data, only the order of changes.
         let order = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -188,7 +193,7 @@ impl Target {
     /// Tells discovery hosts that what they see may have changed.
     pub(crate) fn discovery_changed(&self) {
         self.shared.configuration().generation += 1;
-        self.shared.send_all(|| Note::Notify {
+        self.shared.send_all(|| CoreMessage::Notify {
             subsystem: None,
             notice: Notice::Discovery,
         });
@@ -196,7 +201,7 @@ impl Target {
 
     fn namespace_changed(&self, subsystem: &Subsystem, nsid: u32) {
         let subsystem = Some(subsystem.index);
-        self.shared.send_all(|| Note::Notify {
+        self.shared.send_all(|| CoreMessage::Notify {
             subsystem,
             notice: Notice::Namespace(nsid),
         });
@@ -261,7 +266,7 @@ impl Target {
 
     /// Removes a subsystem: its commands under way are answered, then its connections close. Where
     /// that takes longer than the time for a change, because a device does not answer, it is gone
-    /// for hosts and for whoever asks all the same, and its devices are let go of later.
+    /// for hosts and for the control plane all the same, and its devices are released later.
     ///
     /// # Errors
     /// [`TargetError::NoSubsystem`].
@@ -302,7 +307,7 @@ impl Target {
         }
     }
 
-    /// Adds a namespace to a subsystem; hosts are told.
+    /// Adds a namespace to a subsystem; hosts are notified.
     ///
     /// # Errors
     /// An identifier that is out of range or taken, a device that a core cannot open, or
@@ -374,8 +379,8 @@ impl Target {
         Ok((subsystem, namespace))
     }
 
-    /// Changes the size of a namespace while it is in use; hosts are told. Where a core cannot open
-    /// the device again, it has the size from before.
+    /// Changes the size of a namespace while it is in use; hosts are notified. Where a core cannot
+    /// open the device again, it has the size from before.
     ///
     /// # Errors
     /// A device that cannot be resized, or a core that did not follow, or not in time.
@@ -401,7 +406,7 @@ impl Target {
         Ok(())
     }
 
-    /// Removes a namespace: its commands under way finish, later ones are refused; hosts are told.
+    /// Removes a namespace: its commands under way finish, later ones are refused; hosts are notified.
     ///
     /// # Errors
     /// [`TargetError::NoNamespace`], or a core that did not follow in time.
@@ -447,8 +452,8 @@ impl Target {
         let _order = self.change()?;
         let subsystem = self.subsystem(nqn)?;
         subsystem.lock().allowed_hosts.remove(host_nqn);
-        if !subsystem.allows(host_nqn) {
-            self.shared.deliver_all(|| Note::EndHost {
+        if !subsystem.allows(host_nqn) && !mutation::active(Mutation::DeniedHostStays) {
+            self.shared.deliver_all(|| CoreMessage::EndHost {
                 subsystem: subsystem.index,
                 host_nqn: host_nqn.to_owned(),
                 from: None,
@@ -521,7 +526,7 @@ impl Target {
 
     /// Stops accepting connections, answers what is under way, and ends every core.
     pub fn shutdown(&self) {
-        self.shared.deliver_all(|| Note::Shutdown);
+        self.shared.deliver_all(|| CoreMessage::Shutdown);
     }
 
     /// Returns true if commands were given up because they were not answered in the time that a
@@ -557,7 +562,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// How it went, once every core is through: the error of one that could not follow.
+    /// Returns the outcome, once every core is through: the error of one that could not follow.
     #[must_use]
     pub fn poll(&self) -> Option<Result<(), TargetError>> {
         Some(self.ack.poll()?.map_err(TargetError::from))

@@ -22,25 +22,24 @@ use std::thread::JoinHandle;
 use switch::Knobs;
 use wire::tcp::limits::ADMIN_IN_CAPSULE_BYTES;
 
-/// How a target runs on this machine.
+/// Options of a target on this machine.
 #[derive(Clone, Debug)]
 pub struct TargetOptions {
-    /// Where to listen; port 0 takes a free one.
+    /// Addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// The cores to use, one thread on each, as many as the target was made for. The first one
     /// accepts connections for all, and has their admin queues.
     pub cores: Vec<CoreId>,
-    /// Somebody chose these cores, so all of them are in use unless the knobs (`target_threads`)
+    /// The operator chose these cores, so all of them are in use unless the knobs (`target_threads`)
     /// say otherwise; without it, as many as there is work for.
     pub named: bool,
-    /// Whether each thread stays on its core.
+    /// Each thread stays on its core.
     pub pin: bool,
-    /// Whether an idle core polls, until knobs are turned: then `polling` among them counts.
+    /// Polling of an idle core, until knobs are set: then `polling` among them counts.
     pub poll: PollPolicy,
-    /// How connections are set up.
+    /// Options of connections.
     pub socket: SocketOptions,
-    /// How everything that can be turned is turned at first, as by [`Target::set_knobs`]; `None`
-    /// leaves it as it is.
+    /// Knobs that are set at first, as by [`Target::set_knobs`]; `None` leaves them as they are.
     pub knobs: Option<Knobs>,
     /// Payload buffers of each core, smallest first; the largest as large as a transfer. Empty for
     /// sizes that suit the limits.
@@ -70,14 +69,14 @@ impl Default for TargetOptions {
 pub struct RunningTarget {
     /// The target.
     pub handle: Arc<Target>,
-    /// Where it listens.
+    /// Addresses that it listens on.
     pub addresses: Vec<SocketAddr>,
     cores: CoreThreads,
     /// Ends the thread that looks at tenants, by being dropped.
     _watch: Watch,
 }
 
-/// What a core's thread says once it is set up.
+/// Report of a core's thread once it is set up.
 type Ready = Result<(MailboxSender<Message>, Vec<SocketAddr>), TargetError>;
 
 impl RunningTarget {
@@ -112,7 +111,7 @@ impl RunningTarget {
         };
         let mut senders = Vec::new();
         for (index, &core) in options.cores.iter().enumerate() {
-            let (ready, told) = mpsc::channel();
+            let (ready, report) = mpsc::channel();
             let (target, options) = (Arc::clone(&running.handle), options.clone());
             let work = move || run_core(&target, &options, index, core, &ready);
             let spawned = running.cores.spawn(core, work);
@@ -120,7 +119,7 @@ impl RunningTarget {
             let spawned = spawned.map_err(|error| broken(error.to_string()));
             let outcome = spawned.and_then(|()| {
                 let gone = |_| broken("its thread ended before it was set up".to_owned());
-                told.recv().map_err(gone)?
+                report.recv().map_err(gone)?
             });
             match outcome {
                 Ok((sender, addresses)) => {
@@ -178,7 +177,7 @@ impl RunningTarget {
 struct CoreThreads {
     threads: Vec<JoinHandle<()>>,
     ending: mpsc::Sender<(CoreId, io::Result<()>)>,
-    /// Locked by nobody else: a target is shared by threads, of which one joins it.
+    /// Never contended: a target is shared by threads, of which one joins it.
     ended: Mutex<mpsc::Receiver<(CoreId, io::Result<()>)>>,
 }
 
@@ -240,7 +239,7 @@ struct CoreEnd {
 impl Drop for CoreEnd {
     fn drop(&mut self) {
         let result = std::mem::replace(&mut self.result, Ok(()));
-        // Where nobody waits for the cores any more, nobody is told.
+        // Without a thread that waits for the cores, the report is dropped.
         let _ = self.ending.send((self.core, result));
     }
 }
@@ -255,14 +254,14 @@ fn run_core(
 ) -> io::Result<()> {
     match set_up(target, options, index, core) {
         Ok((mut core, addresses)) => {
-            let told = ready.send(Ok((core.sender(), addresses)));
-            if told.is_err() {
+            let report = ready.send(Ok((core.sender(), addresses)));
+            if report.is_err() {
                 return Ok(());
             }
             core.run()
         }
         Err(error) => {
-            // Whoever waits for the outcome reports it.
+            // The caller that waits for the outcome reports it.
             drop(ready.send(Err(error)));
             Ok(())
         }
@@ -286,9 +285,9 @@ fn set_up(
     if knobs.raises_dataplane() {
         // As a host's threads that may share the core are: the lighter of two that wait for each
         // other would wait for slices of the heavier.
-        let status = priority::raise_nice();
-        tracing::info!("core {core} is served with priority: {status}");
-        target.note_priority(index, status);
+        let standing = priority::raise_nice();
+        tracing::info!("core {core} is served with priority: {standing}");
+        target.note_priority(index, standing);
     }
     let limits = target.limits();
     let driver = DriverOptions {
@@ -324,7 +323,7 @@ fn set_up(
     Ok((Core::new(driver, service, options.poll), addresses))
 }
 
-/// What to do about an address that cannot be listened on.
+/// Returns advice for an address that cannot be listened on.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -357,8 +356,8 @@ fn buffer_classes(limits: &Limits) -> Vec<BufferClass> {
 mod tests {
     use super::*;
 
-    /// The threads were joined in order, so a core that died while the first one went on was
-    /// noticed by nobody.
+    /// The threads were joined in order, so a core that died while the first one went on was not
+    /// noticed.
     #[test]
     fn a_core_that_ends_while_others_run_is_noticed() {
         type Work = fn() -> io::Result<()>;
@@ -370,11 +369,11 @@ mod tests {
             ),
         ];
         for (end, says) in endings {
-            let (go_on, told) = mpsc::channel::<()>();
+            let (go_on, report) = mpsc::channel::<()>();
             let mut cores = CoreThreads::new();
             let serve = move || {
                 // Until the test is over.
-                let _ = told.recv();
+                let _ = report.recv();
                 Ok(())
             };
             cores.spawn(CoreId(0), serve).unwrap();

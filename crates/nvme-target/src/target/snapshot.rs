@@ -10,7 +10,7 @@ use crate::target::Target;
 use wire::nvme::nqn::DISCOVERY_NQN;
 
 impl Target {
-    /// What there is, and what it did. Counters are up to a few hundredths of a second old.
+    /// Returns a snapshot. Counters are up to a few hundredths of a second old.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let configuration = self.shared.configuration();

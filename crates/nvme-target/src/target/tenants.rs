@@ -1,4 +1,4 @@
-//! Who tenants are, and what each is promised on which device. `[ReFlex §4.3]`
+//! Tenants of a target, and their promises on its devices. `[ReFlex §4.3]`
 //!
 //! A tenant is declared once and has an account on every device of which it can use a namespace;
 //! so what is declared on a device changes with the tenancy and with the namespaces over it. A
@@ -7,9 +7,9 @@
 
 use crate::change::step::Step;
 use crate::error::TargetError;
-use crate::message::Note;
+use crate::message::CoreMessage;
 use crate::namespace::Namespace;
-use crate::qos::access::{Pass, Rules, Tenancy};
+use crate::qos::access::{AccessDecision, AccessRules, Tenancy};
 use crate::qos::device::{Declared, DeviceQos};
 use crate::qos::events::TenantEvent;
 use crate::target::{Target, check_name};
@@ -20,9 +20,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 type Used = (Arc<DeviceQos>, Vec<(String, u32)>);
 
 impl Target {
-    /// Says who hosts are, what each may do in which blocks, and what it is promised. The next
-    /// command of every queue is checked and scheduled by it, hosts that are nobody any more lose
-    /// their controllers, and requests that wait for tokens wait as whoever their host is now.
+    /// Declares the tenants: their hosts, the blocks that each may use, and its promise. The next
+    /// command of every queue is checked and scheduled by them, hosts without a tenant lose their
+    /// controllers, and requests that wait for tokens wait as the tenant that their host is now.
     ///
     /// # Errors
     /// [`TargetError::Invalid`] or [`TargetError::Name`] where it means nothing;
@@ -33,7 +33,7 @@ impl Target {
         for host in tenancy.tenants.iter().flat_map(|tenant| &tenant.hosts) {
             check_name(host)?;
         }
-        let rules = Arc::new(Rules::new(tenancy)?);
+        let rules = Arc::new(AccessRules::new(tenancy)?);
         let others = self.promise(&self.scheduled_devices(), &rules)?;
         let before = self.shared.set_rules(Arc::clone(&rules));
         if !others && rules.same_but_for_promises(&before) {
@@ -43,7 +43,7 @@ impl Target {
         let controllers = || -> Vec<_> { self.shared.controllers().iter().cloned().collect() };
         // Here, so that the cores find the answer ready.
         for controller in controllers() {
-            controller.pass(&rules);
+            controller.decide(&rules);
         }
         if let Err(error) = self.apply(&[Step::AskRules]) {
             self.shared.set_rules(before);
@@ -52,10 +52,10 @@ impl Target {
             return Err(error.into());
         }
         for controller in controllers() {
-            if let (Pass::Refused, Some(subsystem)) =
-                (controller.pass(&rules), &controller.subsystem)
+            if let (AccessDecision::Refused, Some(subsystem)) =
+                (controller.decide(&rules), &controller.subsystem)
             {
-                self.shared.deliver_all(|| Note::EndHost {
+                self.shared.deliver_all(|| CoreMessage::EndHost {
                     subsystem: subsystem.index,
                     host_nqn: controller.host_nqn.clone(),
                     from: Some(controller.peer.ip()),
@@ -76,12 +76,12 @@ impl Target {
         let now = u64::try_from(now).unwrap_or(u64::MAX);
         for (qos, _) in self.scheduled_devices() {
             for event in qos.look(window_ends, now) {
-                self.shared.tell(event);
+                self.shared.publish_event(event);
             }
         }
     }
 
-    /// What happened to tenants after the event of this number (0 for all), oldest first. The
+    /// Returns the events of tenants after the one of this number (0 for all), oldest first. The
     /// target keeps the last [`TENANT_EVENTS_MAX`](crate::limits::TENANT_EVENTS_MAX); a gap in the
     /// numbers is what was dropped.
     #[must_use]
@@ -89,7 +89,7 @@ impl Target {
         self.shared.tenant_events().after(after)
     }
 
-    /// Declares on the device of a namespace that is to come whoever can use it.
+    /// Declares on the device of a namespace that is to come the tenants that can use it.
     ///
     /// # Errors
     /// [`TargetError::Refused`].
@@ -115,9 +115,9 @@ impl Target {
         }
     }
 
-    /// Declares on devices whoever can be somebody there by `rules`: on all of them, or on none.
-    /// Returns whether anybody has another account now.
-    fn promise(&self, devices: &[Used], rules: &Rules) -> Result<bool, TargetError> {
+    /// Declares on devices the tenants that can have hosts there by `rules`: on all of them, or on
+    /// none. Returns true if a tenant has another account now.
+    fn promise(&self, devices: &[Used], rules: &AccessRules) -> Result<bool, TargetError> {
         let mut others = false;
         let mut done = Vec::new();
         for (qos, namespaces) in devices {
@@ -175,7 +175,7 @@ impl Target {
         devices
     }
 
-    /// Whether any device is scheduled.
+    /// Returns true if any device is scheduled.
     pub(crate) fn is_anything_scheduled(&self) -> bool {
         let configuration = self.shared.configuration();
         let mut subsystems = configuration.subsystems.values();

@@ -6,7 +6,8 @@ use crate::curve::Point;
 use crate::slo::Weight;
 use proptest::prelude::*;
 
-/// Device A: 420 K tokens a second keep a promise of 500 µs at p95, of which 450 µs are the device's.
+/// Device A: 420 K tokens a second keep a promise of 500 µs at p95, of which 450 µs are the
+/// device's.
 pub(crate) fn device_a_parts() -> (CostModel, Curve) {
     let point = |rate, p95: u64| {
         let of = |tenths: u64| Nanos::from_micros(p95 * tenths / 10);

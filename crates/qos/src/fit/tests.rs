@@ -1,4 +1,4 @@
-//! Devices whose weights are known, measured with more or less noise.
+//! Devices of known weights, measured with more or less noise.
 
 use super::*;
 use base::Prng;

@@ -159,7 +159,7 @@ proptest! {
         if at > refit.seen.1 {
             prop_assert!(now >= before, "{now} at {rate}, and it was {before}");
         }
-        // Whoever was seen at this rate or below was not later than the curve says.
+        // A read that was seen at this rate or below was not later than the curve says.
         for one in observed.iter().filter(|one| one.rate <= at) {
             prop_assert!(now >= one.latency[Percentile::P95 as usize]);
         }

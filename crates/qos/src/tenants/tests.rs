@@ -188,7 +188,7 @@ fn promises_are_exchanged_at_once_or_not_at_all() {
     assert!(matches!(refusal, Refusal::NotEnough { .. }), "{refusal}");
     let before = Contract::LatencyCritical(TokenRate(300_000));
     assert_eq!(account.contract(), before);
-    // Who stays has the same account; who goes, none.
+    // A tenant that stays has the same account; one that goes has none.
     let one: BTreeMap<_, _> = both(1, 50_000).into_iter().skip(1).take(1).collect();
     tenants.replace(&one).unwrap();
     assert!(Arc::ptr_eq(&account, tenants.account(TenantId(2)).unwrap()));

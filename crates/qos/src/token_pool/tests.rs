@@ -74,14 +74,15 @@ fn backlogged_tenants_share_by_weight_and_claim_once() {
     assert_eq!(
         pool.borrow(Tokens(1)),
         Tokens::ZERO,
-        "it belongs to the backlogged"
+        "it belongs to backlogged tenants"
     );
     pool.leave_backlog(100);
     pool.leave_backlog(200);
     assert_eq!(pool.borrow(Tokens(1_000)), Tokens(100));
 }
 
-/// Whoever comes seldom finds what was promised meanwhile; whoever comes often gains nothing.
+/// A tenant that comes seldom finds what was promised meanwhile; one that comes often gains
+/// nothing.
 #[test]
 fn a_slow_thread_keeps_its_share() {
     let pool = pool();
@@ -101,7 +102,7 @@ fn a_slow_thread_keeps_its_share() {
     assert_eq!(pool.unclaimed(), Tokens::ZERO);
 }
 
-/// What somebody who left cannot claim any more goes to the others.
+/// What a tenant that left cannot claim any more goes to the others.
 #[test]
 fn orphaned_promises_are_given_again() {
     let pool = pool();

@@ -15,15 +15,15 @@ pub struct Tally {
     pub released: u64,
     /// Cost of the requests.
     pub spent: Tokens,
-    /// Tokens of its own: generated for it, or its share of what was left.
+    /// Tokens of its own: generated for it, or its share of the quota.
     pub earned: Tokens,
     /// Tokens that it did not need and gave back.
     pub given: Tokens,
     /// Tokens lent to a latency-critical tenant while no other tenant wanted them, or advanced by
     /// best effort.
     pub taken: Tokens,
-    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting, and
-    /// had nothing in advance any more.
+    /// Rounds in which a latency-critical tenant was stopped at NEG_LIMIT with requests waiting,
+    /// and had nothing in advance any more.
     pub limited_rounds: u64,
     /// Requests that wait now.
     pub waiting: u32,
@@ -60,19 +60,20 @@ pub(super) struct Entry {
     pub(super) listed: Option<Kind>,
     /// Position on that list.
     pub(super) position: u32,
-    /// Best effort: what it has claimed and not spent.
+    /// Tokens that it has claimed and not spent, if it is best effort.
     pub(super) claimed: Tokens,
     /// True if a request was to be paid at once since the last round.
     pub(super) asked: bool,
     /// Tokens that it spent since the last round began, if it is best effort.
     pub(super) used: Tokens,
-    /// Best effort: what it weighs among the backlogged; 0 while it is not.
+    /// Its weight among backlogged tenants, if it is best effort; 0 while it is not backlogged.
     pub(super) weight: u64,
     /// Best effort: up to where it has claimed.
     seen: u64,
     /// Latency-critical: whether the account knows of this thread.
     entered: bool,
-    /// Latency-critical: this thread's part of the rate, less what was spent here.
+    /// This thread's part of the rate, less the tokens that were spent here, if it is
+    /// latency-critical.
     pub(super) part: Tokens,
     /// Latency-critical: when it had its part last.
     part_at: Time,
@@ -125,7 +126,8 @@ impl Entry {
         earned
     }
 
-    /// Latency-critical: gives away what is beyond POS_LIMIT. Returns how much, for the bucket.
+    /// Gives away what a latency-critical tenant has beyond POS_LIMIT. Returns how much, for the
+    /// bucket.
     #[inline]
     pub(super) fn settle(&mut self, rate: TokenRate, pool: &TokenPool) -> Tokens {
         let rules = pool.rules();
@@ -135,8 +137,8 @@ impl Entry {
         given
     }
 
-    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more than
-    /// `limit`. Returns how much.
+    /// Latency-critical, and stopped: has up to `wanted` from best effort, while it owes no more
+    /// than `limit`. Returns how much.
     #[cold]
     pub(super) fn advance(&mut self, wanted: Tokens, limit: Tokens, pool: &TokenPool) -> Tokens {
         let may = self.account.advance(wanted, limit);
@@ -145,7 +147,7 @@ impl Entry {
         has
     }
 
-    /// Best effort: weighs `weight` from now on; what is due for the weight before is claimed.
+    /// Sets the weight of a best-effort tenant; what is due for the weight before is claimed.
     #[inline]
     pub(super) fn set_weight(&mut self, weight: u64, pool: &TokenPool) {
         if weight == self.weight {
@@ -159,7 +161,7 @@ impl Entry {
         self.seen = pool.enter_backlog(weight);
     }
 
-    /// Best effort: claims its share of what is left.
+    /// Claims a best-effort tenant's share of the quota.
     #[inline]
     pub(super) fn claim(&mut self, pool: &TokenPool) {
         let claimed = pool.claim(self.weight, &mut self.seen);
@@ -226,7 +228,8 @@ impl Entry {
     }
 }
 
-/// Returns what a latency-critical tenant earns in so many rounds of the longest length.
+/// Returns the tokens that a latency-critical tenant earns in `rounds` rounds of the longest
+/// length.
 #[inline]
 fn saved(rate: TokenRate, rounds: u64, pool: &TokenPool) -> Tokens {
     rate.over(Nanos(pool.round().0 * rounds))

@@ -57,7 +57,7 @@ pub(super) struct Places<T> {
 }
 
 impl<T> Places<T> {
-    /// Makes so many places, all free.
+    /// Makes `count` places, all free.
     pub(super) fn new(count: u32) -> Self {
         let count = count.min(NONE - 1);
         let next = |at| if at + 1 < count { at + 1 } else { NONE };

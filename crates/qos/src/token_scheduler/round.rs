@@ -13,7 +13,7 @@ use base::mutation::{self, Mutation};
 use base::{Nanos, Time};
 
 impl<T> TokenScheduler<T> {
-    /// Lets go what may go: calls `release` with each request and what it cost.
+    /// Releases the requests that are paid for: calls `release` with each, and its cost.
     pub fn round(&mut self, now: Time, release: &mut impl FnMut(T, Tokens)) {
         if self.latency_critical.is_empty() && self.best_effort.is_empty() {
             self.deactivate_all();

@@ -220,7 +220,7 @@ proptest! {
         contracts in prop::collection::vec(contract(), 1..6),
         events in prop::collection::vec(event(1, 6), 1..300),
     ) {
-        // Somebody always waits, so that nothing is lent: what of a loan goes to whom depends on
+        // A tenant always waits, so that nothing is lent: the tenant that a loan goes to depends on
         // the order of tenants, which is the scheduler's own affair.
         let mut all = vec![best_effort(100)];
         all.extend(contracts);
@@ -411,7 +411,7 @@ proptest! {
         let greedy = rates.len();
         let mut world = World::new(3, &contracts);
         let mut prng = Prng::from_seed(seed);
-        // From the start, somebody wants what could be lent.
+        // From the start, a tenant wants what could be lent.
         world.fill(0, greedy, PricedOperation::Write, 100);
         world.round(0);
         let start = world.now;
@@ -561,8 +561,8 @@ fn best_effort_does_not_burst_after_a_lull() {
     }
 }
 
-/// Where nobody else wants them, a latency-critical tenant may have more tokens than its own, and
-/// it is still reported that its promise is too small.
+/// Where no other tenant wants them, a latency-critical tenant may have more tokens than its own,
+/// and it is still reported that its promise is too small.
 #[test]
 fn what_nobody_wants_is_lent() {
     let mut world = World::new(1, &[critical(10_000), best_effort(100)]);
@@ -587,8 +587,8 @@ fn what_nobody_wants_is_lent() {
     world.assert_conserved();
 }
 
-/// Reads and writes that come at random are sometimes more than a promise that is theirs in the mean.
-/// Best effort waits then, and has it back later.
+/// Reads and writes that come at random are sometimes more than a promise that is theirs in the
+/// mean. Best effort waits then, and has it back later.
 #[test]
 fn a_load_at_its_promise_is_not_stopped_beside_best_effort() {
     for threads in [1, 2] {
@@ -658,8 +658,8 @@ fn who_always_asks_for_more_has_an_advance_once() {
     world.assert_conserved();
 }
 
-/// The ancestor gave slot 0 to whoever came when all were taken, and to whoever came after
-/// somebody left.
+/// The ancestor gave slot 0 to a thread that came when all were taken, and to one that came after
+/// another left.
 #[test]
 fn slot_zero_is_not_reused_while_somebody_means_it() {
     let pool = pool();

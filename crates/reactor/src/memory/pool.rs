@@ -182,7 +182,8 @@ impl BufferPool {
     }
 
     /// Free buffers of the size with this number.
-    pub(crate) fn free(&self, class: usize) -> usize {
+    #[must_use]
+    pub fn free(&self, class: usize) -> usize {
         self.inner.classes[class].free.borrow().len()
     }
 

@@ -1,9 +1,9 @@
 //! Operations on connections: how a send, a receive, a close or a release begins, and how those
 //! end that cannot go on.
 
-use super::arrivals::Wanted;
 use super::socket::{Receiving, Sending};
 use super::{UringDriver, canceled, shared_memory};
+use crate::arrivals::Wanted;
 use crate::memory::IoSlice;
 use crate::op::{OpKey, Outcome, Received, SocketId, Stream};
 use crate::send_list::SendList;

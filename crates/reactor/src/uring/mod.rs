@@ -6,7 +6,6 @@
 //! trip through the ring, and a polling core sees data at once (docs/decisions/0002). A socket
 //! that stays silent for 200 µs goes back to the ring. Nothing is allocated per operation.
 
-mod arrivals;
 mod connections;
 mod in_flight;
 mod listener;
@@ -18,6 +17,8 @@ mod wake;
 
 pub use ring::{Features, SetupError, TaskRun};
 
+use crate::arrivals::{Arrivals, Next};
+use crate::clock::monotonic;
 use crate::driver::{Driver, DriverStats, Wait, Wake};
 use crate::limits::{
     COMPLETION_RING_ENTRIES, LISTENERS_MAX, RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS,
@@ -29,14 +30,12 @@ use crate::op::{
     Stream,
 };
 use crate::op_namespace::{OpNamespaceLease, OpNamespaces};
-use arrivals::{Arrivals, Next};
 use base::units::CoreId;
 use base::{Nanos, Slab, SlabKey, Time};
 use listener::Listener;
 use operations::{Operation, RingOp, shared_memory, table_entries};
 use ring::Ring;
 use rustix::thread::set_current_timer_slack;
-use rustix::time::{ClockId, clock_gettime};
 use socket::{Attempt, Sending, Socket};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -139,7 +138,7 @@ impl UringDriver {
             iovecs: Vec::with_capacity(SEND_SEGMENTS_MAX),
             waker: Arc::new(waker),
             op_namespaces: OpNamespaces::default(),
-            now: clock(),
+            now: monotonic(),
             slept: Nanos::ZERO,
             stats: DriverStats::default(),
         };
@@ -228,7 +227,7 @@ impl UringDriver {
 
 impl Driver for UringDriver {
     fn now(&self) -> Time {
-        clock()
+        monotonic()
     }
 
     fn buffers(&self) -> &BufferPool {
@@ -278,7 +277,7 @@ impl Driver for UringDriver {
 
     fn reap(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> io::Result<()> {
         self.stats.turns += 1;
-        self.now = clock();
+        self.now = monotonic();
         let (now, completed) = (self.now, !self.ready.is_empty());
         let (arrivals, mut receiver) = self.split();
         match arrivals.turn(wait, now, completed, &mut receiver) {
@@ -291,7 +290,7 @@ impl Driver for UringDriver {
                     until.since(now)
                 };
                 self.ring.sleep(span)?;
-                self.now = clock();
+                self.now = monotonic();
                 self.slept += self.now.since(now);
             }
         }
@@ -421,14 +420,6 @@ impl Drop for UringDriver {
 
 fn canceled() -> io::Error {
     io::Error::from_raw_os_error(libc::ECANCELED)
-}
-
-/// The monotonic clock.
-fn clock() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-    Time(seconds * 1_000_000_000 + nanos)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The calls that decisions about arrivals make: receives, and the ring's poll entries.
 
-use super::arrivals::{Arrivals, Got, Interest, Kernel, Wanted};
+use super::UringDriver;
 use super::operations::{Operation, RingOp, enter, poll_in, user_data};
 use super::ring::Ring;
 use super::socket::{self, Attempt, Receiving, Socket};
-use super::{UringDriver, clock};
+use crate::arrivals::{Arrivals, Got, Interest, Kernel, Wanted};
+use crate::clock::monotonic;
 use crate::driver::DriverStats;
 use crate::memory::{BufferPool, IoSlice};
 use crate::op::{Completion, Outcome, Received};
@@ -113,6 +114,6 @@ impl Kernel for Receiver<'_> {
 
     #[inline]
     fn clock(&self) -> Time {
-        clock()
+        monotonic()
     }
 }

@@ -1,7 +1,7 @@
 //! One TCP connection: direct, non-blocking sends and receives of scatter lists.
 #![allow(unsafe_code)] // `sendmsg` and `recvmsg` take addresses; the lists own what they name.
 
-use super::arrivals::Interest;
+use crate::arrivals::Interest;
 use crate::limits::SEND_SEGMENTS_MAX;
 use crate::memory::{Buffer, IoSlice};
 use crate::op::{OpKey, SocketOptions};
@@ -40,7 +40,7 @@ impl Receiving {
     }
 }
 
-/// A connected socket and what is going on with it.
+/// A connected socket and its outstanding operations.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) fd: OwnedFd,

@@ -1,7 +1,7 @@
 //! The driver against the real kernel: loopback sockets and a temporary file.
 
-use super::arrivals::HOT_WINDOW;
 use super::*;
+use crate::arrivals::HOT_WINDOW;
 use crate::limits::{ACCEPT_PAUSE, HOT_SOCKETS_MAX};
 use crate::memory::{Buffer, IoSlice, Memory};
 use crate::op::{Allocation, Received};
@@ -517,7 +517,7 @@ fn urgent_arrivals_come_first_and_bulk_comes_in_quanta() {
     let quanta = order[1..].iter().all(|&(_, len)| len <= quantum);
     assert!(quanta, "{order:?}");
 
-    // Without urgent sockets there is nobody to make room for.
+    // Without urgent sockets there is no socket to make room for.
     driver.set_class(urgent_far, Class::Throughput);
     driver.submit(
         key(5),

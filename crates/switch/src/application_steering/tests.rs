@@ -159,7 +159,7 @@ proptest! {
     }
 }
 
-/// Threads and what they put on the cores, with nobody else around.
+/// Threads and what they put on the cores, and no other load.
 struct World {
     threads: Vec<SteeredThread>,
     cores: usize,

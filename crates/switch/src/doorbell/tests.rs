@@ -313,7 +313,7 @@ proptest! {
 
 const READ: (u32, u32) = (72, 1);
 
-/// A closed loop of that depth on a lane that completes one request every `gap`, and whose caller
+/// A closed loop of that depth on a lane that completes one request every `gap`, with a caller that
 /// rings when told or when the timer comes. Returns the longest wait and the counters.
 fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, DoorbellCounters) {
     let mut bell = Doorbell::new(mode);
@@ -331,7 +331,7 @@ fn closed_loop(mode: Mode, depth: u32, gap: Nanos, completions: u32) -> (Nanos, 
         if turn >= depth {
             now = now + gap;
             if in_flight == 0 {
-                // Everybody waits in the caravan: only the timer moves the world on.
+                // All requests wait in the caravan: only the timer moves the world on.
                 let Decision::Hold { until } = bell.on_timer(oldest) else {
                     unreachable!()
                 };

@@ -2,8 +2,8 @@
 //!
 //! Files, flags, the HTTP interface, help and [`Knobs::validate`] all read this table, so a further
 //! knob is a further line here and nothing elsewhere. A key is the same word everywhere, with its
-//! unit last; in files and over HTTP a value has the type that it has there (`true`, `"fixed"`, 64),
-//! and on the command line it is text.
+//! unit last; in files and over HTTP a value has the type that it has there (`true`, `"fixed"`,
+//! 64), and on the command line it is text.
 
 use super::{KnobError, Knobs, Preset};
 use crate::limits;
@@ -16,7 +16,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
-/// A knob: its name, what it may be, and where it is found.
+/// A knob: its name, its valid values, and its place in [`Knobs`].
 pub struct Knob {
     /// Name, with its unit last.
     pub key: &'static str,
@@ -293,8 +293,8 @@ impl Knobs {
         })
     }
 
-    /// The knobs in which this position differs from `base`; [`Knobs::change`] makes this position of
-    /// `base` by them.
+    /// The knobs in which this position differs from `base`; [`Knobs::change`] makes this position
+    /// of `base` by them.
     pub fn differences(&self, base: &Self) -> impl Iterator<Item = KnobSetting> {
         let base = *base;
         self.entries()

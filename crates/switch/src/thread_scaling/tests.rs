@@ -1,4 +1,5 @@
-//! ThreadLoad scaling against the rule written down naively, over threads whose queues move as it says.
+//! Thread scaling against the rule written down naively, over threads with queues that move as it
+//! says.
 
 use super::*;
 use crate::limits::TARGET_THREADS_MAX;
@@ -243,7 +244,7 @@ proptest! {
     }
 }
 
-/// Threads, queues that ask for the same all the time, and nobody else.
+/// Threads, queues that ask for the same all the time, and no other load.
 #[derive(Debug)]
 struct Machine {
     /// The queues of each thread, by what they ask for in millionths of a thread.

@@ -11,7 +11,8 @@ pub struct Connect {
     pub record_format: u16,
     /// QID: 0 for the admin queue.
     pub queue_id: u16,
-    /// SQSIZE, zero-based: entries of the queue, less one. At least 1; on the admin queue at least 31.
+    /// SQSIZE, zero-based: entries of the queue, less one. At least 1; on the admin queue at least
+    /// 31.
     pub sq_size: u16,
     /// CATTR.
     pub attributes: ConnectAttributes,

@@ -184,7 +184,8 @@ impl SetFeatures {
     }
 }
 
-/// Number of Queues: dword 11 of Set Features, dword 0 of its completion. `[NVMe Base 2.0 §5.27.1.5]`
+/// Number of Queues: dword 11 of Set Features, dword 0 of its completion. `[NVMe Base 2.0
+/// §5.27.1.5]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NumberOfQueues {
     /// NSQR or NSQA, zero-based: I/O submission queues less one. 65,535 may not be asked for.
@@ -257,5 +258,6 @@ impl AsyncEventConfiguration {
 /// Volatile Write Cache: bit 0 of dword 11, WCE. `[NVMe Base 2.0 §5.27.1.4]`
 pub const VOLATILE_WRITE_CACHE_ENABLE: u32 = 1 << 0;
 
-/// Host Identifier, EXHID: dword 11 bit 0, the identifier has 128 bits. `[NVMe Base 2.0 §5.27.1.25]`
+/// Host Identifier, EXHID: dword 11 bit 0, the identifier has 128 bits. `[NVMe Base 2.0
+/// §5.27.1.25]`
 pub const HOST_IDENTIFIER_EXTENDED: u32 = 1 << 0;

@@ -220,8 +220,8 @@ impl EffectsLog {
 }
 
 layout! {
-    /// One entry of [`TenantEvents`]: a latency-critical tenant began or ceased to ask for more than
-    /// it was promised on a device.
+    /// One entry of [`TenantEvents`]: a latency-critical tenant began or ceased to ask for more
+    /// than it was promised on a device.
     pub struct TenantEvent: 192 {
         /// The event's number among all of the target, from 1; 0 for no entry.
         number: u64 = 0,

@@ -263,7 +263,8 @@ impl Status {
     pub const CONNECT_INCOMPATIBLE_FORMAT: Self = Self(0x180);
     /// Connect: the controller already has a host, or no queue to give.
     pub const CONNECT_CONTROLLER_BUSY: Self = Self(0x181);
-    /// Connect: a parameter is wrong; the result says which, see [`crate::fabrics::InvalidParameter`].
+    /// Connect: a parameter is wrong; the result says which, see
+    /// [`crate::fabrics::InvalidParameter`].
     pub const CONNECT_INVALID_PARAMETERS: Self = Self(0x182);
     /// Connect: the host's picture is stale, let it discover again.
     pub const CONNECT_RESTART_DISCOVERY: Self = Self(0x183);

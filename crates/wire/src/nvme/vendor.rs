@@ -102,8 +102,8 @@ impl EndController {
 
 /// Barrier: a vendor-specific I/O command without data.
 ///
-/// It completes when every command is through that came before it and is of the same tenant: on
-/// its own queue what was sent before it, on every other queue of the tenant, whichever host's, what
+/// It completes when every command is through that came before it and is of the same tenant: on its
+/// own queue what was sent before it, on every other queue of the tenant, whichever host's, what
 /// the target had taken off that queue when the barrier reached it. What comes after it waits until
 /// then. The tenant is the one that the host is in the namespace that the command names
 /// (docs/decisions/0015-barrier.md).

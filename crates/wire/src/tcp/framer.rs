@@ -300,8 +300,13 @@ impl Framer {
         }
     }
 
-    /// Moves input to the carry buffer until it has `wanted` bytes; false when the input ends first.
+    /// Moves input to the carry buffer until it has `wanted` bytes; false when the input ends
+    /// first.
     fn fill_carry(&mut self, input: &mut &[u8], wanted: usize) -> bool {
+        debug_assert!(
+            wanted <= self.carry.len(),
+            "the longest header fits into the buffer"
+        );
         let missing = wanted.saturating_sub(self.carry_length);
         let taken = missing.min(input.len());
         let (head, rest) = input.split_at(taken);
@@ -486,6 +491,10 @@ impl Framer {
             if !self.fill_carry(input, DIGEST_BYTES) {
                 return None;
             }
+            assert_eq!(
+                self.carry_length, DIGEST_BYTES,
+                "nothing is carried within a payload"
+            );
             digest_ok = self.carry[..DIGEST_BYTES] == self.crc.to_le_bytes();
             self.carry_length = 0;
         }

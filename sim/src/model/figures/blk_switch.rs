@@ -32,7 +32,7 @@ const CORES_AXIS: Axis = Axis {
     unit: "",
 };
 
-/// What differs from point to point.
+/// The part of a run that differs from point to point.
 #[derive(Clone, Copy)]
 struct Case {
     cores: usize,

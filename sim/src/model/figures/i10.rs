@@ -17,7 +17,7 @@ const NVME_TCP: System = System {
     ..LINUX
 };
 
-/// What the blk-switch paper compares with is i10.
+/// i10, which the blk-switch paper compares with as Linux.
 const I10: System = System {
     name: "i10",
     ..LINUX

@@ -1,6 +1,6 @@
 //! The figures of the papers that need more cores than there are: what to run for each.
 //!
-//! Plain data, one [`Series`] for each line or group of bars of each panel; whoever calls draws.
+//! Plain data, one [`Series`] for each line or group of bars of each panel; the caller draws.
 //! Every system is a preset of the production knobs, with the T-apps at that system's knee.
 //! `[blk-switch §5.1]`
 
@@ -15,14 +15,14 @@ use base::Nanos;
 use serde::Serialize;
 use switch::knobs::{Ablation, Preset};
 
-/// What one line shows.
+/// The data of one line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// What the panel shows: lines with the same panel belong together.
+    /// The quantity that the panel shows: lines with the same panel belong together.
     pub panel: &'static str,
-    /// What is varied.
+    /// The quantity that is varied.
     pub x: Axis,
-    /// What was simulated.
+    /// The quantity that was simulated.
     pub y: Axis,
     /// The preset that decides.
     pub system: &'static str,
@@ -35,16 +35,16 @@ pub struct Series {
 pub struct Axis {
     /// Which.
     pub name: &'static str,
-    /// In what; empty for a number of things.
+    /// Its unit; empty for a number of things.
     pub unit: &'static str,
 }
 
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// What was varied.
+    /// The value of the varied quantity.
     pub x: f64,
-    /// What came out.
+    /// The simulated value.
     pub y: f64,
 }
 
@@ -122,7 +122,7 @@ const PER_CORE: Panel = Panel {
     value: |report| report.bytes_per_second_per_core * 8e-9,
 };
 
-/// How much of everything.
+/// The length of a figure's runs, and their seed.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     quick: bool,

@@ -277,6 +277,7 @@ impl FileChannel {
             }
         };
         slot.done += moved;
+        assert!(slot.done <= slot.len, "no more moves than was asked for");
         if slot.done < slot.len {
             if self.closing && slot.work != Work::Whole {
                 return self.finish(key, Err(BlockError::Aborted));

@@ -590,7 +590,7 @@ fn a_full_file_system_is_no_space_and_space_that_is_given_back_is_used_again() {
     bench.close();
 }
 
-/// The kernel reports lost data once; whoever asks later must be told as well.
+/// The kernel reports lost data once; a Flush that comes later must fail as well.
 #[test]
 fn after_a_failed_flush_none_succeeds_until_the_device_is_opened_anew() {
     let Some(directory) = std::env::var_os(FULL_DIRECTORY) else {

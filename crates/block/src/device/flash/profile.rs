@@ -1,11 +1,11 @@
 //! The parts of an emulated device, by the name of its profile.
 //!
 //! `A`, `B` and `C` behave as the three devices of `[ReFlex Fig. 3]`: a write loads them as much as
-//! 10, 20 and 16 reads, and A serves a load of nothing but reads at twice the rate. A is Fig. 1's: 420 K
-//! tokens a second at a p95 of 500 µs, 570 K at 2 ms, about 1 M reads a second. What the paper does
-//! not say (the rates of B and C) is of the order of devices of their time. `A/8` has an eighth of
-//! A's dies: the same latencies at an eighth of the rate, for machines that cannot keep up with
-//! more. `dram-ssd` is the memory-backed device of `[Yu §4]`: 7 µs for 4 KiB, 700 MB/s.
+//! 10, 20 and 16 reads, and A serves a load of nothing but reads at twice the rate. A is Fig. 1's:
+//! 420 K tokens a second at a p95 of 500 µs, 570 K at 2 ms, about 1 M reads a second. What the
+//! paper does not say (the rates of B and C) is of the order of devices of their time. `A/8` has an
+//! eighth of A's dies: the same latencies at an eighth of the rate, for machines that cannot keep
+//! up with more. `dram-ssd` is the memory-backed device of `[Yu §4]`: 7 µs for 4 KiB, 700 MB/s.
 
 use base::Nanos;
 use std::fmt;

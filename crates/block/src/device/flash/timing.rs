@@ -30,19 +30,19 @@ const MAP_PAGES_MAX: u64 = 256;
 /// A request, as far as its time goes. Pages are 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads so many pages from the first one on.
+    /// Reads of consecutive pages.
     Read {
         /// The first page.
         page: u64,
         /// Number of pages.
         pages: u64,
     },
-    /// Writes so many pages; where, the device chooses.
+    /// Writes of pages; the device chooses the place.
     Write {
         /// Number of pages.
         pages: u64,
     },
-    /// Changes the map of so many pages, without data (Write Zeroes, Deallocate).
+    /// Changes of the map of pages, without data (Write Zeroes, Deallocate).
     Map {
         /// Number of pages.
         pages: u64,
@@ -93,7 +93,7 @@ impl Timing {
             .store(percent.max(1).into(), Ordering::Relaxed);
     }
 
-    /// Every die is busy with something of its own for so long, after what it does already.
+    /// Makes every die busy with work of its own for this long, after what it does already.
     pub fn storm(&self, now: Time, span: Nanos) {
         for die in &self.dies {
             reserve(die, now, span);
@@ -139,7 +139,7 @@ impl Timing {
         end
     }
 
-    /// Moves so many pages to or from a die, over its channel.
+    /// Moves `pages` pages to or from a die, over its channel.
     fn on_die(&self, now: Time, die: usize, pages: u64, each: Nanos) -> Time {
         let (transfer, each) = (self.paced(self.parts.transfer), self.paced(each));
         let channel = &self.channels[place(die as u64, self.channels.len() as u64)];

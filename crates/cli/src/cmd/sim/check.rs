@@ -20,7 +20,7 @@ const CHUNK: u64 = 100;
 /// After so many seeds that fail, no others are looked for.
 const FAILURES_MAX: usize = 5;
 
-/// What came of all runs.
+/// Outcome of all runs.
 #[derive(Debug, Default, Serialize)]
 struct Answer {
     /// Seeds that were run.
@@ -36,9 +36,9 @@ struct Answer {
 #[derive(Clone, Debug, Serialize)]
 struct Failure {
     seed: u64,
-    /// What happened.
+    /// Description of the failure.
     message: String,
-    /// The shortest run found in which something does.
+    /// The shortest run found in which something fails.
     command: String,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn run(args: &SimCheckArgs, output: Output) -> Result<Outcome> {
         let began = Instant::now();
         if args.trace {
             sim::trace::listen(Some(Box::new(|line| {
-                // Whoever closed the pipe has heard enough.
+                // The reader that closed the pipe has read enough.
                 let _ = print(format_args!("{line}\n"));
             })));
         }
@@ -85,7 +85,7 @@ fn options(args: &SimCheckArgs, seed: u64) -> Options {
     }
 }
 
-/// Runs the seeds of one process. Whoever started it reads a line for each that is over.
+/// Runs the seeds of one process. Its parent reads a line for each that is over.
 fn work(args: &SimCheckArgs) -> Result<Outcome> {
     let first = args.from.unwrap_or_default();
     for seed in first..first + args.seeds {
@@ -100,7 +100,7 @@ fn work(args: &SimCheckArgs) -> Result<Outcome> {
 struct Search<'a> {
     args: &'a SimCheckArgs,
     first: u64,
-    /// The next seed that nobody has.
+    /// The next seed that no process has.
     next: AtomicU64,
     failed: AtomicUsize,
     answer: Mutex<Answer>,

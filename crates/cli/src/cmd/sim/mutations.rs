@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Characters kept of what a checker said.
 const WORDS_MAX: usize = 120;
 
-/// What came of every mutation.
+/// Outcome of every mutation.
 #[derive(Debug, Serialize)]
 struct Answer {
     /// Seeds that each was tried with at most.
@@ -27,15 +27,15 @@ struct Answer {
     mutations: Vec<Verdict>,
 }
 
-/// What came of one.
+/// Outcome of one.
 #[derive(Debug, Serialize)]
 struct Verdict {
     name: &'static str,
-    /// What it does wrong.
+    /// Its mistake.
     text: &'static str,
     /// The first seed that found it, and fails without it in no way.
     seed: Option<u64>,
-    /// What the checker said.
+    /// The checker's words.
     said: String,
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use switch::Knobs;
 use switch::knobs::Preset;
 
-/// What was simulated, and what came out.
+/// The simulated set-up, and the result.
 #[derive(Debug, Serialize)]
 struct Answer<'a> {
     baseline: String,

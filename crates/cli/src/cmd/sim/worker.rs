@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Lines kept of what a process says.
 const WORDS_MAX: usize = 20;
 
-/// What a process runs.
+/// Runs of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Worker<'a> {
     /// The options of its runs but the seed.
@@ -41,7 +41,7 @@ impl Worker<'_> {
         ];
         let mut child = self.command(&range)?.spawn()?;
         let errors = BufReader::new(child.stderr.take().context("no pipe")?).lines();
-        // Read beside the answers: a worker whose pipe is full waits.
+        // Read beside the answers: a worker with a full pipe waits.
         let said = std::thread::spawn(|| last_words(errors.map_while(Result::ok)));
         let left = self.answers(&mut child, until - first, &mut survived);
         let silent = matches!(left, Ok(None));
@@ -71,7 +71,7 @@ impl Worker<'_> {
     ) -> Result<Option<u64>> {
         let lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
         let (sender, receiver) = sync_channel(1);
-        // Ends with the pipe, or with whoever receives.
+        // Ends with the pipe, or with its receiver.
         std::thread::spawn(move || {
             for line in lines {
                 if sender.send(line).is_err() {
@@ -92,7 +92,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether this one run fails.
+    /// Returns true if this one run fails.
     pub(super) fn fails(&self) -> bool {
         let one = [format!("--seed={}", self.options.seed)];
         let output = self
@@ -118,7 +118,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a process says when it panics, which follows what it logs.
+/// Words of a process that panics, which follow what it logs.
 fn last_words(lines: impl Iterator<Item = String>) -> String {
     let mut words = Vec::new();
     for line in lines {

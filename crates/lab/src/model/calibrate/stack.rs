@@ -2,8 +2,9 @@
 //! processes of their own, and the time that each spends in user space.
 
 use super::sockets::{connected, receive_some};
-use super::{median, nanos_since, typical_of_each};
-use crate::model::machine::{LoadApp, UserTime, load};
+use super::{median, nanos_since, rounded, typical_of_each};
+use crate::model::machine::{LoadApp, load};
+use crate::proc::{ended_children_user_seconds, user_seconds};
 use crate::process::{RAM_BYTES, Target};
 use anyhow::{Result, ensure};
 use base::units::CoreId;
@@ -36,7 +37,8 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
         depth: 128,
         core: second.0,
     };
-    let (host_before, target_before) = (UserTime::of_ended(), UserTime::of(target.pid())?);
+    let (host_before, target_before) =
+        (ended_children_user_seconds()?, user_seconds(target.pid())?);
     let report = load(&target, &[app], LOADED, &["--poll", "never"])?;
     let requests = report.requests(LOADED);
     ensure!(
@@ -44,12 +46,16 @@ pub(super) fn measure([first, second]: [CoreId; 2]) -> Result<Sample> {
         "the load came to nothing; try again on a quieter machine"
     );
     Ok([
-        host_before.until(UserTime::of_ended()) / requests,
-        target_before.until(UserTime::of(target.pid())?) / requests,
+        nanos(ended_children_user_seconds()? - host_before) / requests,
+        nanos(user_seconds(target.pid())? - target_before) / requests,
         hand_over(),
         steer(),
         turn()?,
     ])
+}
+
+fn nanos(seconds: f64) -> u64 {
+    rounded(seconds * 1e9)
 }
 
 /// Returns the costs by all passes.

@@ -1,8 +1,8 @@
 //! A core's part of the scheduling of one device: its tenants here, and what waits of each.
 
 use crate::limits::{TENANT_PLACES_MAX, TENANT_PLACES_MIN, TOKEN_PLACES};
-use crate::qos::core::tenant::CoreTenant;
-use crate::qos::core::{Closed, Done, Lateness, Priced};
+use crate::qos::core::command::{Closed, Done, Lateness, Priced};
+use crate::qos::core::tenant::{CoreTenant, Waiting};
 use crate::qos::device::{DeviceQos, Registered};
 use crate::request::Ticket;
 use base::Time;
@@ -25,15 +25,8 @@ pub(super) struct CoreScheduler {
     overflowing: VecDeque<u32>,
     /// Commands that a round let go, until the core has looked at them.
     pub(super) released: VecDeque<Ticket>,
-    /// Tenants whose counters changed since they were published.
+    /// Tenants with counters that changed since they were published.
     changed: Vec<u32>,
-}
-
-/// A command in the scheduler.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    pub(super) ticket: Ticket,
-    pub(super) tenant: u32,
 }
 
 impl CoreScheduler {
@@ -51,7 +44,7 @@ impl CoreScheduler {
         })
     }
 
-    /// When the next round is due.
+    /// Returns the time of the next round.
     pub(super) fn deadline(&self) -> Time {
         self.scheduler.deadline()
     }
@@ -62,7 +55,7 @@ impl CoreScheduler {
         self.scheduler.waiting()
     }
 
-    pub(super) fn seat(&mut self, registered: &Registered, core: usize) -> u32 {
+    pub(super) fn attach(&mut self, registered: &Registered, core: usize) -> u32 {
         let Registered { account, record } = registered;
         let index = match self.by_id.get(&account.id()) {
             Some(&index) => index,
@@ -85,7 +78,7 @@ impl CoreScheduler {
         index
     }
 
-    pub(super) fn unseat(&mut self, tenant: u32) {
+    pub(super) fn detach(&mut self, tenant: u32) {
         let slot = &mut self.tenants[tenant as usize];
         let Some(left) = slot else { return };
         left.stats.seats -= 1;
@@ -127,7 +120,7 @@ impl CoreScheduler {
         self.note(tenant);
     }
 
-    /// Publishes the counters of tenants that have changed. Whether there is more to come.
+    /// Publishes the counters of tenants that have changed. Returns true if there is more to come.
     pub(super) fn publish(&mut self) -> bool {
         let (tenants, scheduler) = (&mut self.tenants, &mut self.scheduler);
         self.changed.retain(|&tenant| {

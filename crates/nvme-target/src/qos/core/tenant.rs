@@ -1,10 +1,9 @@
 //! A tenant on one core: what waits of it for a device, and what was counted.
 
 use crate::latency::TenantLatency;
-use crate::qos::core::scheduler::Waiting;
-use crate::qos::core::{Done, Lateness, Priced};
+use crate::qos::core::command::{Done, Lateness, Priced};
 use crate::qos::record::{CoreRecord, TenantRecord};
-use crate::request::Kind;
+use crate::request::{Kind, Ticket};
 use crate::stats::TenantStats;
 use qos::token_scheduler::Refused;
 use qos::{TenantId, TenantKey, TokenScheduler, Tokens};
@@ -13,6 +12,13 @@ use std::sync::Arc;
 
 /// Billionths of a token in a thousandth.
 const MILLI: i64 = 1_000_000;
+
+/// A command in the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) ticket: Ticket,
+    pub(super) tenant: u32,
+}
 
 /// A tenant of which a connection is here.
 #[derive(Debug)]
@@ -29,12 +35,12 @@ pub(super) struct CoreTenant {
     rest: [i64; 4],
     record: Arc<TenantRecord>,
     published: Arc<CoreRecord>,
-    /// How often the counters are still to be published.
+    /// Number of times that the counters are still to be published.
     unpublished: u8,
 }
 
 impl CoreTenant {
-    /// A tenant without seats, which goes on counting where it stopped when it was here before.
+    /// A tenant without connections, which goes on counting where it stopped when it was here before.
     pub(super) fn new(
         id: TenantId,
         key: TenantKey,
@@ -84,7 +90,7 @@ impl CoreTenant {
         Ok(())
     }
 
-    /// Notes that counters change. Whether they had not, since they were published.
+    /// Notes that counters change. Returns true if they had not, since they were published.
     #[inline]
     pub(super) fn changes(&mut self) -> bool {
         // Tokens that are saved are given back some rounds after the last command.
@@ -125,7 +131,7 @@ impl CoreTenant {
         }
     }
 
-    /// Publishes the counters. Whether they will change although nothing more comes.
+    /// Publishes the counters. Returns true if they will change although nothing more comes.
     pub(super) fn publish(&mut self, scheduler: &mut TokenScheduler<Waiting>) -> bool {
         self.stats.waiting = self.waiting() as u64;
         if let Some(tally) = scheduler.take_tally(self.key) {

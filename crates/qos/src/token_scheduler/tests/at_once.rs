@@ -1,12 +1,12 @@
-//! Who pays at once gets no more than who waits for a round.
+//! A tenant that pays at once gets no more than one that waits for a round.
 
 use super::*;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whether it pays at once or waits, a latency-critical tenant owes NEG_LIMIT and one request at
-    /// most.
+    /// Whether it pays at once or waits, a latency-critical tenant owes NEG_LIMIT and one request
+    /// at most.
     #[test]
     fn paying_at_once_honours_the_debt_limit(
         rate in 1_000u64..300_000,

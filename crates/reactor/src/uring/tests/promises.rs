@@ -513,7 +513,7 @@ fn send_quietly(driver: &mut UringDriver, socket: SocketId) {
     driver.submit(key(3), Op::Send { socket, list });
 }
 
-/// A hot place used to be held for ever by a socket on which nobody received any more.
+/// A hot place used to be held for ever by a socket without a receive.
 #[test]
 fn a_socket_that_nobody_receives_from_does_not_stay_hot() {
     let mut driver = small();
@@ -535,7 +535,7 @@ fn a_socket_that_nobody_receives_from_does_not_stay_hot() {
     drop(gather(&mut driver, 2));
 }
 
-/// A peer that hung up while nobody receives must not keep the core awake.
+/// A peer that hung up while no receive is outstanding must not keep the core awake.
 #[test]
 fn hang_ups_without_a_receive_let_the_core_sleep() {
     for reset in [false, true] {
@@ -668,7 +668,7 @@ fn a_dropped_driver_leaves_nothing_behind() {
             let mut some = Vec::new();
             driver.reap(Wait::No, &mut some).expect("ok");
         }
-        // Nobody reaps the accepts of these.
+        // The accepts of these are not reaped.
         let peers = [(); 5].map(|()| TcpStream::connect(address).expect("connected"));
         driver.submit(key(9), Op::Close { socket: near });
         drop(driver);
@@ -700,7 +700,7 @@ fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
             assert!(gather(&mut driver, 0).is_empty());
         }
         driver.submit(key(11), Op::Release { socket: far });
-        // What comes from now on is for whoever adopts the connection.
+        // What comes from now on is for the driver that adopts the connection.
         let bytes = list(b"late");
         driver.submit(
             key(3),
@@ -731,7 +731,7 @@ fn a_released_connection_goes_on_in_another_driver_and_loses_nothing() {
     }
 }
 
-/// A core that slept while arrivals were left over from earlier turns was woken by nobody: its
+/// A core that slept while arrivals were left over from earlier turns was never woken: its
 /// receive buffers had gone to sockets that were read directly and counted as left over as well.
 #[test]
 fn a_core_that_sleeps_between_looks_receives_from_every_readable_socket() {

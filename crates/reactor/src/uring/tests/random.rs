@@ -86,7 +86,7 @@ impl Play {
         }
     }
 
-    /// A key that nobody else has; `index` of the end in its kind and generation.
+    /// A key of its own; `index` of the end in its kind and generation.
     fn start(&mut self, end: usize, what: &'static str, op: Op) {
         let number = self.next;
         self.next += 1;
@@ -231,7 +231,7 @@ impl Play {
         }
     }
 
-    /// Everything that was sent on connections that nobody closed arrives.
+    /// Everything that was sent on connections that stay open arrives.
     fn drain(&mut self, policy: Policy) {
         let deadline = self.driver.now() + Nanos::from_secs(20);
         loop {

@@ -1,6 +1,7 @@
 use super::*;
 
-/// CAP as Linux takes it apart: queue entries in bits 15:0, timeout in 31:24, command sets in 44:37.
+/// CAP as Linux takes it apart: queue entries in bits 15:0, timeout in 31:24, command sets in
+/// 44:37.
 #[test]
 fn capabilities_are_where_the_specification_has_them() {
     let capabilities = Capabilities {

@@ -1,0 +1,117 @@
+//! Declared state machines: named states, checked moves, and a counter for each state.
+//!
+//! A machine's states are an enum that implements [`State`]: it says which state may follow which,
+//! and how each is called in traces and metrics. The owner keeps a [`StateMachine`] and moves it on
+//! with [`enter`](StateMachine::enter) alone, so that an undeclared move is found where it is made.
+
+use std::fmt;
+
+/// The states of a machine.
+pub trait State: Copy + Eq + fmt::Debug + 'static {
+    /// All states, in the order of [`index`](Self::index).
+    const ALL: &'static [Self];
+
+    /// Returns the state's place in [`ALL`](Self::ALL).
+    fn index(self) -> usize;
+
+    /// Returns the state's name, for traces and metrics.
+    fn name(self) -> &'static str;
+
+    /// Returns true if the machine may move from `before` to this state.
+    fn follows(self, before: Self) -> bool;
+}
+
+/// The state of one machine with `N` states, and how often it entered each.
+#[derive(Clone, Debug)]
+pub struct StateMachine<S, const N: usize> {
+    state: S,
+    entered: [u64; N],
+}
+
+impl<S: State, const N: usize> StateMachine<S, N> {
+    /// A machine that starts in this state.
+    #[must_use]
+    pub fn new(state: S) -> Self {
+        const { assert!(S::ALL.len() == N, "a counter for each state") };
+        Self {
+            state,
+            entered: [0; N],
+        }
+    }
+
+    /// Returns the state now.
+    #[inline]
+    #[must_use]
+    pub const fn get(&self) -> S {
+        self.state
+    }
+
+    /// Moves on.
+    ///
+    /// # Panics
+    /// If `next` may not follow the state now: that is a mistake of the machine's owner, never of a
+    /// peer.
+    #[inline]
+    pub fn enter(&mut self, next: S) {
+        assert!(
+            next.follows(self.state),
+            "{} does not follow {}",
+            next.name(),
+            self.state.name()
+        );
+        self.state = next;
+        self.entered[next.index()] += 1;
+    }
+
+    /// Returns how often each state was entered, with its name.
+    pub fn entered(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        S::ALL.iter().map(|state| state.name()).zip(self.entered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Door {
+        Closed,
+        Open,
+    }
+
+    impl State for Door {
+        const ALL: &'static [Self] = &[Self::Closed, Self::Open];
+
+        fn index(self) -> usize {
+            self as usize
+        }
+
+        fn name(self) -> &'static str {
+            match self {
+                Self::Closed => "closed",
+                Self::Open => "open",
+            }
+        }
+
+        fn follows(self, before: Self) -> bool {
+            self != before
+        }
+    }
+
+    #[test]
+    fn moves_are_counted() {
+        let mut door = StateMachine::<_, 2>::new(Door::Closed);
+        door.enter(Door::Open);
+        door.enter(Door::Closed);
+        door.enter(Door::Open);
+        assert_eq!(door.get(), Door::Open);
+        let entered: Vec<_> = door.entered().collect();
+        assert_eq!(entered, [("closed", 1), ("open", 2)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "closed does not follow closed")]
+    fn an_undeclared_move_is_found() {
+        StateMachine::<_, 2>::new(Door::Closed).enter(Door::Closed);
+    }
+}

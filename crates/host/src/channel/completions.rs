@@ -1,0 +1,158 @@
+//! Commands that the lanes finished: their requests are completed, continued, or sent again.
+
+use super::RemoteChannel;
+use crate::command::BlockRequest;
+use crate::command::exchange::Exchange;
+use crate::command::table::{Finished, Outcome};
+use crate::limits::RETRIES_PER_REQUEST_MAX;
+use crate::recovery::status::{Verdict, judge};
+use base::Time;
+use base::mutation::{self, Mutation};
+use block::{BlockError, Completion, Operation};
+use reactor::Context;
+
+impl RemoteChannel {
+    /// A write without FUA was acknowledged.
+    #[inline]
+    fn wrote(&self, namespace: u16) {
+        if !self.parameters.features.volatile_cache {
+            return;
+        }
+        let unflushed = &self.namespaces[usize::from(namespace)].state.unflushed;
+        unflushed.wrote();
+        if self.association.caches_lost() >= self.recovery.joined {
+            // The answer is older than the loss, and was not known when that was noticed.
+            unflushed.lose_answered();
+        }
+    }
+
+    /// A Flush was done: it fails all the same where it promised what was lost before.
+    fn flushed(&mut self, request: &BlockRequest) -> Result<(), BlockError> {
+        let (mark, told) = request.promise();
+        let entry = &mut self.namespaces[usize::from(request.namespace)];
+        let unflushed = &entry.state.unflushed;
+        unflushed.flushed(mark);
+        let losses = unflushed.losses();
+        if losses == told {
+            return Ok(());
+        }
+        entry.told = losses;
+        unflushed.tell(losses);
+        Err(BlockError::CacheLost)
+    }
+
+    /// Ends a request.
+    pub(super) fn finish(&mut self, exchange: Exchange, mut result: Result<(), BlockError>) {
+        if let Some(&request) = exchange.request().filter(|_| result.is_ok()) {
+            if request.is_cached() {
+                self.wrote(request.namespace);
+            } else if request.operation == Operation::Flush {
+                result = self.flushed(&request);
+            }
+        }
+        if exchange.replayed
+            && let Some(request) = exchange.request()
+        {
+            self.recovery.locks.unlock(request);
+        }
+        if exchange.is_barrier() {
+            self.requests.barriers -= 1;
+            self.requests.barrier_sent = false;
+        }
+        let private = exchange
+            .request()
+            .is_some_and(|request| request.private_data);
+        if mutation::active(Mutation::CompletedTwice) {
+            let (tag, data) = (exchange.tag, None);
+            self.requests
+                .done
+                .push_back(Completion { tag, result, data });
+        }
+        self.requests.done.push_back(Completion {
+            tag: exchange.tag,
+            result,
+            data: exchange.data.filter(|_| !private),
+        });
+    }
+
+    /// Takes what the lanes finished.
+    pub(super) fn collect(&mut self, lane: usize, cx: &mut Context<'_>) {
+        loop {
+            let table = self.lanes.all[lane].qpair.table();
+            if let Some((tag, data, cached)) = table.take_done() {
+                let result = Ok(());
+                if let Some(namespace) = cached {
+                    self.wrote(namespace);
+                }
+                self.requests
+                    .done
+                    .push_back(Completion { tag, result, data });
+            } else if let Some(finished) = table.take_finished() {
+                self.finished(finished, cx);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn finished(&mut self, finished: Finished, cx: &mut Context<'_>) {
+        let Finished {
+            mut exchange,
+            outcome,
+        } = finished;
+        let completion = match outcome {
+            Outcome::Answered(completion) => completion,
+            Outcome::TimedOut => return self.finish(exchange, Err(BlockError::TimedOut)),
+            Outcome::Lost if mutation::active(Mutation::LostWriteDone) => {
+                return self.finish(exchange, Ok(()));
+            }
+            Outcome::Lost => return self.lost(exchange),
+        };
+        match judge(completion.status) {
+            Verdict::Done => self.part_done(exchange, cx.now),
+            Verdict::Retry(error) if exchange.retries >= RETRIES_PER_REQUEST_MAX => {
+                self.finish(exchange, Err(error));
+            }
+            Verdict::Retry(_) => {
+                exchange.retries += 1;
+                self.recovery.push_back(exchange);
+                self.drain_waiting(cx.now);
+            }
+            Verdict::Failed(error) => self.finish(exchange, Err(error)),
+        }
+    }
+
+    /// A command succeeded; its request may need another one for the rest of its range.
+    #[inline]
+    fn part_done(&mut self, mut exchange: Exchange, now: Time) {
+        let replayed = exchange.replayed;
+        let Some(request) = exchange.request_mut() else {
+            return self.finish(exchange, Ok(()));
+        };
+        if request.blocks_left == 0 || mutation::active(Mutation::SplitDoneEarly) {
+            self.finish(exchange, Ok(()));
+            return;
+        }
+        let state = &self.namespaces[usize::from(request.namespace)].state;
+        if state.is_gone() {
+            self.finish(exchange, Err(BlockError::Gone));
+            return;
+        }
+        if replayed {
+            self.recovery.locks.unlock(request);
+        }
+        request.advance(state.geometry(), &self.parameters);
+        if replayed {
+            self.recovery.locks.lock(request);
+        }
+        let range = request.private_data.then(|| request.range());
+        if let (Some(range), Some(list)) = (range, &mut exchange.data) {
+            list.copy_in(0, &range.to_bytes());
+        }
+        exchange.retries = 0;
+        match self.free_lane() {
+            Some(lane) => self.start(lane, exchange, now),
+            None => self.recovery.push_front(exchange),
+        }
+    }
+}

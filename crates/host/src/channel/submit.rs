@@ -1,0 +1,81 @@
+//! New requests: checked, made into a command, and started or kept.
+
+use super::{ChannelState, RemoteChannel, commands};
+use block::{BlockError, Capabilities, Completion, Operation, Request, Submit};
+use reactor::{Context, IoSlice};
+
+impl RemoteChannel {
+    /// Takes a request for the namespace with this number.
+    pub(crate) fn submit_to(
+        &mut self,
+        namespace: usize,
+        mut request: Request,
+        cx: &mut Context<'_>,
+    ) -> Submit {
+        if self.requests.outstanding >= self.requests.capacity {
+            return Submit::Busy(request);
+        }
+        let tag = request.tag;
+        let entry = &self.namespaces[namespace];
+        let refused = |error, data: Option<IoSlice>| {
+            Submit::Done(Completion {
+                tag,
+                result: Err(error),
+                data,
+            })
+        };
+        if self.closing {
+            return refused(BlockError::Aborted, request.data);
+        }
+        if self.state() == ChannelState::Gone || entry.state.is_gone() {
+            return refused(BlockError::Gone, request.data);
+        }
+        let capabilities = Capabilities {
+            read_only: entry.state.read_only(),
+            ..entry.capabilities
+        };
+        let geometry = entry.state.geometry();
+        if let Err(error) = block::check(&request, geometry, capabilities) {
+            return refused(error, request.data);
+        }
+        let latest;
+        let parameters = if self.state() == ChannelState::Live {
+            &self.parameters
+        } else {
+            latest = self.association.parameters();
+            &latest
+        };
+        if let Err(error) = commands::allowed(&mut request, geometry, parameters) {
+            return refused(error, request.data);
+        }
+        let buffers = cx.driver.buffers();
+        let nsid = entry.state.nsid;
+        let names = (u16::try_from(namespace).expect("at most 1,024"), nsid);
+        let mut exchange = match commands::exchange(request, names, geometry, parameters, buffers) {
+            Ok(exchange) => exchange,
+            Err(request) => return Submit::Busy(request),
+        };
+        if let Some(request) = exchange.request_mut()
+            && request.operation == Operation::Flush
+        {
+            request.set_promise(entry.state.unflushed.begin_flush(), entry.told);
+        }
+        self.recovery.refresh(&self.association);
+        let closed = exchange.request();
+        if let Some(request) = closed.filter(|request| self.recovery.is_fenced(request)) {
+            let private = request.private_data;
+            return refused(BlockError::TimedOut, exchange.data.filter(|_| !private));
+        }
+        self.requests.outstanding += 1;
+        let lane = if self.must_wait(&exchange) {
+            None
+        } else {
+            self.free_lane()
+        };
+        match lane {
+            Some(lane) => self.start(lane, exchange, cx.now),
+            None => self.requests.waiting.push_back(exchange),
+        }
+        Submit::Queued
+    }
+}

@@ -1,0 +1,143 @@
+//! Requests that were lost or wait: sent again when that is safe, reported when it will not be
+//! (docs/decisions/0004-replay.md).
+
+use super::{ChannelState, RemoteChannel};
+use crate::command::BlockRequest;
+use crate::command::exchange::Exchange;
+use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
+use crate::recovery::replay::{Next, Replay};
+use base::Time;
+use base::mutation::{self, Mutation};
+use block::BlockError;
+
+impl RemoteChannel {
+    /// Sends what waited: first what was lost, then what is new, but no write past a locked range.
+    pub(super) fn drain_waiting(&mut self, now: Time) {
+        if self.state() != ChannelState::Live {
+            return;
+        }
+        self.recovery.refresh(&self.association);
+        for _ in 0..self.recovery.len() {
+            let namespaces = &self.namespaces;
+            let is_gone =
+                |request: &BlockRequest| namespaces[usize::from(request.namespace)].state.is_gone();
+            match self.recovery.next(now, is_gone) {
+                Next::Nothing => break,
+                Next::Wait => {}
+                Next::Report(replay, error) => self.report_lost_write(replay, error),
+                Next::Send(exchange) => {
+                    let Some(lane) = self.free_lane() else {
+                        self.recovery.push_front(exchange);
+                        return;
+                    };
+                    self.start(lane, exchange, now);
+                }
+            }
+        }
+        for _ in 0..self.requests.waiting.len() {
+            if self.requests.barrier_sent {
+                return;
+            }
+            let Some(exchange) = self.requests.waiting.pop_front() else {
+                break;
+            };
+            if exchange.is_barrier() && !self.is_all_through() {
+                self.requests.waiting.push_front(exchange);
+                return;
+            }
+            if self.is_gone(&exchange) {
+                self.finish(exchange, Err(BlockError::Gone));
+                continue;
+            }
+            let request = exchange.request();
+            if request.is_some_and(|request| self.recovery.is_fenced(request)) {
+                self.finish(exchange, Err(BlockError::TimedOut));
+                continue;
+            }
+            if request.is_some_and(|request| self.recovery.locks.blocks(request)) {
+                if self.requests.barriers > 0 {
+                    self.requests.waiting.push_front(exchange);
+                    return;
+                }
+                // A full turn around the queue keeps its order.
+                self.requests.waiting.push_back(exchange);
+                continue;
+            }
+            let Some(lane) = self.free_lane() else {
+                self.requests.waiting.push_front(exchange);
+                // The rest keeps its place behind those that turned around before.
+                return;
+            };
+            self.requests.barrier_sent |= exchange.is_barrier();
+            self.start(lane, exchange, now);
+        }
+    }
+
+    /// Takes a command that was lost with its connection.
+    pub(super) fn lost(&mut self, mut exchange: Exchange) {
+        self.rewind(&mut exchange);
+        let is_write = exchange
+            .request()
+            .is_some_and(|request| request.operation.is_write());
+        if !is_write {
+            if exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX && !self.closing {
+                return self.finish(exchange, Err(BlockError::TimedOut));
+            }
+            if mutation::active(Mutation::LostReadForgotten) {
+                return;
+            }
+        }
+        let replay = self.recovery.lost(exchange);
+        if self.closing {
+            return self.report_lost_write(replay, BlockError::Aborted);
+        }
+        self.recovery.keep(replay);
+    }
+
+    /// A request that may have lost its first parts with a cache starts again: it is not
+    /// acknowledged, so no Flush speaks of them.
+    fn rewind(&mut self, exchange: &mut Exchange) {
+        let Some(request) = exchange.request_mut() else {
+            return;
+        };
+        if request.blocks_done == 0 || !request.is_cached() {
+            return;
+        }
+        let before = *request;
+        let state = &self.namespaces[usize::from(request.namespace)].state;
+        request.rewind(state.geometry(), &self.parameters);
+        let now = *request;
+        if let (true, Some(list)) = (now.private_data, &mut exchange.data) {
+            list.copy_in(0, &now.range().to_bytes());
+        }
+        if exchange.replayed {
+            self.recovery.locks.unlock(&before);
+            self.recovery.locks.lock(&now);
+        }
+    }
+
+    /// Reports a write of unknown effect. As long as it may still take effect, its blocks are not
+    /// written anew.
+    fn report_lost_write(&mut self, replay: Replay, error: BlockError) {
+        let Replay {
+            exchange,
+            lost_with,
+        } = replay;
+        if let Some(request) = exchange.request().filter(|_| lost_with > 0) {
+            self.association.fence_blocks(lost_with, request.span());
+            self.recovery.refresh(&self.association);
+        }
+        self.finish(exchange, Err(error));
+    }
+
+    /// Everything that waits fails.
+    pub(super) fn gone(&mut self, error: BlockError) {
+        self.state.enter(ChannelState::Gone);
+        while let Some(replay) = self.recovery.take() {
+            self.report_lost_write(replay, error);
+        }
+        while let Some(exchange) = self.requests.waiting.pop_front() {
+            self.finish(exchange, Err(error));
+        }
+    }
+}

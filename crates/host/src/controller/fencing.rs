@@ -1,0 +1,144 @@
+//! The controller's side of fences: raised at a loss, lowered when the target confirms the end of a
+//! lost association or must have ended it (docs/decisions/0004-replay.md).
+
+use super::setup::Step;
+use super::{Controller, ControllerState, PURPOSE_BITS, Purpose};
+use crate::command::exchange::Exchange;
+use crate::error::ConnectionError;
+use crate::limits::{FENCES_MAX, REPLAY_MARGIN};
+use crate::options::{ConnectOptions, ReplayPolicy};
+use base::mutation::{self, Mutation};
+use base::{Nanos, Time};
+use reactor::Context;
+use wire::nvme::Status;
+use wire::nvme::vendor::EndController;
+
+/// Name of the command that confirms the end of a lost association.
+const END_CONTROLLER: &str = "End Controller (writes that were lost with a connection may still be \
+                              in the target's device)";
+
+/// Name of the event that takes its place at controllers without that command.
+const KEEP_ALIVE_EXPIRY: &str = "the keep-alive timer of a lost controller (writes that were lost \
+                                 with a connection may still be in the target's device)";
+
+/// Returns the time after the close of its connections in which a controller must have ended by
+/// itself (docs/decisions/0004-replay.md).
+pub(crate) fn quiet_time(options: &ConnectOptions) -> Nanos {
+    match (options.replay, options.keep_alive) {
+        _ if mutation::active(Mutation::FenceNotTimed) => Nanos::ZERO,
+        (ReplayPolicy::Immediate, _) => Nanos::ZERO,
+        // It notices the loss by the connection alone: be as patient as with a command.
+        (ReplayPolicy::WhenSafe, Nanos::ZERO) => options.command_timeout + REPLAY_MARGIN,
+        (ReplayPolicy::WhenSafe, keep_alive) => keep_alive + REPLAY_MARGIN,
+    }
+}
+
+impl Controller {
+    /// Asks for the end of what is left of lost associations, and goes on meanwhile: only what was
+    /// lost with them waits for that (docs/decisions/0004-replay.md).
+    pub(super) fn fence(&mut self, cx: &mut Context<'_>) {
+        self.setup.step = Step::Fence;
+        if !self.setup.parameters.fenced {
+            let quiet = quiet_time(self.options());
+            self.quiet = Some(quiet);
+            self.fences.expire(cx.now, quiet);
+            self.association.set_fences(&self.fences);
+            return self.pass_fences(cx);
+        }
+        // An identifier that was given out anew is that of one controller alone.
+        self.fences.lower_controller(self.qpair.cntlid);
+        self.association.set_fences(&self.fences);
+        for index in 0..self.fences.len() {
+            let fence = self.fences.get(index);
+            let end = EndController {
+                controller_id: fence.cntlid,
+            };
+            let tag = Purpose::Fence as u64 | fence.generation << PURPOSE_BITS;
+            let exchange = Exchange::admin(tag, end.encode(0), None);
+            if !self.qpair.has_room() {
+                return self.lose(None, cx);
+            }
+            // However long the target's device takes.
+            self.qpair.start_until(exchange, Time::NEVER);
+        }
+        self.pass_fences(cx);
+    }
+
+    fn pass_fences(&mut self, cx: &mut Context<'_>) {
+        if self.fences.len() <= FENCES_MAX {
+            self.ask_queues(cx);
+        }
+    }
+
+    /// An End Controller was answered.
+    pub(super) fn fence_answered(&mut self, generation: u64, status: Status, cx: &mut Context<'_>) {
+        // Our identifier, and not our controller: it was given out anew after ours had ended.
+        let of_others = status.type_and_code() == Status::INVALID_FIELD.type_and_code();
+        if !status.is_success() && !of_others {
+            let what = "End Controller";
+            let error = ConnectionError::Refused { what, status };
+            return self.association.set_error(Some(error));
+        }
+        self.fences.lower(generation);
+        self.fences_fell(cx);
+    }
+
+    fn fences_fell(&mut self, cx: &mut Context<'_>) {
+        self.association.set_fences(&self.fences);
+        if self.state() == ControllerState::SettingUp && self.setup.step == Step::Fence {
+            self.pass_fences(cx);
+        }
+    }
+
+    /// Lowers the fences of associations that must have ended by themselves, where the controller
+    /// does not confirm their end.
+    pub(super) fn look_for_expired_fences(&mut self, cx: &mut Context<'_>) {
+        if self
+            .quiet
+            .is_some_and(|quiet| self.fences.expire(cx.now, quiet))
+        {
+            self.fences_fell(cx);
+        }
+    }
+
+    /// The live association is lost: what of it may still take effect is behind a fence.
+    pub(super) fn raise_fence(&mut self, now: Time) {
+        if self.options().is_discovery() {
+            return;
+        }
+        self.fences.raise(self.generation, self.qpair.cntlid, now);
+        self.association.set_fences(&self.fences);
+    }
+
+    /// Returns the name of what fences wait for.
+    pub(super) fn fence_awaits(&self) -> &'static str {
+        match self.quiet {
+            Some(_) => KEEP_ALIVE_EXPIRY,
+            None => END_CONTROLLER,
+        }
+    }
+
+    /// Writes wait no longer for their fence than a loss may last.
+    pub(super) fn look_for_overdue_fences(&mut self, now: Time) {
+        let Some(limit) = self.options().loss_timeout else {
+            return;
+        };
+        if self.fences.mark_overdue(now, limit) {
+            let error = ConnectionError::TimedOut {
+                address: self.options().address,
+                what: self.fence_awaits(),
+                seconds: limit.0 / 1_000_000_000,
+            };
+            self.association.set_error(Some(error));
+            self.association.set_fences(&self.fences);
+        }
+    }
+
+    /// Returns the time at which a fence is overdue or is lowered.
+    pub(super) fn next_fence(&self) -> Time {
+        let limit = self.options().loss_timeout;
+        let overdue = limit.map_or(Time::NEVER, |limit| self.fences.next_overdue(limit));
+        let expiry = self.quiet.map(|quiet| self.fences.next_expiry(quiet));
+        overdue.min(expiry.unwrap_or(Time::NEVER))
+    }
+}

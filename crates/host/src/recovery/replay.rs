@@ -1,0 +1,199 @@
+//! The requests of one channel that were lost with a connection, and the decision when each is sent
+//! again.
+
+use super::fences::{FenceSnapshot, ReplayPermission};
+use super::range_locks::RangeLocks;
+use crate::association::Association;
+use crate::command::BlockRequest;
+use crate::command::exchange::Exchange;
+use crate::limits::TIMEOUTS_PER_REQUEST_MAX;
+use base::Time;
+use base::mutation::{self, Mutation};
+use block::BlockError;
+use std::collections::VecDeque;
+
+/// A request that is to be sent again.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(crate) exchange: Exchange,
+    /// Generation of the association that a write was lost with; 0 where none of its commands can
+    /// still take effect.
+    pub(crate) lost_with: u64,
+}
+
+/// Decision about the oldest lost request.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// There is none.
+    Nothing,
+    /// It waits for its fence, or for the replay margin.
+    Wait,
+    /// It is reported with this error.
+    Report(Replay, BlockError),
+    /// It is sent again.
+    Send(Exchange),
+}
+
+/// Recovery state of one channel.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    /// Generation of the association that the lanes were opened on last.
+    pub(crate) joined: u64,
+    fences: FenceSnapshot,
+    /// Version of `fences`.
+    version: u64,
+    /// Requests that were lost with a connection, or are to be sent again; oldest first.
+    lost: VecDeque<Replay>,
+    /// Time from which lost writes may leave.
+    writes_at: Time,
+    /// Time at which the lanes were closed last.
+    left_at: Time,
+    pub(crate) locks: RangeLocks,
+}
+
+impl Recovery {
+    /// The state of a channel that takes so many requests.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            joined: 0,
+            fences: FenceSnapshot::default(),
+            version: 0,
+            lost: VecDeque::with_capacity(capacity),
+            writes_at: Time::ZERO,
+            left_at: Time::ZERO,
+            locks: RangeLocks::with_capacity(capacity),
+        }
+    }
+
+    /// Notes that the lanes are opened on the association of this generation; lost writes may leave
+    /// from `writes_at` on.
+    pub(crate) fn join(&mut self, generation: u64, writes_at: Time) {
+        self.joined = generation;
+        self.writes_at = writes_at;
+    }
+
+    /// Notes that the lanes are closed.
+    pub(crate) fn leave(&mut self, now: Time) {
+        self.left_at = now;
+    }
+
+    /// Returns the time at which the lanes were closed last.
+    pub(crate) const fn left_at(&self) -> Time {
+        self.left_at
+    }
+
+    /// Takes over the fences of the association where they have changed.
+    #[inline]
+    pub(crate) fn refresh(&mut self, association: &Association) {
+        if association.fence_version() != self.version {
+            (self.version, self.fences) = association.fence_snapshot();
+        }
+    }
+
+    /// Returns true if a new request would write blocks that an old write may still change.
+    #[inline]
+    pub(crate) fn is_fenced(&self, request: &BlockRequest) -> bool {
+        !self.fences.is_open() && request.operation.is_write() && self.fences.closes(request.span())
+    }
+
+    /// Returns true if no request is to be sent again.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lost.is_empty()
+    }
+
+    /// Returns the number of requests that are to be sent again.
+    pub(crate) fn len(&self) -> usize {
+        self.lost.len()
+    }
+
+    /// Puts a request that the controller asked to be sent again behind the others.
+    pub(crate) fn push_back(&mut self, exchange: Exchange) {
+        self.keep(Replay {
+            exchange,
+            lost_with: 0,
+        });
+    }
+
+    /// Puts a request that found no free lane before the others.
+    pub(crate) fn push_front(&mut self, exchange: Exchange) {
+        self.lost.push_front(Replay {
+            exchange,
+            lost_with: 0,
+        });
+    }
+
+    /// Locks the range of a write that was lost with the association of the lanes.
+    pub(crate) fn lost(&mut self, mut exchange: Exchange) -> Replay {
+        let mut lost_with = 0;
+        if let Some(request) = exchange.request()
+            && request.operation.is_write()
+        {
+            if !exchange.replayed {
+                if !mutation::active(Mutation::ReplayNotLocked) {
+                    self.locks.lock(request);
+                }
+                exchange.replayed = true;
+            }
+            lost_with = self.joined;
+        }
+        Replay {
+            exchange,
+            lost_with,
+        }
+    }
+
+    /// Keeps a lost request until it may be sent again, or is reported. A write that is not sent
+    /// again is kept all the same: once it is reported, no command of it may take effect any more.
+    pub(crate) fn keep(&mut self, replay: Replay) {
+        self.lost.push_back(replay);
+    }
+
+    /// Takes the oldest lost request, whatever it waits for.
+    pub(crate) fn take(&mut self) -> Option<Replay> {
+        self.lost.pop_front()
+    }
+
+    /// Decides about the oldest lost request, with the fences as last [refreshed](Self::refresh).
+    /// `is_gone` returns true for requests of namespaces that went away.
+    pub(crate) fn next(&mut self, now: Time, is_gone: impl Fn(&BlockRequest) -> bool) -> Next {
+        let Some(replay) = self.lost.pop_front() else {
+            return Next::Nothing;
+        };
+        if replay.exchange.request().is_some_and(is_gone) {
+            return Next::Report(replay, BlockError::Gone);
+        }
+        let permission = self.fences.replay_permission(replay.lost_with);
+        let early = replay.exchange.replayed && self.writes_at > now;
+        if early || permission == ReplayPermission::Fenced {
+            self.lost.push_back(replay);
+            return Next::Wait;
+        }
+        if permission == ReplayPermission::Overdue {
+            return Next::Report(replay, BlockError::TimedOut);
+        }
+        if replay.exchange.timeouts > TIMEOUTS_PER_REQUEST_MAX {
+            // Its fence is lowered: none of its commands can take effect any more.
+            let exchange = replay.exchange;
+            let replay = Replay {
+                exchange,
+                lost_with: 0,
+            };
+            return Next::Report(replay, BlockError::TimedOut);
+        }
+        Next::Send(replay.exchange)
+    }
+
+    /// Returns the time at which lost requests may be sent again, of those that do not wait for a
+    /// fence: a change of the fences wakes the channel.
+    pub(crate) fn deadline(&self) -> Time {
+        let fenced = |replay: &Replay| {
+            self.fences.replay_permission(replay.lost_with) == ReplayPermission::Fenced
+        };
+        if self.lost.iter().all(fenced) {
+            Time::NEVER
+        } else {
+            self.writes_at
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Completions on their way from the egresses to their submitters, which are notified of each at
+//! once or of some together.
+
+use super::{EgressService, SubmitterState, Submitters};
+use crate::switch::ingress::IngressCompletion;
+use base::{Nanos, Time};
+use block::{BlockError, Channel};
+use reactor::IoSlice;
+use switch::Class;
+
+impl EgressService {
+    /// Takes what the lanes completed, and tells submitters of it.
+    pub(super) fn take_completions(&mut self, now: Time) {
+        for index in 0..self.egresses.list.len() {
+            while let Some(done) = self.egresses.list[index].channel.reap() {
+                let egress = &self.egresses.list[index];
+                let (submitter, slot, class) = unpack(done.tag);
+                let bytes = done.data.as_ref().map_or(0, IoSlice::len) as u64;
+                let target = usize::from(egress.target);
+                self.config
+                    .loads
+                    .note(self.config.core, target, class, bytes, false);
+                self.completed(
+                    now,
+                    class,
+                    submitter,
+                    IngressCompletion {
+                        slot,
+                        result: done.result,
+                    },
+                );
+            }
+        }
+        for submitter in self.submitters.answered.drain(..) {
+            if let Some(known) = &mut self.submitters.known[submitter as usize] {
+                self.statistics.counters.notify(&mut known.held_completions);
+                known.submitter.ring();
+            }
+        }
+        let Submitters { known, held, .. } = &mut self.submitters;
+        let counters = &mut self.statistics.counters;
+        held.retain(|&submitter| {
+            let Some(known) = &mut known[submitter as usize] else {
+                return false;
+            };
+            if known.held_completions.is_due(now) {
+                counters.notify(&mut known.held_completions);
+                known.submitter.ring();
+            }
+            known.held_completions.until() != Time::NEVER
+        });
+    }
+
+    /// A request came back; its submitter is told at the end of this turn, or later.
+    pub(super) fn completed(
+        &mut self,
+        now: Time,
+        class: Class,
+        submitter: u32,
+        done: IngressCompletion,
+    ) {
+        let most = if self.latency.level.is_active() && !self.closing {
+            self.config.knobs.completion_hold
+        } else {
+            Nanos::ZERO
+        };
+        let known = self.finish(submitter, done);
+        let held = known.held_completions.until() != Time::NEVER;
+        let under_way = known.submitter.under_way();
+        let tell = known
+            .held_completions
+            .completed(now, class, under_way, most);
+        if !tell && !held {
+            self.submitters.held.push(submitter);
+        } else if tell && self.submitters.answered.last() != Some(&submitter) {
+            self.submitters.answered.push(submitter);
+        }
+    }
+
+    pub(super) fn finish(
+        &mut self,
+        submitter: u32,
+        done: IngressCompletion,
+    ) -> &mut SubmitterState {
+        let known = self.submitters.known[submitter as usize]
+            .as_mut()
+            .expect("a submitter stays known while it has requests outstanding");
+        known.submitter.finish(done);
+        known
+    }
+
+    /// A request is answered on the spot; its submitter is told at once.
+    pub(super) fn answer(&mut self, submitter: u32, slot: u32, result: Result<(), BlockError>) {
+        self.finish(submitter, IngressCompletion { slot, result });
+        if self.submitters.answered.last() != Some(&submitter) {
+            self.submitters.answered.push(submitter);
+        }
+    }
+
+    /// Lets go of submitters that have left and were answered everything.
+    pub(super) fn forget_closed(&mut self) {
+        for known in &mut self.submitters.known {
+            known.take_if(|known| known.closed && known.submitter.is_quiet());
+        }
+    }
+}
+
+/// Submitter, slot and class in a request's tag.
+#[inline]
+pub(super) fn pack(submitter: u32, slot: u32, class: Class) -> u64 {
+    u64::from(submitter) << 32 | u64::from(slot) << 8 | class.index() as u64
+}
+
+#[inline]
+pub(super) fn unpack(tag: u64) -> (u32, u32, Class) {
+    let class = Class::ALL[(tag & 0xff) as usize];
+    let slot = u32::try_from(tag >> 8 & 0xff_ffff).expect("24 bits");
+    (
+        u32::try_from(tag >> 32).expect("the upper half"),
+        slot,
+        class,
+    )
+}

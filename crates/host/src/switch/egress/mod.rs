@@ -1,0 +1,590 @@
+//! One dataplane thread of a switchboard: the egresses of a core, for one class or for all.
+//!
+//! Takes requests from its ingress, earlier classes first, steers them, hands each to the egress
+//! of its (class, target), and brings completions back to their submitters. An egress is a lane of
+//! its controller with its own doorbell. Owned by its thread; reached by its ingress, its mailbox
+//! and the load board only. Must never: block, lose a request, or answer one twice.
+
+mod completions;
+
+use crate::association::Association;
+use crate::channel::RemoteChannel;
+use crate::switch::counters::CoreCounters;
+use crate::switch::ingress::{Ingress, IngressRequest, Submitter};
+use crate::switch::limits::{COUNTERS_PERIOD, ENTRIES_PER_TURN, LANE_DEPTH};
+use crate::switch::message::{DataplaneConfig, Message, Update};
+use base::Time;
+use block::{BlockError, Channel, Request, Submit};
+use completions::pack;
+use reactor::{Completion, Context, Driver, IoSlice, Memory, RegionHandle, Service};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use switch::knobs::Lanes;
+use switch::load::CoreLoad;
+use switch::{Class, Coalescer, Knobs, LatencyActivity, LatencyWatch, RequestSteering};
+
+impl DataplaneConfig {
+    /// Returns the service to run there; submitters wake `driver`.
+    #[must_use]
+    pub fn service(self, driver: &dyn Driver) -> EgressService {
+        let service = EgressService::new(self);
+        service.ingress.serve(driver.waker());
+        service
+    }
+}
+
+/// One (class, target).
+#[derive(Debug)]
+struct Egress {
+    target: u16,
+    class: Class,
+    channel: RemoteChannel,
+    /// Requests that found no room, in order; as many as submitters may have outstanding at most.
+    backlog: VecDeque<IngressRequest>,
+}
+
+/// A submitter as this thread knows it.
+#[derive(Debug)]
+struct SubmitterState {
+    submitter: Arc<Submitter>,
+    memory: RegionHandle,
+    /// It submits nothing more; it is forgotten when all its requests are answered, because other
+    /// cores may still steer requests of it here.
+    closed: bool,
+    /// Completions of which this thread has not notified it yet.
+    held_completions: Coalescer,
+}
+
+/// The egresses of a core, earlier classes first.
+#[derive(Debug)]
+struct Egresses {
+    list: Vec<Egress>,
+    /// The egress that is first to send in the next turn, of those that may wait.
+    first: usize,
+}
+
+/// Requests on their way from the ingress to an egress.
+#[derive(Debug, Default)]
+struct Intake {
+    /// Taken from the ingress before the message that tells of its submitter: it is next.
+    early: Option<IngressRequest>,
+    /// The last turn took requests from the ingress.
+    took: bool,
+    /// The last turn left something to do.
+    more: bool,
+}
+
+/// Submitters as this core knows them, by number.
+#[derive(Debug)]
+struct Submitters {
+    known: Vec<Option<SubmitterState>>,
+    /// Submitters that are notified of completions at the end of this turn.
+    answered: Vec<u32>,
+    /// Submitters that are notified of completions later.
+    held: Vec<u32>,
+}
+
+/// Activity of `Latency` work on the core.
+#[derive(Debug)]
+struct LatencyMonitor {
+    watch: LatencyWatch,
+    /// Level in the last turn.
+    level: LatencyActivity,
+}
+
+/// Counters that the core publishes from time to time.
+#[derive(Debug)]
+struct Statistics {
+    counters: CoreCounters,
+    load: CoreLoad,
+    publish_at: Time,
+}
+
+/// The service of a dataplane core.
+#[derive(Debug)]
+pub struct EgressService {
+    config: DataplaneConfig,
+    ingress: Arc<Ingress>,
+    intake: Intake,
+    steering: RequestSteering,
+    egresses: Egresses,
+    submitters: Submitters,
+    latency: LatencyMonitor,
+    statistics: Statistics,
+    closing: bool,
+}
+
+impl EgressService {
+    pub(super) fn new(config: DataplaneConfig) -> Self {
+        let first = *config.classes.first().expect("a thread serves a class");
+        let cores = config.ingresses.len();
+        let seed = config.core as u64;
+        Self {
+            ingress: Arc::clone(&config.ingresses[config.core][first]),
+            intake: Intake::default(),
+            steering: RequestSteering::new(config.knobs.request_steering, cores, seed),
+            egresses: Egresses {
+                list: Vec::new(),
+                first: 0,
+            },
+            submitters: Submitters {
+                known: Vec::new(),
+                answered: Vec::with_capacity(64),
+                held: Vec::with_capacity(64),
+            },
+            latency: LatencyMonitor {
+                watch: LatencyWatch::new(config.knobs.sparse_latency_bytes),
+                level: LatencyActivity::Absent,
+            },
+            statistics: Statistics {
+                counters: CoreCounters::default(),
+                load: CoreLoad::new(),
+                publish_at: Time::ZERO,
+            },
+            closing: false,
+            config,
+        }
+    }
+
+    fn add_target(&mut self, target: u16, association: &Arc<Association>, cx: &mut Context<'_>) {
+        for class in crate::switch::classes_with_lanes(self.config.knobs.lanes) {
+            if !self.config.classes.contains(&class) {
+                continue;
+            }
+            let mut channel =
+                RemoteChannel::shared(Arc::clone(association), class, 1, LANE_DEPTH, cx.driver);
+            let knobs = &self.config.knobs;
+            channel.set_doorbell(knobs.doorbell, knobs.caravan.limits(self.latency.level));
+            self.egresses.list.push(Egress {
+                target,
+                class,
+                channel,
+                backlog: VecDeque::new(),
+            });
+        }
+        // In the order in which they are served.
+        self.egresses
+            .list
+            .sort_by_key(|egress| egress.class.index());
+    }
+
+    fn reconfigure(&mut self, knobs: Knobs) {
+        self.config.knobs = Knobs {
+            // What lanes there are was decided when they were made.
+            lanes: self.config.knobs.lanes,
+            ..knobs
+        };
+        self.steering.reconfigure(knobs.request_steering);
+        self.latency.watch.reconfigure(knobs.sparse_latency_bytes);
+        self.set_doorbells();
+    }
+
+    fn set_doorbells(&mut self) {
+        let knobs = &self.config.knobs;
+        let limits = knobs.caravan.limits(self.latency.level);
+        for egress in &mut self.egresses.list {
+            egress.channel.set_doorbell(knobs.doorbell, limits);
+        }
+    }
+
+    /// Looks how near `Latency` work is, of all that the core has; how close its requests are is
+    /// known where they pass.
+    fn watch_latency(&mut self, now: Time) {
+        let outstanding = self.config.loads.outstanding(self.config.core);
+        if outstanding[Class::Latency] > 0 {
+            self.latency.watch.present(now);
+        }
+        let latency_activity = if self.config.knobs.prioritisation {
+            self.latency.watch.latency_activity(now)
+        } else {
+            LatencyActivity::Absent
+        };
+        if latency_activity != self.latency.level {
+            self.latency.level = latency_activity;
+            self.set_doorbells();
+        }
+    }
+
+    /// Lets the egresses send: all that must not wait, and of the others, in turn, one quantum
+    /// between two looks at the ingress while `Latency` work is near.
+    fn send(&mut self, cx: &mut Context<'_>) {
+        let may_wait = |egress: &Egress| egress.class.properties().may_wait;
+        for egress in self
+            .egresses
+            .list
+            .iter_mut()
+            .filter(|egress| !may_wait(egress))
+        {
+            egress.channel.pump(cx);
+        }
+        let count = self.egresses.list.len();
+        let mut left = if self.latency.level.is_active() {
+            self.config.knobs.quantum_bytes
+        } else {
+            u64::MAX
+        };
+        for index in (self.egresses.first..count).chain(0..self.egresses.first.min(count)) {
+            let egress = &mut self.egresses.list[index];
+            if !may_wait(egress) {
+                continue;
+            }
+            if left == 0 {
+                self.egresses.first = index;
+                self.intake.more = true;
+                break;
+            }
+            let bytes = egress.channel.pump(cx);
+            self.latency.watch.sent(bytes);
+            left = left.saturating_sub(bytes);
+        }
+        for egress in &mut self.egresses.list {
+            if egress.class.properties().steered {
+                let waiting = egress.channel.waiting_for_doorbell();
+                let target = usize::from(egress.target);
+                let core = self.config.core;
+                self.config.loads.note_waiting(core, target, waiting);
+            }
+        }
+    }
+
+    /// Takes requests from the ingress, every class in its order, and of each no more than what the
+    /// next turn can wait for: what a lane then sends is cut by its caravans.
+    fn take_in(&mut self, cx: &mut Context<'_>) {
+        self.intake.more = false;
+        self.intake.took = false;
+        if let Some(entry) = self.intake.early.take()
+            && !self.route(entry, cx)
+        {
+            return;
+        }
+        for index in 0..self.config.classes.len() {
+            let class = self.config.classes[index];
+            for taken in 0.. {
+                if taken >= ENTRIES_PER_TURN {
+                    self.intake.more = true;
+                    break;
+                }
+                let Some(entry) = self.ingress.take(class) else {
+                    break;
+                };
+                self.intake.took = true;
+                if !self.route(entry, cx) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sends a request on its way; false when its submitter is not known yet, so that it has to
+    /// wait for the mailbox.
+    fn route(&mut self, entry: IngressRequest, cx: &mut Context<'_>) -> bool {
+        let core = self.config.core;
+        if !entry.steered {
+            let loads = self.config.loads.to(usize::from(entry.target));
+            let chosen = self.steering.steer(entry.class, core, &loads);
+            if chosen != core {
+                let steered = IngressRequest {
+                    steered: true,
+                    ..entry
+                };
+                let ingress = &self.config.ingresses[chosen][entry.class];
+                if ingress.put(steered).is_ok() {
+                    ingress.ring();
+                    return true;
+                }
+            }
+        }
+        let lane = self.lane_class(entry.class);
+        let known = self.submitters.known.get(entry.submitter as usize);
+        let Some(known) = known.and_then(Option::as_ref) else {
+            self.intake.early = Some(entry);
+            self.intake.more = true;
+            return false;
+        };
+        if entry.class == Class::Latency {
+            self.latency.watch.arrived(cx.now);
+        }
+        let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
+        let target = usize::from(entry.target);
+        self.config
+            .loads
+            .note(core, target, entry.class, bytes, true);
+        self.statistics.counters.requests[entry.class] += 1;
+        self.statistics.counters.bytes[entry.class] += bytes;
+        let egress = self
+            .egresses
+            .list
+            .iter_mut()
+            .find(|egress| egress.target == entry.target && egress.class == lane);
+        match egress {
+            None => self.answer(entry.submitter, entry.slot, Err(BlockError::Gone)),
+            Some(egress) if !egress.backlog.is_empty() => egress.backlog.push_back(entry),
+            Some(egress) => {
+                let memory = &known.memory;
+                match egress.submit(entry, memory, cx) {
+                    Outcome::Taken => {}
+                    Outcome::Busy => egress.backlog.push_back(entry),
+                    Outcome::Done(result) => self.over(entry, result),
+                }
+            }
+        }
+        true
+    }
+
+    const fn lane_class(&self, class: Class) -> Class {
+        match self.config.knobs.lanes {
+            Lanes::PerClass => class,
+            Lanes::Shared => Class::DEFAULT,
+        }
+    }
+
+    /// A request was answered on the spot.
+    fn over(&mut self, entry: IngressRequest, result: Result<(), BlockError>) {
+        let bytes = u64::from(entry.data.map_or(0, |(_, length)| length));
+        let (core, target) = (self.config.core, usize::from(entry.target));
+        self.config
+            .loads
+            .note(core, target, entry.class, bytes, false);
+        self.answer(entry.submitter, entry.slot, result);
+    }
+
+    /// Hands out what found no room before.
+    fn drain_backlogs(&mut self, cx: &mut Context<'_>) {
+        for index in 0..self.egresses.list.len() {
+            while let Some(entry) = self.egresses.list[index].backlog.pop_front() {
+                let known = &self.submitters.known[entry.submitter as usize];
+                let memory = &known.as_ref().expect("it has requests outstanding").memory;
+                match self.egresses.list[index].submit(entry, memory, cx) {
+                    Outcome::Taken => {}
+                    Outcome::Busy => {
+                        self.egresses.list[index].backlog.push_front(entry);
+                        break;
+                    }
+                    Outcome::Done(result) => self.over(entry, result),
+                }
+            }
+        }
+    }
+
+    /// Publishes the counters and updates the load average.
+    fn publish(&mut self, now: Time) {
+        if now < self.statistics.publish_at {
+            return;
+        }
+        self.statistics.publish_at = now + COUNTERS_PERIOD;
+        self.forget_closed();
+        let outstanding = self.config.loads.outstanding(self.config.core);
+        for &class in &self.config.classes {
+            self.statistics.load.sample(now, class, outstanding[class]);
+        }
+        let mut counters = self.statistics.counters.clone();
+        counters.steering = *self.steering.counters();
+        counters.load_bytes = self.statistics.load.all(now);
+        counters.sparse_arrivals = self.latency.watch.sparse_arrivals();
+        for egress in &mut self.egresses.list {
+            let class = egress.class;
+            egress
+                .channel
+                .add_doorbell_counters(&mut counters.caravans[class]);
+        }
+        self.config.published.publish(counters);
+    }
+}
+
+/// Answer of an egress to a request.
+enum Outcome {
+    Taken,
+    Busy,
+    Done(Result<(), BlockError>),
+}
+
+impl Egress {
+    #[inline]
+    fn submit(
+        &mut self,
+        entry: IngressRequest,
+        memory: &RegionHandle,
+        cx: &mut Context<'_>,
+    ) -> Outcome {
+        let data = entry.data.map(|(offset, length)| {
+            let memory = Memory::Region(memory.clone());
+            IoSlice::new(memory, offset as usize, length as usize)
+        });
+        let request = Request {
+            tag: pack(entry.submitter, entry.slot, entry.class),
+            operation: entry.operation,
+            lba: entry.lba,
+            blocks: entry.blocks,
+            data,
+        };
+        let namespace = usize::from(entry.namespace);
+        match self.channel.submit_to(namespace, request, cx) {
+            Submit::Queued => Outcome::Taken,
+            Submit::Busy(_) => Outcome::Busy,
+            Submit::Done(done) => Outcome::Done(done.result),
+        }
+    }
+}
+
+impl Service for EgressService {
+    type Message = Message;
+
+    fn apply(&mut self, completion: Completion, cx: &mut Context<'_>) {
+        let op_namespace = completion.key.op_namespace;
+        let egress = self
+            .egresses
+            .list
+            .iter_mut()
+            .find(|egress| egress.channel.owns(op_namespace));
+        if let Some(egress) = egress {
+            egress.channel.complete(completion, cx);
+        }
+    }
+
+    fn message(&mut self, Message(note): Message, cx: &mut Context<'_>) {
+        match note {
+            Update::Target(target, association) => self.add_target(target, &association, cx),
+            Update::Namespace {
+                target,
+                namespace,
+                state,
+                capabilities,
+            } => {
+                let egresses = self.egresses.list.iter_mut();
+                for egress in egresses.filter(|egress| egress.target == target) {
+                    let number = egress
+                        .channel
+                        .add_namespace(Arc::clone(&state), capabilities);
+                    debug_assert_eq!(number, usize::from(namespace), "told in order");
+                }
+            }
+            Update::Join(number, submitter) => {
+                let index = number as usize;
+                if self.submitters.known.len() <= index {
+                    self.submitters.known.resize_with(index + 1, || None);
+                }
+                self.submitters.known[index] = Some(SubmitterState {
+                    memory: submitter.region.handle(),
+                    submitter,
+                    closed: false,
+                    held_completions: Coalescer::default(),
+                });
+            }
+            Update::Leave(number) => {
+                if let Some(known) = &mut self.submitters.known[number as usize] {
+                    known.closed = true;
+                }
+                self.forget_closed();
+            }
+            Update::Knobs(knobs) => self.reconfigure(*knobs),
+            Update::Close => {
+                self.closing = true;
+                for egress in &mut self.egresses.list {
+                    egress.channel.close(cx);
+                }
+            }
+        }
+    }
+
+    fn took_work(&self) -> bool {
+        self.intake.took
+    }
+
+    fn maintain(&mut self, cx: &mut Context<'_>) {
+        self.ingress.awake();
+        for egress in &mut self.egresses.list {
+            egress.channel.tick(cx);
+        }
+        self.take_completions(cx.now);
+        self.drain_backlogs(cx);
+        self.take_in(cx);
+        self.watch_latency(cx.now);
+        self.send(cx);
+        self.take_completions(cx.now);
+        self.publish(cx.now);
+    }
+
+    fn deadline(&self) -> Time {
+        // Asked before a sleep: from now on a submitter with a request wakes this thread.
+        if self.intake.more || !self.ingress.may_sleep() {
+            return Time::ZERO;
+        }
+        let lanes = self
+            .egresses
+            .list
+            .iter()
+            .map(|egress| egress.channel.deadline());
+        let held_completions = self.submitters.held.iter().map(|&submitter| {
+            let known = self.submitters.known[submitter as usize].as_ref();
+            known.map_or(Time::NEVER, |known| known.held_completions.until())
+        });
+        lanes.chain(held_completions).min().unwrap_or(Time::NEVER)
+    }
+
+    fn stays_awake(&mut self) {
+        self.ingress.awake();
+    }
+
+    fn finished(&self) -> bool {
+        // A submitter that was not notified would wait for ever.
+        let all_closed = self
+            .egresses
+            .list
+            .iter()
+            .all(|egress| egress.channel.closed());
+        self.closing && self.submitters.held.is_empty() && all_closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::completions::unpack;
+    use super::*;
+    use crate::switch::request_steering::LoadTable;
+    use base::units::CoreId;
+    use reactor::Wake;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use switch::PerClass;
+
+    #[derive(Debug, Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A core that only looked whether it might sleep was woken, while it polled, for each run of
+    /// requests from another core.
+    #[test]
+    fn a_core_that_polls_is_not_woken() {
+        let ingress = Arc::new(Ingress::new(4));
+        let wakes = Arc::new(Wakes::default());
+        ingress.serve(Arc::clone(&wakes) as Arc<dyn Wake>);
+        let mut service = EgressService::new(DataplaneConfig {
+            id: CoreId(0),
+            core: 0,
+            classes: Class::ALL.to_vec(),
+            ingresses: Arc::new(vec![PerClass::from_fn(|_| Arc::clone(&ingress))]),
+            loads: Arc::new(LoadTable::new(1)),
+            published: Arc::default(),
+            knobs: Knobs::switchyard(),
+        });
+        assert_eq!(service.deadline(), Time::NEVER);
+        service.stays_awake();
+        ingress.ring();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        assert_eq!(service.deadline(), Time::NEVER);
+        ingress.ring();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "it sleeps");
+    }
+
+    #[test]
+    fn a_tag_holds_submitter_slot_and_class() {
+        for class in Class::ALL {
+            let tag = pack(0xffff_fffe, 0x00ab_cdef, class);
+            assert_eq!(unpack(tag), (0xffff_fffe, 0x00ab_cdef, class));
+        }
+    }
+}

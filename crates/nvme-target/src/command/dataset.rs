@@ -1,0 +1,147 @@
+//! Dataset Management: deallocates ranges, piece by piece. `[NVMe NVM 1.0 §3.2.3]`
+
+use crate::command::blocks::arrival;
+use crate::command::device::part;
+use crate::command::step::Step;
+use crate::limits::{DATASET_PARALLEL_MAX, Limits};
+use crate::namespace::CoreNamespace;
+use crate::qos::access::Rights;
+use crate::request::{Slot, Ticket};
+use crate::session::event::Payload;
+use base::mutation::{self, Mutation};
+use block::Operation;
+use qos::access::Need;
+use reactor::IoSlice;
+use wire::nvme::io::DatasetRange;
+use wire::nvme::{Command, DatasetManagement, Status};
+
+/// A Dataset Management command that expects its list of ranges.
+#[derive(Debug)]
+pub(crate) struct Checked<'a> {
+    pub(crate) management: DatasetManagement,
+    /// Bytes of the list.
+    pub(crate) length: u32,
+    /// Place of the list in the capsule, as [`arrival`] returns it.
+    pub(crate) inside: Option<(u32, &'a [u8])>,
+}
+
+/// Checks a command; its ranges are checked when they are here.
+pub(crate) fn check<'a>(
+    command: &Command,
+    payload: Payload<'a>,
+    rights: Option<&Rights>,
+    namespace: Option<&CoreNamespace>,
+) -> Result<Checked<'a>, Status> {
+    let management = DatasetManagement::parse(command);
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if let Some(rights) = rights {
+        rights.check_any(management.nsid)?;
+    }
+    if management.deallocate && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let pointer = command.data_pointer()?;
+    let bytes = u32::try_from(management.data_bytes()).expect("at most 4096");
+    // Linux always sends space for all 256 ranges; only the first ones count.
+    let length = pointer.length();
+    if length < bytes || length > 4096 {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    let inside = arrival(pointer, payload, length)?;
+    Ok(Checked {
+        management,
+        length,
+        inside,
+    })
+}
+
+/// Returns the number of blocks that a command names, in all its ranges.
+pub(crate) fn blocks_named(data: &IoSlice, ranges: u32) -> u64 {
+    let blocks = |index| u64::from(range(data, index).blocks);
+    (0..ranges).map(blocks).sum()
+}
+
+/// Returns range `index` of a command.
+fn range(data: &IoSlice, index: u32) -> DatasetRange {
+    let mut bytes = [0; DatasetRange::SIZE];
+    data.copy_out(index as usize * DatasetRange::SIZE, &mut bytes);
+    DatasetRange::parse(&bytes)
+}
+
+/// Checks all ranges before any is touched.
+pub(crate) fn execute(
+    entry: &Slot,
+    rights: Option<&Rights>,
+    namespace: Option<&CoreNamespace>,
+    limits: &Limits,
+) -> Step {
+    let (ranges, deallocate) = (entry.range.blocks, entry.range.deallocate);
+    let need = if deallocate { Need::Write } else { Need::Read };
+    let (Some(namespace), Some(data)) = (namespace, &entry.transfer.data) else {
+        return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
+    };
+    let each = || (0..ranges).map(|index| range(data, index));
+    if !each().all(|range| namespace.contains(range.slba, u64::from(range.blocks))) {
+        return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
+    }
+    if deallocate && blocks_named(data, ranges) > u64::from(limits.deallocate_blocks) {
+        return Step::Answer(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
+    }
+    let allowed = |range: DatasetRange| {
+        let blocks = u64::from(range.blocks);
+        rights.map_or(Ok(()), |r| r.check(entry.nsid, need, range.slba, blocks))
+    };
+    let mut named = each().filter(|range| range.blocks > 0);
+    if let Err(status) = named.try_for_each(allowed) {
+        return Step::Answer(status);
+    }
+    if deallocate {
+        Step::Continue
+    } else {
+        // The other attributes are hints, which a controller is free to ignore.
+        Step::Answer(Status::SUCCESS)
+    }
+}
+
+/// Returns the request for the next piece, of at most `piece_blocks`. Without `answers` the pieces
+/// that the device has come to their end, and no more are begun.
+pub(crate) fn next(entry: &mut Slot, ticket: Ticket, piece_blocks: u32, answers: bool) -> Step {
+    while answers && is_open(entry) && entry.parts.outstanding < DATASET_PARALLEL_MAX {
+        let Some(data) = &entry.transfer.data else {
+            break;
+        };
+        let DatasetRange { slba, blocks, .. } = range(data, entry.parts.next);
+        let begun = u32::try_from(entry.range.lba).expect("fewer blocks than the range has");
+        let count = piece_blocks.min(blocks - begun);
+        if begun + count == blocks {
+            entry.parts.next += 1;
+            entry.range.lba = 0;
+        } else {
+            entry.range.lba += u64::from(count);
+        }
+        if count == 0 {
+            continue;
+        }
+        let lba = slba + u64::from(begun);
+        let (lba, count) = if mutation::active(Mutation::DeallocateNeighbour) && lba > 0 {
+            (lba - 1, count + 1)
+        } else {
+            (lba, count)
+        };
+        let request = part(ticket, Operation::Deallocate, lba, count);
+        return Step::Submit(entry.nsid, request);
+    }
+    if entry.parts.outstanding > 0 {
+        return Step::Wait;
+    }
+    let unfinished = is_open(entry).then_some(Status::ABORTED_BY_REQUEST);
+    Step::Answer(entry.status.or(unfinished).unwrap_or(Status::SUCCESS))
+}
+
+/// Returns true while pieces are left to begin.
+pub(crate) fn is_open(entry: &Slot) -> bool {
+    entry.parts.next < entry.range.blocks && entry.status.is_none()
+}

@@ -1,0 +1,112 @@
+//! Commands and their requests to the device.
+
+use crate::command::blocks;
+use crate::command::step::Step;
+use crate::namespace::CoreNamespace;
+use crate::request::{Kind, Slot, Ticket, status_of};
+use base::mutation::{self, Mutation};
+use base::units::Lba;
+use block::{BlockError, Operation, Request};
+use reactor::IoSlice;
+use wire::nvme::Status;
+
+/// Returns the first step of a command that reaches its device in one request.
+pub(crate) fn execute(entry: &mut Slot, ticket: Ticket, namespace: Option<&CoreNamespace>) -> Step {
+    let durable = entry.range.durable && !mutation::active(Mutation::FuaIgnored);
+    let operation = match entry.kind {
+        Kind::Read if entry.transfer.direct => {
+            let (lba, length) = (entry.range.lba, entry.transfer.length);
+            entry.transfer.data =
+                namespace.and_then(|namespace| blocks::memory(namespace, lba, length));
+            return Step::Answer(Status::SUCCESS);
+        }
+        Kind::Read => Operation::Read,
+        Kind::Write => Operation::Write { durable },
+        Kind::Compare => Operation::Compare,
+        Kind::Verify => Operation::Verify,
+        Kind::WriteZeroes => Operation::WriteZeroes {
+            deallocate: entry.range.deallocate,
+            durable,
+        },
+        // A Barrier has no request, and the others have parts or a controller.
+        Kind::Barrier | Kind::Admin | Kind::Flush | Kind::Shutdown | Kind::Dataset => {
+            return Step::Answer(Status::INTERNAL_ERROR);
+        }
+    };
+    let request = Request {
+        tag: ticket.tag(),
+        operation,
+        lba: Lba(entry.range.lba),
+        blocks: entry.range.blocks - missing(entry.kind, entry.range.blocks),
+        data: entry.transfer.data.take(),
+    };
+    Step::Submit(entry.nsid, request)
+}
+
+/// Returns the request for one part of a command.
+pub(super) fn part(ticket: Ticket, operation: Operation, lba: u64, blocks: u32) -> Request {
+    Request {
+        tag: ticket.tag(),
+        operation,
+        lba: Lba(lba),
+        blocks,
+        data: None,
+    }
+}
+
+/// Returns the blocks at the end of a command that a deliberate mistake hides from its device.
+#[inline]
+fn missing(kind: Kind, blocks: u32) -> u32 {
+    let misses = match kind {
+        Kind::WriteZeroes => mutation::active(Mutation::ZeroesMissLast),
+        Kind::Compare => mutation::active(Mutation::CompareMissesLast),
+        _ => false,
+    };
+    u32::from(misses && blocks > 1)
+}
+
+/// Notes that the device has a request of a command.
+#[inline]
+pub(crate) fn queued(entry: &mut Slot) -> Step {
+    if !entry.kind.has_parts() {
+        return Step::Wait;
+    }
+    entry.parts.outstanding += 1;
+    Step::Continue
+}
+
+/// Notes that the device is done with a request of a command that it had queued.
+pub(crate) fn completed(
+    entry: &mut Slot,
+    result: Result<(), BlockError>,
+    data: Option<IoSlice>,
+) -> Step {
+    if entry.kind.has_parts() {
+        entry.parts.outstanding -= 1;
+    }
+    done(entry, result, data)
+}
+
+/// Notes the outcome of a request.
+pub(crate) fn done(
+    entry: &mut Slot,
+    result: Result<(), BlockError>,
+    data: Option<IoSlice>,
+) -> Step {
+    let status = match result {
+        Err(error) if !mutation::active(Mutation::DeviceErrorHidden) => {
+            status_of(error, entry.kind)
+        }
+        _ => Status::SUCCESS,
+    };
+    if entry.kind.has_parts() {
+        if !status.is_success() {
+            entry.status.get_or_insert(status);
+        }
+        return Step::Continue;
+    }
+    if entry.kind == Kind::Read {
+        entry.transfer.data = data;
+    }
+    Step::Answer(status)
+}

@@ -1,0 +1,87 @@
+//! Flush, of one namespace or of all, and the flush of a normal shutdown.
+//! `[NVMe Base 2.0 §7.1, §3.6.2]`
+
+use crate::command::device::part;
+use crate::command::step::Step;
+use crate::limits::DATASET_PARALLEL_MAX;
+use crate::namespace::CoreNamespace;
+use crate::qos::access::Rights;
+use crate::request::{Slot, Ticket};
+use base::mutation::{self, Mutation};
+use block::Operation;
+use wire::limits::NSID_BROADCAST;
+use wire::nvme::{Command, Status};
+
+/// Checks a Flush. Returns its NSID.
+pub(crate) fn check(
+    command: &Command,
+    rights: Option<&Rights>,
+    namespace: Option<&CoreNamespace>,
+) -> Result<u32, Status> {
+    let nsid = command.nsid();
+    if command.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    if nsid == NSID_BROADCAST {
+        return Ok(nsid);
+    }
+    if namespace.is_none() {
+        return Err(Status::INVALID_NAMESPACE.with_dnr());
+    }
+    if let Some(rights) = rights {
+        rights.check_any(nsid)?;
+    }
+    Ok(nsid)
+}
+
+/// Returns true if the namespace's device has anything to flush.
+pub(crate) fn has_cache(namespace: &CoreNamespace) -> bool {
+    let device = &namespace.shared.options.device;
+    device.capabilities().volatile_cache
+}
+
+/// Returns the request for the next namespace that has something to flush, of those of the
+/// subsystem. A paused one is waited for, once what was begun is through; a Flush of one namespace
+/// has passed its gate. Without `answers` nothing more is begun.
+pub(crate) fn next(
+    entry: &mut Slot,
+    ticket: Ticket,
+    rights: Option<&Rights>,
+    namespaces: &[Option<CoreNamespace>],
+    answers: bool,
+) -> Step {
+    let all = entry.nsid == NSID_BROADCAST;
+    let last = if all { namespaces.len() } else { 1 };
+    let mut paused = None;
+    while answers
+        && (entry.parts.next as usize) < last
+        && entry.parts.outstanding < DATASET_PARALLEL_MAX
+    {
+        let nsid = if all {
+            entry.parts.next + 1
+        } else {
+            entry.nsid
+        };
+        entry.parts.next += 1;
+        if all && rights.is_some_and(|rights| rights.check_any(nsid).is_err()) {
+            continue;
+        }
+        let Some(Some(namespace)) = namespaces.get((nsid as usize).wrapping_sub(1)) else {
+            continue;
+        };
+        if !has_cache(namespace) || mutation::active(Mutation::FlushNotDone) {
+            continue;
+        }
+        if !namespace.is_open() && !entry.accounting.in_flight {
+            entry.parts.next -= 1;
+            paused = Some(nsid);
+            break;
+        }
+        return Step::Submit(nsid, part(ticket, Operation::Flush, 0, 0));
+    }
+    match paused {
+        _ if entry.parts.outstanding > 0 => Step::Wait,
+        Some(nsid) => Step::WaitForNamespace(nsid),
+        None => Step::Answer(entry.status.unwrap_or(Status::SUCCESS)),
+    }
+}

@@ -1,0 +1,25 @@
+//! The next step of a command.
+
+use block::Request;
+use wire::nvme::Status;
+
+/// Next step of a command that has a slot.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The command passes its gates: barrier, namespace, tokens.
+    Admit,
+    /// The command gets a buffer, and its data from the host.
+    Prepare,
+    /// The command has all that it needs.
+    Execute,
+    /// A request goes to the device of a namespace, by NSID.
+    Submit(u32, Request),
+    /// The next part of the command, if it has one.
+    Continue,
+    /// The command waits until a namespace opens.
+    WaitForNamespace(u32),
+    /// The command waits for an event that is certain: a completion, a buffer, data, tokens.
+    Wait,
+    /// The command has its status.
+    Answer(Status),
+}

@@ -1,0 +1,298 @@
+//! Connect: makes a controller, or joins an I/O queue to one. `[NVMe Base 2.0 §6.3]`
+
+use crate::controller::async_events::AsyncEvents;
+use crate::controller::feature_values::Features;
+use crate::controller::keep_alive::KeepAlive;
+use crate::controller::registers::Registers;
+use crate::controller::registry::{
+    ControllerKind, ControllerLimit, Place, QueueTerms, SharedController,
+};
+use crate::controller::reply::View;
+use crate::controller::state::Controller;
+use crate::qos::access::{AccessDecision, Rights};
+use crate::subsystem::Subsystem;
+use base::Nanos;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use switch::Class;
+use wire::fabrics::{Connect, ConnectData, InvalidParameter};
+use wire::nvme::{NqnError, Status};
+use wire::tcp::PduFormat;
+
+/// Least SQSIZE of an admin queue: 32 entries. `[NVMe Base 2.0 §6.3]`
+const ADMIN_SQSIZE_MIN: u16 = 31;
+
+/// Refusal of a Connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    /// The offending parameter, for dword 0.
+    pub(crate) parameter: Option<InvalidParameter>,
+    /// The limit on controllers that is reached.
+    pub(crate) limit: Option<ControllerLimit>,
+}
+
+impl Refusal {
+    /// Without DNR: the host may find a place later.
+    const BUSY: Self = Self {
+        status: Status::CONNECT_CONTROLLER_BUSY,
+        parameter: None,
+        limit: None,
+    };
+
+    const fn of(status: Status) -> Self {
+        Self {
+            status: status.with_dnr(),
+            parameter: None,
+            limit: None,
+        }
+    }
+
+    const fn full(limit: ControllerLimit) -> Self {
+        Self {
+            limit: Some(limit),
+            ..Self::BUSY
+        }
+    }
+
+    const fn invalid(parameter: InvalidParameter) -> Self {
+        Self {
+            parameter: Some(parameter),
+            ..Self::of(Status::CONNECT_INVALID_PARAMETERS)
+        }
+    }
+
+    const fn in_command(offset: u16) -> Self {
+        Self::invalid(InvalidParameter::in_command(offset))
+    }
+
+    const fn in_data(offset: u16) -> Self {
+        Self::invalid(InvalidParameter::in_data(offset))
+    }
+}
+
+/// The connection on which a Connect came.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub(crate) peer: SocketAddr,
+    /// Our end's address, where it is known.
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) place: Place,
+    /// The format of its PDUs.
+    pub(crate) format: PduFormat,
+    /// Returns true for a subsystem that the core knows, and that is not being removed.
+    pub(crate) serves: &'a dyn Fn(u32) -> bool,
+}
+
+/// Index of a subsystem for connections that have none.
+pub(crate) const NO_SUBSYSTEM: u32 = u32::MAX;
+
+/// Returns HOSTNQN; empty for a host that does not name itself, which is served where any host is.
+fn host_name(data: &ConnectData) -> Result<String, Refusal> {
+    match data.hostnqn() {
+        Ok(name) => Ok(name.as_str().to_owned()),
+        Err(NqnError::Empty) => Ok(String::new()),
+        Err(_) => Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET)),
+    }
+}
+
+/// Connect of an admin queue: makes a controller. Returns the index of its subsystem as well.
+pub(crate) fn admin(
+    connect: &Connect,
+    data: &ConnectData,
+    origin: &Origin<'_>,
+    view: &View<'_>,
+) -> Result<(Controller, u32), Refusal> {
+    let limits = view.limits;
+    if connect.record_format != 0 {
+        return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
+    }
+    if connect.sq_size < ADMIN_SQSIZE_MIN || connect.sq_size >= limits.queue_entries.max(32) {
+        return Err(Refusal::in_command(Connect::SQSIZE_OFFSET));
+    }
+    if data.cntlid != ConnectData::CNTLID_DYNAMIC {
+        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    }
+    let host = host_name(data)?;
+    if data.host_id == [0; 16] {
+        return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
+    }
+    let subsystem = wanted_subsystem(data, &host, origin, view)?;
+    let (kind, patience) = match subsystem {
+        Some(_) => (ControllerKind::Io, Nanos(0)),
+        None => (ControllerKind::Discovery, limits.discovery_idle_timeout),
+    };
+    let index = subsystem_index(subsystem.as_ref(), origin)?;
+    let shared = register(kind, subsystem, (host, data.host_id), origin, view)?;
+    let keep_alive = KeepAlive::new(keep_alive_ms(connect, view), view.now);
+    let controller = Controller {
+        rights: shared.decide(&view.shared.rules()).rights(),
+        shared,
+        reached: origin.local.map(|address| address.ip()),
+        registers: Registers::default(),
+        keep_alive: keep_alive.with_patience(patience),
+        features: Features::default(),
+        events: AsyncEvents::default(),
+    };
+    Ok((controller, index))
+}
+
+/// Gives a new controller an identifier, within the limits, and attaches the admin queue.
+fn register(
+    kind: ControllerKind,
+    subsystem: Option<Arc<Subsystem>>,
+    host: (String, [u8; 16]),
+    origin: &Origin<'_>,
+    view: &View<'_>,
+) -> Result<Arc<SharedController>, Refusal> {
+    let limits = view.limits;
+    let peer = origin.peer;
+    let tenant = tenant_of(&host.0, subsystem.as_deref(), view);
+    let name = (&*host.0, host.1);
+    let mut controllers = view.shared.controllers();
+    if let Some(limit) = controllers.full(limits, kind, name, peer.ip(), tenant.as_ref()) {
+        return Err(Refusal::full(limit));
+    }
+    let (admin, granted) = (origin.place, limits.io_queues);
+    let make = |id| {
+        SharedController::new(id, kind, subsystem, host, peer, admin, granted).of_tenant(tenant)
+    };
+    let shared = controllers.insert(limits.controllers, make);
+    drop(controllers);
+    let shared = shared.ok_or(Refusal::full(ControllerLimit::All))?;
+    shared.attach();
+    Ok(shared)
+}
+
+/// Returns the tenant that a controller of the host counts for, if the host has one.
+fn tenant_of(host: &str, subsystem: Option<&Subsystem>, view: &View<'_>) -> Option<Arc<str>> {
+    let tenants = view.shared.rules().host_tenants(host, &subsystem?.nqn);
+    tenants.held_to_account().cloned()
+}
+
+/// Returns the subsystem that a host asks for and may use; none for the discovery service.
+fn wanted_subsystem(
+    data: &ConnectData,
+    host: &str,
+    origin: &Origin<'_>,
+    view: &View<'_>,
+) -> Result<Option<Arc<Subsystem>>, Refusal> {
+    let wrong = Refusal::in_data(ConnectData::SUBNQN_OFFSET);
+    let name = data.subnqn().map_err(|_| wrong)?;
+    if name.is_discovery() {
+        return Ok(None);
+    }
+    let found = view.shared.subsystem(name.as_str()).ok_or(wrong)?;
+    let (rules, from) = (view.shared.rules(), origin.peer.ip());
+    if !found.allows(host) || !rules.admit(host, from, name.as_str()) {
+        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+    }
+    Ok(Some(found))
+}
+
+/// Returns the keep-alive time-out that a host gets for the one that it asks for.
+fn keep_alive_ms(connect: &Connect, view: &View<'_>) -> u32 {
+    match connect.keep_alive_timeout_ms {
+        0 => view.limits.keep_alive_default_ms,
+        asked => asked.max(view.limits.keep_alive_min_ms),
+    }
+}
+
+/// Returns the index by which the core keeps a subsystem. A core that does not know it yet asks the
+/// host to come again.
+fn subsystem_index(
+    subsystem: Option<&Arc<Subsystem>>,
+    origin: &Origin<'_>,
+) -> Result<u32, Refusal> {
+    match subsystem {
+        None => Ok(NO_SUBSYSTEM),
+        Some(subsystem) if (origin.serves)(subsystem.index) => Ok(subsystem.index),
+        Some(_) => Err(Refusal::BUSY),
+    }
+}
+
+/// An I/O queue that joined its controller.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) controller: Arc<SharedController>,
+    /// Index of the subsystem.
+    pub(crate) subsystem: u32,
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// The class that the host named, where it named one.
+    pub(crate) class: Option<Class>,
+}
+
+/// Connect of an I/O queue: joins a controller, which may live on another core. The class that the
+/// host names counts where `classes` is true.
+pub(crate) fn io(
+    connect: &Connect,
+    data: &ConnectData,
+    classes: bool,
+    origin: &Origin<'_>,
+    view: &View<'_>,
+) -> Result<Joined, Refusal> {
+    if connect.record_format != 0 {
+        return Err(Refusal::of(Status::CONNECT_INCOMPATIBLE_FORMAT));
+    }
+    if connect.sq_size == 0 || connect.sq_size >= view.limits.queue_entries {
+        return Err(Refusal::in_command(Connect::SQSIZE_OFFSET));
+    }
+    let controller = view.shared.controllers().get(data.cntlid).cloned();
+    let controller = controller.ok_or(Refusal::in_data(ConnectData::CNTLID_OFFSET))?;
+    let host = host_name(data)?;
+    if host != controller.host_nqn {
+        return Err(Refusal::in_data(ConnectData::HOSTNQN_OFFSET));
+    }
+    if data.host_id != controller.host_id {
+        return Err(Refusal::in_data(ConnectData::HOSTID_OFFSET));
+    }
+    let Some(subsystem) = controller.subsystem.clone() else {
+        // [NVMe Base 2.0 §3.1.2.3]: a discovery controller has no I/O queues.
+        return Err(Refusal::in_command(Connect::QID_OFFSET));
+    };
+    let name = data
+        .subnqn()
+        .map_err(|_| Refusal::in_data(ConnectData::SUBNQN_OFFSET))?;
+    if name.as_str() != subsystem.nqn {
+        return Err(Refusal::in_data(ConnectData::SUBNQN_OFFSET));
+    }
+    let (rules, from) = (view.shared.rules(), origin.peer.ip());
+    let decision = controller.decide_from(&rules, from);
+    if !subsystem.allows(&host) || matches!(decision, AccessDecision::Refused) {
+        return Err(Refusal::of(Status::CONNECT_INVALID_HOST));
+    }
+    let index = subsystem_index(Some(&subsystem), origin)?;
+    let named = enter_queue(&controller, connect, origin)?;
+    let class = (named && classes).then(|| Class::from_connect_attributes(connect.attributes.0));
+    Ok(Joined {
+        controller,
+        subsystem: index,
+        rights: decision.rights(),
+        class,
+    })
+}
+
+/// Enters a queue among those of its controller. Returns true if its host names classes.
+fn enter_queue(
+    controller: &SharedController,
+    connect: &Connect,
+    origin: &Origin<'_>,
+) -> Result<bool, Refusal> {
+    let mut queues = controller.queues();
+    if queues.dead {
+        return Err(Refusal::in_data(ConnectData::CNTLID_OFFSET));
+    }
+    if !queues.ready {
+        return Err(Refusal::of(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    let free = !queues.places.contains_key(&connect.queue_id);
+    if connect.queue_id > queues.granted || !free {
+        return Err(Refusal::in_command(Connect::QID_OFFSET));
+    }
+    queues.places.insert(connect.queue_id, origin.place);
+    let terms = QueueTerms::of(connect, origin.format);
+    queues.terms.insert(connect.queue_id, terms);
+    // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
+    controller.attach();
+    Ok(queues.classes)
+}

@@ -1,0 +1,84 @@
+//! A controller's state: what the admin queue's core keeps of it.
+
+use crate::controller::async_events::{AsyncEvents, Notice};
+use crate::controller::feature_values::Features;
+use crate::controller::keep_alive::KeepAlive;
+use crate::controller::registers::Registers;
+use crate::controller::registry::{ControllerKind, SharedController};
+use crate::namespace::Namespace;
+use crate::qos::access::Rights;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The admin queue's part of a controller.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    pub(crate) shared: Arc<SharedController>,
+    /// Our address that the host has reached, where it is known.
+    pub(crate) reached: Option<IpAddr>,
+    /// CC and CSTS.
+    pub(crate) registers: Registers,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) features: Features,
+    pub(crate) events: AsyncEvents,
+    /// Rights of its host in the subsystem; `None` for everything.
+    pub(crate) rights: Option<Arc<Rights>>,
+}
+
+impl Controller {
+    /// Returns true for a discovery controller.
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.shared.kind == ControllerKind::Discovery
+    }
+
+    /// Returns true unless every command to the namespace would be refused for the host's tenant.
+    pub(crate) fn sees(&self, nsid: u32) -> bool {
+        let rights = self.rights.as_ref();
+        rights.is_none_or(|rights| rights.check_any(nsid).is_ok())
+    }
+
+    /// Returns the namespaces that the host may touch, by identifier: a tenant does not learn of
+    /// others.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = Arc<Namespace>> {
+        let all = self.shared.subsystem.iter().flat_map(|s| s.namespaces());
+        all.filter(|namespace| self.sees(namespace.nsid()))
+    }
+
+    /// Returns a namespace that the host may touch.
+    pub(crate) fn namespace(&self, nsid: u32) -> Option<Arc<Namespace>> {
+        let subsystem = self.shared.subsystem.as_ref().filter(|_| self.sees(nsid));
+        subsystem.and_then(|subsystem| subsystem.namespace(nsid))
+    }
+
+    /// Takes other rights, and raises a notice for each namespace that appears or disappears.
+    pub(crate) fn set_rights(&mut self, rights: Option<Arc<Rights>>) {
+        let seen = |controller: &Self| -> Vec<_> {
+            let namespaces = controller.namespaces();
+            namespaces.map(|namespace| namespace.nsid()).collect()
+        };
+        let before = seen(self);
+        self.rights = rights;
+        let after = seen(self);
+        for nsid in before.iter().chain(&after) {
+            if before.contains(nsid) != after.contains(nsid) {
+                self.events.raise(Notice::Namespace(*nsid));
+            }
+        }
+    }
+
+    /// Returns true if any namespace has a volatile write cache.
+    pub(crate) fn has_volatile_cache(&self) -> bool {
+        let mut devices = self
+            .namespaces()
+            .map(|namespace| namespace.options.device.capabilities());
+        devices.any(|capabilities| capabilities.volatile_cache)
+    }
+
+    /// Ends a normal shutdown: the caches are flushed, or one of them failed; then CSTS says so, and
+    /// the host may ask again. `[NVMe Base 2.0 §3.6.2]`
+    pub(crate) fn end_shutdown(&mut self, flushed: bool) {
+        if let Some(ready) = self.registers.end_shutdown(flushed) {
+            self.shared.queues().ready = ready;
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! A connection: its session, the controller that owns it, and its accounts on the core.
+//!
+//! Owned by its core's poll group. It never blocks, and whatever its peer sends, the worst that
+//! happens is that this connection ends.
+
+use crate::barrier::registry::Scopes;
+use crate::controller::connect::NO_SUBSYSTEM;
+use crate::controller::registry::SharedController;
+use crate::controller::state::Controller;
+use crate::permit::ConnectionPermit;
+use crate::qos::access::Rights;
+use crate::qos::core::TokenQueue;
+use crate::request::{Kind, Ticket};
+use crate::service::connection_state::ConnectionState;
+use crate::service::core::CoreState;
+use crate::session::Session;
+use crate::session::handover::PlannedMove;
+use crate::session::output::Output;
+use crate::shares::{Holding, Purpose};
+use crate::switch::demand::Demand;
+use crate::switch::threads::Counted;
+use base::{SlabKey, Time};
+use reactor::{Context, SocketId};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use switch::Class;
+use switch::doorbell::Urgency;
+use wire::nvme::{Command, Status};
+use wire::tcp::framer::FramerLimits;
+use wire::tcp::{DataAlignment, IcReq, IcResp, PduFormat};
+
+/// Controller that a queue pair belongs to.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// Connect has not come yet.
+    None,
+    /// It is the admin queue of this controller.
+    Admin(Box<Controller>),
+    /// It is an I/O queue of this controller.
+    Io(Arc<SharedController>),
+}
+
+/// Rights and accounts of a connection's host in its subsystem.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// Index of the subsystem on every core.
+    pub(crate) subsystem: u32,
+    /// Rights that the commands of an I/O queue are checked against; `None` where all may be.
+    pub(crate) rights: Option<Arc<Rights>>,
+    /// Queues in which its commands wait for tokens, by namespace identifier less one.
+    pub(crate) token_queues: Vec<Option<TokenQueue>>,
+    /// Scopes of barriers that the commands of an I/O queue belong to.
+    pub(crate) scopes: Option<Arc<Scopes>>,
+}
+
+/// Placement of an I/O queue among the threads. `[blk-switch §3.3]`
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    /// Load that the queue asks for.
+    pub(crate) demand: Demand,
+    /// Thread on the core that took the queue's packets in when it was connected, if that is one of
+    /// the first 256.
+    pub(crate) home: Option<u8>,
+    /// The move that waits for a quiet moment.
+    pub(crate) moving: Option<PlannedMove>,
+    /// The queue's place in the count of its thread, or of the thread that it moves to.
+    pub(crate) counted: Option<Counted>,
+    /// The host named the class of the queue.
+    pub(crate) class_named: bool,
+}
+
+/// Times by which something has to happen on a connection.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    /// Time since which this thread serves the connection.
+    pub(crate) opened: Time,
+    /// Time by which commands that a change waits for must have their data.
+    pub(crate) change: Time,
+    /// Time by which a terminating or draining connection closes at the latest.
+    pub(crate) close: Time,
+    /// The timer that is set.
+    pub(crate) timer: Time,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) key: SlabKey,
+    pub(crate) socket: SocketId,
+    pub(crate) peer: SocketAddr,
+    /// Our end's address, where it is known.
+    pub(crate) local: Option<SocketAddr>,
+    state: ConnectionState,
+    pub(crate) session: Session,
+    pub(crate) owner: Owner,
+    pub(crate) access: Access,
+    pub(crate) placement: Placement,
+    pub(crate) deadlines: Deadlines,
+    /// Buffers of the core that it holds.
+    pub(crate) holding: Holding,
+    /// The connection counts among the core's fresh ones.
+    fresh: bool,
+    /// Nothing of the connection can change data any more, and its controller knows.
+    pub(super) disarmed: bool,
+    pub(crate) permit: ConnectionPermit,
+}
+
+/// Key of a connection that is not in the core's table yet.
+const UNPLACED: SlabKey = SlabKey {
+    index: 0,
+    generation: 0,
+};
+
+impl Connection {
+    pub(crate) fn new(
+        socket: SocketId,
+        (peer, local): (SocketAddr, Option<SocketAddr>),
+        permit: ConnectionPermit,
+        core: &mut CoreState,
+        now: Time,
+    ) -> Self {
+        core.connections.fresh += 1;
+        let output = Output::new(UNPLACED, socket, core.accounts.anonymous());
+        Self {
+            key: UNPLACED,
+            socket,
+            peer,
+            local,
+            state: ConnectionState::AwaitingIcReq,
+            session: Session::new(output, &core.limits, now),
+            owner: Owner::None,
+            access: Access {
+                subsystem: NO_SUBSYSTEM,
+                rights: None,
+                token_queues: Vec::new(),
+                scopes: None,
+            },
+            placement: Placement::default(),
+            deadlines: Deadlines {
+                opened: now,
+                change: Time::NEVER,
+                close: Time::NEVER,
+                timer: Time::NEVER,
+            },
+            holding: Holding::new(core.accounts.anonymous()),
+            fresh: true,
+            disarmed: false,
+            permit,
+        }
+    }
+
+    /// Returns the state.
+    #[inline]
+    pub(crate) const fn state(&self) -> ConnectionState {
+        self.state
+    }
+
+    /// Moves the connection to another state and counts it there.
+    ///
+    /// # Panics
+    /// When the state machine has no such move.
+    pub(crate) fn enter(&mut self, next: ConnectionState, core: &mut CoreState) {
+        let before = self.state;
+        assert!(
+            before.may_become(next),
+            "a connection goes from {} to {}",
+            before.name(),
+            next.name()
+        );
+        core.connections.entered[next as usize] += 1;
+        tracing::trace!(peer = %self.peer, state = next.name());
+        self.state = next;
+    }
+
+    /// The connection has its place among the core's.
+    pub(crate) fn set_key(&mut self, key: SlabKey) {
+        self.key = key;
+        self.session.output.set_key(key, self.socket);
+    }
+
+    /// Returns the name of one of its slots.
+    #[inline]
+    pub(crate) const fn ticket(&self, slot: u16) -> Ticket {
+        Ticket {
+            connection: self.key,
+            slot,
+        }
+    }
+
+    /// Returns the queue in which commands to a namespace wait for tokens; `None` without a tenant,
+    /// and where no tokens are asked for.
+    #[inline]
+    pub(crate) fn token_queue(&self, nsid: u32) -> Option<TokenQueue> {
+        let index = (nsid as usize).wrapping_sub(1);
+        self.access.token_queues.get(index).copied().flatten()
+    }
+
+    /// The connection became an I/O queue, of the class that its host named, if it did.
+    pub(crate) fn set_class(
+        &mut self,
+        named: Option<Class>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        let class = named.unwrap_or(Class::DEFAULT);
+        self.placement.class_named = named.is_some();
+        core.connections.classes[class] += usize::from(named.is_some());
+        core.switch.queues[class] += 1;
+        self.placement.counted = Some(core.shared.threads.count(class, core.index));
+        self.session.output.set_class(class, &mut core.sends());
+        cx.driver.set_class(self.socket, class);
+    }
+
+    /// An answer with this many bytes of data, or an R2T, was appended to what is to be sent.
+    #[inline]
+    pub(crate) fn appended(
+        &mut self,
+        bytes: u32,
+        urgency: Urgency,
+        core: &mut CoreState,
+        cx: &Context<'_>,
+    ) {
+        let in_flight = self.session.commands.used();
+        let output = &mut self.session.output;
+        output.appended(bytes, urgency, in_flight, &mut core.sends(), cx);
+    }
+
+    /// Begins to receive, and to wait for ICReq.
+    pub(crate) fn start(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        self.arm(core, self.deadlines.opened + core.limits.connect_timeout);
+        self.limit_receives(None, core, cx);
+        self.arm_receive(core, cx);
+    }
+
+    /// Returns the controller that the connection belongs to.
+    pub(crate) fn controller(&self) -> Option<&Arc<SharedController>> {
+        match &self.owner {
+            Owner::None => None,
+            Owner::Admin(controller) => Some(&controller.shared),
+            Owner::Io(controller) => Some(controller),
+        }
+    }
+
+    /// Returns true while commands are carried out and answered.
+    pub(crate) fn answers(&self) -> bool {
+        self.state <= ConnectionState::Draining
+    }
+
+    /// Returns true until Connect has succeeded, or the connection ends.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// The connection is fresh no longer.
+    pub(crate) fn leave_fresh(&mut self, core: &mut CoreState) {
+        if std::mem::take(&mut self.fresh) {
+            core.connections.fresh -= 1;
+        }
+    }
+
+    /// Answers ICReq. `[NVMe-TCP 1.0 §3.3.1]`
+    pub(crate) fn initialize(
+        &mut self,
+        request: &IcReq,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        let response = IcResp {
+            controller_alignment: DataAlignment::DWORD,
+            header_digest: request.header_digest && core.limits.header_digest,
+            data_digest: request.data_digest && core.limits.data_digest,
+            max_h2c_data: core.limits.h2c_data_bytes,
+        };
+        if !self.session.output.make_room(0, &mut core.sends(), cx) {
+            self.close(core, cx);
+            return;
+        }
+        self.session.output.push_bytes(&response.to_bytes());
+        self.appended(0, Urgency::Urgent, core, cx);
+        self.session.initialize(
+            PduFormat {
+                header_digest: response.header_digest,
+                data_digest: response.data_digest,
+                alignment: request.host_alignment,
+            },
+            request.max_r2t,
+            &core.limits,
+        );
+        self.enter(ConnectionState::AwaitingConnect, core);
+    }
+
+    /// Connect succeeded: limits and the queue's size are known from here on.
+    pub(crate) fn go_live(&mut self, capsule_data_bytes: u32, core: &mut CoreState) {
+        self.leave_fresh(core);
+        self.enter(ConnectionState::Live, core);
+        self.session.connected = true;
+        self.session.framer.set_limits(FramerLimits {
+            capsule_data_bytes,
+            data_pdu_bytes: core.limits.h2c_data_bytes,
+        });
+    }
+
+    /// The host, tenant and class of the connection are known: what it holds counts for them.
+    pub(crate) fn set_purpose(&mut self, purpose: Purpose, core: &mut CoreState) {
+        let Some(controller) = self.controller() else {
+            return;
+        };
+        let tenants = controller.tenants(&core.shared.rules());
+        let host = (&*controller.host_nqn, controller.host_id);
+        let (tenant, class) = (tenants.held_to_account(), self.session.output.class());
+        let parties = core.accounts.parties(purpose, host, tenant, class);
+        self.holding.belongs_to(Rc::clone(&parties));
+        self.session.output.set_parties(parties);
+    }
+
+    /// Takes a slot for an I/O command to a namespace.
+    ///
+    /// # Errors
+    /// Internal Error when the table is full: its host keeps more in flight than it may.
+    #[inline]
+    pub(crate) fn begin(
+        &mut self,
+        command: &Command,
+        kind: Kind,
+        nsid: u32,
+        core: &mut CoreState,
+        now: Time,
+    ) -> Result<u16, Status> {
+        let commands = &mut self.session.commands;
+        let slot = commands.take(command.cid(), &mut core.states);
+        let slot = slot.ok_or(Status::INTERNAL_ERROR)?;
+        let entry = commands.slot(slot);
+        entry.kind = kind;
+        entry.opcode = command.opcode();
+        entry.nsid = nsid;
+        entry.accounting.began = now;
+        Ok(slot)
+    }
+
+    /// A command has a buffer for its data, which its connection holds until it is answered.
+    pub(crate) fn hold(&mut self, slot: u16, bytes: u32) {
+        self.session.commands.slot(slot).transfer.held_bytes += bytes;
+        self.holding.take(bytes);
+    }
+
+    /// A command is over: its slot is free, and barriers that came after it count it.
+    pub(crate) fn free(&mut self, slot: u16, core: &mut CoreState) {
+        let held = self.session.commands.slot(slot).transfer.held_bytes;
+        self.holding.give_back(held);
+        let marks = self.session.commands.give_back(slot);
+        if marks != 0 {
+            core.barriers.passed(marks);
+        }
+    }
+
+    /// The bytes of a command count as outstanding: the queue's, and those of its class on the core.
+    pub(crate) fn begin_outstanding(&mut self, slot: u16, core: &mut CoreState) {
+        let entry = self.session.commands.slot(slot);
+        let bytes = u64::from(entry.transfer.length);
+        entry.accounting.outstanding = true;
+        self.placement.demand.outstanding += bytes;
+        if let Some(class) = self.session.output.class() {
+            core.switch.outstanding[class] += bytes;
+        }
+    }
+
+    /// The bytes of a command count as outstanding no longer.
+    pub(crate) fn end_outstanding(&mut self, slot: u16, core: &mut CoreState) {
+        let entry = self.session.commands.slot(slot);
+        if !std::mem::take(&mut entry.accounting.outstanding) {
+            return;
+        }
+        let bytes = u64::from(entry.transfer.length);
+        self.placement.demand.outstanding -= bytes;
+        if let Some(class) = self.session.output.class() {
+            core.switch.outstanding[class] -= bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        // Slots, lists and buffers come with the first command that needs them, so this is all
+        // that a connection takes until then.
+        assert!(
+            size_of::<Connection>() <= 1152,
+            "{}",
+            size_of::<Connection>()
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! States of a connection.
+//!
+//! ```text
+//!  AwaitingIcReq ──► AwaitingConnect ──► Live ──► Draining
+//!        │  └──── (arrives from a core) ──▲│          │
+//!        │                 │               │          │
+//!        ├─────────────────┴───────────────┴──────────┴──► Terminating (C2HTermReq sent)
+//!        ▼                 ▼               ▼          ▼          │
+//!        └─────────────────┴──► Closing ◄──┴──────────┴──────────┘
+//!                                  │
+//!                                  ▼
+//!                               Closed
+//! ```
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum ConnectionState {
+    /// The host has to send ICReq.
+    AwaitingIcReq,
+    /// The host has to send Connect.
+    AwaitingConnect,
+    /// The queue pair is connected.
+    Live,
+    /// No further command is carried out; those under way are answered, then it closes.
+    Draining,
+    /// A termination request was sent; the host closes, or else we do.
+    Terminating,
+    /// The driver closes the socket, or hands it to another core.
+    Closing,
+    /// The socket is gone; commands may still be in a device.
+    Closed,
+}
+
+impl ConnectionState {
+    /// Number of states.
+    pub(crate) const COUNT: usize = 7;
+
+    /// Returns the state's name in traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AwaitingIcReq => "awaiting ICReq",
+            Self::AwaitingConnect => "awaiting Connect",
+            Self::Live => "live",
+            Self::Draining => "draining",
+            Self::Terminating => "terminating",
+            Self::Closing => "closing",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Returns true if a connection may go from this state to `next`.
+    pub(super) const fn may_become(self, next: Self) -> bool {
+        match next {
+            Self::AwaitingIcReq => false,
+            Self::AwaitingConnect => matches!(self, Self::AwaitingIcReq),
+            Self::Live => matches!(self, Self::AwaitingIcReq | Self::AwaitingConnect),
+            Self::Draining => matches!(self, Self::Live),
+            Self::Terminating => (self as u8) < Self::Terminating as u8,
+            Self::Closing => (self as u8) < Self::Closing as u8,
+            Self::Closed => matches!(self, Self::Closing),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_closes_once_and_never_lives_again() {
+        use ConnectionState::{Closed, Closing, Draining, Live, Terminating};
+        assert!(Live.may_become(Draining) && Draining.may_become(Terminating));
+        assert!(Closing.may_become(Closed));
+        for next in [Live, Draining, Terminating, Closing] {
+            assert!(!Closing.may_become(next), "{}", next.name());
+            assert!(!Closed.may_become(next), "{}", next.name());
+        }
+    }
+}

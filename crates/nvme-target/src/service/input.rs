@@ -1,0 +1,345 @@
+//! Input of connections: what a session yields goes to the room that is for it.
+
+use crate::service::connection::{Connection, Owner};
+use crate::service::connection_state::ConnectionState;
+use crate::service::core::CoreState;
+use crate::service::flow::Flow;
+use crate::service::{admin, answers, io, requests};
+use crate::session::event::{Delivery, Event, Payload, Violation};
+use base::Time;
+use reactor::{Context, Op, OpKey, Received};
+use switch::doorbell::Urgency;
+use switch::light_hosts::Asked;
+use wire::nvme::{Command, FabricsType, Status};
+use wire::tcp::limits::PREFIX_BYTES_MAX;
+use wire::tcp::{CapsuleCmd, FatalErrorStatus};
+
+/// Kind of the operation that receives.
+pub(crate) const RECEIVE: u8 = 2;
+
+impl Connection {
+    /// Takes the end of a receive.
+    pub(crate) fn received(
+        &mut self,
+        mut received: Received,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        self.session.received(&mut received, cx.now);
+        core.touch();
+        if received.result.is_err() {
+            self.close(core, cx);
+            return;
+        }
+        let commands = core.stats.io_commands;
+        let admin_commands = core.stats.admin_commands;
+        let outstanding = self.placement.demand.outstanding;
+        let mut received_bytes = 0;
+        let urgent = self.is_urgent();
+        if urgent {
+            core.switch.note_urgent(cx.now);
+        }
+        if self.state() < ConnectionState::Terminating {
+            let bytes = match &received.rest {
+                Some((buffer, length)) => &buffer[..*length],
+                None => &[][..],
+            };
+            received_bytes = bytes.len() as u64;
+            self.consume(bytes, core, cx);
+        }
+        drop(received.rest);
+        let demand = &self.placement.demand;
+        let data_bytes = demand.outstanding + demand.answered;
+        let asked = Asked {
+            commands: core.stats.io_commands - commands,
+            data_bytes: data_bytes.saturating_sub(outstanding),
+            received_bytes,
+        };
+        if core.stats.io_commands != commands {
+            self.sample_demand(core, cx.now);
+            if urgent {
+                core.switch.note_urgent_commands(cx.now);
+            }
+        }
+        let any = asked.commands > 0 || core.stats.admin_commands != admin_commands;
+        if any || self.state() >= ConnectionState::Terminating {
+            self.limit_receives(Some(asked), core, cx);
+        }
+        self.arm_receive(core, cx);
+    }
+
+    /// Sets the bytes that the next receives take: beside a host that asks for little, one that asks
+    /// for much gets a caravan in a turn. `asked` is what the last receive brought, if anything.
+    pub(super) fn limit_receives(
+        &mut self,
+        asked: Option<Asked>,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        if self.state() >= ConnectionState::Closing {
+            return;
+        }
+        let (host, hosts) = (self.holding.host(), &mut core.switch.light_hosts);
+        let quantum = match (self.session.output.class(), asked) {
+            // Strict priority has quanta of its own.
+            (Some(class), _) if !class.properties().may_wait => None,
+            (Some(_), Some(asked)) => hosts.asked(host, asked, cx.now),
+            (Some(_), None) => None,
+            (None, _) => hosts.control_quantum(host, cx.now),
+        };
+        // Input after a termination request is discarded, the sooner the better.
+        let ends = self.state() >= ConnectionState::Terminating;
+        let applies = core.switch.knobs().light_hosts && !ends;
+        let quantum = quantum.filter(|_| applies);
+        if quantum != self.session.receive_quantum {
+            self.session.receive_quantum = quantum;
+            cx.driver.set_receive_quantum(self.socket, quantum);
+        }
+    }
+
+    /// Returns true if input must not wait for input of other I/O queues.
+    fn is_urgent(&self) -> bool {
+        let class = self.session.output.class();
+        class.is_some_and(|class| !class.properties().may_wait)
+    }
+
+    /// Samples the load that an I/O queue and its core are asked for, after commands came.
+    fn sample_demand(&mut self, core: &mut CoreState, now: Time) {
+        let Some(class) = self.session.output.class() else {
+            return;
+        };
+        let (before, after) = self.placement.demand.sample(now);
+        let load = &mut core.switch.load[class];
+        *load = *load - before + after;
+    }
+
+    /// Works on input until it is used up, or a command has to wait for a buffer.
+    pub(crate) fn consume(&mut self, bytes: &[u8], core: &mut CoreState, cx: &mut Context<'_>) {
+        let mut input = bytes;
+        self.session.begin_input();
+        while self.state() < ConnectionState::Terminating {
+            match self.session.next(&mut input) {
+                Ok(None) => break,
+                Ok(Some(event)) => {
+                    if self.take_event(event, core, cx) == Flow::Stall {
+                        self.session.stash.extend_from_slice(input);
+                        core.waiters.stashed_bytes += self.session.stash.len();
+                        core.waiters.input.push_back(self.key);
+                        break;
+                    }
+                }
+                Err(violation) => {
+                    self.terminate(&violation, core, cx);
+                    break;
+                }
+            }
+        }
+        let digest_errors = std::mem::take(&mut self.session.digest_errors);
+        core.stats.data_digest_errors += digest_errors;
+        if self.session.end_input(cx.now) {
+            self.arm(core, cx.now + core.limits.pdu_timeout);
+        }
+        core.touch();
+    }
+
+    #[inline]
+    fn take_event(&mut self, event: Event<'_>, core: &mut CoreState, cx: &mut Context<'_>) -> Flow {
+        match event {
+            Event::Command(command, payload) => {
+                return take_command(self, &command, payload, core, cx);
+            }
+            Event::Data(Delivery::Nothing) => {}
+            Event::Data(Delivery::Partial(slot)) => answers::send_r2ts(self, slot, core, cx),
+            Event::Data(Delivery::Whole(slot)) => requests::arrived(self, slot, core, cx),
+            Event::Initialize(request) => self.initialize(&request, core, cx),
+            Event::Terminated(status) => {
+                core.stats.terminations_received += 1;
+                if let Some(suppressed) = core.log_budget.allow(self.peer.ip(), cx.now) {
+                    let peer = self.peer;
+                    tracing::warn!(%peer, %status, suppressed, "the host terminated a connection");
+                }
+                self.close(core, cx);
+            }
+            Event::Unexpected => self.close(core, cx),
+        }
+        Flow::Continue
+    }
+
+    /// Tries again a command that had to wait for a buffer. Returns true if the connection goes on.
+    pub(crate) fn resume_input(&mut self, core: &mut CoreState, cx: &mut Context<'_>) -> bool {
+        let Some(stalled) = self.session.stalled.take() else {
+            return true;
+        };
+        if self.state() >= ConnectionState::Terminating {
+            core.waiters.stashed_bytes -= self.session.stash.len() + stalled.bytes();
+            self.session.stash = Vec::new();
+            return true;
+        }
+        let payload = match &stalled.data {
+            Some((data, digest_ok)) => Payload::Whole(data, *digest_ok),
+            None if stalled.arriving == 0 => Payload::None,
+            None => Payload::Arriving(stalled.arriving),
+        };
+        if dispatch(self, &stalled.command, payload, core, cx) == Flow::Stall {
+            self.session.stalled = Some(stalled);
+            return false;
+        }
+        let stash = std::mem::take(&mut self.session.stash);
+        core.waiters.stashed_bytes -= stash.len() + stalled.bytes();
+        self.consume(&stash, core, cx);
+        self.arm_receive(core, cx);
+        true
+    }
+
+    /// Starts the next receive, straight into the memory of a command where a big payload arrives.
+    pub(crate) fn arm_receive(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        let waits = self.placement.moving.is_some() && self.session.is_between_commands();
+        if !self.session.may_receive() || waits || self.state() >= ConnectionState::Closing {
+            return;
+        }
+        let ends = self.state() >= ConnectionState::Terminating;
+        let into = self.session.begin_receive(ends);
+        let key = OpKey::new(core.op_namespace, RECEIVE, self.key);
+        cx.submit(
+            key,
+            Op::Receive {
+                socket: self.socket,
+                into,
+            },
+        );
+    }
+
+    /// Ends the connection with a termination request, and gives the host a while to read it.
+    /// `[NVMe-TCP 1.0 §3.6.2.5]`
+    #[cold]
+    pub(crate) fn terminate(
+        &mut self,
+        violation: &Violation,
+        core: &mut CoreState,
+        cx: &mut Context<'_>,
+    ) {
+        if self.state() >= ConnectionState::Terminating {
+            return;
+        }
+        if let Some(suppressed) = core.log_budget.allow(self.peer.ip(), cx.now) {
+            let (peer, reason) = (self.peer, &*violation.reason);
+            tracing::warn!(%peer, reason, suppressed, "terminating a connection");
+        }
+        core.stats.terminations_sent += 1;
+        core.touch();
+        self.leave_fresh(core);
+        self.enter(ConnectionState::Terminating, core);
+        if self.session.output.make_room(0, &mut core.sends(), cx) {
+            self.session.output.push_bytes(violation.request());
+            self.appended(0, Urgency::Urgent, core, cx);
+            self.deadlines.close = cx.now + core.limits.linger;
+            self.arm(core, self.deadlines.close);
+        } else {
+            // The host does not read what it got already; it will not read this either.
+            self.close(core, cx);
+        }
+    }
+}
+
+/// Takes a command off the submission queue.
+#[inline]
+fn take_command(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    connection.session.commands.consumed();
+    if connection.state() == ConnectionState::Draining {
+        return Flow::Continue;
+    }
+    let cid = command.cid();
+    let (events, event_waits) = match &connection.owner {
+        Owner::Admin(controller) => (controller.events.waiting(), controller.events.has(cid)),
+        _ => (0, false),
+    };
+    let session = &connection.session;
+    let used = session.commands.used() as usize;
+    if used + session.output.unsent_answers + events >= session.commands.entries() as usize {
+        overrun(connection, command, core, cx);
+        return Flow::Continue;
+    }
+    if event_waits || session.commands.find(cid).is_some() {
+        let status = Status::COMMAND_ID_CONFLICT.with_dnr();
+        answers::refuse(connection, command, status, core, cx);
+        return Flow::Continue;
+    }
+    if matches!(connection.owner, Owner::Io(_)) {
+        core.stats.io_commands += 1;
+    } else {
+        core.stats.admin_commands += 1;
+    }
+    let flow = dispatch(connection, command, payload, core, cx);
+    if flow == Flow::Stall {
+        return stall(connection, command, payload, core, cx);
+    }
+    flow
+}
+
+/// Keeps a command that waits for a buffer, within the limit of what is put aside.
+fn stall(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    let most = core.limits.stash_bytes;
+    let left = most.checked_sub(core.waiters.stashed_bytes);
+    let kept = left.and_then(|left| connection.session.stall(command, payload, left));
+    if let Some(bytes) = kept {
+        core.waiters.stashed_bytes += bytes;
+        return Flow::Stall;
+    }
+    core.stats.stash_refusals += 1;
+    answers::refuse(connection, command, Status::COMMAND_INTERRUPTED, core, cx);
+    Flow::Continue
+}
+
+/// Gives a command to the room that carries it out. Without effect where it returns
+/// [`Flow::Stall`], so that it can be called again.
+#[inline]
+fn dispatch(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    if matches!(connection.owner, Owner::Io(_)) && !command.is_fabrics() {
+        return io::begin(connection, command, payload, core, cx);
+    }
+    let connects = command.is_fabrics() && command.fabrics_type() == FabricsType::CONNECT;
+    if connection.state() == ConnectionState::AwaitingConnect && !connects {
+        let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
+        answers::refuse(connection, command, status, core, cx);
+        return Flow::Continue;
+    }
+    admin::begin(connection, command, payload, core, cx)
+}
+
+/// The host has more commands outstanding than the queue has entries.
+#[cold]
+fn overrun(
+    connection: &mut Connection,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let mut header = [0; PREFIX_BYTES_MAX];
+    let capsule = CapsuleCmd { command: *command };
+    capsule.encode(&connection.session.output.format, 0, &mut header);
+    let violation = Violation::of_pdu(
+        FatalErrorStatus::PDU_SEQUENCE_ERROR,
+        0,
+        &header[..CapsuleCmd::SIZE],
+        "more commands are outstanding than the queue has entries",
+    );
+    connection.terminate(&violation, core, cx);
+}

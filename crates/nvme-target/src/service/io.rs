@@ -1,0 +1,365 @@
+//! Commands on I/O queues, from their arrival to a slot or an answer.
+//!
+//! Reads and in-capsule writes of a device that is memory are done while they are parsed: no slot,
+//! no request, no copy of what is read. Everything else takes a slot and goes on in
+//! [`requests`](super::requests).
+
+use crate::command::step::Step;
+use crate::command::{barrier, blocks, dataset, flush};
+use crate::qos::core::Done;
+use crate::request::{Kind, State};
+use crate::service::connection::Connection;
+use crate::service::core::CoreState;
+use crate::service::flow::Flow;
+use crate::service::requests::{advance, arrived};
+use crate::service::{answers, barriers};
+use crate::session::event::Payload;
+use crate::session::transfer::Incoming;
+use base::Nanos;
+use qos::access::Need;
+use qos::units;
+use reactor::Context;
+use switch::doorbell::Urgency;
+use wire::nvme::{Command, Completion, IoOpcode, LbaCommand, Status};
+
+/// Begins a command of an I/O queue.
+#[inline]
+pub(crate) fn begin(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Flow {
+    let result = match IoOpcode(command.opcode()) {
+        IoOpcode::READ => read(connection, command, payload, core, cx),
+        IoOpcode::WRITE => write(connection, command, payload, core, cx),
+        IoOpcode::COMPARE => with_data(connection, Kind::Compare, command, payload, core, cx),
+        IoOpcode::VERIFY => without_data(connection, Kind::Verify, command, core, cx),
+        IoOpcode::WRITE_ZEROES => without_data(connection, Kind::WriteZeroes, command, core, cx),
+        IoOpcode::DATASET_MANAGEMENT => begin_dataset(connection, command, payload, core, cx),
+        IoOpcode::FLUSH => begin_flush(connection, command, core, cx),
+        IoOpcode::BARRIER => begin_barrier(connection, command, core, cx),
+        _ => Err(Status::INVALID_OPCODE.with_dnr()),
+    };
+    result.unwrap_or_else(|status| {
+        answers::refuse(connection, command, status, core, cx);
+        Flow::Continue
+    })
+}
+
+#[inline]
+fn read(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let nsid = command.nsid();
+    let access = &connection.access;
+    let held = core.barriers.concern(access.scopes.as_deref(), nsid);
+    let at_once = !connection.session.output.format.data_digest && !held;
+    let namespace = core.namespace_ref(access.subsystem, nsid);
+    let limit = core.limits.transfer_bytes;
+    let rights = access.rights.as_deref();
+    let (run, bytes) = blocks::check(command, Need::Read, rights, namespace, limit)?;
+    blocks::check_answer(command, payload, bytes)?;
+    if at_once
+        && let Some(namespace) = namespace
+        && namespace.is_open()
+        && let Some(data) = blocks::memory(namespace, run.slba, bytes)
+        && (namespace.scheduler.is_none() || pay_at_once(connection, Kind::Read, nsid, bytes, core))
+    {
+        if let Some(namespace) = core.namespace(connection.access.subsystem, nsid) {
+            namespace.stats.reads += 1;
+            namespace.stats.read_bytes += u64::from(bytes);
+            namespace.latency.reads.count_at_once();
+        }
+        connection.placement.demand.answered += u64::from(bytes);
+        let cid = command.cid();
+        let session = &mut connection.session;
+        let flow_control = session.commands.flow_control;
+        let completion = Completion::new(cid, session.commands.reported_head(), Status::SUCCESS);
+        if session.output.make_room_last(bytes, &mut core.sends(), cx) {
+            session.output.push_data(data, completion, flow_control);
+            let urgency = session.output.urgency();
+            connection.appended(bytes, urgency, core, cx);
+        } else if let Some(slot) = session.commands.take(cid, &mut core.states) {
+            let entry = session.commands.slot(slot);
+            entry.kind = Kind::Read;
+            entry.transfer.data = Some(data);
+            entry.status = Some(Status::SUCCESS);
+            answers::answer(connection, slot, core, cx);
+        }
+        return Ok(Flow::Continue);
+    }
+    let slot = take(connection, Kind::Read, command, &run, bytes, core, cx)?;
+    advance(connection, slot, Step::Admit, core, cx);
+    Ok(Flow::Continue)
+}
+
+#[inline]
+fn write(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let Payload::Whole(capsule, digest_ok) = payload else {
+        return with_data(connection, Kind::Write, command, payload, core, cx);
+    };
+    let nsid = command.nsid();
+    let access = &connection.access;
+    let held = core.barriers.concern(access.scopes.as_deref(), nsid);
+    let namespace = core.namespace_ref(access.subsystem, nsid);
+    let limit = core.limits.transfer_bytes;
+    let rights = access.rights.as_deref();
+    let (run, bytes) = blocks::check(command, Need::Write, rights, namespace, limit)?;
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    if namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let at_once = !held && namespace.direct.is_some() && namespace.is_open() && digest_ok;
+    if !at_once {
+        return with_data(connection, Kind::Write, command, payload, core, cx);
+    }
+    let data = command.data_pointer()?.capsule_data(capsule)?;
+    if data.len() != bytes as usize {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    if namespace.scheduler.is_some() && !pay_at_once(connection, Kind::Write, nsid, bytes, core) {
+        return with_data(connection, Kind::Write, command, payload, core, cx);
+    }
+    let namespace = core.namespace(connection.access.subsystem, nsid);
+    let namespace = namespace.ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
+    blocks::write_memory(namespace, run.slba, data)?;
+    namespace.stats.writes += 1;
+    namespace.stats.written_bytes += u64::from(bytes);
+    namespace.latency.writes.count_at_once();
+    connection.placement.demand.answered += u64::from(bytes);
+    let urgency = if run.control.fua() {
+        Urgency::Urgent
+    } else {
+        connection.session.output.urgency()
+    };
+    let sq_head = connection.session.commands.reported_head();
+    let completion = Completion::new(command.cid(), sq_head, Status::SUCCESS);
+    answers::complete(connection, completion, urgency, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Pays for a read or write of memory that is about to be done at once, and counts it for its
+/// tenant. Returns false if the tokens have to be waited for, or the host has no tenant.
+#[inline]
+fn pay_at_once(
+    connection: &Connection,
+    kind: Kind,
+    nsid: u32,
+    bytes: u32,
+    core: &mut CoreState,
+) -> bool {
+    let Some(queue) = connection.token_queue(nsid) else {
+        return false;
+    };
+    let priced = match kind {
+        Kind::Write => qos::PricedOperation::Write,
+        _ => qos::PricedOperation::Read,
+    };
+    let bytes = u64::from(bytes);
+    let paid = core.tokens.pay_at_once(queue, priced, units(bytes));
+    if paid {
+        let done = Done {
+            kind,
+            success: true,
+            bytes,
+            took: Nanos(0),
+            device: Some(Nanos(0)),
+        };
+        core.tokens.done(queue, &done);
+    }
+    paid
+}
+
+/// Takes a slot for a command on a run of blocks.
+fn take(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    run: &LbaCommand,
+    bytes: u32,
+    core: &mut CoreState,
+    cx: &Context<'_>,
+) -> Result<u16, Status> {
+    let slot = connection.begin(command, kind, run.nsid, core, cx.now)?;
+    let entry = connection.session.commands.slot(slot);
+    entry.range.lba = run.slba;
+    entry.range.blocks = run.blocks;
+    entry.range.durable = run.control.fua();
+    entry.range.deallocate = run.control.deallocate();
+    entry.transfer.length = bytes;
+    connection.begin_outstanding(slot, core);
+    let brought = bytes <= core.limits.in_capsule_bytes && kind.takes_data();
+    barriers::arrive(connection, slot, if brought { bytes } else { 0 }, core);
+    Ok(slot)
+}
+
+/// Begins Write or Compare, with data that has to come first.
+fn with_data(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let access = &connection.access;
+    let namespace = core.namespace_ref(access.subsystem, command.nsid());
+    let limit = core.limits.transfer_bytes;
+    let rights = access.rights.as_deref();
+    let (run, bytes) = blocks::check(command, kind.need(), rights, namespace, limit)?;
+    if kind == Kind::Write && namespace.is_some_and(|namespace| namespace.read_only) {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let inside = blocks::arrival(command.data_pointer()?, payload, bytes)?;
+    let Some((skip, data)) = inside else {
+        let slot = take(connection, kind, command, &run, bytes, core, cx)?;
+        advance(connection, slot, Step::Admit, core, cx);
+        return Ok(Flow::Continue);
+    };
+    // Also where the device is memory: a reader must never see half a block of what is arriving
+    // (docs/decisions/0005-whole-blocks.md).
+    // Input must not wait while commands of this very connection wait for data in it.
+    let waits = connection.session.transferring > 0;
+    let (holding, pool) = (&connection.holding, cx.driver.buffers());
+    let fair = holding.may_take(bytes as usize, pool, &core.limits).is_ok();
+    if !fair && !waits {
+        return Ok(Flow::Stall);
+    }
+    let Some((mut buffer, held)) = answers::take_buffer(cx, bytes as usize) else {
+        return Ok(Flow::Stall);
+    };
+    let slot = take(connection, kind, command, &run, bytes, core, cx)?;
+    let entry = connection.session.commands.slot(slot);
+    if let Payload::Whole(_, digest_ok) = payload {
+        buffer.copy_in(0, data);
+        entry.transfer.received = bytes;
+        entry.transfer.damaged = !digest_ok;
+        core.stats.data_digest_errors += u64::from(!digest_ok);
+    }
+    entry.transfer.data = Some(buffer);
+    connection.hold(slot, held);
+    receive(connection, slot, (skip, payload), core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Lets a command with in-capsule data go on, or wait for the rest of the capsule.
+fn receive(
+    connection: &mut Connection,
+    slot: u16,
+    (skip, payload): (u32, Payload<'_>),
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    entry.enter(State::Arriving, &mut core.states);
+    if matches!(payload, Payload::Arriving(_)) {
+        let length = entry.transfer.length;
+        connection.session.incoming = Incoming::capsule(slot, skip, length);
+    } else {
+        arrived(connection, slot, core, cx);
+    }
+}
+
+/// Begins Verify or Write Zeroes.
+fn without_data(
+    connection: &mut Connection,
+    kind: Kind,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let access = &connection.access;
+    let namespace = core.namespace_ref(access.subsystem, command.nsid());
+    let limit = core.limits.transfer_bytes;
+    let rights = access.rights.as_deref();
+    let (run, _) = blocks::check(command, kind.need(), rights, namespace, limit)?;
+    if kind == Kind::WriteZeroes && namespace.is_some_and(|namespace| namespace.read_only) {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let slot = take(connection, kind, command, &run, 0, core, cx)?;
+    advance(connection, slot, Step::Admit, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Begins Dataset Management, with its list of ranges as data.
+fn begin_dataset(
+    connection: &mut Connection,
+    command: &Command,
+    payload: Payload<'_>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let access = &connection.access;
+    let namespace = core.namespace_ref(access.subsystem, command.nsid());
+    let checked = dataset::check(command, payload, access.rights.as_deref(), namespace)?;
+    let (management, length) = (checked.management, checked.length);
+    let Some((mut buffer, held)) = answers::take_buffer(cx, length as usize) else {
+        return Ok(Flow::Stall);
+    };
+    let slot = connection.begin(command, Kind::Dataset, management.nsid, core, cx.now)?;
+    let entry = connection.session.commands.slot(slot);
+    entry.range.blocks = u32::from(management.ranges);
+    entry.range.deallocate = management.deallocate;
+    entry.transfer.length = length;
+    let brought = if checked.inside.is_some() { length } else { 0 };
+    barriers::arrive(connection, slot, brought, core);
+    connection.hold(slot, held);
+    let transfer = &mut connection.session.commands.slot(slot).transfer;
+    let Some((skip, data)) = checked.inside else {
+        transfer.data = Some(buffer);
+        advance(connection, slot, Step::Admit, core, cx);
+        return Ok(Flow::Continue);
+    };
+    if let Payload::Whole(_, digest_ok) = payload {
+        buffer.copy_in(0, data);
+        transfer.received = length;
+        transfer.damaged = !digest_ok;
+    }
+    transfer.data = Some(buffer);
+    receive(connection, slot, (skip, payload), core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Begins a Flush of one namespace, or of all.
+fn begin_flush(
+    connection: &mut Connection,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let access = &connection.access;
+    let namespace = core.namespace_ref(access.subsystem, command.nsid());
+    let nsid = flush::check(command, access.rights.as_deref(), namespace)?;
+    let slot = connection.begin(command, Kind::Flush, nsid, core, cx.now)?;
+    barriers::arrive(connection, slot, 0, core);
+    advance(connection, slot, Step::Admit, core, cx);
+    Ok(Flow::Continue)
+}
+
+/// Begins a Barrier.
+fn begin_barrier(
+    connection: &mut Connection,
+    command: &Command,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Result<Flow, Status> {
+    let access = &connection.access;
+    let namespace = core.namespace_ref(access.subsystem, command.nsid());
+    let rights = access.rights.as_deref();
+    let nsid = barrier::check(command, core.limits.barrier, rights, namespace)?;
+    let slot = connection.begin(command, Kind::Barrier, nsid, core, cx.now)?;
+    barriers::enter(connection, slot, core, cx);
+    Ok(Flow::Continue)
+}

@@ -1,0 +1,537 @@
+//! The life of a command that has a slot: one step after the other, until it waits or is answered.
+//!
+//! [`advance`] carries values between the rooms that know one thing each: `command` and
+//! `controller` say the next [`Step`]; the namespace, its device's channel, the tokens, the buffers
+//! and the send side take it. A command that waits is in exactly one place from which an event
+//! brings it back, named by its [state](crate::request::State).
+
+use crate::command::step::Step;
+use crate::command::{cost, dataset, device, flush};
+use crate::qos::core::{Done, Priced};
+use crate::request::{Kind, State, Ticket};
+use crate::service::connection::{Connection, Owner};
+use crate::service::core::CoreState;
+use crate::service::{answers, controller, events};
+use base::Time;
+use base::mutation::{self, Mutation};
+use block::{BlockError, Request};
+use qos::{PricedOperation, units};
+use reactor::{Context, IoSlice};
+use wire::limits::NSID_BROADCAST;
+use wire::nvme::Status;
+
+/// Takes a command on from `step`, until it waits or is answered.
+pub(crate) fn advance(
+    connection: &mut Connection,
+    slot: u16,
+    step: Step,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let mut step = step;
+    loop {
+        step = match step {
+            Step::Admit => admit(connection, slot, core),
+            Step::Prepare => prepare(connection, slot, core, cx),
+            Step::Execute => execute(connection, slot, core, cx),
+            Step::Submit(nsid, request) => submit(connection, slot, nsid, request, core, cx),
+            Step::Continue => next_part(connection, slot, core),
+            Step::WaitForNamespace(nsid) => {
+                return wait_for_namespace(connection, slot, nsid, core);
+            }
+            Step::Answer(status) => {
+                let kind = connection.session.commands.slot(slot).kind;
+                finish(connection, slot, status, core, cx);
+                if kind == Kind::Admin {
+                    events::deliver(connection, core, cx);
+                }
+                return;
+            }
+            Step::Wait => return,
+        };
+    }
+}
+
+/// All the data of a command is here.
+pub(crate) fn arrived(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    let whole = entry.transfer.received == entry.transfer.length;
+    debug_assert!(whole || entry.kind == Kind::Admin, "all the data is here");
+    entry.enter(State::Dispatched, &mut core.states);
+    entry.accounting.submitted = Time::ZERO;
+    let damaged = entry.transfer.damaged && !mutation::active(Mutation::TargetDigestIgnored);
+    let step = if damaged {
+        // [NVMe-TCP 1.0 §3.6.3.2]: the connection goes on, the command does not.
+        Step::Answer(Status::TRANSIENT_TRANSPORT_ERROR)
+    } else if entry.accounting.in_flight || entry.kind == Kind::Admin {
+        Step::Execute
+    } else {
+        Step::Admit
+    };
+    advance(connection, slot, step, core, cx);
+}
+
+/// A gate opened that a command waited at: it passes its gates again.
+pub(crate) fn resume(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    entry.enter(State::Dispatched, &mut core.states);
+    advance(connection, slot, Step::Admit, core, cx);
+}
+
+/// The tokens of a command are paid, or those of one namespace of a Flush of all.
+pub(crate) fn paid(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    if entry.nsid == NSID_BROADCAST {
+        entry.parts.next += 1;
+    } else {
+        entry.accounting.paid = true;
+    }
+    resume(connection, slot, core, cx);
+}
+
+/// The device is done with a request of a command.
+pub(crate) fn completed(
+    connection: &mut Connection,
+    slot: u16,
+    result: Result<(), BlockError>,
+    data: Option<IoSlice>,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    let step = device::completed(entry, result, data);
+    advance(connection, slot, step, core, cx);
+}
+
+fn admit(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
+    let entry = connection.session.commands.slot(slot);
+    debug_assert_eq!(
+        entry.state(),
+        State::Dispatched,
+        "gates are for dispatched commands"
+    );
+    if entry.order.held != 0 {
+        entry.enter(State::WaitingForBarrier, &mut core.states);
+        return Step::Wait;
+    }
+    if entry.nsid == NSID_BROADCAST {
+        return admit_to_all(connection, slot, core);
+    }
+    let (nsid, range, kind) = (entry.nsid, entry.range, entry.kind);
+    let paid = entry.accounting.paid;
+    let Some(namespace) = core.namespace(connection.access.subsystem, nsid) else {
+        return Step::Answer(Status::INVALID_NAMESPACE.with_dnr());
+    };
+    if !namespace.is_open() {
+        return Step::WaitForNamespace(nsid);
+    }
+    // The namespace may have become smaller while the command waited.
+    let ranged = !matches!(kind, Kind::Flush | Kind::Dataset);
+    if ranged && !namespace.contains(range.lba, u64::from(range.blocks)) {
+        return Step::Answer(Status::LBA_OUT_OF_RANGE.with_dnr());
+    }
+    if namespace.scheduler.is_some() && !paid {
+        // Not in flight yet: a pause of the namespace never waits for tokens.
+        return pay(connection, slot, core);
+    }
+    namespace.in_flight += 1;
+    entry.accounting.in_flight = true;
+    Step::Prepare
+}
+
+/// Lets a command wait for its tokens. `[ReFlex §3.2]`
+fn pay(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    if entry.kind == Kind::Dataset && entry.transfer.received < entry.transfer.length {
+        // Its data says what it costs; until that is here, nothing of it concerns the namespace.
+        return Step::Prepare;
+    }
+    if core.unscheduled {
+        entry.accounting.paid = true;
+        return Step::Admit;
+    }
+    let namespace = core.namespace(subsystem, entry.nsid);
+    let shape = namespace.map(|namespace| (namespace.block_shift, namespace.thin));
+    let (shift, thin) = shape.unwrap_or((0, true));
+    let (operation, bytes) = cost::of(entry, shift, thin);
+    wait_for_tokens(connection, slot, operation, units(bytes), core)
+}
+
+/// A Flush of all namespaces pays for each of them, one after the other; a namespace that is paused
+/// is waited for when its turn comes.
+fn admit_to_all(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
+    let entry = connection.session.commands.slot(slot);
+    if entry.accounting.paid {
+        // It waited for a namespace that was paused.
+        return Step::Execute;
+    }
+    let (begin, kind) = (entry.parts.next, entry.kind);
+    let subsystem = connection.access.subsystem;
+    let mut scheduled = core.scheduled(subsystem);
+    if kind == Kind::Shutdown {
+        // A host that shuts down pays where there is something to flush, and waits nowhere else.
+        scheduled.retain(|&(nsid, _)| {
+            let namespace = core.namespace(subsystem, nsid);
+            namespace.is_some_and(|namespace| flush::has_cache(namespace))
+        });
+    }
+    let rights = connection.access.rights.as_deref();
+    let mut paying = scheduled
+        .into_iter()
+        .map(|(nsid, _)| nsid)
+        .filter(|&nsid| nsid > begin)
+        .filter(|&nsid| connection.token_queue(nsid).is_some())
+        .filter(|&nsid| rights.is_none_or(|rights| rights.check_any(nsid).is_ok()));
+    let next = paying.next().filter(|_| !core.unscheduled);
+    let entry = connection.session.commands.slot(slot);
+    let Some(nsid) = next else {
+        entry.parts.next = 0;
+        entry.accounting.paid = true;
+        return Step::Execute;
+    };
+    entry.parts.next = nsid - 1;
+    wait_for_tokens(connection, slot, PricedOperation::Flush, 1, core)
+}
+
+/// Lets a command wait for tokens of its tenant. Access Denied without a tenant; where the tenant
+/// was removed this very moment, a status that asks for a retry.
+fn wait_for_tokens(
+    connection: &mut Connection,
+    slot: u16,
+    operation: PricedOperation,
+    units: u32,
+    core: &mut CoreState,
+) -> Step {
+    let priced = Priced {
+        operation,
+        units,
+        ticket: connection.ticket(slot),
+    };
+    let paying = connection.session.commands.slot(slot).paying_namespace();
+    for _ in 0..2 {
+        let Some(queue) = connection.token_queue(paying) else {
+            return Step::Answer(Status::ACCESS_DENIED.with_dnr());
+        };
+        if core.tokens.enqueue(queue, priced).is_ok() {
+            let entry = connection.session.commands.slot(slot);
+            entry.enter(State::WaitingForTokens, &mut core.states);
+            return Step::Wait;
+        }
+        connection.assign_token_queues(core);
+    }
+    Step::Answer(Status::COMMAND_INTERRUPTED)
+}
+
+fn wait_for_namespace(connection: &mut Connection, slot: u16, nsid: u32, core: &mut CoreState) {
+    let ticket = connection.ticket(slot);
+    let entry = connection.session.commands.slot(slot);
+    entry.enter(State::WaitingForNamespace, &mut core.states);
+    core.stats.pause_waits += 1;
+    match core.namespace(connection.access.subsystem, nsid) {
+        Some(namespace) => namespace.waiting.push_back(ticket),
+        None => core.waiters.released.push_back(ticket),
+    }
+}
+
+/// Gets a command what it needs before it is executed: a buffer, and its data.
+fn prepare(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Step {
+    let digests = connection.session.output.format.data_digest;
+    let ticket = connection.ticket(slot);
+    let entry = connection.session.commands.slot(slot);
+    let (nsid, kind, length) = (entry.nsid, entry.kind, entry.transfer.length);
+    let asks = kind.takes_data() && entry.transfer.received < length;
+    let needs = entry.transfer.data.is_none() && length > 0 && (asks || kind == Kind::Read);
+    if needs {
+        let memory = core
+            .namespace_ref(connection.access.subsystem, nsid)
+            .is_some_and(|namespace| namespace.direct.is_some());
+        entry.transfer.direct = memory && !digests && kind == Kind::Read;
+        if !entry.transfer.direct {
+            let waited = entry.state() == State::WaitingForBuffer;
+            let pool = cx.driver.buffers();
+            let share = connection
+                .holding
+                .may_take(length as usize, pool, &core.limits);
+            if let Err(share) = share {
+                if !waited {
+                    share.count(&mut core.stats);
+                    entry.enter(State::WaitingForBuffer, &mut core.states);
+                }
+                core.waiters.share.push_back(ticket);
+                return Step::Wait;
+            }
+            let Some((data, held)) = answers::take_buffer(cx, length as usize) else {
+                if !waited {
+                    entry.enter(State::WaitingForBuffer, &mut core.states);
+                }
+                core.waiters.buffer.push_back(ticket);
+                core.stats.buffer_waits += 1;
+                return Step::Wait;
+            };
+            entry.transfer.data = Some(data);
+            connection.hold(slot, held);
+        }
+    }
+    let entry = connection.session.commands.slot(slot);
+    if entry.state() == State::WaitingForBuffer {
+        entry.enter(State::Dispatched, &mut core.states);
+    }
+    if asks {
+        request_data(connection, slot, core, cx);
+        Step::Wait
+    } else {
+        Step::Execute
+    }
+}
+
+/// Requests a command's data from the host, by R2T.
+pub(crate) fn request_data(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    let entry = connection.session.commands.slot(slot);
+    assert!(
+        entry.transfer.data.is_some(),
+        "a host sends data for which there is a buffer"
+    );
+    entry.enter(State::Transferring, &mut core.states);
+    entry.accounting.submitted = cx.now;
+    connection.session.transferring += 1;
+    let limits = &core.limits;
+    let patience = limits.stall_timeout.min(limits.transfer_timeout);
+    connection.arm(core, cx.now + patience);
+    answers::send_r2ts(connection, slot, core, cx);
+}
+
+fn execute(
+    connection: &mut Connection,
+    slot: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Step {
+    let ticket = connection.ticket(slot);
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    entry.enter(State::Executing, &mut core.states);
+    entry.accounting.submitted = cx.now;
+    let namespace = core.namespace_ref(subsystem, entry.nsid);
+    match entry.kind {
+        Kind::Admin => controller::execute(connection, slot, core, cx),
+        Kind::Flush | Kind::Shutdown => Step::Continue,
+        Kind::Dataset => {
+            let rights = connection.access.rights.as_deref();
+            dataset::execute(entry, rights, namespace, &core.limits)
+        }
+        _ => device::execute(entry, ticket, namespace),
+    }
+}
+
+fn submit(
+    connection: &mut Connection,
+    slot: u16,
+    nsid: u32,
+    request: Request,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> Step {
+    let state = connection.session.commands.slot(slot).state();
+    assert!(
+        state == State::Executing,
+        "a device sees commands that execute"
+    );
+    let class = connection.session.output.class();
+    let done = core.submit(connection.access.subsystem, nsid, class, request, cx);
+    let entry = connection.session.commands.slot(slot);
+    match done {
+        None => device::queued(entry),
+        Some(completion) => device::done(entry, completion.result, completion.data),
+    }
+}
+
+fn next_part(connection: &mut Connection, slot: u16, core: &mut CoreState) -> Step {
+    let ticket = connection.ticket(slot);
+    let answers = connection.answers();
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    if entry.kind == Kind::Dataset {
+        let namespace = core.namespace_ref(subsystem, entry.nsid);
+        let shift = namespace.map_or(0, |namespace| namespace.block_shift);
+        let piece = (core.limits.deallocate_piece_bytes >> shift).max(1);
+        return dataset::next(entry, ticket, piece, answers);
+    }
+    let rights = connection.access.rights.as_deref();
+    flush::next(
+        entry,
+        ticket,
+        rights,
+        core.namespaces.of(subsystem),
+        answers,
+    )
+}
+
+/// A command has its status: it is counted, and answered unless its connection ends.
+pub(crate) fn finish(
+    connection: &mut Connection,
+    slot: u16,
+    status: Status,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) {
+    connection.end_outstanding(slot, core);
+    let entry = connection.session.commands.slot(slot);
+    entry.status = Some(status);
+    if entry.kind != Kind::Read && entry.kind != Kind::Admin {
+        if mutation::active(Mutation::BufferKept) && !status.is_success() {
+            std::mem::forget(entry.transfer.data.take());
+        }
+        entry.transfer.data = None;
+    }
+    let in_flight = std::mem::take(&mut entry.accounting.in_flight);
+    let (kind, nsid, cid, opcode) = (entry.kind, entry.nsid, entry.cid, entry.opcode);
+    if kind == Kind::Shutdown
+        && let Owner::Admin(controller) = &mut connection.owner
+    {
+        controller.end_shutdown(status.is_success());
+    }
+    if !matches!(kind, Kind::Admin | Kind::Barrier) {
+        count(connection, slot, status, core, cx.now);
+    }
+    if in_flight {
+        core.namespaces
+            .end_flight(connection.access.subsystem, nsid);
+    }
+    core.touch();
+    if !status.is_success() && kind != Kind::Admin {
+        answers::log_error(connection, cid, nsid, opcode, status);
+    }
+    if connection.answers() {
+        answers::answer(connection, slot, core, cx);
+    } else {
+        connection.free(slot, core);
+    }
+}
+
+/// Counts a command in its namespace, and for its tenant.
+fn count(connection: &mut Connection, slot: u16, status: Status, core: &mut CoreState, now: Time) {
+    let entry = connection.session.commands.slot(slot);
+    let (kind, nsid, accounting) = (entry.kind, entry.nsid, entry.accounting);
+    let bytes = u64::from(entry.transfer.length);
+    let took = now.since(accounting.began);
+    let success = status.is_success();
+    let Some(namespace) = core.namespace(connection.access.subsystem, nsid) else {
+        return;
+    };
+    namespace.count(kind, success, bytes, took);
+    if namespace.scheduler.is_none() {
+        return;
+    }
+    let submitted = Some(accounting.submitted).filter(|&at| at > Time::ZERO);
+    if let Some(queue) = connection.token_queue(nsid) {
+        let done = Done {
+            kind,
+            success,
+            bytes,
+            took,
+            device: submitted.map(|at| now.since(at)),
+        };
+        core.tokens.done(queue, &done);
+    }
+}
+
+/// Drops a command of a connection that is gone.
+pub(crate) fn forget(connection: &mut Connection, slot: u16, core: &mut CoreState) {
+    connection.end_outstanding(slot, core);
+    let ticket = connection.ticket(slot);
+    let entry = connection.session.commands.slot(slot);
+    let (in_flight, nsid) = (entry.accounting.in_flight, entry.nsid);
+    if entry.state() == State::Transferring {
+        connection.session.transferring -= 1;
+    }
+    if entry.kind == Kind::Barrier {
+        core.withdraw_barrier(ticket);
+    }
+    connection.free(slot, core);
+    if in_flight {
+        core.namespaces
+            .end_flight(connection.access.subsystem, nsid);
+    }
+}
+
+/// Aborts a command that has not reached the device. Returns false if it is too late, or the
+/// command is unknown. `[NVMe Base 2.0 §5.1]`
+pub(crate) fn abort(
+    connection: &mut Connection,
+    cid: u16,
+    core: &mut CoreState,
+    cx: &mut Context<'_>,
+) -> bool {
+    if !connection.answers() {
+        return false;
+    }
+    let Some(slot) = connection.session.commands.find(cid) else {
+        return false;
+    };
+    let ticket = connection.ticket(slot);
+    let subsystem = connection.access.subsystem;
+    let entry = connection.session.commands.slot(slot);
+    let kind = entry.kind;
+    let aborted = match entry.state() {
+        State::WaitingForNamespace | State::WaitingForBuffer | State::WaitingForBarrier => true,
+        State::WaitingForTokens => withdraw_tokens(connection, slot, core),
+        State::Executing if kind == Kind::Dataset => {
+            // The pieces that the device has come to their end, and no more are begun.
+            let open = entry.parts.outstanding > 0 && dataset::is_open(entry);
+            if open {
+                entry.status = Some(Status::ABORTED_BY_REQUEST);
+            }
+            return open;
+        }
+        State::Executing => {
+            core.namespaces.withdraw(subsystem, entry.nsid, ticket)
+                || mutation::active(Mutation::AbortFreesSlot)
+        }
+        _ => false,
+    };
+    if aborted && kind == Kind::Barrier {
+        core.withdraw_barrier(ticket);
+    }
+    if aborted {
+        finish(connection, slot, Status::ABORTED_BY_REQUEST, core, cx);
+    }
+    aborted
+}
+
+/// Takes out a command that waits for tokens. Returns false if it does not.
+fn withdraw_tokens(connection: &mut Connection, slot: u16, core: &mut CoreState) -> bool {
+    let ticket = connection.ticket(slot);
+    let paying = connection.session.commands.slot(slot).paying_namespace();
+    let mut taken = Vec::new();
+    if let Some(queue) = connection.token_queue(paying) {
+        let this = |other: Ticket| other == ticket;
+        core.tokens.withdraw(queue, this, &mut taken);
+    }
+    !taken.is_empty()
+}

@@ -1,0 +1,202 @@
+//! Times by which a host has to make progress, and what happens to one that does not.
+
+use crate::service::connection::{Connection, Owner};
+use crate::service::connection_state::ConnectionState;
+use crate::service::core::CoreState;
+use crate::service::poll_group::PollGroup;
+use crate::stats::CoreStats;
+use base::{SlabKey, Time};
+use reactor::Context;
+
+impl Connection {
+    /// Makes sure that the timer fires at `deadline` or before.
+    pub(crate) fn arm(&mut self, core: &mut CoreState, deadline: Time) {
+        if deadline < self.deadlines.timer {
+            self.deadlines.timer = deadline;
+            let timers = &mut core.connections.timers;
+            timers.set(deadline, (self.key.index, self.key.generation));
+        }
+    }
+
+    /// Returns the times by which the host must have sent what it owes.
+    fn input_deadlines(&mut self, core: &CoreState, now: Time) -> [(Time, Late); 4] {
+        let limits = &core.limits;
+        let commands = &mut self.session.commands;
+        let (mut silent, mut asked) = (Time::NEVER, Time::NEVER);
+        if self.session.transferring > 0 {
+            silent = self.session.last_input + limits.stall_timeout;
+            let since = commands.asked().map(|(since, _)| since).min();
+            asked = since.unwrap_or(Time::NEVER) + limits.transfer_timeout;
+        }
+        let subsystem = self.access.subsystem;
+        let changes = |nsid| {
+            core.namespace_ref(subsystem, nsid)
+                .is_some_and(|n| !n.is_open())
+        };
+        if self.deadlines.change <= now && !commands.asked().any(|(_, nsid)| changes(nsid)) {
+            self.deadlines.change = Time::NEVER;
+        }
+        let half = self.session.pdu_since + limits.pdu_timeout;
+        [
+            (silent, Late::Silent),
+            (asked, Late::Transfer),
+            (half, Late::Pdu),
+            (self.deadlines.change, Late::Change),
+        ]
+    }
+
+    /// A namespace is to change: data that was asked for of its commands has to be here soon.
+    pub(crate) fn hurry(&mut self, nsid: u32, core: &mut CoreState, now: Time) {
+        let mut asked = self.session.commands.asked();
+        let waits = self.session.transferring > 0 && asked.any(|(_, of)| of == nsid);
+        drop(asked);
+        if waits {
+            let until = now + core.limits.pause_patience;
+            self.deadlines.change = until;
+            self.arm(core, until);
+        }
+    }
+
+    /// The timer fired that was set for `now` or before.
+    pub(crate) fn timer(&mut self, core: &mut CoreState, cx: &mut Context<'_>) {
+        if self.deadlines.timer > cx.now {
+            return;
+        }
+        self.deadlines.timer = Time::NEVER;
+        let limits = &core.limits;
+        let mut next = Time::NEVER;
+        let mut expired = None;
+        let mut check = |deadline: Time, late: Late| {
+            if deadline <= cx.now {
+                expired = Some(late);
+            } else {
+                next = next.min(deadline);
+            }
+        };
+        match self.state() {
+            ConnectionState::AwaitingIcReq | ConnectionState::AwaitingConnect => {
+                check(
+                    self.deadlines.opened + limits.connect_timeout,
+                    Late::Connect,
+                );
+            }
+            ConnectionState::Live => {}
+            ConnectionState::Draining | ConnectionState::Terminating => {
+                check(self.deadlines.close, Late::Ending);
+            }
+            ConnectionState::Closing | ConnectionState::Closed => return,
+        }
+        for (deadline, late) in self.input_deadlines(core, cx.now) {
+            check(deadline, late);
+        }
+        let output = &self.session.output;
+        if output.sending {
+            check(output.since + limits.stall_timeout, Late::Unread);
+        }
+        if let Owner::Admin(controller) = &self.owner {
+            check(controller.keep_alive.deadline(), Late::KeepAlive);
+        }
+        let Some(late) = expired else {
+            self.arm(core, next);
+            return;
+        };
+        if let Some((reason, counter)) = late.reason(&mut core.stats) {
+            *counter += 1;
+            core.touch();
+            let peer = self.peer;
+            if let Some(suppressed) = core.log_budget.allow(peer.ip(), cx.now) {
+                tracing::warn!(%peer, reason, suppressed, "closing a connection");
+            }
+        }
+        self.close(core, cx);
+    }
+}
+
+impl PollGroup {
+    pub(super) fn run_timers(&mut self, cx: &mut Context<'_>) {
+        while let Some((index, generation)) = self.core.connections.timers.pop_due(cx.now) {
+            let key = SlabKey { index, generation };
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.timer(&mut self.core, cx);
+            }
+        }
+    }
+
+    /// Returns true if a queue may have memory that it does not need.
+    pub(super) fn has_to_trim(&self) -> bool {
+        let stats = &self.core.stats;
+        let commands = stats.io_commands + stats.admin_commands;
+        stats.command_places > 0 || commands != self.core.trimming.commands
+    }
+
+    /// Lets queues give back memory, once in a while.
+    pub(super) fn trim(&mut self, now: Time) {
+        if now < self.core.trimming.next || !self.has_to_trim() {
+            return;
+        }
+        let mut places = 0;
+        for (_, connection) in self.connections.iter_mut() {
+            places += connection.session.commands.trim() as u64;
+        }
+        let core = &mut self.core;
+        core.trimming.next = now + core.limits.trim_interval;
+        core.trimming.commands = core.stats.io_commands + core.stats.admin_commands;
+        core.stats.command_places = places;
+        core.touch();
+    }
+}
+
+/// Deadline that a connection has missed.
+#[derive(Clone, Copy, Debug)]
+enum Late {
+    /// Connect.
+    Connect,
+    /// None: a connection that ends has had its time.
+    Ending,
+    /// Any data, while some is expected.
+    Silent,
+    /// All the data of a command.
+    Transfer,
+    /// The rest of a PDU.
+    Pdu,
+    /// Data that a change waits for.
+    Change,
+    /// Reading our answers.
+    Unread,
+    /// Keep Alive.
+    KeepAlive,
+}
+
+impl Late {
+    /// Returns the text for the log, and the counter.
+    fn reason(self, stats: &mut CoreStats) -> Option<(&'static str, &mut u64)> {
+        Some(match self {
+            Self::Ending => return None,
+            Self::Connect => (
+                "the host did not connect in time",
+                &mut stats.connect_timeouts,
+            ),
+            Self::Silent => (
+                "the host did not send its data in time",
+                &mut stats.stall_timeouts,
+            ),
+            Self::Transfer => (
+                "the host did not send its data in time",
+                &mut stats.transfer_timeouts,
+            ),
+            Self::Pdu => (
+                "the host did not complete a PDU in time",
+                &mut stats.pdu_timeouts,
+            ),
+            Self::Change => (
+                "the host withheld data that a change waits for",
+                &mut stats.pause_timeouts,
+            ),
+            Self::Unread => ("the host did not read in time", &mut stats.stall_timeouts),
+            Self::KeepAlive => (
+                "the keep-alive timer expired",
+                &mut stats.keep_alive_expirations,
+            ),
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! The token queues of a connection: one in each namespace that is scheduled.
+//!
+//! Assigned at Connect and on arrival from another core, assigned anew when tenants or namespaces
+//! change, released when the socket is gone. Control path: asks the rules, asks devices, allocates.
+//! Must never: leave a token queue, or a command that waits in it, behind a connection that is gone.
+
+use crate::qos::core::TokenQueue;
+use crate::request::{State, Ticket};
+use crate::service::connection::{Connection, Owner};
+use crate::service::connection_state::ConnectionState;
+use crate::service::core::CoreState;
+use std::collections::BTreeSet;
+
+impl Connection {
+    /// Assigns the token queues that the host has by the rules now in force. A command that waits in
+    /// a queue which is not its own any more passes its gates once more.
+    pub(crate) fn assign_token_queues(&mut self, core: &mut CoreState) {
+        if self.state() == ConnectionState::Closed {
+            return;
+        }
+        let before = std::mem::take(&mut self.access.token_queues);
+        let scheduled = core.scheduled(self.access.subsystem);
+        let controller = self.controller().filter(|_| !scheduled.is_empty());
+        if let Some(tenants) = controller.map(|c| c.tenants(&core.shared.rules())) {
+            for (nsid, scheduler) in scheduled {
+                let tenant = tenants.tenant(nsid);
+                let queue = tenant.and_then(|tenant| core.tokens.attach(scheduler, tenant));
+                self.access.token_queues.resize(nsid as usize, None);
+                self.access.token_queues[nsid as usize - 1] = queue;
+            }
+        }
+        let kept = |nsid: u32, queue| self.token_queue(nsid) == Some(queue);
+        let left: BTreeSet<TokenQueue> = (1..)
+            .zip(&before)
+            .filter_map(|(nsid, queue)| queue.filter(|&queue| !kept(nsid, queue)))
+            .collect();
+        for ticket in self.withdraw_from(left, core) {
+            // As a command of a namespace that was paused, and is open again.
+            let entry = self.session.commands.slot(ticket.slot);
+            entry.enter(State::WaitingForNamespace, &mut core.states);
+            core.waiters.released.push_back(ticket);
+        }
+        for queue in before.into_iter().flatten() {
+            core.tokens.detach(queue);
+        }
+    }
+
+    /// An I/O queue belongs to the scopes of its tenants, by the rules now in force.
+    pub(crate) fn join_scopes(&mut self, core: &mut CoreState) {
+        self.leave_scopes(core);
+        if let Owner::Io(controller) = &self.owner {
+            let scopes = controller.scopes(&core.shared.rules());
+            core.barriers.join(&scopes, self.key);
+            self.access.scopes = Some(scopes);
+        }
+    }
+
+    /// An I/O queue belongs to its scopes no longer, and no barrier waits for its commands.
+    pub(crate) fn leave_scopes(&mut self, core: &mut CoreState) {
+        let Some(scopes) = self.access.scopes.take() else {
+            return;
+        };
+        core.barriers.leave(&scopes, self.key);
+        for entry in self.session.commands.taken_mut() {
+            let marks = std::mem::take(&mut entry.order.marks);
+            if marks != 0 {
+                core.barriers.passed(marks);
+            }
+        }
+    }
+
+    /// The connection is gone: none of its commands waits for tokens any more.
+    pub(crate) fn release_token_queues(&mut self, core: &mut CoreState) {
+        let queues = std::mem::take(&mut self.access.token_queues);
+        let left = queues.iter().copied().flatten().collect();
+        self.withdraw_from(left, core);
+        for queue in queues.into_iter().flatten() {
+            core.tokens.detach(queue);
+        }
+    }
+
+    /// Takes out the connection's commands that wait in these queues.
+    fn withdraw_from(&self, queues: BTreeSet<TokenQueue>, core: &mut CoreState) -> Vec<Ticket> {
+        let key = self.key;
+        let mut taken = Vec::new();
+        if self.session.commands.used() > 0 {
+            for queue in queues {
+                let ours = |ticket: Ticket| ticket.connection == key;
+                core.tokens.withdraw(queue, ours, &mut taken);
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,96 @@
+//! Commands and connections that wait for buffers, shares, send lists or a gate: each turn, some of
+//! them try again.
+
+use crate::command::step::Step;
+use crate::request::State;
+use crate::service::poll_group::PollGroup;
+use crate::service::requests;
+use reactor::Context;
+
+/// Commands that are asked in a turn whether they may have a buffer: however many wait, a turn is
+/// not much longer.
+const WAITERS_A_TURN: usize = 64;
+
+impl PollGroup {
+    /// Lets those go on that waited for a buffer: first input, which holds up all that follows it,
+    /// then commands.
+    pub(super) fn run_waiters(&mut self, cx: &mut Context<'_>) {
+        self.core.waiters.progressed = false;
+        // One that waits for its own share does not keep others from theirs.
+        for _ in 0..self.core.waiters.input.len().min(WAITERS_A_TURN) {
+            let Some(key) = self.core.waiters.input.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(key) else {
+                continue;
+            };
+            if connection.resume_input(&mut self.core, cx) {
+                self.reclaim(key, cx);
+                self.core.waiters.progressed = true;
+            } else {
+                self.core.waiters.input.push_back(key);
+            }
+        }
+        for _ in 0..self.core.waiters.buffer.len() {
+            let Some(ticket) = self.core.waiters.buffer.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.session.commands.get(ticket.slot);
+            if waits.is_none_or(|entry| entry.state() != State::WaitingForBuffer) {
+                continue;
+            }
+            requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
+            if self.core.waiters.buffer.back() == Some(&ticket) {
+                // Still none: all keep their places.
+                self.core.waiters.buffer.pop_back();
+                self.core.waiters.buffer.push_front(ticket);
+                break;
+            }
+        }
+        self.run_share_waiters(cx);
+        self.run_list_waiters();
+        while let Some(ticket) = self.core.waiters.released.pop_front() {
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.session.commands.get(ticket.slot);
+            if waits.is_some_and(|entry| entry.state() == State::WaitingForNamespace) {
+                requests::resume(connection, ticket.slot, &mut self.core, cx);
+            }
+        }
+    }
+
+    /// Lets some of those go on that waited for a share, which may be free by now.
+    pub(super) fn run_share_waiters(&mut self, cx: &mut Context<'_>) {
+        for _ in 0..self.core.waiters.share.len().min(WAITERS_A_TURN) {
+            let Some(ticket) = self.core.waiters.share.pop_front() else {
+                break;
+            };
+            let Some(connection) = self.connections.get_mut(ticket.connection) else {
+                continue;
+            };
+            let waits = connection.session.commands.get(ticket.slot);
+            if waits.is_some_and(|entry| entry.state() == State::WaitingForBuffer) {
+                requests::advance(connection, ticket.slot, Step::Prepare, &mut self.core, cx);
+            }
+            self.core.waiters.progressed |= self.core.waiters.share.back() != Some(&ticket);
+        }
+    }
+
+    /// Lets some of those try again that have no list for what they are to send, where one came
+    /// back.
+    pub(super) fn run_list_waiters(&mut self) {
+        let core = &mut self.core;
+        if !std::mem::take(&mut core.lists.returned) {
+            return;
+        }
+        for _ in 0..core.lists.waiting.len().min(WAITERS_A_TURN) {
+            if let Some((class, key)) = core.lists.waiting.pop_front() {
+                core.switch.push_ready(class, key);
+            }
+        }
+    }
+}

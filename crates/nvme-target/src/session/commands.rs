@@ -1,0 +1,315 @@
+//! The commands outstanding on one connection.
+//!
+//! The table grows with use up to the size agreed on at Connect, so a connection that never had
+//! two commands at a time never pays for more. Nothing is allocated once it has grown; now and then
+//! an idle one gives back what it did not need since the last time.
+
+use crate::request::{Kind, Slot, State, StateCounts};
+use base::Time;
+use base::mutation::{self, Mutation};
+use wire::fabrics::Connect;
+use wire::nvme::opcode::AdminOpcode;
+
+/// Commands that a connection may have before Connect says how many: Connect itself.
+const ENTRIES_BEFORE_CONNECT: u32 = 2;
+
+/// No command identifier: a free slot.
+const NO_CID: u32 = u32::MAX;
+
+/// The queue of one connection.
+#[derive(Debug)]
+pub(crate) struct CommandTable {
+    /// QID: 0 for the admin queue.
+    pub(crate) id: u16,
+    /// Entries of the submission queue.
+    entries: u32,
+    slots: Vec<Slot>,
+    /// The command identifiers of the slots, side by side so that a search is quick.
+    cids: Vec<u32>,
+    free: Vec<u16>,
+    used: u32,
+    /// Most commands at a time since the table was looked at.
+    peak: u16,
+    sq_head: u16,
+    /// SQHD is reported: the host did not disable SQ flow control.
+    pub(crate) flow_control: bool,
+    /// The next completion answers the Connect that disabled SQ flow control.
+    announces: bool,
+}
+
+/// Terms of Connect, and the position of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// QID.
+    pub(crate) id: u16,
+    entries: u32,
+    sq_head: u16,
+    flow_control: bool,
+}
+
+impl CommandTable {
+    pub(crate) const fn new() -> Self {
+        Self {
+            id: 0,
+            entries: ENTRIES_BEFORE_CONNECT,
+            slots: Vec::new(),
+            cids: Vec::new(),
+            free: Vec::new(),
+            used: 0,
+            peak: 0,
+            sq_head: 0,
+            flow_control: true,
+            announces: false,
+        }
+    }
+
+    /// The queue is connected with `entries` entries.
+    pub(crate) fn connect(&mut self, id: u16, entries: u32, flow_control: bool) {
+        self.id = id;
+        self.entries = entries;
+        self.flow_control = flow_control;
+        self.announces = !flow_control;
+        // Connect was the first command, and took the first entry.
+        self.sq_head = 1;
+    }
+
+    /// The terms of a queue without commands.
+    pub(crate) const fn terms(&self) -> Terms {
+        Terms {
+            id: self.id,
+            entries: self.entries,
+            sq_head: self.sq_head,
+            flow_control: self.flow_control,
+        }
+    }
+
+    /// Goes on under the terms that another core's queue had.
+    pub(crate) const fn accept(&mut self, terms: Terms) {
+        self.id = terms.id;
+        self.entries = terms.entries;
+        self.sq_head = terms.sq_head;
+        self.flow_control = terms.flow_control;
+    }
+
+    pub(crate) const fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Commands in the table.
+    pub(crate) const fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// A command was taken off the submission queue.
+    #[inline]
+    pub(crate) fn consumed(&mut self) {
+        if mutation::active(Mutation::SqHeadStands) {
+            return;
+        }
+        let next = u32::from(self.sq_head) + 1;
+        self.sq_head = if next >= self.entries {
+            0
+        } else {
+            self.sq_head + 1
+        };
+    }
+
+    /// SQHD of a completion.
+    #[inline]
+    pub(crate) const fn reported_head(&self) -> u16 {
+        if self.flow_control { self.sq_head } else { 0 }
+    }
+
+    /// SQHD of the completion of Connect, which tells the host whether it may do without SQ flow
+    /// control. `[NVMe Base 2.0 §6.3]`
+    pub(crate) fn take_announcement(&mut self) -> Option<u16> {
+        std::mem::take(&mut self.announces).then_some(Connect::SQHD_WITHOUT_FLOW_CONTROL)
+    }
+
+    /// The slot of an outstanding command.
+    #[inline]
+    pub(crate) fn find(&self, cid: u16) -> Option<u16> {
+        if self.used == 0 {
+            return None;
+        }
+        let position = self
+            .cids
+            .iter()
+            .position(|&other| other == u32::from(cid))?;
+        u16::try_from(position).ok()
+    }
+
+    /// A slot for a command; `None` when the queue is full.
+    pub(crate) fn take(&mut self, cid: u16, counts: &mut StateCounts) -> Option<u16> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if (self.slots.len() as u64) < u64::from(self.entries) => {
+                let slot = u16::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot::default());
+                self.cids.push(NO_CID);
+                // As many can come back as there are slots: then giving back never allocates.
+                self.free.reserve(self.slots.len());
+                slot
+            }
+            None => return None,
+        };
+        self.used += 1;
+        self.peak = self.peak.max(u16::try_from(self.used).unwrap_or(u16::MAX));
+        self.cids[usize::from(slot)] = u32::from(cid);
+        self.slots[usize::from(slot)] = Slot::dispatched(cid, counts);
+        Some(slot)
+    }
+
+    /// The command is answered, or needs no answer. Returns its marks, which the
+    /// [connection](crate::service::connection::Connection::free) sees to.
+    #[must_use = "barriers wait for commands with marks"]
+    pub(crate) fn give_back(&mut self, slot: u16) -> u64 {
+        let index = usize::from(slot);
+        assert!(
+            self.slots[index].state() != State::Free,
+            "a slot is given back once"
+        );
+        let marks = std::mem::take(&mut self.slots[index]).order.marks;
+        self.cids[index] = NO_CID;
+        self.free.push(slot);
+        self.used -= 1;
+        marks
+    }
+
+    /// Gives back places for more than twice as many commands as there were at a time since the
+    /// last call, if none is under way: a table grows again at once, and shrinks slowly. Returns
+    /// how many are left.
+    pub(crate) fn trim(&mut self) -> usize {
+        let needed = 2 * usize::from(self.peak);
+        self.peak = u16::try_from(self.used).unwrap_or(u16::MAX);
+        if self.used == 0 && needed < self.slots.len() {
+            self.slots.truncate(needed);
+            self.slots.shrink_to_fit();
+            self.cids.truncate(needed);
+            self.cids.shrink_to_fit();
+            self.free.retain(|&slot| usize::from(slot) < needed);
+            self.free.shrink_to(needed);
+        }
+        self.slots.len()
+    }
+
+    /// The outstanding commands, to mark them.
+    pub(crate) fn taken_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        let some = self.used > 0;
+        let slots = some.then(|| self.slots.iter_mut());
+        let slots = slots.into_iter().flatten();
+        slots.filter(|slot| slot.state() != State::Free)
+    }
+
+    /// Returns the commands that wait for data by R2T: the time of the R2T, and the namespace.
+    pub(crate) fn asked(&mut self) -> impl Iterator<Item = (Time, u32)> {
+        let taken = self.taken_mut();
+        let asked = taken.filter(|slot| slot.state() == State::Transferring);
+        asked.map(|slot| (slot.accounting.submitted, slot.nsid))
+    }
+
+    /// Takes a mark off all commands.
+    pub(crate) fn unmark(&mut self, bit: u64) {
+        for slot in self.taken_mut() {
+            slot.order.marks &= !bit;
+        }
+    }
+
+    /// A slot that the caller knows to be taken.
+    #[inline]
+    pub(crate) fn slot(&mut self, slot: u16) -> &mut Slot {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    /// A slot that a peer or a stale ticket named.
+    pub(crate) fn get(&mut self, slot: u16) -> Option<&mut Slot> {
+        self.slots
+            .get_mut(usize::from(slot))
+            .filter(|slot| slot.state() != State::Free)
+    }
+
+    /// Returns true while an admin command with this opcode is under way.
+    pub(crate) fn awaits(&self, opcode: AdminOpcode) -> bool {
+        let mut taken = self.slots.iter().filter(|slot| slot.state() != State::Free);
+        taken.any(|slot| slot.kind == Kind::Admin && slot.opcode == opcode.0)
+    }
+
+    /// Returns true while a command is under way that changes blocks.
+    pub(crate) fn changes_data(&self) -> bool {
+        let mut taken = self.slots.iter().filter(|slot| slot.state() != State::Free);
+        taken.any(|slot| slot.kind.changes_data())
+    }
+
+    /// The slots of every outstanding command.
+    pub(crate) fn occupied(&self) -> Vec<u16> {
+        let numbered = (0u16..).zip(&self.slots);
+        numbered
+            .filter(|(_, slot)| slot.state() != State::Free)
+            .map(|(number, _)| number)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(table: &mut CommandTable, cid: u16) -> Option<u16> {
+        table.take(cid, &mut StateCounts::default())
+    }
+
+    #[test]
+    fn a_full_queue_refuses_and_a_freed_slot_is_found_no_more() {
+        let mut table = CommandTable::new();
+        table.connect(1, 3, true);
+        let slots: Vec<_> = (10..13)
+            .map(|cid| take(&mut table, cid).expect("a place"))
+            .collect();
+        assert_eq!(take(&mut table, 99), None);
+        assert_eq!(table.find(11), Some(slots[1]));
+        assert_eq!(table.give_back(slots[1]), 0);
+        assert_eq!(table.find(11), None);
+        assert_eq!(table.used(), 2);
+        assert_eq!(take(&mut table, 14), Some(slots[1]));
+        assert_eq!(table.occupied().len(), 3);
+    }
+
+    #[test]
+    fn an_idle_table_gives_back_what_it_did_not_need() {
+        let mut table = CommandTable::new();
+        table.connect(1, 1024, true);
+        let burst = |table: &mut CommandTable, commands: u16| {
+            let slots: Vec<_> = (0..commands).filter_map(|cid| take(table, cid)).collect();
+            assert_eq!(slots.len(), usize::from(commands));
+            slots
+        };
+        let slots = burst(&mut table, 1024);
+        assert_eq!(table.trim(), 1024);
+        for slot in slots {
+            assert_eq!(table.give_back(slot), 0);
+        }
+        // It had as many since the last time.
+        assert_eq!(table.trim(), 1024);
+        for slot in burst(&mut table, 3) {
+            assert_eq!(table.give_back(slot), 0);
+        }
+        assert_eq!(table.trim(), 6);
+        assert_eq!(table.trim(), 0);
+        assert!(table.slots.capacity() + table.cids.capacity() + table.free.capacity() < 8);
+        assert_eq!(burst(&mut table, 1024).len(), 1024);
+        assert_eq!(take(&mut table, 0), None);
+    }
+
+    #[test]
+    fn the_head_wraps_at_the_queue_size() {
+        let mut table = CommandTable::new();
+        table.connect(1, 4, true);
+        let heads: Vec<_> = (0..5)
+            .map(|_| {
+                table.consumed();
+                table.reported_head()
+            })
+            .collect();
+        assert_eq!(heads, [2, 3, 0, 1, 2]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Send lists of a core, shared by its connections.
+
+use crate::limits::Limits;
+use crate::shares::Parties;
+use base::SlabKey;
+use reactor::SendList;
+use std::collections::VecDeque;
+use switch::Class;
+
+/// Send lists of a core, made when first needed and kept.
+#[derive(Debug)]
+pub(crate) struct ListPool {
+    #[expect(
+        clippy::vec_box,
+        reason = "operations own their list by the box, which is kept"
+    )]
+    free: Vec<Box<SendList>>,
+    made: usize,
+    max: usize,
+    /// Connections that wait for one, in order, each with its class.
+    pub(crate) waiting: VecDeque<(Option<Class>, SlabKey)>,
+    /// One came back since the last turn.
+    pub(crate) returned: bool,
+}
+
+impl ListPool {
+    pub(crate) fn new(max: usize) -> Self {
+        Self {
+            free: Vec::with_capacity(max),
+            made: 0,
+            max,
+            waiting: VecDeque::new(),
+            returned: false,
+        }
+    }
+
+    /// An empty list for a connection of these; `None` when all that they may have are in use.
+    #[inline]
+    pub(crate) fn take(&mut self, parties: &Parties, limits: &Limits) -> Option<Box<SendList>> {
+        let left = self.free.len() + self.max - self.made;
+        if left == 0 || !parties.may_take_list(left, self.max, limits) {
+            return None;
+        }
+        parties.take_lists(1);
+        if let Some(list) = self.free.pop() {
+            return Some(list);
+        }
+        self.made += 1;
+        Some(Box::new(SendList::new()))
+    }
+
+    /// Lists in use.
+    pub(crate) fn used(&self) -> usize {
+        self.made - self.free.len()
+    }
+
+    /// A list comes back from a connection of these.
+    #[inline]
+    pub(crate) fn give_back(&mut self, mut list: Box<SendList>, parties: &Parties) {
+        parties.give_back_lists(1);
+        list.clear();
+        self.free.push(list);
+        self.returned = true;
+    }
+
+    /// Returns true if connections that wait for a list are to try again.
+    pub(crate) fn has_to_look(&self) -> bool {
+        self.returned && !self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shares::{Accounts, Purpose};
+
+    #[test]
+    fn lists_are_limited_and_come_back() {
+        let (mut pool, limits) = (ListPool::new(1), Limits::default());
+        let mut accounts = Accounts::default();
+        let host = ("a", [1; 16]);
+        let data = accounts.parties(Purpose::Data, host, None, None);
+        let control = accounts.parties(Purpose::Control, host, None, None);
+        let list = pool.take(&data, &limits).expect("the first");
+        assert!(pool.take(&control, &limits).is_none());
+        pool.give_back(list, &data);
+        assert!(pool.take(&accounts.anonymous(), &limits).is_some());
+    }
+
+    #[test]
+    fn nobody_takes_the_lists_that_are_for_others() {
+        let (mut pool, limits) = (ListPool::new(64), Limits::default());
+        let mut accounts = Accounts::default();
+        let all = |pool: &mut ListPool, parties: &Parties| {
+            let lists = std::iter::from_fn(|| pool.take(parties, &limits));
+            lists.collect::<Vec<_>>()
+        };
+        let anyone = accounts.anonymous();
+        let anyones = all(&mut pool, &anyone);
+        let mut queues = Vec::new();
+        for host in ["a", "b", "c", "d"] {
+            let data = accounts.parties(Purpose::Data, (host, [1; 16]), None, None);
+            queues.extend(all(&mut pool, &data));
+        }
+        assert_eq!((anyones.len(), queues.len()), (32, 24));
+        let mut admin = 0;
+        for host in ["e", "f", "g", "h"] {
+            let control = accounts.parties(Purpose::Control, (host, [1; 16]), None, None);
+            admin += all(&mut pool, &control).len();
+        }
+        assert_eq!(admin, 8);
+        for list in anyones {
+            pool.give_back(list, &anyone);
+        }
+        assert_eq!(all(&mut pool, &anyone).len(), 32);
+    }
+}

@@ -1,0 +1,485 @@
+//! The decisions against a kernel that is a model, by seed, with a slow and obvious account of the
+//! sockets that wait, and since when.
+//!
+//! Bytes arrive on sockets at any time; the ring tells of watched ones in the order in which they
+//! became readable; the owner gives receive buffers back at once or later, asks for more or does
+//! not, and closes sockets. After every turn the account says what may not be.
+
+use super::*;
+use crate::limits::{RECEIVE_BUFFER_BYTES, RECEIVE_BUFFERS};
+use base::{Prng, Slab};
+
+/// Times that another socket is served, at most, while one that was readable before it waits: what
+/// the ring tells of is served on turns on which the hot ones are not looked at, too.
+const PASSED_MAX: u32 = UNSEEN_TURNS_MAX + 2;
+
+/// Turns without anything to do, at most, until the core sleeps.
+const AWAKE_MAX: u32 = UNSEEN_TURNS_MAX + 2;
+
+#[derive(Debug)]
+struct ModelSocket {
+    interest: Interest,
+    /// Bytes that have arrived.
+    arrived: usize,
+    /// The peer has closed the connection.
+    ended: bool,
+    /// The ring tells when something arrives.
+    watched: bool,
+    /// Since which step it is readable, with an outstanding receive.
+    waits_since: Option<u64>,
+    /// Since which step it is readable.
+    readable_since: Option<u64>,
+    /// Times that each other socket was served meanwhile, by the number in its key.
+    passed: Vec<u32>,
+}
+
+impl ModelSocket {
+    fn is_readable(&self) -> bool {
+        self.arrived > 0 || self.ended
+    }
+
+    fn waits(&self) -> bool {
+        self.is_readable() && self.interest.receives()
+    }
+}
+
+/// Everything that is not decided here.
+#[derive(Debug)]
+struct Model {
+    sockets: Slab<ModelSocket>,
+    free_buffers: usize,
+    now: Time,
+    step: u64,
+    /// Those that were served since the owner looked last.
+    served: Vec<SlabKey>,
+    /// Receives that were tried in this turn.
+    tried: usize,
+    /// Sockets with a quantum that were served in this turn.
+    bounded: usize,
+}
+
+impl Kernel for Model {
+    fn interest(&self, key: SlabKey) -> Option<&Interest> {
+        self.sockets.get(key).map(|socket| &socket.interest)
+    }
+
+    fn interest_mut(&mut self, key: SlabKey) -> Option<&mut Interest> {
+        self.sockets.get_mut(key).map(|socket| &mut socket.interest)
+    }
+
+    fn free_buffers(&self) -> usize {
+        self.free_buffers
+    }
+
+    fn receive(&mut self, key: SlabKey, most: usize) -> Got {
+        self.tried += 1;
+        if self.free_buffers == 0 {
+            return Got::NoBuffer;
+        }
+        self.now = self.now + Nanos(200);
+        let socket = self.sockets.get_mut(key).expect("an open socket");
+        assert!(socket.interest.receives(), "nobody wants to receive");
+        if !socket.is_readable() {
+            return Got::Nothing;
+        }
+        let room = RECEIVE_BUFFER_BYTES.min(most);
+        let bytes = socket.arrived.min(room);
+        socket.arrived -= bytes;
+        let wanted = std::mem::replace(&mut socket.interest.wanted, Wanted::Nothing);
+        let since = socket.waits_since.take().expect("noted when it began");
+        if socket.arrived == 0 {
+            socket.readable_since = None;
+        }
+        let queue = socket.interest.queue();
+        socket.passed.fill(0);
+        if queue == Queue::Bounded {
+            assert!(bytes <= socket.interest.quantum || wanted == Wanted::Payload);
+            self.bounded += 1;
+        }
+        self.served.push(key);
+        self.passes(key, queue, since);
+        if bytes == 0 {
+            return Got::End;
+        }
+        self.free_buffers -= 1;
+        Got::Bytes(bytes, bytes < room)
+    }
+
+    fn watch(&mut self, key: SlabKey) {
+        let socket = self.sockets.get_mut(key).expect("an open socket");
+        assert!(!socket.interest.closing, "nobody waits for a closed socket");
+        socket.watched = true;
+    }
+
+    fn clock(&self) -> Time {
+        self.now
+    }
+}
+
+impl ModelSocket {
+    fn new(interest: Interest, others: usize) -> Self {
+        Self {
+            interest,
+            arrived: 0,
+            ended: false,
+            watched: false,
+            waits_since: None,
+            readable_since: None,
+            passed: vec![0; others],
+        }
+    }
+}
+
+impl Model {
+    fn new(sockets: usize) -> Self {
+        Self {
+            sockets: Slab::with_capacity(sockets),
+            free_buffers: RECEIVE_BUFFERS,
+            now: Time(1_000_000_000),
+            step: 0,
+            served: Vec::new(),
+            tried: 0,
+            bounded: 0,
+        }
+    }
+
+    /// A socket is served: those of its queue that wait for longer were passed once more.
+    fn passes(&mut self, key: SlabKey, queue: Queue, since: u64) {
+        let now = self.now;
+        for (_, other) in self.sockets.iter_mut() {
+            let gathers = other.interest.bulk || other.interest.wanted == Wanted::Payload;
+            let left_alone = gathers && now.since(other.interest.drained) < GATHER_TIME;
+            let before = other.waits_since.is_some_and(|waits| waits < since);
+            if !before || left_alone || other.interest.queue() != queue {
+                continue;
+            }
+            other.passed[key.index as usize] += 1;
+            assert!(
+                other.passed[key.index as usize] <= PASSED_MAX,
+                "{key:?} is served again and again while this one waits: {other:?}"
+            );
+        }
+    }
+
+    /// Notes since when sockets wait.
+    fn note(&mut self) {
+        self.step += 1;
+        for (_, socket) in self.sockets.iter_mut() {
+            if socket.is_readable() {
+                socket.readable_since.get_or_insert(self.step);
+            }
+            if socket.waits() {
+                socket.waits_since.get_or_insert(self.step);
+            } else {
+                socket.waits_since = None;
+                socket.passed.fill(0);
+            }
+        }
+    }
+}
+
+/// A core: the decisions, the model, and an owner of the sockets.
+struct Play {
+    arrivals: Arrivals,
+    model: Model,
+    prng: Prng,
+    keys: Vec<SlabKey>,
+    /// Those on which the owner does not receive now, though it has them open.
+    lazy: Vec<SlabKey>,
+    /// In how many of ten cases the owner keeps a buffer, does not ask for more, has something
+    /// completed already, and much arrives.
+    keeps: u64,
+    rests: u64,
+    completes: u64,
+    bulk: u64,
+    /// In how many of ten cases a socket's quantum changes when the owner asks for more.
+    quanta: u64,
+    /// Turns since the core slept, once nothing arrives any more.
+    awake: u32,
+    sleeps: u32,
+}
+
+impl Play {
+    fn new(seed: u64) -> Self {
+        let mut prng = Prng::from_seed(seed);
+        let count = [1, 3, 8, 20, 40, 100][usize::try_from(prng.below(6)).expect("six")];
+        let mut model = Model::new(count);
+        let mut arrivals = Arrivals::new(count);
+        let urgent = prng.chance(1, 2);
+        let mut keys = Vec::new();
+        for _ in 0..count {
+            let mut interest = Interest::new(model.now);
+            if urgent && prng.chance(1, 4) {
+                arrivals.set_class(&mut interest, Class::Latency, model.now);
+            }
+            let socket = ModelSocket::new(interest, count);
+            keys.push(model.sockets.insert(socket).expect("room"));
+        }
+        Self {
+            arrivals,
+            model,
+            lazy: keys.clone(),
+            keys,
+            keeps: prng.below(4),
+            rests: prng.below(4),
+            completes: prng.below(4),
+            bulk: prng.below(4),
+            quanta: prng.below(3),
+            awake: 0,
+            sleeps: 0,
+            prng,
+        }
+    }
+
+    fn random_key(&mut self) -> Option<SlabKey> {
+        let count = self.keys.len() as u64;
+        let at = usize::try_from(self.prng.below(count)).expect("a few");
+        self.keys.get(at).copied()
+    }
+
+    /// Something arrives here and there.
+    fn arrive(&mut self, most: u64) {
+        for _ in 0..self.prng.below(most + 1) {
+            let Some(key) = self.random_key() else { return };
+            let bytes = if self.prng.chance(self.bulk, 10) {
+                1 + self.prng.below(1 << 20)
+            } else {
+                1 + self.prng.below(8192)
+            };
+            let ends = self.prng.chance(1, 2_000);
+            let socket = self.model.sockets.get_mut(key).expect("open");
+            socket.arrived += usize::try_from(bytes).expect("a few bytes");
+            socket.ended |= ends;
+            self.model.note();
+        }
+    }
+
+    /// The owner takes what was received, gives buffers back, asks for more, closes.
+    fn own(&mut self) {
+        while self.model.free_buffers < RECEIVE_BUFFERS && !self.prng.chance(self.keeps, 10) {
+            self.model.free_buffers += 1;
+        }
+        let mut asks = std::mem::take(&mut self.model.served);
+        asks.append(&mut self.lazy);
+        for key in asks {
+            let Some(socket) = self.model.sockets.get_mut(key) else {
+                continue;
+            };
+            if socket.interest.receives() {
+                continue;
+            }
+            if self.prng.chance(self.rests, 10) || socket.ended && socket.arrived == 0 {
+                self.lazy.push(key);
+                continue;
+            }
+            let direct = self.prng.chance(self.bulk, 20);
+            socket.interest.wanted = if direct {
+                Wanted::Payload
+            } else {
+                Wanted::Anything
+            };
+            self.model.note();
+            if self.prng.chance(self.quanta, 10) {
+                self.change_quantum(key);
+            }
+            let now = self.model.now;
+            self.arrivals.wanted(key, now, &mut self.model);
+        }
+        if self.prng.chance(self.quanta, 100)
+            && let Some(key) = self.random_key()
+        {
+            self.change_quantum(key);
+        }
+        if self.prng.chance(1, 500) && self.keys.len() > 1 {
+            let Some(key) = self.random_key() else { return };
+            self.keys.retain(|&other| other != key);
+            self.arrivals.closes(key, &mut self.model);
+            let socket = self.model.sockets.remove(key).expect("open");
+            self.arrivals.closed(&socket.interest);
+        }
+    }
+
+    /// A socket gets a quantum, another one, or none. Where it waits, it waits anew.
+    fn change_quantum(&mut self, key: SlabKey) {
+        let quantum =
+            [usize::MAX, 1152, 65_536][usize::try_from(self.prng.below(3)).expect("three")];
+        let socket = self.model.sockets.get_mut(key).expect("open");
+        let before = socket.interest.queue();
+        self.arrivals.set_quantum(key, quantum, &mut self.model);
+        let step = self.model.step;
+        let socket = self.model.sockets.get_mut(key).expect("open");
+        if socket.interest.queue() != before && socket.waits_since.is_some() {
+            socket.waits_since = Some(step);
+            socket.passed.fill(0);
+        }
+    }
+
+    /// The ring tells of watched sockets, in the order in which they became readable.
+    fn tell(&mut self) -> bool {
+        let told = |socket: &ModelSocket| socket.watched && socket.is_readable();
+        let sockets = self.model.sockets.iter();
+        let readable = sockets.filter(|(_, socket)| told(socket));
+        let mut readable: Vec<_> = readable.map(|(key, s)| (s.readable_since, key)).collect();
+        readable.sort_by_key(|&(since, _)| since);
+        let any = !readable.is_empty();
+        for (_, key) in readable {
+            let socket = self.model.sockets.get_mut(key).expect("open");
+            socket.watched = false;
+            let now = self.model.now;
+            self.arrivals.arrived(key, now, &mut self.model);
+        }
+        any
+    }
+
+    /// Nothing that has arrived is forgotten while the core sleeps, and whatever arrives wakes it.
+    fn check_sleep(&self) {
+        for (key, socket) in self.model.sockets.iter() {
+            // The owner of the buffers gives them back on this very core.
+            let waits_for_buffer = socket.interest.in_line && self.model.free_buffers == 0;
+            assert!(
+                !socket.interest.receives() || socket.watched || waits_for_buffer,
+                "asleep, and nobody would tell of {key:?}: {socket:?}"
+            );
+        }
+    }
+
+    /// Each socket that is waited for has its one place, and the accounts are right.
+    fn check_places(&self) {
+        assert!(self.arrivals.hot.len() <= HOT_SOCKETS_MAX);
+        let line = &self.arrivals.line;
+        for (key, socket) in self.model.sockets.iter() {
+            let interest = &socket.interest;
+            let hot = self.arrivals.hot.iter().filter(|&&hot| hot == key).count();
+            assert_eq!(hot, usize::from(interest.hot), "{socket:?}");
+            let waiting = line.urgent.iter().chain(&line.others).chain(&line.bounded);
+            let places = waiting.filter(|&&waiting| waiting == key).count();
+            assert_eq!(places, usize::from(interest.in_line), "{socket:?}");
+            assert!(
+                !interest.hot || interest.queue() != Queue::Bounded,
+                "{socket:?}"
+            );
+            let found = interest.hot || interest.in_line || socket.watched;
+            assert!(found || !interest.receives(), "nobody looks at {socket:?}");
+        }
+        let places = line.urgent.len() + line.others.len() + line.bounded.len();
+        assert!(places <= self.model.sockets.len());
+    }
+
+    fn turn(&mut self, quiet: bool) {
+        let now = self.model.now;
+        let wait = match self.prng.below(4) {
+            0 if !quiet => Wait::No,
+            1 if !quiet => Wait::Until(Time(now.0 - 1)),
+            2 => Wait::Until(Time::NEVER),
+            _ => Wait::Until(now + Nanos(1 + self.prng.below(100_000))),
+        };
+        let completed = !quiet && self.prng.chance(self.completes, 10);
+        (self.model.tried, self.model.bounded) = (0, 0);
+        let line = &self.arrivals.line;
+        let lines = [&line.urgent, &line.others, &line.bounded]
+            .map(|line| Vec::from_iter(line.iter().copied()));
+        // A socket is tried from the line and from among the hot ones, and never again.
+        let most = self.model.sockets.len() + self.arrivals.hot.len();
+        let next = self.arrivals.turn(wait, now, completed, &mut self.model);
+        assert!(self.model.tried <= most);
+        assert!(self.model.bounded <= 1, "one socket with a quantum a turn");
+        for line in lines {
+            let place = |key: &SlabKey| line.iter().position(|waiting| waiting == key);
+            let places = self.model.served.iter().filter_map(place);
+            assert!(places.is_sorted(), "the line is served in its order");
+        }
+        match next {
+            Next::Turn => self.awake += u32::from(quiet),
+            Next::Sleep(until) => {
+                assert!(!completed && until > now && wait == Wait::Until(until));
+                self.check_sleep();
+                (self.awake, self.sleeps) = (0, self.sleeps + 1);
+                let mut woken = self.tell();
+                // A sleeping core is woken by the next arrival, or by the time.
+                while !quiet && !woken && self.prng.chance(3, 4) {
+                    self.arrive(1);
+                    self.model.now = self.model.now + Nanos(self.prng.below(300_000));
+                    woken = self.tell();
+                }
+            }
+        }
+        self.tell();
+        self.check_places();
+        self.own();
+        self.model.now = self.model.now + Nanos(500 + self.prng.below(3_000));
+    }
+
+    /// Whether anything is left that a receive waits for.
+    fn is_done(&self) -> bool {
+        !self.model.sockets.iter().any(|(_, socket)| socket.waits())
+    }
+}
+
+fn play(seed: u64) {
+    let mut play = Play::new(seed);
+    play.own();
+    for _ in 0..400 {
+        let many = play.prng.chance(1, 4);
+        play.arrive(if many { 40 } else { 2 });
+        play.turn(false);
+    }
+    // Nothing arrives any more: all that has is served, and then the core sleeps.
+    (play.keeps, play.rests) = (0, 0);
+    play.own();
+    let mut left = 10_000;
+    while !play.is_done() {
+        left -= 1;
+        assert!(left > 0, "somebody waits for ever: {:?}", play.model);
+        play.turn(true);
+    }
+    play.awake = 0;
+    let slept = play.sleeps;
+    while play.sleeps == slept {
+        // A silent socket is hot for a while, which keeps no core awake.
+        assert!(play.awake <= AWAKE_MAX, "awake for nothing");
+        play.turn(true);
+    }
+}
+
+#[test]
+fn no_readable_socket_is_forgotten_starves_or_is_passed_again_and_again() {
+    for seed in 0..500 {
+        let played = std::panic::catch_unwind(|| play(seed));
+        assert!(played.is_ok(), "seed {seed}");
+    }
+}
+
+/// Where urgent arrivals are near, each round over the others began two places further: of two that
+/// always had something, one was served on every turn and the other never.
+#[test]
+fn hot_sockets_take_turns_where_urgent_arrivals_are_near() {
+    let mut model = Model::new(3);
+    let mut arrivals = Arrivals::new(3);
+    let keys = [Class::Latency, Class::Throughput, Class::Throughput].map(|class| {
+        let mut interest = Interest::new(model.now);
+        arrivals.set_class(&mut interest, class, model.now);
+        let socket = ModelSocket::new(interest, 3);
+        model.sockets.insert(socket).expect("room")
+    });
+    let mut served = [0_u32; 3];
+    let turns = 20;
+    for _ in 0..turns {
+        let now = model.now;
+        assert!(arrivals.prioritises(now));
+        for key in &keys[1..] {
+            let socket = model.sockets.get_mut(*key).expect("open");
+            socket.arrived += 1 << 20;
+            socket.interest.wanted = Wanted::Anything;
+            model.note();
+            arrivals.wanted(*key, now, &mut model);
+        }
+        arrivals.turn(Wait::No, now, false, &mut model);
+        model.free_buffers = RECEIVE_BUFFERS;
+        for key in std::mem::take(&mut model.served) {
+            let place = keys.iter().position(|&other| other == key);
+            served[place.expect("one of them")] += 1;
+        }
+        model.now = now + Nanos::from_micros(20);
+    }
+    assert_eq!(served, [0, turns / 2, turns / 2]);
+}

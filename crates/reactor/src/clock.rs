@@ -1,0 +1,37 @@
+//! Clocks of the kernel.
+
+use base::Time;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use std::time::Duration;
+
+/// Returns the time of the monotonic clock, which all drivers and all processes of the machine
+/// share.
+#[must_use]
+pub fn monotonic() -> Time {
+    let now = since_start(clock_gettime(ClockId::Monotonic));
+    Time(now.as_secs() * 1_000_000_000 + u64::from(now.subsec_nanos()))
+}
+
+/// Returns the processor time of the calling thread, user and system.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    since_start(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// A clock's distance from its start, which is never negative.
+fn since_start(time: Timespec) -> Duration {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_do_not_go_back() {
+        let (now, used) = (monotonic(), thread_cpu());
+        assert!(now > Time::ZERO);
+        assert!(monotonic() >= now && thread_cpu() >= used);
+    }
+}

@@ -1,0 +1,211 @@
+//! The receiving half of a connection: bytes in, PDUs out, and large payload straight to its place.
+
+use crate::limits::DIRECT_RECEIVE_BYTES_MIN;
+use reactor::{IoSlice, Memory};
+use wire::tcp::{Event, Framer, FramingError, PduFormat};
+
+/// A slice that a receive fills, and the place that it has in the data of its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectReceive {
+    /// Slot of the command in the connection's table.
+    pub slot: u16,
+    /// First byte of the command's data in its memory.
+    offset: usize,
+    /// Length of the command's data in bytes.
+    length: usize,
+}
+
+/// The framer of a connection, and the slice that the receive under way fills.
+///
+/// ```text
+///            arm                    arm_direct
+///  idle ───────────► buffer   idle ───────────► direct
+///    ▲  disarm          │       ▲  disarm          │
+///    └──────────────────┘       └──────────────────┘
+/// ```
+#[derive(Debug)]
+pub struct Receiver {
+    framer: Framer,
+    state: State,
+}
+
+/// The receive that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// None.
+    Idle,
+    /// Into a receive buffer of the driver's.
+    Buffer,
+    /// Into the data of a command first.
+    Direct(DirectReceive),
+}
+
+impl Receiver {
+    /// A receiver that expects the first PDU of a connection.
+    #[must_use]
+    pub const fn new(framer: Framer) -> Self {
+        Self {
+            framer,
+            state: State::Idle,
+        }
+    }
+
+    /// Returns the next event of the input, and moves the input on; `None` when all of it is used.
+    ///
+    /// # Errors
+    /// The rule of the PDU format that the input breaks; the connection cannot go on.
+    #[inline]
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Event<'a>>, FramingError> {
+        self.framer.next(input)
+    }
+
+    /// The framer.
+    #[must_use]
+    pub const fn framer(&self) -> &Framer {
+        &self.framer
+    }
+
+    /// The framer, to set limits and alignment.
+    pub const fn framer_mut(&mut self) -> &mut Framer {
+        &mut self.framer
+    }
+
+    /// Expects digests as the two ends agreed. `[NVMe-TCP 1.0 §3.6.2.3]`
+    pub const fn set_digests(&mut self, format: &PduFormat) {
+        self.framer
+            .set_digests(format.header_digest, format.data_digest);
+    }
+
+    /// Returns true if no receive is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// Returns the missing bytes of the payload that is arriving, if they are worth a receive of
+    /// their own.
+    #[must_use]
+    pub fn direct_bytes(&self) -> Option<usize> {
+        let left = self.framer.data_remaining()? as usize;
+        (left >= DIRECT_RECEIVE_BYTES_MIN).then_some(left)
+    }
+
+    /// Notes that a receive into a buffer of the driver's is submitted.
+    pub fn arm(&mut self) {
+        debug_assert!(self.is_idle(), "one receive at a time");
+        self.state = State::Buffer;
+    }
+
+    /// Notes that a receive into the data of a command is submitted. Returns the slice to fill:
+    /// `bytes` bytes from `position` on in `data`.
+    pub fn arm_direct(
+        &mut self,
+        slot: u16,
+        data: IoSlice,
+        position: usize,
+        bytes: usize,
+    ) -> IoSlice {
+        debug_assert!(self.is_idle(), "one receive at a time");
+        let (offset, length) = (data.offset(), data.len());
+        self.state = State::Direct(DirectReceive {
+            slot,
+            offset,
+            length,
+        });
+        IoSlice::new(data.into_memory(), offset + position, bytes)
+    }
+
+    /// Notes that the receive is over. Returns the command that it filled data of, if any.
+    pub fn disarm(&mut self) -> Option<DirectReceive> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Direct(direct) => Some(direct),
+            State::Idle | State::Buffer => None,
+        }
+    }
+
+    /// Tells the framer of `filled` bytes that were received straight into `slice`. Returns the
+    /// whole data of the command, to be given back to it.
+    pub fn filled(&mut self, direct: DirectReceive, slice: IoSlice, filled: usize) -> IoSlice {
+        if filled > 0 && self.framer.data_remaining().is_some() {
+            match slice.bytes() {
+                Some(bytes) => self.framer.advance_external(&bytes[..filled]),
+                // A device's memory gives no bytes to compute a digest over: where one was agreed,
+                // such data is received into a buffer.
+                None => {
+                    let filled = u32::try_from(filled).expect("a PDU is shorter than 4 GiB");
+                    self.framer.advance_unseen(filled);
+                }
+            }
+        }
+        let memory: Memory = slice.into_memory();
+        IoSlice::new(memory, direct.offset, direct.length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reactor::{BufferClass, BufferPool};
+    use wire::tcp::c2h_data::C2hProgress;
+    use wire::tcp::limits::PREFIX_BYTES_MAX;
+    use wire::tcp::{C2hData, FramerLimits, Role};
+
+    const BYTES: u32 = 16 * 1024;
+
+    /// A receiver that has read the header of a C2HData PDU with this payload.
+    fn receiver(digest: bool) -> Receiver {
+        let limits = FramerLimits {
+            capsule_data_bytes: 0,
+            data_pdu_bytes: BYTES,
+        };
+        let mut receiver = Receiver::new(Framer::new(Role::Host, limits));
+        let format = PduFormat {
+            data_digest: digest,
+            ..PduFormat::PLAIN
+        };
+        receiver.set_digests(&format);
+        let pdu = C2hData {
+            command_id: 1,
+            data_offset: 0,
+            data_length: BYTES,
+            progress: C2hProgress::LastAndSuccess,
+        };
+        let mut header = [0; PREFIX_BYTES_MAX];
+        let length = pdu.encode(&format, &mut header);
+        let mut input = &header[..length];
+        while receiver.next(&mut input).unwrap().is_some() {}
+        receiver
+    }
+
+    #[test]
+    fn a_direct_receive_gives_the_whole_data_back_and_moves_the_framer_on() {
+        for digest in [false, true] {
+            let mut receiver = receiver(digest);
+            assert_eq!(receiver.direct_bytes(), Some(BYTES as usize));
+            let class = BufferClass {
+                bytes: BYTES as usize,
+                count: 1,
+            };
+            let pool = BufferPool::new(&[class]).unwrap();
+            let buffer = pool.take(BYTES as usize).unwrap();
+            let data = IoSlice::from_buffer(buffer, BYTES as usize);
+            let slice = receiver.arm_direct(7, data, 0, BYTES as usize);
+            assert!(!receiver.is_idle());
+            let direct = receiver.disarm().expect("it was armed with data");
+            assert_eq!(direct.slot, 7);
+            let data = receiver.filled(direct, slice, 10_000);
+            assert_eq!((data.offset(), data.len()), (0, BYTES as usize));
+            assert_eq!(receiver.framer().data_remaining(), Some(BYTES - 10_000));
+            assert_eq!(receiver.direct_bytes(), None, "the rest is copied");
+        }
+    }
+
+    #[test]
+    fn a_receive_into_a_buffer_fills_no_command() {
+        let mut receiver = receiver(false);
+        receiver.arm();
+        assert!(!receiver.is_idle());
+        assert_eq!(receiver.disarm(), None);
+        assert!(receiver.is_idle());
+    }
+}

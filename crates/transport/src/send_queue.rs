@@ -1,0 +1,476 @@
+//! The sending half of a connection: a caravan that fills, caravans that are complete, and the one
+//! under way. `[i10 §2.3, §2.4]`
+//!
+//! One send is under way at a time. Meanwhile the next caravan fills, so that one system call takes
+//! all that became ready. The [`Doorbell`] decides when the caravan that fills leaves; its owner
+//! says how much a caravan may carry, where its memory comes from ([`ListSource`]) and how many may
+//! be complete.
+//!
+//! ```text
+//!           push_*            complete              next_send              sent
+//!  empty ───────────► filling ─────────► complete ─────────────► under way ──────► empty
+//!                        │                                           ▲
+//!                        └── the doorbell rings, or `send_now` ──────┘
+//! ```
+//!
+//! Must never: hold what may not wait, forget what it holds when the doorbell's mode changes, or
+//! have two sends under way.
+
+use crate::limits::{PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX};
+use base::Time;
+use reactor::SendList;
+use std::collections::VecDeque;
+use switch::doorbell::{Decision, Mode, Reason, Urgency};
+use switch::{Caravan, CaravanLimits, Doorbell};
+use wire::tcp::PduFormat;
+
+/// Supply of send lists.
+pub trait ListSource {
+    /// Returns an empty list, if one is free.
+    fn take(&mut self) -> Option<Box<SendList>>;
+
+    /// Takes a list back, with or without content.
+    fn give_back(&mut self, list: Box<SendList>);
+}
+
+/// The two send lists of a connection that shares none: one is sent while the other fills.
+#[derive(Debug)]
+pub struct ListPair {
+    spare: [Option<Box<SendList>>; 2],
+}
+
+impl ListPair {
+    /// Two lists with room for so many header bytes and ranges each.
+    #[must_use]
+    pub fn new(header_bytes: usize, ranges: usize) -> Self {
+        let list = || Some(Box::new(SendList::with_capacity(header_bytes, ranges)));
+        Self {
+            spare: [list(), list()],
+        }
+    }
+}
+
+impl ListSource for ListPair {
+    #[inline]
+    fn take(&mut self) -> Option<Box<SendList>> {
+        let [first, second] = &mut self.spare;
+        first.take().or_else(|| second.take())
+    }
+
+    fn give_back(&mut self, mut list: Box<SendList>) {
+        list.clear();
+        let free = self.spare.iter_mut().find(|place| place.is_none());
+        *free.expect("a pair is two lists") = Some(list);
+    }
+}
+
+/// A complete caravan.
+#[derive(Debug)]
+struct Complete<T> {
+    list: Box<SendList>,
+    account: T,
+}
+
+/// A caravan that was completed, for its owner's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// The doorbell's reason.
+    pub reason: Reason,
+    /// Commands or answers, bytes and segments that count against a caravan's limits.
+    pub caravan: Caravan,
+    /// Bytes for TCP, headers and digests included.
+    pub bytes: usize,
+}
+
+/// The sending half of a connection. `T` is the owner's account of what a caravan carries; a new
+/// caravan starts with the default one.
+#[derive(Debug)]
+pub struct SendQueue<T> {
+    /// Digests and alignment of the PDUs that leave.
+    format: PduFormat,
+    doorbell: Doorbell,
+    /// Time at which the doorbell must be asked again; [`Time::NEVER`] where nothing is held.
+    held_until: Time,
+    pub(crate) filling: Option<Box<SendList>>,
+    /// Commands or answers in the caravan that fills.
+    loaded: Caravan,
+    /// The owner's account of the caravan that fills.
+    account: T,
+    /// The caravan that fills carries something that no doorbell may hold.
+    urgent: bool,
+    complete: VecDeque<Complete<T>>,
+    /// The account of the send under way.
+    under_way: Option<T>,
+    /// Time at which the send under way began.
+    since: Time,
+    /// Sends that are over.
+    sent: u64,
+}
+
+impl<T: Default> SendQueue<T> {
+    /// An empty queue with a doorbell in this mode.
+    #[must_use]
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            format: PduFormat::PLAIN,
+            doorbell: Doorbell::new(mode),
+            held_until: Time::NEVER,
+            filling: None,
+            loaded: Caravan::EMPTY,
+            account: T::default(),
+            urgent: false,
+            complete: VecDeque::new(),
+            under_way: None,
+            since: Time::ZERO,
+            sent: 0,
+        }
+    }
+
+    /// Digests and alignment of the PDUs that leave.
+    #[must_use]
+    pub const fn format(&self) -> &PduFormat {
+        &self.format
+    }
+
+    /// Sets digests and alignment, as the two ends agreed. `[NVMe-TCP 1.0 §3.6.2.3]`
+    pub const fn set_format(&mut self, format: PduFormat) {
+        self.format = format;
+    }
+
+    /// The doorbell.
+    #[must_use]
+    pub const fn doorbell(&self) -> &Doorbell {
+        &self.doorbell
+    }
+
+    /// Lets a command or an answer of so many bytes and segments wait for the doorbell; `in_flight`
+    /// others are under way on the connection ([`Doorbell::on_request`]).
+    #[inline]
+    pub fn on_request(
+        &mut self,
+        now: Time,
+        (bytes, iovecs): (u32, u32),
+        urgency: Urgency,
+        in_flight: u32,
+    ) -> Decision {
+        let decision = self
+            .doorbell
+            .on_request(now, bytes, iovecs, urgency, in_flight);
+        self.follow(decision)
+    }
+
+    /// Asks the doorbell again after something under way ended, or time passed.
+    #[inline]
+    pub fn on_completion(&mut self, now: Time, in_flight: u32) -> Decision {
+        let decision = self.doorbell.on_completion(now, in_flight);
+        self.follow(decision)
+    }
+
+    /// Asks the doorbell again at the time that it named, or at any other.
+    pub fn on_timer(&mut self, now: Time) -> Decision {
+        let decision = self.doorbell.on_timer(now);
+        self.follow(decision)
+    }
+
+    /// Changes the mode of the doorbell. What it holds is rung for.
+    pub fn reconfigure(&mut self, mode: Mode) -> Decision {
+        let decision = self.doorbell.reconfigure(mode);
+        self.follow(decision);
+        if matches!(decision, Decision::Ring(_)) {
+            self.held_until = Time::ZERO;
+        }
+        decision
+    }
+
+    #[inline]
+    fn follow(&mut self, decision: Decision) -> Decision {
+        self.held_until = match decision {
+            // It leaves before the turn ends, or as soon as the send under way is over.
+            Decision::Ring(_) => Time::NEVER,
+            Decision::Hold { until } => until,
+        };
+        decision
+    }
+
+    /// Returns the time at which the doorbell must be asked again at the latest.
+    #[must_use]
+    pub const fn held_until(&self) -> Time {
+        self.held_until
+    }
+
+    /// Makes the caravan that fills leave without waiting for the doorbell.
+    #[inline]
+    pub const fn send_now(&mut self) {
+        self.urgent = true;
+    }
+
+    /// Returns true if the caravan that fills is to leave: the doorbell rang, or something in it may
+    /// not wait.
+    #[inline]
+    #[must_use]
+    pub const fn is_due(&self) -> bool {
+        self.urgent || self.doorbell.due().is_some()
+    }
+
+    /// Makes sure that a caravan fills. Returns false if no list is free.
+    #[inline]
+    pub fn begin(&mut self, lists: &mut impl ListSource) -> bool {
+        if self.filling.is_none() {
+            self.filling = lists.take();
+        }
+        self.filling.is_some()
+    }
+
+    /// Returns true if a caravan fills and has room for `header_bytes` and `ranges`.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self, header_bytes: usize, ranges: usize) -> bool {
+        let filling = self.filling.as_ref();
+        filling.is_some_and(|list| list.fits(header_bytes, ranges))
+    }
+
+    /// Returns true if a caravan fills and has room for one more PDU.
+    #[inline]
+    #[must_use]
+    pub fn has_room_for_pdu(&self) -> bool {
+        self.has_room(PDU_HEADER_BYTES_MAX, PDU_RANGES_MAX)
+    }
+
+    /// Returns true if a caravan within these limits takes a further command or answer of so many
+    /// bytes and segments; an empty one takes any.
+    #[inline]
+    #[must_use]
+    pub const fn accepts(&self, (bytes, iovecs): (u32, u32), limits: &CaravanLimits) -> bool {
+        self.loaded.accepts(bytes, iovecs, limits)
+    }
+
+    /// Counts a command or an answer into the caravan that fills.
+    #[inline]
+    pub const fn load(&mut self, (bytes, iovecs): (u32, u32)) {
+        self.loaded.add(bytes, iovecs);
+    }
+
+    /// Commands or answers in the caravan that fills.
+    #[must_use]
+    pub const fn loaded(&self) -> Caravan {
+        self.loaded
+    }
+
+    /// The owner's account of the caravan that fills.
+    #[inline]
+    pub const fn account_mut(&mut self) -> &mut T {
+        &mut self.account
+    }
+
+    /// The owner's account of the caravan that fills.
+    #[inline]
+    #[must_use]
+    pub const fn account(&self) -> &T {
+        &self.account
+    }
+
+    /// Completes the caravan that fills: it takes nothing more, and leaves after those before it.
+    /// Returns `None` if none fills.
+    #[inline]
+    pub fn complete(&mut self) -> Option<Departure> {
+        let list = self.filling.take()?;
+        let caravan = std::mem::take(&mut self.loaded);
+        let bytes = list.bytes();
+        let reason = self.doorbell.due().unwrap_or(Reason::Asked);
+        self.doorbell.took_as(caravan, bytes as u64);
+        self.urgent = false;
+        self.held_until = Time::NEVER;
+        let account = std::mem::take(&mut self.account);
+        self.complete.push_back(Complete { list, account });
+        Some(Departure {
+            reason,
+            caravan,
+            bytes,
+        })
+    }
+
+    /// Takes the oldest complete caravan, for the send that begins now, with its account; `None`
+    /// while a send is under way, or if none is complete.
+    #[inline]
+    pub fn next_send(&mut self, now: Time) -> Option<(Box<SendList>, &T)> {
+        if self.under_way.is_some() {
+            return None;
+        }
+        let Complete { list, account } = self.complete.pop_front()?;
+        self.since = now;
+        Some((list, self.under_way.insert(account)))
+    }
+
+    /// Ends the send under way. Returns the account of what it carried.
+    ///
+    /// # Panics
+    /// If no send is under way.
+    pub fn end_send(&mut self, list: Box<SendList>, lists: &mut impl ListSource) -> T {
+        lists.give_back(list);
+        self.sent += 1;
+        self.under_way.take().expect("a send was under way")
+    }
+
+    /// Drops what was not handed to the driver, and gives its lists back. `each` is called with the
+    /// account of every caravan that is dropped.
+    pub fn abandon(&mut self, lists: &mut impl ListSource, mut each: impl FnMut(T)) {
+        self.doorbell.clear();
+        self.held_until = Time::NEVER;
+        self.loaded = Caravan::EMPTY;
+        self.urgent = false;
+        if let Some(list) = self.filling.take() {
+            lists.give_back(list);
+        }
+        each(std::mem::take(&mut self.account));
+        for Complete { list, account } in self.complete.drain(..) {
+            lists.give_back(list);
+            each(account);
+        }
+    }
+
+    /// Returns the number of complete caravans that wait for the send under way.
+    #[must_use]
+    pub fn complete_caravans(&self) -> usize {
+        self.complete.len()
+    }
+
+    /// Returns the number of lists that the queue holds, in the driver's hands or not.
+    #[must_use]
+    pub fn lists(&self) -> usize {
+        let filling = usize::from(self.filling.is_some());
+        self.complete.len() + filling + usize::from(self.under_way.is_some())
+    }
+
+    /// Returns true while a send is under way.
+    #[inline]
+    #[must_use]
+    pub const fn is_sending(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// Returns the time at which the send under way began.
+    #[must_use]
+    pub const fn sending_since(&self) -> Time {
+        self.since
+    }
+
+    /// Returns true while a caravan fills, even an empty one.
+    #[must_use]
+    pub const fn is_filling(&self) -> bool {
+        self.filling.is_some()
+    }
+
+    /// Returns true if nothing waits to be sent; a send may be under way.
+    #[inline]
+    #[must_use]
+    pub fn has_nothing_to_send(&self) -> bool {
+        self.complete.is_empty() && self.filling.as_ref().is_none_or(|list| list.is_empty())
+    }
+
+    /// Returns true if no send is under way, and nothing waits for one.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        !self.is_sending() && self.has_nothing_to_send()
+    }
+
+    /// Returns the number of sends that will be over when all that is complete now has left.
+    #[must_use]
+    pub fn mark(&self) -> u64 {
+        self.sent + self.complete.len() as u64 + u64::from(self.is_sending())
+    }
+
+    /// Returns true if as many sends are over as [`mark`](Self::mark) said.
+    #[must_use]
+    pub const fn has_left(&self, mark: u64) -> bool {
+        self.sent >= mark
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Nanos;
+    use switch::Knobs;
+    use wire::nvme::{Completion, Status};
+
+    /// Bytes of an answer without digest.
+    const ANSWER: (u32, u32) = (24, 1);
+
+    fn queue() -> (SendQueue<usize>, ListPair) {
+        let queue = SendQueue::new(Knobs::linux().doorbell);
+        (queue, ListPair::new(4096, 64))
+    }
+
+    fn answer(queue: &mut SendQueue<usize>, lists: &mut ListPair, now: Time) -> Decision {
+        assert!(queue.begin(lists) && queue.has_room_for_pdu());
+        queue.push_response(Completion::new(1, 0, Status::SUCCESS));
+        *queue.account_mut() += 1;
+        queue.load(ANSWER);
+        queue.on_request(now, ANSWER, Urgency::Patient, 40)
+    }
+
+    #[test]
+    fn a_caravan_leaves_whole_and_its_account_comes_back() {
+        let (mut queue, mut lists) = queue();
+        for n in 1..16 {
+            let decision = answer(&mut queue, &mut lists, Time(1));
+            let until = Time(1) + Nanos::from_micros(50);
+            assert_eq!(decision, Decision::Hold { until }, "{n} wait");
+            assert_eq!(queue.held_until(), until);
+        }
+        answer(&mut queue, &mut lists, Time(2));
+        assert!(queue.is_due());
+        let departure = queue.complete().expect("sixteen are in it");
+        assert_eq!(departure.reason, Reason::RequestsFull);
+        assert_eq!((departure.caravan.requests, departure.bytes), (16, 16 * 24));
+        let mark = queue.mark();
+        let (list, account) = queue.next_send(Time(3)).expect("none is under way");
+        assert_eq!((*account, list.bytes()), (16, 16 * 24));
+        assert!(queue.is_sending() && !queue.is_idle() && !queue.has_left(mark));
+        assert_eq!(queue.end_send(list, &mut lists), 16);
+        assert!(queue.is_idle() && queue.has_left(mark));
+    }
+
+    #[test]
+    fn one_send_is_under_way_while_the_next_caravan_fills() {
+        let (mut queue, mut lists) = queue();
+        answer(&mut queue, &mut lists, Time(1));
+        queue.send_now();
+        assert!(queue.is_due());
+        queue.complete();
+        assert!(!queue.is_due(), "nothing fills");
+        let (list, _) = queue.next_send(Time(1)).expect("none is under way");
+        answer(&mut queue, &mut lists, Time(2));
+        queue.complete();
+        assert!(queue.next_send(Time(2)).is_none());
+        assert_eq!((queue.lists(), queue.complete_caravans()), (2, 1));
+        assert!(!queue.begin(&mut lists), "both lists are in use");
+        queue.end_send(list, &mut lists);
+        assert!(queue.next_send(Time(3)).is_some());
+        assert_eq!(queue.sending_since(), Time(3));
+    }
+
+    #[test]
+    fn what_is_abandoned_is_accounted_for_and_its_lists_come_back() {
+        let (mut queue, mut lists) = queue();
+        answer(&mut queue, &mut lists, Time(1));
+        answer(&mut queue, &mut lists, Time(1));
+        queue.complete();
+        answer(&mut queue, &mut lists, Time(2));
+        let mut dropped = 0;
+        queue.abandon(&mut lists, |answers| dropped += answers);
+        assert_eq!((dropped, queue.lists()), (3, 0));
+        assert!(queue.is_idle() && !queue.is_due());
+        assert_eq!(queue.held_until(), Time::NEVER);
+        assert!(lists.take().is_some() && lists.take().is_some());
+    }
+
+    #[test]
+    fn another_mode_rings_for_what_is_held() {
+        let (mut queue, mut lists) = queue();
+        answer(&mut queue, &mut lists, Time(1));
+        let decision = queue.reconfigure(Mode::Immediate);
+        assert_eq!(decision, Decision::Ring(Reason::Knob));
+        assert!(queue.held_until() <= Time(1) && queue.is_due());
+    }
+}

@@ -1,0 +1,134 @@
+//! Tokens of a target's devices: no more are spent than are generated, and nothing is done that was
+//! not paid for.
+
+use base::{Nanos, Time};
+use qos::cost::Price;
+use qos::curve::Point;
+use qos::{CostModel, Curve, Percentile, TokenPoolRules, TokenRate};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use target::{DeviceQos, Target, TenantStats};
+
+/// Interval between two looks.
+const WINDOW: Nanos = Nanos::from_secs(1);
+
+/// Counters are so much older than the time at which they are read, at most, and tokens of so long
+/// may be saved, lent or advanced.
+const SLACK: Nanos = Nanos::from_millis(200);
+
+/// Tokens that may be overdrawn by the requests under way.
+const OVERDRAFT: u64 = 400;
+
+/// Cost of the least request, in thousandths of a token: a read of 4 KiB is one by definition.
+const PRICE_MILLI: u64 = 1_000;
+
+/// Device latency at every load.
+const LATENCY: Nanos = Nanos::from_micros(50);
+
+/// The books of one process.
+#[derive(Debug)]
+pub(super) struct Audit {
+    target: Option<Arc<Target>>,
+    rate: u64,
+    looked_at: Time,
+    /// No tenant has left, with what it was counted.
+    complete: bool,
+    /// Tokens spent on each device then, in thousandths, by its name.
+    spent: BTreeMap<String, u64>,
+}
+
+impl Audit {
+    /// Makes the counts of a process that begins, with devices that generate so many tokens a
+    /// second; 0 where they are not scheduled.
+    pub(super) const fn new(now: Time, rate: u64) -> Self {
+        Self {
+            target: None,
+            rate,
+            looked_at: now,
+            complete: true,
+            spent: BTreeMap::new(),
+        }
+    }
+
+    /// A device of the process, if they are scheduled.
+    pub(super) fn device(&mut self, nsid: u32) -> Option<Arc<DeviceQos>> {
+        if self.rate == 0 {
+            return None;
+        }
+        let point = Point {
+            rate: TokenRate(self.rate),
+            latency: [LATENCY; Percentile::COUNT],
+        };
+        let curve = Curve::new(vec![point]).expect("a curve");
+        let model = CostModel::new(Price::READ, Price::READ);
+        let name = format!("disk{nsid}");
+        Some(DeviceQos::new(
+            &name,
+            TokenPoolRules::default(),
+            model,
+            curve,
+        ))
+    }
+
+    /// The process runs.
+    pub(super) fn watch(&mut self, target: &Arc<Target>) {
+        self.target = Some(Arc::clone(target)).filter(|_| self.rate > 0);
+    }
+
+    /// Forgets the counts of tenants that are gone, after the tenants have changed.
+    pub(super) fn tenants_change(&mut self) {
+        self.complete = false;
+    }
+
+    fn totals(&self) -> Vec<(String, Vec<TenantStats>)> {
+        let Some(target) = &self.target else {
+            return Vec::new();
+        };
+        let devices = target.snapshot().devices.into_iter();
+        let stats = devices.map(|device| {
+            let stats = device.tenants.into_iter().map(|tenant| tenant.stats);
+            (device.name, stats.collect())
+        });
+        stats.collect()
+    }
+
+    /// Looks at what was spent since the last time, if that is long ago.
+    ///
+    /// # Panics
+    /// If it is more than was generated.
+    pub(super) fn look(&mut self, now: Time) {
+        if self.target.is_none() || now.since(self.looked_at) < WINDOW {
+            return;
+        }
+        let span = now.since(self.looked_at);
+        let totals = self.totals();
+        self.looked_at = now;
+        for (name, tenants) in totals {
+            let spent: u64 = tenants.iter().map(|stats| stats.spent_milli).sum();
+            let before = self.spent.insert(name, spent).unwrap_or(0);
+            let lately = spent.saturating_sub(before) / 1_000;
+            let generated = u128::from(self.rate) * u128::from(span.0 + SLACK.0) / 1_000_000_000;
+            assert!(
+                u128::from(lately) <= generated + u128::from(OVERDRAFT),
+                "{lately} tokens were spent in {span}, at {} a second",
+                self.rate
+            );
+        }
+    }
+
+    /// Nothing is under way any more.
+    ///
+    /// # Panics
+    /// If something was done without being paid for.
+    pub(super) fn end(&self) {
+        for (name, tenants) in self.totals().iter().filter(|_| self.complete) {
+            // What was paid by one tenant may be done when its host is another one.
+            let done: u64 = tenants.iter().map(|stats| stats.reads + stats.writes).sum();
+            let spent: u64 = tenants.iter().map(|stats| stats.spent_milli).sum();
+            assert!(
+                spent >= done * PRICE_MILLI,
+                "{done} requests to {name} were done for {spent} thousandths of a token"
+            );
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The actors of a run: the cores of targets and of hosts.
+
+use crate::app::App;
+use crate::controlling::Controlling;
+use crate::driver::SimDriver;
+use crate::host_core::{Application, HostCore};
+use crate::oracle::Oracle;
+use crate::rights::Extent;
+use crate::storage::TargetCore;
+use crate::world::Actor;
+use base::{Nanos, Time};
+use host::switch::EgressService;
+use host::{Association, Phase, Switchboard};
+use reactor::{Core, Driver, Service};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use target::{Change, Target};
+
+/// The process of a target.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) shared: Arc<Target>,
+    pub(super) cores: Vec<TargetCore>,
+    /// Free buffers of each core when it began.
+    pub(super) buffers: Vec<Vec<usize>>,
+    /// Knobs that are being turned.
+    pub(super) turning: Option<Change>,
+}
+
+/// A host with applications that submit through a switchboard.
+#[derive(Debug)]
+pub(super) struct Switched {
+    /// Until its applications have ended.
+    pub(super) board: Option<Switchboard>,
+    pub(super) dataplane: Vec<Core<SimDriver, EgressService>>,
+    /// One for each target.
+    pub(super) controlling: Vec<Core<SimDriver, Controlling>>,
+    pub(super) apps: Vec<Core<SimDriver, App>>,
+}
+
+/// The way in which a host runs its applications.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// All on one core, each with a channel of its own.
+    Plain(Box<Core<SimDriver, HostCore>>),
+    /// Each on a thread of its own, through a switchboard.
+    Switched(Box<Switched>),
+}
+
+/// A host, and what its applications have to do.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) kind: Kind,
+    pub(super) applications: Vec<Application>,
+    /// Free buffers of each core when it began.
+    pub(super) buffers: Vec<Vec<usize>>,
+}
+
+/// All actors.
+#[derive(Debug, Default)]
+pub(super) struct Cast {
+    /// Those that run.
+    pub(super) targets: Vec<Option<Process>>,
+    pub(super) hosts: Vec<Host>,
+    pub(super) liar: Option<Host>,
+}
+
+pub(super) fn free_buffers(driver: &SimDriver) -> Vec<usize> {
+    driver.buffers().usage().map(|(_, free, _)| free).collect()
+}
+
+impl Process {
+    pub(super) fn actors(&mut self) -> impl Iterator<Item = &mut dyn Actor> {
+        self.cores.iter_mut().map(|core| core as &mut dyn Actor)
+    }
+}
+
+impl Host {
+    fn add_actors<'a>(&'a mut self, actors: &mut Vec<&'a mut dyn Actor>) {
+        match &mut self.kind {
+            Kind::Plain(core) => actors.push(&mut **core),
+            Kind::Switched(host) => {
+                let Switched {
+                    dataplane,
+                    controlling,
+                    apps,
+                    ..
+                } = &mut **host;
+                actors.extend(dataplane.iter_mut().map(|core| core as &mut dyn Actor));
+                actors.extend(controlling.iter_mut().map(|core| core as &mut dyn Actor));
+                actors.extend(apps.iter_mut().map(|core| core as &mut dyn Actor));
+            }
+        }
+    }
+
+    /// Its associations with all targets.
+    pub(super) fn associations(&self) -> Vec<&Arc<Association>> {
+        match &self.kind {
+            Kind::Plain(core) => core.service.associations().collect(),
+            Kind::Switched(host) => {
+                let controlling = host.controlling.iter();
+                controlling.map(|core| core.service.association()).collect()
+            }
+        }
+    }
+
+    /// One of its associations has ended for good.
+    pub(super) fn has_given_up(&self) -> bool {
+        let mut associations = self.associations().into_iter();
+        let over = associations.any(|association| association.phase() == Phase::Gone);
+        let finished = match &self.kind {
+            Kind::Plain(core) => core.service.finished() || core.service.is_closing(),
+            Kind::Switched(host) => host.board.is_none(),
+        };
+        over && !finished
+    }
+
+    pub(super) fn is_replaced(
+        &mut self,
+        target: usize,
+        nsid: u32,
+        oracle: &Rc<RefCell<Oracle>>,
+        extent: &Extent,
+    ) {
+        match &mut self.kind {
+            Kind::Plain(core) => core.service.is_replaced(target, nsid, oracle, extent),
+            Kind::Switched(host) => {
+                for app in &mut host.apps {
+                    app.service.is_replaced(target, nsid, oracle, extent);
+                }
+            }
+        }
+    }
+
+    fn drivers(&self) -> Vec<&SimDriver> {
+        match &self.kind {
+            Kind::Plain(core) => vec![&core.driver],
+            Kind::Switched(host) => {
+                let dataplane = host.dataplane.iter().map(|core| &core.driver);
+                let controlling = host.controlling.iter().map(|core| &core.driver);
+                dataplane.chain(controlling).collect()
+            }
+        }
+    }
+
+    /// Its first driver, which stands for all: they are on one machine.
+    pub(super) fn driver(&self) -> &SimDriver {
+        self.drivers()[0]
+    }
+
+    /// All its cores stop until then.
+    pub(super) fn hold(&mut self, until: Time) {
+        let mut actors = Vec::new();
+        self.add_actors(&mut actors);
+        actors.into_iter().for_each(|actor| actor.hold(until));
+    }
+
+    /// Free buffers of each of its cores, and how many it began with.
+    pub(super) fn free_buffers(&self) -> (Vec<Vec<usize>>, &Vec<Vec<usize>>) {
+        let free = self.drivers().into_iter().map(free_buffers);
+        (free.collect(), &self.buffers)
+    }
+
+    /// Notes what it has, to compare with at the end.
+    pub(super) fn noted(mut self) -> Self {
+        self.buffers = self.drivers().into_iter().map(free_buffers).collect();
+        self
+    }
+
+    /// Lets a host end itself once its applications have ended. Returns true once it has.
+    pub(super) fn leaves(&mut self) -> bool {
+        match &mut self.kind {
+            Kind::Plain(core) => core.service.finished(),
+            Kind::Switched(host) => {
+                if host.board.is_some() && host.apps.iter().all(|app| app.service.finished()) {
+                    host.apps.clear();
+                    host.board = None;
+                    for core in &host.controlling {
+                        core.service.association().close();
+                    }
+                }
+                let dataplane = host.dataplane.iter().all(|core| core.service.finished());
+                let controlling = host.controlling.iter().all(|core| core.service.finished());
+                host.board.is_none() && dataplane && controlling
+            }
+        }
+    }
+
+    /// Nothing is left of what it had.
+    pub(super) fn check_end(&self) {
+        let left: Vec<_> = self.drivers().into_iter().map(free_buffers).collect();
+        assert_eq!(left, self.buffers, "a host keeps buffers");
+        for driver in self.drivers() {
+            assert_eq!(driver.open_sockets(), 0, "a host keeps sockets");
+        }
+    }
+}
+
+impl Cast {
+    /// Returns all that may act.
+    pub(super) fn actors(&mut self) -> Vec<&mut dyn Actor> {
+        let mut actors: Vec<&mut dyn Actor> = Vec::new();
+        for target in self.targets.iter_mut().flatten() {
+            actors.extend(target.actors());
+        }
+        for host in self.hosts.iter_mut().chain(&mut self.liar) {
+            host.add_actors(&mut actors);
+        }
+        actors
+    }
+
+    /// The machine of a target stops for so long, as far as one of its cores goes.
+    pub(super) fn pause_target(&mut self, target: usize, core: usize, until: Time) {
+        let cores = self.targets[target]
+            .as_mut()
+            .map(|target| &mut target.cores);
+        if let Some(core) = cores.and_then(|cores| cores.get_mut(core)) {
+            core.hold(until);
+        }
+    }
+
+    /// The clock of a target's machine jumps ahead.
+    pub(super) fn jump_target(&self, target: usize, by: Nanos) {
+        if let Some(process) = &self.targets[target] {
+            process.cores[0].driver.jump_clock(by);
+        }
+    }
+}
