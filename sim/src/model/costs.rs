@@ -232,12 +232,32 @@ impl Costs {
         for (name, value, min) in spans {
             within(name, value, min, SPAN_NS_MAX)?;
         }
-        let count = core.noise.len();
+        core.validate_noise()?;
+        within("socket.send_byte_ps", socket.send_byte_ps, 0, BYTE_PS_MAX)?;
+        within(
+            "socket.packet_byte_ps",
+            socket.packet_byte_ps,
+            0,
+            BYTE_PS_MAX,
+        )?;
+        within(
+            "socket.receive_byte_ps",
+            socket.receive_byte_ps,
+            0,
+            BYTE_PS_MAX,
+        )
+    }
+}
+
+impl CoreCosts {
+    /// Checks that the disturbances are few, and leave something of a core.
+    fn validate_noise(&self) -> Result<(), CostsError> {
+        let count = self.noise.len();
         if count > NOISES_MAX {
             return Err(CostsError::TooManyNoises { count });
         }
         let mut permille = 0;
-        for noise in &core.noise {
+        for noise in &self.noise {
             let Noise {
                 period_ns,
                 length_ns,
@@ -254,19 +274,7 @@ impl Costs {
         if permille > NOISE_PERMILLE_MAX {
             return Err(CostsError::NoiseTakesAll { permille });
         }
-        within("socket.send_byte_ps", socket.send_byte_ps, 0, BYTE_PS_MAX)?;
-        within(
-            "socket.packet_byte_ps",
-            socket.packet_byte_ps,
-            0,
-            BYTE_PS_MAX,
-        )?;
-        within(
-            "socket.receive_byte_ps",
-            socket.receive_byte_ps,
-            0,
-            BYTE_PS_MAX,
-        )
+        Ok(())
     }
 }
 
