@@ -304,6 +304,8 @@ impl Client {
         if let Some(oracle) = oracle {
             client.oracle = oracle;
         }
+        // What was lost before its channel was opened is told to the channels of that time.
+        client.told.1 = client.oracle.borrow_mut().mark();
         client.asking(mix, tolerance)
     }
 
@@ -608,10 +610,8 @@ impl Client {
             Kind::Write { version, .. } => {
                 let mut oracle = self.oracle.borrow_mut();
                 oracle.fail(range, version);
-                for block in untouched
-                    .into_iter()
-                    .filter(|_| answer == Err(BlockError::Denied))
-                {
+                let denied = answer == Err(BlockError::Denied);
+                for block in untouched.into_iter().filter(|_| denied) {
                     oracle.never(block..block + 1, version);
                 }
             }

@@ -12,10 +12,10 @@ use crate::client::{Report, Workload};
 use crate::controlling::Controlling;
 use crate::driver::SimDriver;
 use crate::host_core::Application;
+use crate::knob_changes::{KnobChanger, Turns};
 use crate::network::NetworkFaults;
 use crate::oracle::Oracle;
 use crate::storage::{ANY_PORT, TargetCore, add_namespace, settle, target_cores};
-use crate::turner::{Turner, Turns};
 use crate::world::{Actor, Outcome, Pace, World};
 use base::Nanos;
 use base::units::CoreId;
@@ -121,7 +121,7 @@ struct Cast {
     remotes: Vec<Remote>,
     dataplane: Vec<Core<SimDriver, EgressService>>,
     apps: PerClass<Vec<Core<SimDriver, App>>>,
-    turner: Option<Turner>,
+    knob_changer: Option<KnobChanger>,
 }
 
 impl Cast {
@@ -136,9 +136,9 @@ impl Cast {
             actors.extend(apps.iter_mut().map(|core| core as &mut dyn Actor));
         }
         actors.extend(
-            self.turner
+            self.knob_changer
                 .iter_mut()
-                .map(|turner| turner as &mut dyn Actor),
+                .map(|knob_changer| knob_changer as &mut dyn Actor),
         );
         actors
     }
@@ -184,11 +184,11 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
     let (board, dataplane) = switchboard(&world, scenario, &remotes);
     let turns = Rc::new(Cell::new(Turns::default()));
     let over = Rc::new(Cell::new(false));
-    let turner = (scenario.turn_every > Nanos::ZERO).then(|| {
+    let knob_changer = (scenario.turn_every > Nanos::ZERO).then(|| {
         let targets: Vec<_> = remotes.iter().map(|r| Arc::clone(&r.target)).collect();
         let (turns, over) = (Rc::clone(&turns), Rc::clone(&over));
         let (board, every) = (board.clone(), scenario.turn_every);
-        Turner::new(&world, board, &targets, every, seed ^ 0x7E57, turns, over)
+        KnobChanger::new(&world, board, &targets, every, seed ^ 0x7E57, turns, over)
     });
     let changed = Rc::new(Cell::new(0));
     let apps = apps(&world, scenario, seed, &board, &remotes, &changed);
@@ -196,7 +196,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Ending {
         remotes,
         dataplane,
         apps,
-        turner,
+        knob_changer,
     };
     let reports = PerClass::from_fn(|class| {
         let apps = cast.apps[class].iter();
@@ -247,7 +247,7 @@ fn end(seed: u64, world: &World, cast: &mut Cast) {
     world.set_faults(NetworkFaults::CALM);
     for ends in 0..2 {
         if ends == 1 {
-            cast.turner = None;
+            cast.knob_changer = None;
             for (_, apps) in cast.apps.iter_mut() {
                 apps.retain(|app| !app.service.finished());
             }

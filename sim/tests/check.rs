@@ -1,7 +1,9 @@
 //! Runs with everything in them, by seed.
 #![cfg(test)]
 
-use sim::check::{Options, kept, run};
+use sim::Tolerance;
+use sim::check::{Feature, Options, Plan, kept, run, run_plan};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[test]
 fn a_seed_is_a_run() {
@@ -21,4 +23,34 @@ fn what_was_found_once_is_not_found_again() {
         println!("{options:?}");
         run(&options);
     }
+}
+
+/// With digests, flipped bits change nothing that is read. Without, TCP's checksum is all that there
+/// is against them: where it lets one pass, the oracle sees it.
+#[test]
+fn without_digests_the_oracle_sees_flipped_bits() {
+    let mut seen = 0;
+    for seed in 0..12 {
+        let mut plan = Plan::draw(&Options {
+            seed,
+            without: Feature::ALL.iter().map(|&(feature, _)| feature).collect(),
+            requests: Some(300),
+        });
+        plan.network.flip_one_in = 100;
+        plan.provoked.losses = true;
+        plan.provoked.violations = true;
+        plan.tolerance = Tolerance::Only {
+            device: true,
+            gone: true,
+            late: true,
+            forgets: true,
+            changes: true,
+        };
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| run_plan(seed, &plan))) else {
+            continue;
+        };
+        let message = panic.downcast_ref::<String>().map_or("", String::as_str);
+        seen += u32::from(message.starts_with("block "));
+    }
+    assert!(seen > 0, "no flipped bit was read");
 }

@@ -96,9 +96,16 @@ pub fn shrink(options: &Options, mut fails: impl FnMut(&Options) -> bool) -> Opt
 /// # Panics
 /// If anything happens that never may, with what it was.
 pub fn run(options: &Options) -> Survived {
-    let plan = Plan::draw(options);
+    run_plan(options.seed, &Plan::draw(options))
+}
+
+/// Runs a plan; everything else is drawn from `seed`.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_plan(seed: u64, plan: &Plan) -> Survived {
     say(|| format!("{plan:#?}"));
-    let mut machine = Machine::new(options.seed, &plan);
+    let mut machine = Machine::new(seed, plan);
     let begun = machine.world.now();
     for event in &plan.events {
         let outcome = machine.run(TURMOIL, |answered| answered >= event.after);

@@ -258,10 +258,7 @@ impl CoreCosts {
         }
         let mut permille = 0;
         for noise in &self.noise {
-            let Noise {
-                period_ns,
-                length_ns,
-            } = *noise;
+            let (period_ns, length_ns) = (noise.period_ns, noise.length_ns);
             within(
                 "core.noise.period_ns",
                 period_ns,

@@ -1,5 +1,5 @@
-//! Wait of the thread that makes a change for the cores: asleep, or, where the cores run on this very
-//! thread as in a simulation, by running them.
+//! Waiting of the thread that makes a change for the cores: asleep, or, where the cores run on this
+//! very thread as in a simulation, by running them.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -21,7 +21,7 @@ pub struct Turns {
 
 /// Turns knobs at random times, until told to stop.
 #[derive(Debug)]
-pub struct Turner {
+pub struct KnobChanger {
     world: World,
     prng: Prng,
     board: Switchboard,
@@ -34,7 +34,7 @@ pub struct Turner {
     over: Rc<Cell<bool>>,
 }
 
-impl Turner {
+impl KnobChanger {
     /// Turns those of `board` and `targets`, `every` so often on average. It counts in `turns`, and
     /// ends when it finds `over`.
     #[must_use]
@@ -88,7 +88,7 @@ impl Turner {
     }
 }
 
-impl Actor for Turner {
+impl Actor for KnobChanger {
     fn turn(&mut self) {
         let now = self.world.now();
         if now < self.next || self.over.get() {
