@@ -31,7 +31,7 @@ pub enum MetricKind {
 /// Declares a struct of counters: the only place that names a counter beside the one that counts it.
 ///
 /// The fields are added up over cores, written to JSON by their names, and, where `=> KIND "NAME"`
-/// says so, shown as a metric whose help is the doc comment. After a semicolon follow parts that are
+/// says so, shown as a metric with the doc comment as its help. After a semicolon follow parts that are
 /// such structs themselves. `/ SHARED` also declares the copy that a core publishes.
 macro_rules! counters {
     (@metric $field:ident, $($doc:literal)+, ) => {

@@ -223,7 +223,7 @@ pub(crate) struct Queues {
     pub(crate) classes: bool,
     /// Place of each, by QID.
     pub(crate) places: BTreeMap<u16, Place>,
-    /// What each was connected with, by QID; of queues that are in no place any more, too.
+    /// Parameters that each was connected with, by QID; of queues that are in no place any more, too.
     pub(crate) terms: BTreeMap<u16, QueueTerms>,
 }
 

@@ -23,7 +23,7 @@ counters! {
         /// were larger.
         sparse_arrivals => Counter "core_sparse_arrivals",
         ;
-        /// Counters by class. An I/O queue whose host named no class counts as
+        /// Counters by class. An I/O queue of a host that named no class counts as
         /// [`Class::DEFAULT`](switch::Class::DEFAULT).
         #[serde(with = "by_class")]
         classes: PerClass<ClassStats>,
