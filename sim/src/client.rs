@@ -617,14 +617,8 @@ impl Client {
             }
             Kind::Read(began) => {
                 if answer.is_ok() {
-                    if let Some(log) = &self.log {
-                        let took = self.now.since(request.since);
-                        log.borrow_mut().push((self.now, took));
-                    }
                     let data = completion.data.expect("a read's data comes back");
-                    let mut bytes = vec![0; data.len()];
-                    data.copy_out(0, &mut bytes);
-                    self.check(&range, began, &bytes);
+                    self.check_read(&range, began, request.since, &data);
                 }
                 self.oracle.borrow_mut().end_read(began);
             }
@@ -636,6 +630,17 @@ impl Client {
             }
             Kind::Verify | Kind::Flush(..) | Kind::Barrier => {}
         }
+    }
+
+    /// Checks what a read has returned, and notes how long it took.
+    fn check_read(&mut self, range: &Range<usize>, began: Step, since: Time, data: &IoSlice) {
+        if let Some(log) = &self.log {
+            let took = self.now.since(since);
+            log.borrow_mut().push((self.now, took));
+        }
+        let mut bytes = vec![0; data.len()];
+        data.copy_out(0, &mut bytes);
+        self.check(range, began, &bytes);
     }
 
     /// A Flush that began then failed because what was not flushed may be lost. Every loss is told

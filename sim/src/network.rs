@@ -1,5 +1,9 @@
 //! The network: byte streams that arrive in order, in pieces of any size, late, or not at all.
 
+mod faults;
+
+pub use faults::NetworkFaults;
+
 use crate::trace::say;
 use crate::wiretap::Wiretap;
 use base::{Nanos, Prng, Time};
@@ -7,94 +11,6 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
-
-/// Faults of the network on a connection. All of them are legal for TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetworkFaults {
-    /// Longest time that a piece is on its way.
-    pub delay_max: Nanos,
-    /// Pieces that a send is split into, at most.
-    pub pieces_max: u64,
-    /// A send in this many cuts the connection, after some prefix of it; 0 for never.
-    pub cut_one_in: u64,
-    /// Longest time that what was on its way when a connection was cut may still take to arrive, as
-    /// it does when it has to be sent again.
-    pub linger_max: Nanos,
-    /// A cut in this many takes all connections of the same host with it, in the same way; 0 for
-    /// never.
-    pub partition_one_in: u64,
-    /// A connect in this many is refused; 0 for never.
-    pub refuse_one_in: u64,
-    /// Connects get no answer.
-    pub unreachable: bool,
-    /// Longest time for which a send stays with its driver before the kernel has taken it.
-    pub send_stall_max: Nanos,
-    /// Inverse of the share of cuts that are silent: no end is told for a minute or two, as when a
-    /// cable is pulled; 0 for never.
-    pub silent_one_in: u64,
-    /// In a send in this many one bit is flipped that TCP's checksum did not catch; 0 for never.
-    /// The first PDU of a connection is spared: it has no digest.
-    pub flip_one_in: u64,
-    /// Bytes of a connection that are on their way or not received yet, at most: a sender waits for
-    /// its receiver.
-    pub window_bytes: u64,
-    /// A send in this many is taken in part although there is room for all of it; 0 for never.
-    pub partial_one_in: u64,
-}
-
-/// Send and receive buffers of a kernel together, as they grow to.
-const WINDOW_BYTES: u64 = 4 << 20;
-
-/// Longest time of a kernel with buffers that are full now and then.
-const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
-
-impl NetworkFaults {
-    /// A network that only delays a little.
-    pub const CALM: Self = Self {
-        delay_max: Nanos::from_micros(20),
-        pieces_max: 1,
-        cut_one_in: 0,
-        linger_max: Nanos::ZERO,
-        partition_one_in: 0,
-        refuse_one_in: 0,
-        unreachable: false,
-        send_stall_max: SEND_STALL_MAX,
-        silent_one_in: 0,
-        flip_one_in: 0,
-        window_bytes: WINDOW_BYTES,
-        partial_one_in: 0,
-    };
-    /// A network that splits and delays, but keeps its connections.
-    pub const ROUGH: Self = Self {
-        delay_max: Nanos::from_millis(2),
-        pieces_max: 7,
-        cut_one_in: 0,
-        linger_max: Nanos::ZERO,
-        partition_one_in: 0,
-        refuse_one_in: 0,
-        unreachable: false,
-        send_stall_max: SEND_STALL_MAX,
-        silent_one_in: 0,
-        flip_one_in: 0,
-        window_bytes: WINDOW_BYTES,
-        partial_one_in: 0,
-    };
-    /// A network that also cuts.
-    pub const HOSTILE: Self = Self {
-        delay_max: Nanos::from_millis(1),
-        pieces_max: 5,
-        cut_one_in: 400,
-        linger_max: Nanos::from_millis(400),
-        partition_one_in: 2,
-        refuse_one_in: 5,
-        unreachable: false,
-        send_stall_max: SEND_STALL_MAX,
-        silent_one_in: 0,
-        flip_one_in: 0,
-        window_bytes: WINDOW_BYTES,
-        partial_one_in: 0,
-    };
-}
 
 /// One end of a connection, as the other end's bytes arrive there.
 #[derive(Debug, Default)]
@@ -628,84 +544,4 @@ fn lie(bytes: &[u8], prng: &mut Prng) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair(network: &mut Network, prng: &mut Prng) -> (u64, u64) {
-        let address = network
-            .listen("10.0.0.1:0".parse().expect("an address"))
-            .expect("free");
-        let near = network
-            .connect(address, 1, Time(0), prng)
-            .expect("not refused");
-        let far = network.accept(address, Time::NEVER).expect("arrived");
-        (near, far)
-    }
-
-    #[test]
-    fn bytes_arrive_in_order_however_they_are_cut_up() {
-        let mut prng = Prng::from_seed(3);
-        let mut network = Network::new(NetworkFaults::ROUGH);
-        let (near, far) = pair(&mut network, &mut prng);
-        let sent: Vec<u8> = (0..=255).cycle().take(5_000).collect();
-        for chunk in sent.chunks(700) {
-            network.send(near, chunk, Time(0), &mut prng);
-        }
-        network.close(near, Time(0));
-        let (mut got, mut now) = (Vec::new(), Time(0));
-        loop {
-            match network.receive(far, 100, now, &mut prng) {
-                Arrival::Bytes(bytes) => got.extend(bytes),
-                Arrival::Nothing => now = network.next_event(now).expect("more to come"),
-                Arrival::End => break,
-                Arrival::Broken => panic!("a rough network does not cut"),
-            }
-        }
-        assert!(got == sent);
-    }
-
-    #[test]
-    fn a_hostile_network_cuts_and_both_ends_learn_of_it() {
-        let mut prng = Prng::from_seed(5);
-        let mut network = Network::new(NetworkFaults {
-            cut_one_in: 1,
-            ..NetworkFaults::ROUGH
-        });
-        let (near, far) = pair(&mut network, &mut prng);
-        let sent = network.send(near, b"hello", Time(0), &mut prng);
-        assert_eq!(sent, Sent::Taken(5));
-        let later = Time(0) + Nanos::from_secs(1);
-        assert_eq!(network.receive(far, 100, later, &mut prng), Arrival::Broken);
-        assert_eq!(
-            network.receive(near, 100, later, &mut prng),
-            Arrival::Broken
-        );
-        let sent = network.send(far, b"hello", later, &mut prng);
-        assert_eq!(sent, Sent::Broken);
-    }
-
-    /// A connection that was cut within a send must not deliver what is sent after that.
-    #[test]
-    fn a_cut_leaves_no_hole_in_the_stream() {
-        for seed in 0..100 {
-            let mut prng = Prng::from_seed(seed);
-            let mut network = Network::new(NetworkFaults {
-                cut_one_in: 3,
-                ..NetworkFaults::ROUGH
-            });
-            let (near, far) = pair(&mut network, &mut prng);
-            let sent: Vec<u8> = (0..200).collect();
-            for chunk in sent.chunks(10) {
-                network.send(near, chunk, Time(0), &mut prng);
-            }
-            let (mut got, mut now) = (Vec::new(), Time(0));
-            while let Some(next) = network.next_event(now) {
-                now = next;
-                if let Arrival::Bytes(bytes) = network.receive(far, 1_000, now, &mut prng) {
-                    got.extend(bytes);
-                }
-            }
-            assert_eq!(got, sent[..got.len()], "seed {seed}");
-        }
-    }
-}
+mod tests;

@@ -77,7 +77,7 @@ pub struct Ending {
     /// The most threads that were in use in each surge.
     pub most: Vec<usize>,
     /// The threads in use before the first surge, and when it was calm again after each.
-    pub calm: Vec<usize>,
+    pub calm: Vec<u64>,
     /// The threads at the end.
     pub threads: ThreadsSnapshot,
     /// Queues that moved because of it.
@@ -189,7 +189,7 @@ struct Play {
     log: ReadLog,
     began: Time,
     most: Vec<usize>,
-    calm: Vec<usize>,
+    calm: Vec<u64>,
     reports: Vec<Rc<RefCell<Report>>>,
     judged_at: Time,
 }

@@ -13,7 +13,7 @@ fn threads_follow_the_load_and_a_promise_is_kept_meanwhile() {
         assert_eq!(ending.calm, [1, 1, 1], "seed {seed}: {ending:?}");
         let all = THREADS as usize;
         assert_eq!(ending.most, [all, all], "seed {seed}: {ending:?}");
-        let counters = ending.threads.counters;
+        let counters = ending.threads;
         // Up and down once for each surge.
         assert_eq!((counters.grown, counters.shrunk), (6, 6), "seed {seed}");
         assert!(ending.moved >= 12, "seed {seed}: {ending:?}");
@@ -33,7 +33,7 @@ fn threads_follow_the_load_and_a_promise_is_kept_meanwhile() {
 #[test]
 fn with_one_thread_the_promise_is_broken() {
     let ending = run(1, 1, 1);
-    assert_eq!((ending.most, ending.threads.counters.grown), (vec![1], 0));
+    assert_eq!((ending.most, ending.threads.grown), (vec![1], 0));
     assert!(
         ending.critical_p95.iter().any(|&p95| p95 > PROMISE),
         "{:?}",

@@ -1,9 +1,9 @@
-//! How the program ends, and what it says then.
+//! The exit code of the program, and its last message.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// How a command went, when it could do its work.
+/// The outcome of a command that could do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done: exit code 0.
@@ -24,17 +24,17 @@ pub fn code(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
-        // Whoever reads our output has seen enough.
+        // The reader of our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without stderr there is nobody left to tell.
+            // Without stderr there is no reader left.
             let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::from(2)
         }
     }
 }
 
-/// Output that nobody reads any more; see [`crate::output`].
+/// Output without a reader; see [`crate::output`].
 #[derive(Debug)]
 pub struct OutputClosed;
 

@@ -1,8 +1,8 @@
 //! Lines of the log, on their way to stderr.
 //!
-//! Threads of the dataplane log too, and a pipe that nobody empties would stop them. So a thread of
-//! its own writes the lines, from a queue of bounded length; what finds no room there is dropped
-//! and counted, and so is what stderr refuses, as a full disk does.
+//! Threads of the dataplane log too, and a pipe without a reader would stop them. So a thread of
+//! its own writes the lines, from a queue of bounded length; lines that find no room there are
+//! dropped and counted, and so are those that stderr refuses, as a full disk does.
 
 use anyhow::{Context as _, Result};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Lines that wait at one time: more than a start or a storm of connections says at once.
 const LINES_MAX: usize = 4096;
 
-/// How long the end of the process waits for lines to be written.
+/// Time for which the end of the process waits for lines to be written.
 const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// The queue of the process.
@@ -31,7 +31,7 @@ enum Item {
     Flush(SyncSender<()>),
 }
 
-/// Where the subscriber writes.
+/// The writer of the subscriber.
 #[derive(Debug)]
 pub struct Log(());
 
@@ -76,7 +76,7 @@ pub fn flush() {
     let (done, is_done) = mpsc::sync_channel(1);
     let asked = QUEUE.get().map(|queue| queue.try_send(Item::Flush(done)));
     if let Some(Ok(())) = asked {
-        // A stderr that nobody reads is not waited for.
+        // A stderr without a reader is not waited for.
         let _: Result<(), RecvTimeoutError> = is_done.recv_timeout(FLUSH_TIME);
     }
 }
@@ -94,7 +94,7 @@ fn write_lines(lines: &Receiver<Item>, mut out: impl Write) {
                     DROPPED.fetch_add(dropped + 1, Ordering::Relaxed);
                 }
             }
-            // Who asked may have gone on.
+            // The caller may have gone on.
             Item::Flush(done) => drop(done.try_send(())),
         }
     }

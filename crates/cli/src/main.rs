@@ -9,12 +9,9 @@
 
 mod args;
 mod cmd;
-mod confine;
 mod exit;
 mod http;
 mod log;
-mod notify;
-mod open_files;
 mod output;
 mod token;
 mod top;
@@ -72,12 +69,12 @@ fn run(cli: Cli, matches: &clap::ArgMatches) -> anyhow::Result<Outcome> {
         Command::Sim(args) => cmd::sim::run(&args, output),
         #[cfg(feature = "lab")]
         Command::Figure(args) => {
-            let _ = open_files::raise();
+            let _ = control::process::open_files::raise();
             cmd::figure::run(&args, output)
         }
         Command::Bench(args) => {
             // What a load opens too many of is told by the one that cannot be opened.
-            let _ = open_files::raise();
+            let _ = control::process::open_files::raise();
             #[cfg(feature = "lab")]
             match args.command {
                 Some(args::BenchCommand::Limit(limit)) => {

@@ -1,4 +1,4 @@
-//! What people and scripts get to see: results on stdout, everything else on stderr.
+//! Output for people and scripts: results on stdout, everything else on stderr.
 
 use crate::exit::OutputClosed;
 use anyhow::{Context as _, Result};
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
-/// Where and how a command prints.
+/// The form of a command's output.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// Results are JSON.
@@ -30,7 +30,7 @@ impl Output {
 
     /// Tells a person something that is not a result, on stderr.
     pub fn note(self, text: impl std::fmt::Display) {
-        // Without stderr there is nobody to tell.
+        // Without stderr there is no reader.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
@@ -70,7 +70,7 @@ fn bar(total: Option<u64>, form: &str) -> ProgressBar {
 /// Prints to stdout, and makes sure that it is out.
 ///
 /// # Errors
-/// [`OutputClosed`] when nobody reads it any more; otherwise the kernel's reason.
+/// [`OutputClosed`] without a reader; otherwise the kernel's reason.
 pub fn print(text: std::fmt::Arguments<'_>) -> Result<()> {
     let mut stdout = io::stdout().lock();
     written(stdout.write_fmt(text).and_then(|()| stdout.flush()))

@@ -308,7 +308,7 @@ fn hosts_that_are_no_tenant_are_refused_and_served_again() {
     code(&tenant(&["add", "db", "--host", HOST], &socket), 0);
     let read = |host| read_as(&serving, &folder, host).status.success();
     assert!(read(STRANGER) && read(HOST));
-    let told = stdout(&tenant(&["others", "refuse"], &socket));
+    let told = stdout(&tenant(&["default-policy", "refuse"], &socket));
     assert!(told.contains("may not connect"), "{told}");
     assert!(!read(STRANGER) && read(HOST));
     let list = json(&tenant(&["list", "--json"], &socket));
@@ -320,7 +320,11 @@ fn hosts_that_are_no_tenant_are_refused_and_served_again() {
     let set = ["set", "db", "--any", "host", "--namespace", "2"];
     code(&tenant(&set, &socket), 0);
     assert!(!read(HOST), "this is namespace 1");
-    code(&tenant(&["others", "serve"], &socket), 0);
+    // The former name works, and names the present one.
+    let former = tenant(&["others", "serve"], &socket);
+    code(&former, 0);
+    let hint = String::from_utf8_lossy(&former.stderr);
+    assert!(hint.contains("tenant default-policy"), "{hint}");
     assert!(read(STRANGER) && read(HOST));
 }
 

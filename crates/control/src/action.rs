@@ -17,7 +17,7 @@ pub enum Action {
     AddDevice {
         /// Its name, which is free.
         name: String,
-        /// What it is.
+        /// Its kind and its parameters.
         device: Device,
     },
     /// Closes a device that no namespace uses any more.
@@ -27,7 +27,7 @@ pub enum Action {
     },
     /// Adds a subsystem with its namespaces and hosts.
     AddSubsystem {
-        /// The subsystem, whose name is free.
+        /// The subsystem, under a free name.
         subsystem: Subsystem,
     },
     /// Removes a subsystem with its namespaces; its controllers are shut down.
@@ -39,7 +39,7 @@ pub enum Action {
     AddNamespace {
         /// The subsystem's name.
         nqn: String,
-        /// The namespace, whose identifier is free.
+        /// The namespace, with a free identifier.
         namespace: Namespace,
     },
     /// Changes how much of its device a namespace shows; its subsystem's hosts are told.
@@ -93,9 +93,9 @@ pub enum Action {
         /// The discovery controller.
         referral: Referral,
     },
-    /// Says who hosts are, what they are promised and what they may do; the next command of every
-    /// queue is checked by it, and controllers of hosts that are nobody any more are shut down.
-    /// All tenants at once: no host is nobody in between.
+    /// Declares the tenants: their hosts, promises and permissions. The next command of every queue
+    /// is checked by them, and controllers of hosts that no tenant covers any more are shut down.
+    /// All tenants change at once: no host loses its tenant in between.
     SetTenants {
         /// The tenants.
         tenants: Vec<Tenant>,

@@ -1,8 +1,9 @@
 //! The HTTP/JSON interface: one file for each resource.
 //!
-//! What is this: routes over [`Control`], for people and programs on this machine. Who may
-//! open the Unix socket is trusted; over a loopback port, who shows the `token`. A web page is
-//! not, though it can make a browser on this machine send requests; `guard` refuses those. Every error is a JSON object that says what is wrong and what to do.
+//! Routes over [`Control`], for people and programs on this machine. A client that may open the
+//! Unix socket is trusted; over a loopback port, one that presents the `token`. A web page is not,
+//! though it can make a browser on this machine send requests; `guard` refuses those. Every error
+//! is a JSON object that names the fault and the remedy.
 //!
 //! | path | methods |
 //! |---|---|
@@ -73,10 +74,7 @@ pub fn router(control: Arc<Control>, loopback: Option<SocketAddr>, token: Option
         .layer(DefaultBodyLimit::max(CONFIGURATION_BYTES_MAX))
         .layer(middleware::from_fn_with_state(token, token::check))
         .layer(middleware::from_fn_with_state(loopback, guard::guard))
-        .with_state(ApiState {
-            control,
-            turn: Arc::default(),
-        })
+        .with_state(ApiState { control })
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {

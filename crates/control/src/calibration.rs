@@ -2,43 +2,43 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is asked for.
+/// Parameters of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CalibrationRequest {
     /// The most that the target's own reads spend, in hundredths of the device's token rate: 1 to
     /// 100.
     pub share_percent: u32,
-    /// How long the device is observed.
+    /// Length of the observation in seconds.
     pub seconds: u32,
 }
 
-/// How far a calibration is, or how it ended.
+/// Progress of a calibration, or its outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CalibrationSnapshot {
     /// The device's name.
     pub device: String,
-    /// Whether it goes on.
+    /// The phase of the calibration.
     pub state: CalibrationState,
     /// The share that was asked for.
     pub share_percent: u32,
-    /// How long it takes in all.
+    /// Length of the observation in seconds.
     pub seconds: u32,
-    /// How much of that is over, in thousandths.
+    /// The part of it that is over, in thousandths.
     pub done_permille: u64,
     /// Reads of the target's own so far.
     pub reads: u64,
-    /// What they cost, in thousandths of a token.
+    /// Their cost, in thousandths of a token.
     pub spent_milli: u64,
-    /// Why there is no newer model, where it failed.
+    /// The reason for which there is no newer model, where it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What came out, where it is done.
+    /// The outcome, where it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<CalibrationResult>,
 }
 
-/// Whether a calibration goes on.
+/// The phase of a calibration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CalibrationState {
@@ -49,11 +49,11 @@ pub enum CalibrationState {
     Done,
     /// The device has the model that it had.
     Failed,
-    /// The same, because somebody wished so.
+    /// The same, because it was cancelled.
     Cancelled,
 }
 
-/// What came out of a calibration. The model is in force.
+/// The outcome of a calibration. The model is in force.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CalibrationResult {
@@ -61,7 +61,7 @@ pub struct CalibrationResult {
     pub observations: Vec<SeenLoad>,
     /// Of these, those that had enough reads.
     pub used: u64,
-    /// How far they contradict each other: the most that a p95 is off a rising curve, in
+    /// Contradiction between them: the largest distance of a p95 from a rising curve, in
     /// thousandths.
     pub spread_permille: u32,
     /// The lowest and the highest load of which the curve is new.
@@ -75,8 +75,8 @@ pub struct CalibrationResult {
     pub tokens_per_second: u64,
     /// Of these, what is promised to latency-critical tenants.
     pub reserved_tokens_per_second: u64,
-    /// Tenants whose promises the device cannot keep any more. They stay in force, as far as the
-    /// device goes.
+    /// Tenants with promises that the device cannot keep any more. They stay in force, as far as
+    /// the device goes.
     pub unkept: Vec<UnkeptPromise>,
     /// The model, as the text of its file.
     pub model: String,
@@ -86,11 +86,11 @@ pub struct CalibrationResult {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SeenLoad {
-    /// Everybody's requests, the target's own among them.
+    /// Tokens a second of all requests, the target's own among them.
     pub tokens_per_second: u64,
     /// The share of reads among them, in thousandths of their units of 4 KiB.
     pub read_permille: u16,
-    /// Reads of the target's own whose time was taken.
+    /// Reads of the target's own with a measured latency.
     pub reads: u64,
     /// Half of them were within this time.
     pub p50_ns: u64,
@@ -106,8 +106,8 @@ pub struct SeenLoad {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnkeptPromise {
-    /// Whose.
+    /// The tenant's name.
     pub tenant: String,
-    /// Why not, and what would be admitted.
+    /// The reason, and what would be admitted.
     pub reason: String,
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::OwnedMutexGuard;
+
 use crate::action::Action;
 use crate::config::{self, ConfigError};
 use crate::dataplane::DataPlane;
@@ -31,20 +33,23 @@ pub struct Control {
     model: Mutex<Arc<Configuration>>,
     /// The process was told to end, and finishes what is under way.
     draining: AtomicBool,
+    /// Held by the caller of a change on the control plane's runtime: others wait for it there, and
+    /// occupy no thread that reads need meanwhile.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What a change needs beside the model.
+/// State of changes beside the model.
 #[derive(Debug)]
 struct Changes {
     /// The configuration file, or the flags, as last put in force.
     file: Configuration,
-    /// Where changes are remembered; `None` forgets them when the process ends.
+    /// The file that keeps changes; without one the end of the process forgets them.
     store: Option<StateFile>,
     /// A person was told that changes are forgotten.
     warned: bool,
 }
 
-/// Why a change was not made.
+/// The reason for which a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// The change does not fit what is there; nothing was touched.
@@ -68,7 +73,7 @@ pub enum ChangeError {
     /// The dataplane failed on the way.
     #[error("{error}{}", rest(remaining))]
     Plane {
-        /// Why the action that failed did so.
+        /// The reason for which the action failed.
         error: ApplyError,
         /// The actions that were carried out before it and could not be undone; they are in
         /// force. Empty means that everything is as before.
@@ -95,6 +100,7 @@ impl Control {
             change: Mutex::new(changes),
             model: Mutex::new(Arc::new(file.emptied())),
             draining: AtomicBool::new(false),
+            turn: Arc::default(),
         }
     }
 
@@ -141,8 +147,8 @@ impl Control {
         Ok(control)
     }
 
-    /// What the interface changed since the file was put in force, and where that is remembered.
-    /// Waits for a change under way.
+    /// Returns the changes by the interface since the file was put in force, and the path of the
+    /// state file. Waits for a change under way.
     #[must_use]
     pub fn changes(&self) -> (Vec<Difference>, Option<PathBuf>) {
         let changes = lock(&self.change);
@@ -162,19 +168,19 @@ impl Control {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the process ends.
+    /// Returns true once the process was told to end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// What happened after the event of this number.
+    /// Returns the tenant events after the one of this number.
     #[must_use]
     pub fn events(&self, after: u64) -> Vec<TenantEvent> {
         self.plane.events(after)
     }
 
-    /// What the dataplane knows now.
+    /// Returns a snapshot of the dataplane.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.plane.snapshot()
@@ -205,11 +211,7 @@ impl Control {
         let mut changes = lock(&self.change);
         let before = self.configuration();
         let actions = decide(&before)?;
-        let added = actions.iter().filter_map(|action| match action {
-            Action::AddDevice { name, device } => Some((name, device)),
-            _ => None,
-        });
-        check_folders(&changes.file, added)?;
+        check_folders(&changes.file, added(&actions))?;
         if changes.store.is_none() && !changes.warned && !actions.is_empty() {
             changes.warned = true;
             tracing::warn!(
@@ -249,6 +251,26 @@ impl Control {
             tracing::error!("{error}; it says that a change was made which was not");
         }
         done
+    }
+
+    /// Waits until the callers before have made their changes. Every caller on the runtime waits
+    /// here before it takes a thread for a call that may wait for a change.
+    pub(crate) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// Returns the actions that would make `new` the configuration in force, and carries none out.
+    ///
+    /// # Errors
+    /// The reason for which [`replace`](Self::replace) would refuse it.
+    pub fn plan(&self, new: &Configuration) -> Result<Vec<Action>, ChangeError> {
+        config::validate(new)?;
+        let mut new = new.clone();
+        new.sort();
+        let changes = lock(&self.change);
+        let actions = diff(&self.configuration(), &new)?;
+        check_folders(&changes.file, added(&actions))?;
+        Ok(actions)
     }
 
     /// Makes `new` the configuration in force. Returns what had to be done.
@@ -320,6 +342,14 @@ impl fmt::Debug for Control {
             .field("configuration", &self.configuration())
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the devices that `actions` add.
+fn added(actions: &[Action]) -> impl Iterator<Item = (&String, &Device)> {
+    actions.iter().filter_map(|action| match action {
+        Action::AddDevice { name, device } => Some((name, device)),
+        _ => None,
+    })
 }
 
 /// Refuses devices with files outside of the folders for those that `file` does not name itself.

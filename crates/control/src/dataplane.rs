@@ -9,7 +9,7 @@ use crate::calibration::{CalibrationRequest, CalibrationSnapshot};
 use crate::error::ApplyError;
 use crate::snapshot::{Snapshot, TenantEvent};
 
-/// What carries out actions, and tells what happens.
+/// The dataplane: carries out actions, and shows its state.
 pub trait DataPlane: Send + Sync + 'static {
     /// Carries out one action on every core, under pause and resume, and returns when it is in
     /// force everywhere. Never called by two threads at a time, and never on a dataplane core.
@@ -18,11 +18,12 @@ pub trait DataPlane: Send + Sync + 'static {
     /// Why nothing has changed: an action that fails leaves the dataplane as it was.
     fn apply(&self, action: &Action) -> Result<(), ApplyError>;
 
-    /// What is known now. May be called by several threads at a time; must not disturb I/O.
+    /// Returns the state at this moment. May be called by several threads at a time; must not
+    /// disturb I/O.
     fn snapshot(&self) -> Snapshot;
 
-    /// What happened after the event of this number, 0 for all that is known, oldest first. A
-    /// bounded number is kept; numbers have no gaps but for what was dropped. As
+    /// Returns the tenant events after the one of this number (0 for all that are kept), oldest
+    /// first. A bounded number is kept; numbers have no gaps but for dropped events. As
     /// [`snapshot`](Self::snapshot) otherwise.
     fn events(&self, after: u64) -> Vec<TenantEvent>;
 
@@ -33,7 +34,7 @@ pub trait DataPlane: Send + Sync + 'static {
     /// When there is no such device, it has no model, or it is being calibrated already.
     fn calibrate(&self, device: &str, request: CalibrationRequest) -> Result<(), ApplyError>;
 
-    /// How far a device's last calibration is, or how it ended.
+    /// Returns the progress of a device's last calibration, or its outcome.
     ///
     /// # Errors
     /// When there was none.

@@ -29,40 +29,40 @@ const VERSION: u32 = 1;
 
 const REMEDY: &str = "name a file that `switchyard calibrate` wrote";
 
-/// What is known of a device.
+/// The model of a device: provenance, prices and latency curve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceModel {
-    /// Where the numbers come from.
+    /// The origin of the numbers.
     pub provenance: Provenance,
-    /// What each operation costs.
+    /// The price of each operation.
     pub prices: PriceList,
-    /// How late reads of 4 KiB are at each rate.
+    /// Latency of 4 KiB reads at each rate.
     pub curve: Curve,
 }
 
-/// Where numbers come from.
+/// The origin of a model's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Provenance {
     /// The device, as the command line named it.
     pub device: String,
-    /// When it was measured: UTC, as of RFC 3339.
+    /// Time of the measurement: UTC, as of RFC 3339.
     pub measured_at: Option<String>,
     /// The version of the program that measured.
     pub switchyard: Option<String>,
     /// The kernel that it ran on.
     pub kernel: Option<String>,
-    /// How it was started.
+    /// The command that measured it.
     pub command: Option<String>,
-    /// Whether the price of a write was measured; otherwise somebody said it.
+    /// The price of a write was measured; otherwise it was given.
     pub write_price_measured: bool,
-    /// How far token rates at the same latency lie apart, over the loads that were measured: half of
-    /// the range, in thousandths of the middle.
+    /// Spread of token rates at the same latency, over the loads that were measured: half of the
+    /// range, in thousandths of the middle.
     pub spread_permille: Option<u32>,
-    /// What of the curve was measured while the device served, where something was.
+    /// The part of the curve that was measured while the device served, if any.
     pub live: Option<Live>,
 }
 
-/// What was measured while a device served.
+/// A measurement while the device served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     /// The share of the rate that was spent on it, in hundredths.
@@ -95,8 +95,8 @@ impl PriceList {
         }
     }
 
-    /// What the scheduler charges. While the load only reads, an operation that changes the device
-    /// costs what it does under a mixed load.
+    /// Returns the prices that the scheduler charges. While the load only reads, an operation that
+    /// changes the device has its price under a mixed load.
     #[must_use]
     pub fn costs(&self) -> CostModel {
         let mut mixed = Prices::new(Price::READ, self.write);
@@ -223,7 +223,7 @@ impl DeviceModel {
     }
 }
 
-/// What was measured while the device served.
+/// Writes the part that was measured while the device served.
 fn write_live(live: Option<&Live>, text: &mut String) -> std::fmt::Result {
     let Some(Live {
         share_percent,
@@ -243,7 +243,7 @@ fn write_live(live: Option<&Live>, text: &mut String) -> std::fmt::Result {
     )
 }
 
-/// What the file says, before it was looked at together.
+/// The values of a file, before they are checked together.
 #[derive(Debug)]
 struct Draft {
     provenance: Provenance,

@@ -13,7 +13,7 @@ use crate::model::{Configuration, Namespace, Subsystem};
 pub struct Fixed {
     /// The key.
     pub key: String,
-    /// What can be done about it.
+    /// The remedy.
     pub what_to_do: String,
 }
 
@@ -193,8 +193,8 @@ fn additions(old: &Configuration, new: &Configuration, actions: &mut Vec<Action>
     }
 }
 
-/// Whoever may connect before and after may do so at every moment between: what allows comes
-/// first, what denies last.
+/// Orders changes of hosts so that a host which may connect before and after may do so at every
+/// moment between: permissions come first, denials last.
 fn hosts(before: &Subsystem, after: &Subsystem, actions: &mut Vec<Action>) {
     let nqn = &after.nqn;
     let set = |allow| Action::SetAllowAnyHost {

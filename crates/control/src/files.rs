@@ -1,4 +1,4 @@
-//! Files of the control plane: read without waiting for anybody, and replaced in one step.
+//! Files of the control plane: read without waiting for another process, and replaced in one step.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -55,7 +55,7 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    // What somebody else put there is not followed and not waited for.
+    // A pipe or a link that another process put there is not followed and not waited for.
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?);
     file.write_all(text.as_bytes())?;

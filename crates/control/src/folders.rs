@@ -1,8 +1,8 @@
-//! Where devices that were added over the interface may have their files.
+//! Folders in which devices that are added over the interface may have their files.
 //!
-//! Whoever may use the interface could otherwise have the target open, and hosts overwrite, any
-//! file that the target's user may write. What the configuration file names is its author's choice
-//! and not looked at.
+//! A client of the interface could otherwise have the target open, and hosts overwrite, any file
+//! that the target's user may write. Paths in the configuration file are its author's choice and
+//! not checked.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -64,7 +64,7 @@ fn check_path(path: &Path, create: bool, folders: &[PathBuf]) -> Result<(), Appl
     }
 }
 
-/// What is at `rest` below `folder`; it is not opened.
+/// Returns the file at `rest` below `folder`, without opening it.
 fn beneath(folder: &Path, rest: &Path) -> Result<File, Errno> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;

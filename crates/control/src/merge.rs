@@ -1,10 +1,10 @@
 //! Two changes of one configuration, made into one.
 //!
-//! The file and the interface both change what is in force. Each configuration becomes a tree whose
-//! leaves are the things that change as a whole: a device, a namespace, a tenant, an allowed host,
-//! a referral, the knobs. A leaf that only one side changed is as that side says; one that both
-//! changed differently is a [`Contradiction`], which nobody but a person resolves. Nothing in here
-//! does I/O.
+//! The file and the interface both change the configuration in force. Each configuration becomes a
+//! tree with leaves that change as a whole: a device, a namespace, a tenant, an allowed host, a
+//! referral, the knobs. A leaf that only one side changed has that side's value; one that both
+//! changed differently is a [`Contradiction`], which only a person resolves. Nothing in here does
+//! I/O.
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ pub struct Difference {
     pub after: Option<Value>,
 }
 
-/// Arrays whose items are told apart by a key of theirs; the empty key is the item itself.
+/// Arrays of items that have a key; the empty key is the item itself.
 const KEYED: [(&str, &str); 5] = [
     ("subsystems", "nqn"),
     ("namespaces", "nsid"),
@@ -56,7 +56,7 @@ const KEYED: [(&str, &str); 5] = [
     ("referrals", ""),
 ];
 
-/// Tables whose entries are leaves.
+/// Tables of leaves.
 const LEAVES: [&str; 5] = [
     "devices",
     "namespaces",
@@ -75,8 +75,8 @@ const FIXED: [&str; 6] = [
     "digests",
 ];
 
-/// What `file` says together with what the interface changed: from `base`, the file before, to
-/// `in_force`. The result is not checked as a whole.
+/// Merges `file` with the changes of the interface: from `base`, the file before, to `in_force`.
+/// The result is not checked as a whole.
 ///
 /// # Errors
 /// What both changed.
@@ -111,7 +111,8 @@ pub fn merge(
     Ok(merged)
 }
 
-/// What differs from `before` to `after`, but for what is fixed while a target runs.
+/// Returns the differences from `before` to `after`, except for keys that are fixed while a target
+/// runs.
 #[must_use]
 pub fn differences(before: &Configuration, after: &Configuration) -> Vec<Difference> {
     let mut found = Vec::new();
@@ -179,12 +180,12 @@ fn unkeyed(value: &mut Value) {
     }
 }
 
-/// Where a value is in its tree.
+/// The place of a value in its tree.
 #[derive(Clone, Debug, Default)]
 struct Place {
     /// The keys that lead there, for people.
     text: String,
-    /// The last of them.
+    /// The last of them; empty for a subsystem.
     name: String,
     /// It changes as a whole.
     leaf: bool,
@@ -198,9 +199,11 @@ impl Place {
             (false, true) => format!("{}.{key}", self.text),
             (false, false) => format!("{}.{key:?}", self.text),
         };
+        // Subsystems have names of their own, which mean no table.
+        let name = if self.text == "subsystems" { "" } else { key };
         Self {
             text,
-            name: key.to_owned(),
+            name: name.to_owned(),
             // Knobs depend on each other, so they change together.
             leaf: LEAVES.contains(&self.name.as_str()) || (self.text.is_empty() && key == "switch"),
         }

@@ -13,9 +13,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::snapshot::{
-    CoreSnapshot, LatencyHistogram, NamespaceSnapshot, OperationCounters, Snapshot,
-};
+use crate::snapshot::{CoreSnapshot, CoreStats, Latency, NamespaceSnapshot, Snapshot};
+use target::{LATENCY_BOUNDS_NS, Metric, MetricKind, OperationSnapshot};
 
 /// The media type of [`render`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -168,97 +167,71 @@ fn target(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     Ok(())
 }
 
-/// A column of the table of cores: how it is called, and where it is found.
-type CoreColumn = (&'static str, &'static str, fn(&CoreSnapshot) -> u64);
-
-const CORE_GAUGES: [CoreColumn; 2] = [
-    ("core_connections", "Open connections of the core", |c| {
-        c.connections
-    }),
-    (
-        "core_command_places",
-        "Commands that the queues of the core have memory for",
-        |c| c.command_places,
-    ),
-];
-
-const CORE_COUNTS: [CoreColumn; 4] = [
-    ("core_loops", "Turns of the core's loop", |c| c.loops),
-    ("core_sleeps", "Sleeps in the kernel", |c| c.sleeps),
-    ("core_receives", "Receives completed", |c| c.receives),
-    ("core_sends", "Sends completed", |c| c.sends),
-];
-
-const CORE_BYTES: [CoreColumn; 2] = [
-    ("core_received", "Data received", |c| c.received_bytes),
-    ("core_sent", "Data sent", |c| c.sent_bytes),
-];
+/// The metrics of a struct of counters: one value for each of `items`, with its labels.
+fn counters<'a, S: 'a, I: IntoIterator<Item = (Labels, &'a S)>>(
+    encoder: &mut DescriptorEncoder<'_>,
+    metrics: impl Iterator<Item = Metric<S>>,
+    items: impl Fn() -> I,
+) -> fmt::Result {
+    for metric in metrics {
+        let (name, unit) = match (metric.kind, metric.name.strip_suffix("_bytes")) {
+            (MetricKind::Duration, _) => (metric.name, Some(Unit::Seconds)),
+            (_, Some(name)) => (name, Some(Unit::Bytes)),
+            (_, None) => (metric.name, None),
+        };
+        let kind = match metric.kind {
+            MetricKind::Counter | MetricKind::Duration => Kind::Counter,
+            MetricKind::Gauge => Kind::Gauge,
+        };
+        let help = metric.help.trim().trim_end_matches('.').replace('`', "");
+        let values = items().into_iter().map(|(labels, counters)| {
+            let value = (metric.value)(counters);
+            match metric.kind {
+                MetricKind::Duration => (labels, Value::Seconds(seconds(value))),
+                MetricKind::Counter | MetricKind::Gauge => (labels, Value::Count(value)),
+            }
+        });
+        family(encoder, kind, name, &help, unit.as_ref(), values)?;
+    }
+    Ok(())
+}
 
 fn cores(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let each = |value: fn(&CoreSnapshot) -> Value| {
+    let labels = |core: &CoreSnapshot| vec![("core", core.core.to_string())];
+    counters(encoder, CoreStats::metrics(), || {
         let cores = snapshot.cores.iter();
-        cores.map(move |core| (vec![("core", core.core.to_string())], value(core)))
-    };
-    for (name, help, value) in CORE_GAUGES {
-        let values = snapshot.cores.iter().map(|core| {
-            let labels = vec![("core", core.core.to_string())];
-            (labels, Value::Count(value(core)))
-        });
-        family(encoder, Kind::Gauge, name, help, None, values)?;
-    }
-    let counts = CORE_COUNTS.map(|column| (column, None));
-    let bytes = CORE_BYTES.map(|column| (column, Some(Unit::Bytes)));
-    for ((name, help, value), unit) in counts.into_iter().chain(bytes) {
-        let values = snapshot.cores.iter().map(|core| {
-            let labels = vec![("core", core.core.to_string())];
-            (labels, Value::Count(value(core)))
-        });
-        family(encoder, Kind::Counter, name, help, unit.as_ref(), values)?;
-    }
-    family(
-        encoder,
-        Kind::Counter,
-        "core_work",
-        "Time in which the core had something to do",
-        Some(&Unit::Seconds),
-        each(|core| Value::Seconds(seconds(core.work_ns))),
-    )?;
+        cores.map(|core| (labels(core), &core.stats))
+    })?;
+    let busy = snapshot.cores.iter();
     family(
         encoder,
         Kind::Counter,
         "core_busy",
         "Processor time used by the core's thread",
         Some(&Unit::Seconds),
-        each(|core| Value::Seconds(seconds(core.busy_ns))),
+        busy.map(|core| (labels(core), Value::Seconds(seconds(core.busy_ns)))),
     )
 }
 
 fn namespace_labels(namespace: &NamespaceSnapshot) -> Labels {
     vec![
         ("nqn", namespace.nqn.clone()),
-        ("nsid", namespace.nsid.to_string()),
+        ("nsid", namespace.namespace.nsid.to_string()),
         ("device", namespace.device.clone()),
     ]
 }
 
-/// The namespace's counters by the kind of command.
-fn operations(namespace: &NamespaceSnapshot) -> [(&'static str, &OperationCounters); 4] {
-    [
-        ("read", &namespace.reads),
-        ("write", &namespace.writes),
-        ("flush", &namespace.flushes),
-        ("other", &namespace.others),
-    ]
-}
-
 /// Each namespace's counters with their labels.
-fn by_operation(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &OperationCounters)> {
+fn by_operation(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &OperationSnapshot)> {
     snapshot.namespaces.iter().flat_map(|namespace| {
-        operations(namespace).map(|(operation, counters)| {
-            let mut labels = namespace_labels(namespace);
-            labels.push(("operation", operation.to_owned()));
-            (labels, counters)
-        })
+        namespace
+            .namespace
+            .operations()
+            .map(|(operation, counters)| {
+                let mut labels = namespace_labels(namespace);
+                labels.push(("operation", operation.to_owned()));
+                (labels, counters)
+            })
     })
 }
 
@@ -279,7 +252,7 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
         &'static str,
         &'static str,
         Option<Unit>,
-        fn(&OperationCounters) -> u64,
+        fn(&OperationSnapshot) -> u64,
     );
     let columns: [Column; 3] = [
         ("namespace_commands", "Commands completed", None, |o| {
@@ -314,23 +287,20 @@ fn namespaces(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     Ok(())
 }
 
-fn histogram(metric: &mut MetricEncoder<'_>, latency: &LatencyHistogram) -> fmt::Result {
+fn histogram(metric: &mut MetricEncoder<'_>, latency: &Latency) -> fmt::Result {
     // The encoder adds the buckets up, and wants an infinite bound last.
-    let buckets: Vec<(f64, u64)> = latency
-        .buckets
-        .iter()
-        .map(|bucket| (seconds(bucket.up_to_ns), bucket.count))
-        .chain([(f64::INFINITY, latency.above)])
-        .collect();
-    metric.encode_histogram::<Labels>(seconds(latency.sum_ns), latency.count(), &buckets, None)
+    let bounds = LATENCY_BOUNDS_NS.into_iter().map(seconds);
+    let bounds = bounds.chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
+    metric.encode_histogram::<Labels>(seconds(latency.sum_ns), latency.commands(), &buckets, None)
 }
 
 fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let queues = snapshot.controllers.iter().map(|controller| {
         let labels = vec![
             ("nqn", controller.nqn.clone()),
-            ("host", controller.host_nqn.clone()),
-            ("cntlid", controller.cntlid.to_string()),
+            ("host", host_name(&controller.host_nqn)),
+            ("cntlid", controller.id.to_string()),
         ];
         (labels, Value::Count(controller.io_queues.len() as u64))
     });
@@ -344,13 +314,40 @@ fn controllers(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     )
 }
 
+/// Returns the name of a host as metrics show it.
+fn host_name(name: &str) -> String {
+    if name.is_empty() { "(none)" } else { name }.to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{ControllerSnapshot, LatencyBucket, LimitedSnapshot, UsageSnapshot};
+    use crate::snapshot::{ControllerSnapshot, LimitedSnapshot, UsageSnapshot};
+    use target::ControllerKind;
 
     fn snapshot() -> Snapshot {
-        let mut snapshot = Snapshot {
+        let mut core = CoreSnapshot {
+            core: 2,
+            busy_ns: 250_000_000,
+            ..CoreSnapshot::default()
+        };
+        core.stats.sent_bytes = 4_096;
+        core.stats.work_ns = 125_000_000;
+        let mut namespace = NamespaceSnapshot {
+            nqn: "nqn.2026-11.com.example:a".to_owned(),
+            device: "fast".to_owned(),
+            ..NamespaceSnapshot::default()
+        };
+        namespace.namespace.nsid = 1;
+        let reads = &mut namespace.namespace.reads;
+        reads.completed = 10;
+        reads.errors = 1;
+        reads.bytes = 40_960;
+        reads.latency.buckets[0] = 6;
+        reads.latency.buckets[3] = 3;
+        reads.latency.buckets[LATENCY_BOUNDS_NS.len()] = 1;
+        reads.latency.sum_ns = 500_000;
+        Snapshot {
             uptime_ms: 1_500,
             discovery_generation: 3,
             usage: vec![UsageSnapshot {
@@ -363,48 +360,20 @@ mod tests {
                 limit: "controllers_per_host".to_owned(),
                 count: 6,
             }],
-            cores: vec![CoreSnapshot {
-                core: 2,
-                sent_bytes: 4_096,
-                busy_ns: 250_000_000,
-                work_ns: 125_000_000,
-                ..CoreSnapshot::default()
-            }],
+            cores: vec![core],
+            namespaces: vec![namespace],
             controllers: vec![ControllerSnapshot {
-                cntlid: 7,
+                id: 7,
+                kind: ControllerKind::Io,
                 nqn: "nqn.2026-11.com.example:a".to_owned(),
                 host_nqn: "nqn.2026-11.com.example:\"h\\\n".to_owned(),
-                ..ControllerSnapshot::default()
+                host_id: String::new(),
+                peer: ([127, 0, 0, 1], 4420).into(),
+                io_queues: Vec::new(),
+                errors: 0,
             }],
             ..Snapshot::default()
-        };
-        let mut namespace = NamespaceSnapshot {
-            nqn: "nqn.2026-11.com.example:a".to_owned(),
-            nsid: 1,
-            device: "fast".to_owned(),
-            ..NamespaceSnapshot::default()
-        };
-        namespace.reads = OperationCounters {
-            completed: 10,
-            errors: 1,
-            bytes: 40_960,
-            latency: LatencyHistogram {
-                buckets: vec![
-                    LatencyBucket {
-                        up_to_ns: 10_000,
-                        count: 6,
-                    },
-                    LatencyBucket {
-                        up_to_ns: 100_000,
-                        count: 3,
-                    },
-                ],
-                above: 1,
-                sum_ns: 500_000,
-            },
-        };
-        snapshot.namespaces.push(namespace);
-        snapshot
+        }
     }
 
     #[test]

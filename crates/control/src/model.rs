@@ -58,13 +58,13 @@ pub const DEFAULT_MODEL: &str = "Switchyard";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Configuration {
-    /// Where hosts connect; loopback unless said otherwise. Fixed while running.
+    /// Addresses for hosts; loopback by default. Fixed while running.
     pub listen: Vec<SocketAddr>,
-    /// Where the HTTP interface is; `None` switches it off. Fixed while running.
+    /// The address of the HTTP interface; `None` switches it off. Fixed while running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<ApiAddress>,
-    /// Where devices that are added over the interface may have their files, below each; without
-    /// any, nowhere. Fixed while running.
+    /// Folders below which devices that are added over the interface may have their files; without
+    /// any, none may. Fixed while running.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_folders: Vec<PathBuf>,
     /// The cores that the dataplane runs on; `None` leaves the choice to the target. Fixed while
@@ -73,13 +73,13 @@ pub struct Configuration {
     pub cores: Option<Vec<u32>>,
     /// Hosts that are no tenant are served as the tenant "default"; otherwise they may not connect.
     pub default_tenant: bool,
-    /// How the switch is set.
+    /// The knobs of the switch.
     pub switch: Switch,
-    /// What hosts are promised and granted. Fixed while running.
+    /// Limits of the target. Fixed while running.
     pub limits: Limits,
     /// Which digests hosts may ask for. Fixed while running.
     pub digests: Digests,
-    /// What the discovery controller says beyond the subsystems.
+    /// Entries of the discovery controller beyond the subsystems.
     pub discovery: Discovery,
     /// The devices, by name.
     pub devices: BTreeMap<String, Device>,
@@ -90,7 +90,7 @@ pub struct Configuration {
 }
 
 keyword! {
-    /// What a core without work does: `poll`, the short form of the knob `polling`.
+    /// The idle policy of a core: `poll`, the short form of the knob `polling`.
     pub enum PollPolicy {
         /// Polls for a while that depends on recent arrivals, then sleeps in the kernel.
         Auto = "auto",
@@ -120,7 +120,7 @@ impl Default for Digests {
     }
 }
 
-/// What the discovery controller says beyond the subsystems.
+/// Entries of the discovery controller beyond the subsystems.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Discovery {
@@ -140,7 +140,7 @@ pub struct Referral {
     pub nqn: String,
 }
 
-/// A subsystem: namespaces under one name, and who may use them.
+/// A subsystem: namespaces under one name, and the hosts that may use them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Subsystem {
@@ -167,7 +167,7 @@ pub struct Namespace {
     pub nsid: u32,
     /// The name of the device under it.
     pub device: String,
-    /// How much of the device it shows, from the device's beginning; `None` means all of it.
+    /// The part of the device that it shows, from the device's beginning; `None` means all of it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub size: Option<Size>,
     /// Its UUID; `None` means [`Namespace::uuid_or_derived`].
@@ -297,7 +297,7 @@ impl Subsystem {
         self.namespaces.iter().find(|n| n.nsid == nsid)
     }
 
-    /// Whether the host named `host` may connect.
+    /// Returns true if the host named `host` may connect.
     #[must_use]
     pub fn allows(&self, host: &str) -> bool {
         self.allow_any_host || self.allowed_hosts.contains(host)

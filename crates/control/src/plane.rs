@@ -17,21 +17,17 @@ use crate::device_model::DeviceModel;
 use crate::error::{ApplyError, ApplyErrorKind};
 use crate::model::{self, DISCOVERY_NQN, Namespace, Size, Subsystem, is_qualified};
 use crate::snapshot::{
-    ClassOfService, ClassSnapshot, CommandCounters, ConnectionCounters, ControllerSnapshot,
-    CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
-    QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, Snapshot, SwitchSnapshot, TenantEvent,
-    TenantEventKind, TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
+    CoreSnapshot, CoreStats, NamespaceSnapshot, Snapshot, SwitchSnapshot, TenantEvent,
 };
 use block::Device;
-use qos::{Declaration, TokenPoolRules};
+use qos::TokenPoolRules;
 use recalibration::{Recalibrations, Subject};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use target::{
-    ControllerKind, DeviceQos, LATENCY_BOUNDS_NS, Latency, NamespaceOptions, Referral,
-    SubsystemOptions, Target, TargetError,
+    DeviceQos, NamespaceOptions, Referral, SubsystemOptions, SubsystemSnapshot, Target, TargetError,
 };
 use tenancy::tenancy;
 use view::{View, whole_blocks};
@@ -47,7 +43,7 @@ pub struct Plane {
     recalibrations: Recalibrations,
 }
 
-/// Devices, and who uses them.
+/// Open devices, and the namespaces that use them.
 #[derive(Debug, Default)]
 struct Opened {
     devices: BTreeMap<String, OpenDevice>,
@@ -61,7 +57,7 @@ struct OpenDevice {
     device: Arc<dyn Device>,
     /// Names what is on it.
     content: String,
-    /// How tenants share it, where it has a model, and the file's.
+    /// The accounts of its tenants and the model of its file, where it has a model.
     shared: Option<(Arc<DeviceQos>, Arc<DeviceModel>)>,
     /// More than one namespace may use it at a time.
     used_by_many: bool,
@@ -230,8 +226,7 @@ impl Plane {
             .find(|subsystem| subsystem.nqn == nqn);
         let allowed = subsystem.map_or(&[][..], |subsystem| &subsystem.allowed_hosts);
         for controller in &snapshot.controllers {
-            let here = controller.subsystem.as_deref() == Some(nqn);
-            if here && !allowed.contains(&controller.host_nqn) {
+            if controller.nqn == nqn && !allowed.contains(&controller.host_nqn) {
                 self.target
                     .deny_host(nqn, &controller.host_nqn)
                     .map_err(refused)?;
@@ -292,53 +287,35 @@ impl DataPlane for Plane {
     }
 
     fn events(&self, after: u64) -> Vec<TenantEvent> {
-        let events = self.target.tenant_events(after);
-        events.into_iter().map(tenant_event).collect()
+        self.target.tenant_events(after)
     }
 
     fn snapshot(&self) -> Snapshot {
         let snapshot = self.target.snapshot();
-        let mut connections = ConnectionCounters::default();
+        let mut total = CoreStats::default();
         for core in &snapshot.cores {
-            connections.open += core.connections;
-            connections.accepted += core.accepted;
-            connections.refused += core.refused;
-            connections.protocol_errors += core.terminations_sent;
-            connections.terminated_by_host += core.terminations_received;
-            connections.digest_errors += core.data_digest_errors;
-            connections.keep_alive_expired += core.keep_alive_expirations;
+            total.add(core);
         }
-        let cores = self
-            .cores
-            .iter()
-            .zip(&snapshot.cores)
-            .map(|(&core, stats)| CoreSnapshot {
-                core,
-                connections: stats.connections,
-                command_places: stats.command_places,
-                busy_ns: busy_ns(core),
-                work_ns: stats.work_ns,
-                loops: stats.turns,
-                sleeps: stats.sleeps,
-                received_bytes: stats.received_bytes,
-                sent_bytes: stats.sent_bytes,
-                receives: stats.receives,
-                sends: stats.sends,
-            });
+        let cores = self.cores.iter().zip(&snapshot.cores);
+        let cores = cores.map(|(&core, &stats)| CoreSnapshot {
+            core,
+            busy_ns: busy_ns(core),
+            stats,
+        });
         let uptime = self.started.elapsed().as_millis();
         Snapshot {
             uptime_ms: u64::try_from(uptime).unwrap_or(u64::MAX),
-            listen: snapshot.listeners.clone(),
             discovery_generation: snapshot.generation,
-            connections,
+            connections: (&total).into(),
             usage: usage::usage(&snapshot, &self.cores),
-            limited: usage::limited(&snapshot),
+            limited: usage::limited(&total),
             cores: cores.collect(),
-            threads: threads(&snapshot.threads),
+            threads: snapshot.threads,
             switch: self.switch(&snapshot),
-            namespaces: self.namespaces(&snapshot),
-            devices: snapshot.devices.iter().map(shared_device).collect(),
-            controllers: snapshot.controllers.iter().map(controller).collect(),
+            namespaces: self.namespaces(snapshot.subsystems),
+            listen: snapshot.listeners,
+            devices: snapshot.devices,
+            controllers: snapshot.controllers,
         }
     }
 
@@ -374,91 +351,35 @@ impl DataPlane for Plane {
 
 impl Plane {
     fn switch(&self, snapshot: &target::Snapshot) -> Vec<SwitchSnapshot> {
-        let service = |stats: &target::ServiceStats| ServiceSnapshot {
-            quanta: stats.quanta,
-            bytes: stats.bytes,
-            preemptions: stats.preemptions,
-            floor_turns: stats.floor_turns,
-        };
-        let class = |stats: &target::ClassStats| ClassSnapshot {
-            queues: stats.queues,
-            outstanding_bytes: stats.outstanding_bytes,
-            load_bytes: stats.load_bytes,
-            caravans: (&stats.caravans).into(),
-            receive: service(&stats.receive),
-            send: service(&stats.send),
-            moved_in: stats.moved_in,
-            moved_out: stats.moved_out,
-        };
         let cores = self.cores.iter().zip(&snapshot.switch);
-        let cores = cores.zip(&snapshot.priorities).enumerate();
+        let cores = cores.zip(&snapshot.priorities).zip(0..);
         cores
-            .map(|(thread, ((&core, stats), standing))| SwitchSnapshot {
+            .map(|(((&core, &stats), standing), thread)| SwitchSnapshot {
                 core,
-                in_use: thread < snapshot.threads.active,
-                scaled_in: stats.scaled_in,
-                scaled_out: stats.scaled_out,
-                sparse_arrivals: stats.sparse_arrivals,
                 privilege: standing.privilege().name().to_owned(),
                 privilege_refused: standing.refusal(),
-                steering_steps: stats.steering_steps,
-                classes: stats
-                    .classes
-                    .iter()
-                    .map(|(name, stats)| (name.to_string(), class(stats)))
-                    .collect(),
+                in_use: thread < snapshot.threads.active,
+                stats,
             })
             .collect()
     }
 
-    fn namespaces(&self, snapshot: &target::Snapshot) -> Vec<NamespaceSnapshot> {
+    fn namespaces(&self, subsystems: Vec<SubsystemSnapshot>) -> Vec<NamespaceSnapshot> {
         let opened = self.opened();
-        let all = snapshot.subsystems.iter().flat_map(|subsystem| {
-            subsystem
-                .namespaces
-                .iter()
-                .map(move |namespace| (&subsystem.nqn, namespace))
-        });
-        all.map(|(nqn, namespace)| {
-            let user = (nqn.clone(), namespace.nsid);
-            let stats = namespace.stats;
-            let block_bytes = u64::from(namespace.block_bytes);
-            let latency = &namespace.latency;
-            let counted = |completed, bytes, latency| OperationCounters {
-                completed,
-                bytes,
-                latency: histogram(latency),
-                errors: 0,
-            };
-            NamespaceSnapshot {
+        let of_subsystem = |subsystem: SubsystemSnapshot| {
+            let (nqn, users) = (subsystem.nqn, &opened.users);
+            let namespaces = subsystem.namespaces.into_iter();
+            namespaces.map(move |namespace| NamespaceSnapshot {
                 nqn: nqn.clone(),
-                nsid: namespace.nsid,
-                device: opened.users.get(&user).cloned().unwrap_or_default(),
-                size_bytes: namespace.blocks * block_bytes,
-                block_bytes,
-                reads: counted(stats.reads, stats.read_bytes, &latency.reads),
-                writes: counted(stats.writes, stats.written_bytes, &latency.writes),
-                flushes: counted(stats.flushes, 0, &latency.flushes),
-                // The target counts failures of all kinds in one number.
-                others: OperationCounters {
-                    errors: stats.errors,
-                    ..counted(stats.others + stats.errors, 0, &latency.others)
-                },
-            }
-        })
-        .collect()
-    }
-}
-
-/// Which threads are in use, as the control plane's.
-fn threads(threads: &target::ThreadsSnapshot) -> ThreadsSnapshot {
-    ThreadsSnapshot {
-        active: threads.active as u64,
-        min: threads.range.min as u64,
-        max: threads.range.max as u64,
-        grown: threads.counters.grown,
-        shrunk: threads.counters.shrunk,
-        balanced: threads.counters.balanced,
+                device: users
+                    .get(&(nqn.clone(), namespace.nsid))
+                    .cloned()
+                    .unwrap_or_default(),
+                size_bytes: namespace.blocks * u64::from(namespace.block_bytes),
+                namespace,
+            })
+        };
+        subsystems.into_iter().flat_map(of_subsystem).collect()
     }
 }
 
@@ -489,108 +410,6 @@ fn open(name: &str, model: &model::Device) -> Result<OpenDevice, ApplyError> {
     })
 }
 
-/// What the target knows of a device that tenants share, as the control plane's.
-fn shared_device(device: &target::ScheduledDevice) -> SharedDeviceSnapshot {
-    SharedDeviceSnapshot {
-        device: device.name.clone(),
-        tokens_per_second: device.plan.rate.0,
-        reserved_tokens_per_second: device.plan.reserved.0,
-        tenants: device.tenants.iter().map(tenant).collect(),
-    }
-}
-
-fn tenant_event(event: target::TenantEvent) -> TenantEvent {
-    let demand = event.demand;
-    TenantEvent {
-        number: event.number,
-        unix_ms: event.unix_ms,
-        kind: match event.kind {
-            target::TenantEventKind::OverrunBegan => TenantEventKind::OverrunBegan,
-            target::TenantEventKind::OverrunEnded => TenantEventKind::OverrunEnded,
-        },
-        tenant: event.tenant,
-        device: event.device,
-        window_ms: demand.window_ms,
-        promised_tokens_per_second: demand.promised_milli / 1000,
-        asked_tokens_per_second: demand.asked_milli / 1000,
-        waiting: demand.waiting,
-    }
-}
-
-fn tenant(tenant: &target::TenantSnapshot) -> TenantSnapshot {
-    let (stats, latency) = (&tenant.stats, &tenant.latency);
-    TenantSnapshot {
-        name: tenant.name.clone(),
-        class: match tenant.declaration {
-            Declaration::BestEffort(weight) => ClassOfService::BestEffort {
-                weight: weight.get(),
-            },
-            Declaration::LatencyCritical(slo) => ClassOfService::LatencyCritical {
-                percentile: slo.percentile.to_string(),
-                latency_ns: slo.latency.0,
-            },
-        },
-        reserved_tokens_per_second: tenant.reserved.0,
-        seats: stats.seats,
-        waiting: stats.waiting,
-        commands: CommandCounters {
-            reads: stats.reads,
-            read_bytes: stats.read_bytes,
-            writes: stats.writes,
-            written_bytes: stats.written_bytes,
-            others: stats.others,
-            errors: stats.errors,
-        },
-        tokens_milli: TokenCounters {
-            earned: stats.earned_milli,
-            spent: stats.spent_milli,
-            given: stats.given_milli,
-            taken: stats.taken_milli,
-        },
-        limited_rounds: stats.limited_rounds,
-        promised_reads: stats.promised_reads,
-        late_reads: stats.late_reads,
-        windows_met: tenant.windows.met,
-        windows_missed: tenant.windows.missed,
-        overruns: tenant.overruns,
-        latency: TenantLatencies {
-            reads: histogram(&latency.reads),
-            others: histogram(&latency.others),
-            device_reads: histogram(&latency.device_reads),
-            device_others: histogram(&latency.device_others),
-        },
-    }
-}
-
-fn controller(controller: &target::ControllerSnapshot) -> ControllerSnapshot {
-    let nqn = match controller.kind {
-        ControllerKind::Discovery => DISCOVERY_NQN.to_owned(),
-        ControllerKind::Io => controller.subsystem.clone().unwrap_or_default(),
-    };
-    let queues = (1u16..).take(controller.io_queues);
-    ControllerSnapshot {
-        cntlid: controller.id,
-        nqn,
-        host_nqn: match controller.host_nqn.as_str() {
-            "" => "(none)".to_owned(),
-            name => name.to_owned(),
-        },
-        host_id: controller
-            .host_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
-        peer: Some(controller.peer),
-        io_queues: queues
-            .map(|qid| QueueSnapshot {
-                qid,
-                ..QueueSnapshot::default()
-            })
-            .collect(),
-        ..ControllerSnapshot::default()
-    }
-}
-
 fn to_referral(referral: &model::Referral) -> Result<Referral, ApplyError> {
     if referral.nqn != DISCOVERY_NQN {
         return Err(ApplyError::new(
@@ -602,18 +421,6 @@ fn to_referral(referral: &model::Referral) -> Result<Referral, ApplyError> {
     Ok(Referral {
         address: SocketAddr::new(referral.address, referral.port),
     })
-}
-
-/// The target's service times, as the control plane's.
-fn histogram(latency: &Latency) -> LatencyHistogram {
-    let bounds = LATENCY_BOUNDS_NS.iter().zip(&latency.buckets);
-    LatencyHistogram {
-        buckets: bounds
-            .map(|(&up_to_ns, &count)| LatencyBucket { up_to_ns, count })
-            .collect(),
-        above: latency.buckets[LATENCY_BOUNDS_NS.len()],
-        sum_ns: latency.sum_ns,
-    }
 }
 
 /// Processor time of the target's thread on a core, from the kernel.
@@ -652,22 +459,4 @@ fn refused(error: TargetError) -> ApplyError {
         }
     };
     ApplyError::new(kind, error.to_string(), what_to_do)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_histogram_keeps_its_counts_and_what_is_above_its_bounds() {
-        let mut latency = Latency::default();
-        latency.buckets[0] = 5;
-        latency.buckets[LATENCY_BOUNDS_NS.len()] = 2;
-        latency.sum_ns = 70_000_000_000;
-        let histogram = histogram(&latency);
-        assert_eq!(histogram.count(), 7);
-        assert_eq!(histogram.buckets.len(), LATENCY_BOUNDS_NS.len());
-        assert_eq!((histogram.buckets[0].count, histogram.above), (5, 2));
-        assert_eq!(histogram.sum_ns, 70_000_000_000);
-    }
 }

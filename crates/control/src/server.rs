@@ -24,12 +24,12 @@ use crate::limits::{API_BLOCKING_THREADS_MAX, API_STOP_GRACE_MS};
 use crate::model::ApiAddress;
 use listener::{ApiListener, Bound};
 
-/// How the control plane's thread works.
+/// Options of the control plane's thread.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// Where the HTTP interface is; `None` serves signals alone.
+    /// The address of the HTTP interface; `None` serves signals alone.
     pub api: Option<ApiAddress>,
-    /// What requests over TCP must show; without it there is no interface on a TCP port.
+    /// The token of requests over TCP; without it there is no interface on a TCP port.
     pub token: Option<Token>,
     /// The file that SIGHUP reads again.
     pub config_path: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub struct ServerOptions {
     pub cpus: Option<Vec<u32>>,
 }
 
-/// Why the control plane's thread could not start.
+/// The reason for which the control plane's thread could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The interface's address cannot be taken.
@@ -46,9 +46,9 @@ pub enum ServerError {
     Bind {
         /// The address.
         address: ApiAddress,
-        /// What is in the way.
+        /// The obstacle.
         why: String,
-        /// What would help.
+        /// The remedy.
         what_to_do: String,
     },
     /// The processors are not ours to use.
@@ -70,7 +70,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where the interface is, with the port that was really taken.
+    /// Returns the address of the interface, with the port that it got.
     #[must_use]
     pub fn address(&self) -> Option<&ApiAddress> {
         self.address.as_ref()
@@ -155,7 +155,7 @@ fn serve(
     let (runtime, signals, listener, _socket) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
-            // Who waits for this stays until it comes.
+            // The caller waits until this arrives.
             let _ = ready.send(Err(error));
             return;
         }
@@ -179,7 +179,7 @@ fn serve(
         drop(end_api);
         if let Some(api) = api {
             let grace = Duration::from_millis(API_STOP_GRACE_MS);
-            // Whoever still reads after that is cut off with the runtime.
+            // A client that still reads after that is cut off with the runtime.
             let _ = tokio::time::timeout(grace, api).await;
         }
     });
@@ -239,7 +239,8 @@ async fn handle(
             _ = signals.terminate.recv() => "SIGTERM",
             _ = signals.interrupt.recv() => "SIGINT",
             _ = signals.hang_up.recv() => {
-                reload(&control, config_path.clone()).await;
+                // Of its own: a change takes its time, and the end of the process does not wait.
+                tokio::spawn(reload(Arc::clone(&control), config_path.clone()));
                 continue;
             }
         };
@@ -255,14 +256,18 @@ async fn handle(
 }
 
 /// Puts the configuration file in force.
-async fn reload(control: &Arc<Control>, path: Option<PathBuf>) {
+async fn reload(control: Arc<Control>, path: Option<PathBuf>) {
     let Some(path) = path else {
         tracing::warn!("SIGHUP: there is no file to read again; start with --config FILE");
         return;
     };
-    let control = Arc::clone(control);
     let shown = path.display().to_string();
-    let result = tokio::task::spawn_blocking(move || control.replace_from_file(&path)).await;
+    let turn = control.turn().await;
+    let work = move || {
+        let _turn = turn;
+        control.replace_from_file(&path)
+    };
+    let result = tokio::task::spawn_blocking(work).await;
     match result {
         Ok(Ok(actions)) => tracing::info!("SIGHUP: {shown} is in force, {} changes", actions.len()),
         Ok(Err(error)) => tracing::error!("SIGHUP: {shown} is not in force: {error}"),

@@ -1,4 +1,5 @@
-//! What a target remembers over a restart: the configuration in force, and the file it came from.
+//! State that survives a restart of the target: the configuration in force, and the file it came
+//! from.
 //!
 //! One JSON file, which is replaced in one step before each change (see [`crate::files`]). It keeps
 //! both configurations, so that what the interface changed can be told from what the file changed
@@ -18,12 +19,12 @@ use crate::model::Configuration;
 /// The version of the format that this program writes, and the only one that it reads.
 const VERSION: u32 = 1;
 
-/// What is remembered.
+/// The content of a state file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The configuration file (or the flags) as it was last put in force.
     pub file: Configuration,
-    /// What is in force: the same with the changes of the interface.
+    /// The configuration in force: the same with the changes of the interface.
     pub in_force: Configuration,
 }
 
@@ -42,15 +43,15 @@ pub struct StateFile {
     _lock: File,
 }
 
-/// Why the state cannot be read or written.
+/// The reason for which the state cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the state file {}: {why}; {what_to_do}", path.display())]
 pub struct StateError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
-    /// What would help.
+    /// The remedy.
     pub what_to_do: String,
 }
 
@@ -91,13 +92,13 @@ impl StateFile {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the state file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was remembered, if anything was.
+    /// Returns the content of the state file, unless it is new.
     ///
     /// # Errors
     /// A file that cannot be read, or that this program did not write.

@@ -35,10 +35,12 @@ fn events_are_told_by_number_and_to_those_who_wait() {
         kind: TenantEventKind::OverrunBegan,
         tenant: "db".to_owned(),
         device: "fast".to_owned(),
-        window_ms: 1_000,
-        promised_tokens_per_second: 100,
-        asked_tokens_per_second: 250,
-        waiting: 9,
+        demand: target::Demand {
+            window_ms: 1_000,
+            promised_milli: 100_000,
+            asked_milli: 250_000,
+            waiting: 9,
+        },
     };
     let (control, plane) = control(TOML);
     let server = serve(&control, "127.0.0.1:0");
@@ -651,6 +653,13 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
                 scope.spawn(move || send(server, "POST", "/v1/devices", &body).status)
             })
             .collect();
+        // Reads that wait for changes take no thread either.
+        let waits: Vec<_> = (0..8)
+            .map(|_| {
+                let server = &server;
+                scope.spawn(move || get(server, "/v1/config/changes").status)
+            })
+            .collect();
         for path in ["/healthz", "/v1/stats", "/metrics", "/v1/config"] {
             assert_eq!(get(&server, path).status, 200, "{path}");
         }
@@ -659,6 +668,9 @@ fn neither_a_slow_client_nor_changes_that_wait_hold_up_others() {
         }
         for change in changes {
             assert_eq!(change.join().unwrap(), 201);
+        }
+        for wait in waits {
+            assert_eq!(wait.join().unwrap(), 200);
         }
     });
     drop(slow);
@@ -923,6 +935,9 @@ fn devices_over_the_interface_have_their_files_below_configured_folders() {
             let whole = format!("{toml}[devices.x]\ntype = \"file\"\npath = {path:?}\n");
             let kind = "Content-Type: application/toml\r\n";
             request(&server, "POST", "/v1/config", kind, &whole).error(422);
+            // A dry run says so, too.
+            let dry = "/v1/config?dry_run=true";
+            request(&server, "POST", dry, kind, &whole).error(422);
         }
     }
 }

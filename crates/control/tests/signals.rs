@@ -49,8 +49,20 @@ fn hang_up_applies_the_file_and_terminate_drains_once() {
     until("device b", || has("b"));
     until("the end of device a", || !has("a"));
 
+    // The end of the process does not wait for a change that takes its time.
+    let (go, gate) = mpsc::channel::<()>();
+    let (begin, begun) = mpsc::channel();
+    plane.refuse(move |_| begin.send(()).is_err() || gate.recv().is_err());
+    std::fs::write(&path, BEFORE).unwrap();
+    signal(Signal::HUP);
+    begun.recv().unwrap();
     signal(Signal::TERM);
-    drained.recv().unwrap();
+    let patience = Duration::from_secs(60);
+    drained.recv_timeout(patience).expect("it drains meanwhile");
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    until("device a", || has("a"));
+    until("the end of device b", || !has("b"));
     signal(Signal::TERM);
     signal(Signal::INT);
     server.stop();

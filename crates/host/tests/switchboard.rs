@@ -141,7 +141,7 @@ fn the_number_of_lanes_depends_on_cores_and_classes_alone() {
     }
     let lanes = || {
         let snapshot = running.handle.snapshot();
-        let queues = snapshot.controllers.iter().map(|c| c.io_queues);
+        let queues = snapshot.controllers.iter().map(|c| c.io_queues.len());
         queues.sum::<usize>()
     };
     // One that nobody has needed yet may still be on its way.

@@ -11,6 +11,7 @@
 //! with the other counters of the core.
 
 use base::Nanos;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The longest service time of each bucket in nanoseconds, itself included; what takes longer is
@@ -42,7 +43,10 @@ pub const LATENCY_BOUNDS_NS: [u64; 20] = [
 const CELLS: usize = LATENCY_BOUNDS_NS.len() + 1;
 
 /// Service times of one kind of command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Written as a histogram that names its bounds; read from one that has the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Histogram", try_from = "Histogram")]
 pub struct Latency {
     /// Commands by the bucket of [`LATENCY_BOUNDS_NS`], and last those above them all.
     pub buckets: [u64; CELLS],
@@ -72,10 +76,92 @@ impl Latency {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
-    /// Commands in all.
+    /// Returns the number of commands.
     #[must_use]
     pub fn commands(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.buckets
+            .iter()
+            .fold(0, |sum, &count| sum.saturating_add(count))
+    }
+
+    /// Returns the bound of the bucket within which `permille` thousandths of the commands were, in
+    /// nanoseconds. `None` without commands, and above the last bound.
+    #[must_use]
+    pub fn permille_ns(&self, permille: u64) -> Option<u64> {
+        let wanted = (u128::from(self.commands()) * u128::from(permille)).div_ceil(1000);
+        let mut count = 0u128;
+        let within = self.buckets.iter().position(|&bucket| {
+            count += u128::from(bucket);
+            count >= wanted
+        });
+        let bound = within.filter(|_| wanted > 0);
+        bound.and_then(|bucket| LATENCY_BOUNDS_NS.get(bucket).copied())
+    }
+
+    /// Returns what was counted after `earlier`; `None` where a count fell, as after a restart.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Option<Self> {
+        let mut rise = *self;
+        for (count, before) in rise.buckets.iter_mut().zip(&earlier.buckets) {
+            *count = count.checked_sub(*before)?;
+        }
+        rise.sum_ns = self.sum_ns.saturating_sub(earlier.sum_ns);
+        Some(rise)
+    }
+}
+
+/// A histogram as it is written: each bucket counts only what the one before does not.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Histogram {
+    /// Buckets in rising order of their bounds.
+    buckets: Vec<Bucket>,
+    /// Commands that took longer than the last bound.
+    above: u64,
+    /// All service times together, in nanoseconds.
+    sum_ns: u64,
+}
+
+/// Commands that took at most so long.
+#[derive(Serialize, Deserialize)]
+struct Bucket {
+    /// The bound in nanoseconds, itself included.
+    up_to_ns: u64,
+    /// The number of commands.
+    count: u64,
+}
+
+impl From<Latency> for Histogram {
+    fn from(latency: Latency) -> Self {
+        let bounds = LATENCY_BOUNDS_NS.iter().zip(&latency.buckets);
+        Self {
+            buckets: bounds
+                .map(|(&up_to_ns, &count)| Bucket { up_to_ns, count })
+                .collect(),
+            above: latency.buckets[LATENCY_BOUNDS_NS.len()],
+            sum_ns: latency.sum_ns,
+        }
+    }
+}
+
+impl TryFrom<Histogram> for Latency {
+    type Error = String;
+
+    fn try_from(histogram: Histogram) -> Result<Self, String> {
+        let mut latency = Self {
+            sum_ns: histogram.sum_ns,
+            ..Self::default()
+        };
+        latency.buckets[LATENCY_BOUNDS_NS.len()] = histogram.above;
+        for Bucket { up_to_ns, count } in histogram.buckets {
+            let bucket = LATENCY_BOUNDS_NS
+                .iter()
+                .position(|&bound| bound == up_to_ns);
+            let unknown =
+                || format!("no histogram of this version has a bucket up to {up_to_ns} ns");
+            latency.buckets[bucket.ok_or_else(unknown)?] = count;
+        }
+        Ok(latency)
     }
 }
 
@@ -103,7 +189,8 @@ impl NamespaceLatency {
 }
 
 /// Service times of a tenant's commands on a device, whatever their status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TenantLatency {
     /// Read, from its dispatch to its answer.
     pub reads: Latency,
@@ -222,6 +309,46 @@ mod tests {
         assert_eq!(latency.buckets[CELLS - 2..], [1, 1]);
         assert_eq!(latency.sum_ns, 60_000_020_002);
         assert_eq!(latency.commands(), 6);
+    }
+
+    #[test]
+    fn a_percentile_is_the_bound_of_its_bucket() {
+        let mut latency = Latency::default();
+        assert_eq!(latency.permille_ns(500), None);
+        latency.buckets[0] = 90;
+        latency.buckets[2] = 9;
+        latency.buckets[CELLS - 1] = 1;
+        let at = |permille| latency.permille_ns(permille);
+        assert_eq!(
+            (at(900), at(901), at(990)),
+            (Some(10_000), Some(50_000), Some(50_000))
+        );
+        assert_eq!(at(1000), None, "above the last bound");
+        let rise = latency.since(&latency).expect("nothing fell");
+        assert_eq!(rise.commands(), 0);
+        assert_eq!(Latency::default().since(&latency), None);
+    }
+
+    #[test]
+    fn what_is_written_names_its_bounds_and_is_read_back() {
+        let mut latency = Latency::default();
+        latency.count(Nanos(20_000));
+        latency.count(Nanos(u64::MAX));
+        let written = Histogram::from(latency);
+        assert_eq!(
+            (written.buckets[1].up_to_ns, written.buckets[1].count),
+            (20_000, 1)
+        );
+        assert_eq!(written.above, 1);
+        assert_eq!(Latency::try_from(written), Ok(latency));
+        let other = Histogram {
+            buckets: vec![Bucket {
+                up_to_ns: 7,
+                count: 1,
+            }],
+            ..Histogram::default()
+        };
+        Latency::try_from(other).expect_err("no such bucket");
     }
 
     #[test]

@@ -40,13 +40,14 @@ pub use qos::access::{DEFAULT_TENANT, Others, Tenancy, TenantGrant, TenantOption
 pub use qos::device::DeviceQos;
 pub use qos::events::{Demand, TenantEvent, TenantEventKind};
 pub use qos::record::Windows;
-pub use qos::snapshot::TenantSnapshot;
+pub use qos::snapshot::{ServiceClass, TenantSnapshot};
 pub use service::{Held, PollGroup};
 pub use shared::Referral;
 pub use snapshot::{
-    ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, Snapshot, SubsystemSnapshot,
+    ControllerSnapshot, NamespaceSnapshot, OperationSnapshot, QueueSnapshot, ScheduledDevice,
+    Snapshot, SubsystemSnapshot,
 };
-pub use stats::{CoreStats, NamespaceStats, TenantStats};
+pub use stats::{CoreStats, Metric, MetricKind, NamespaceStats, TenantStats};
 pub use subsystem::{SubsystemOptions, serial_of};
 pub use switch::stats::{ClassStats, ServiceStats, SwitchStats};
 pub use switch::threads::ThreadsSnapshot;

@@ -238,7 +238,10 @@ impl CoreNamespace {
     pub(crate) fn count(&mut self, kind: Kind, success: bool, bytes: u64, took: Nanos) {
         let stats = &mut self.stats;
         match kind {
-            _ if !success => stats.errors += 1,
+            Kind::Read if !success => stats.read_errors += 1,
+            Kind::Write if !success => stats.write_errors += 1,
+            Kind::Flush if !success => stats.flush_errors += 1,
+            _ if !success => stats.other_errors += 1,
             Kind::Read => {
                 stats.reads += 1;
                 stats.read_bytes += bytes;

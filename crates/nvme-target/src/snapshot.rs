@@ -1,15 +1,15 @@
-//! Snapshot of a target: for people and for metrics.
+//! Everything that is known about a target at one moment, in the form in which interfaces show it.
 
 use crate::controller::registry::ControllerKind;
-use crate::latency::NamespaceLatency;
+use crate::latency::Latency;
 use crate::limits::Limits;
 use crate::qos::snapshot::TenantSnapshot;
 use crate::shared::Referral;
-use crate::stats::{CoreStats, NamespaceStats};
+use crate::stats::CoreStats;
 use crate::switch::stats::SwitchStats;
 use crate::switch::threads::ThreadsSnapshot;
-use qos::Plan;
 use reactor::priority::PriorityStatus;
+use serde::{Deserialize, Serialize, Serializer};
 use std::net::SocketAddr;
 use switch::Knobs;
 
@@ -60,7 +60,8 @@ pub struct SubsystemSnapshot {
 }
 
 /// A namespace at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NamespaceSnapshot {
     /// Its identifier.
     pub nsid: u32,
@@ -70,21 +71,57 @@ pub struct NamespaceSnapshot {
     pub block_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// Its UUID.
-    pub uuid: [u8; 16],
-    /// Counters of all cores together.
-    pub stats: NamespaceStats,
-    /// Service times of its commands, on all cores together.
-    pub latency: NamespaceLatency,
+    /// Its UUID, as text.
+    pub uuid: String,
+    /// Read commands.
+    pub reads: OperationSnapshot,
+    /// Write commands.
+    pub writes: OperationSnapshot,
+    /// Flush commands of this namespace alone.
+    pub flushes: OperationSnapshot,
+    /// Write Zeroes, Dataset Management, Compare and Verify commands.
+    pub others: OperationSnapshot,
+}
+
+impl NamespaceSnapshot {
+    /// Returns the kinds of commands with their names.
+    #[must_use]
+    pub const fn operations(&self) -> [(&'static str, &OperationSnapshot); 4] {
+        [
+            ("read", &self.reads),
+            ("write", &self.writes),
+            ("flush", &self.flushes),
+            ("other", &self.others),
+        ]
+    }
+}
+
+/// Commands of one kind, by their completion, on all cores together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OperationSnapshot {
+    /// Commands completed, with any status.
+    pub completed: u64,
+    /// Of these, commands completed with an error.
+    pub errors: u64,
+    /// Data moved by those that succeeded, in bytes.
+    pub bytes: u64,
+    /// Times from the dispatch of a command until its answer is queued, with any status. What is
+    /// answered in the turn of the core's loop in which it came counts as 0.
+    pub latency: Latency,
 }
 
 /// A device that is shared by tokens, at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ScheduledDevice {
     /// Its name.
+    #[serde(rename = "device")]
     pub name: String,
-    /// At which rate tokens are generated, and how much of that is promised.
-    pub plan: Plan,
+    /// Tokens generated in a second, at the strictest latency that was promised.
+    pub tokens_per_second: u64,
+    /// Of these, tokens promised to latency-critical tenants.
+    pub reserved_tokens_per_second: u64,
     /// The namespaces over it, each by its subsystem's name and its identifier.
     pub namespaces: Vec<(String, u32)>,
     /// Its tenants, by name.
@@ -92,22 +129,45 @@ pub struct ScheduledDevice {
 }
 
 /// A controller at one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerSnapshot {
     /// CNTLID.
+    #[serde(rename = "cntlid")]
     pub id: u16,
     /// I/O or discovery.
     pub kind: ControllerKind,
-    /// The subsystem of an I/O controller.
-    pub subsystem: Option<String>,
-    /// HOSTNQN.
+    /// The name of its subsystem; that of the discovery subsystem for a discovery controller.
+    pub nqn: String,
+    /// HOSTNQN; empty for a host that gave none.
+    #[serde(serialize_with = "or_none")]
     pub host_nqn: String,
-    /// HOSTID.
-    pub host_id: [u8; 16],
-    /// Peer of the admin queue.
+    /// HOSTID, as hexadecimal digits.
+    pub host_id: String,
+    /// The address that its admin queue comes from.
     pub peer: SocketAddr,
-    /// I/O queues connected.
-    pub io_queues: usize,
-    /// Errors since it was made.
+    /// I/O queues that are connected, by their identifiers.
+    pub io_queues: Vec<QueueSnapshot>,
+    /// Errors since it was created.
     pub errors: u64,
+}
+
+/// Writes the name of a host; `(none)` for one that gave none.
+fn or_none<S: Serializer>(name: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if name.is_empty() { "(none)" } else { name })
+}
+
+/// An I/O queue of a controller at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueueSnapshot {
+    /// Its queue identifier, from 1.
+    pub qid: u16,
+    /// The processor of the thread that serves it; `None` before that thread has one.
+    pub core: Option<u32>,
+    /// Its entries, as the host's Connect says.
+    pub depth: u32,
+    /// Its PDUs carry header digests.
+    pub header_digest: bool,
+    /// Its PDUs carry data digests.
+    pub data_digest: bool,
 }

@@ -3,40 +3,106 @@
 //! Each core writes only its own copy, so counting costs an addition and publishing a few stores;
 //! a reader adds up the cores.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+/// A counter of a snapshot as metrics show it.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric<S> {
+    /// Its name, without the program's prefix and without the suffix of its unit; `_bytes` at its
+    /// end is the unit.
+    pub name: &'static str,
+    /// The doc comment of the field, line by line.
+    pub help: &'static str,
+    /// The meaning of its values.
+    pub kind: MetricKind,
+    /// Reads it.
+    pub value: fn(&S) -> u64,
+}
 
+/// The meaning of a metric's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// A number since the start, which never falls.
+    Counter,
+    /// A duration since the start in nanoseconds, which never falls.
+    Duration,
+    /// A number at this moment.
+    Gauge,
+}
+
+/// Declares a struct of counters: the only place that names a counter beside the one that counts it.
+///
+/// The fields are added up over cores, written to JSON by their names, and, where `=> KIND "NAME"`
+/// says so, shown as a metric with the doc comment as its help. After a semicolon follow parts that are
+/// such structs themselves. `/ SHARED` also declares the copy that a core publishes.
 macro_rules! counters {
+    (@metric $field:ident, $($doc:literal)+, ) => {
+        None
+    };
+    (@metric $field:ident, $($doc:literal)+, $kind:ident $name:literal) => {
+        Some($crate::stats::Metric::<Self> {
+            name: $name,
+            help: concat!($($doc),+),
+            kind: $crate::stats::MetricKind::$kind,
+            value: |counters| counters.$field,
+        })
+    };
     (
         $(#[$meta:meta])*
-        pub struct $name:ident / $shared:ident { $( $(#[$doc:meta])* $field:ident, )+ }
+        pub struct $name:ident / $shared:ident {
+            $( $(#[doc = $doc:literal])+ $field:ident $(=> $kind:ident $metric:literal)?, )+
+        }
     ) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name { $( $(#[$doc])* pub $field: u64, )+ }
-
-        impl $name {
-            /// Adds another core's numbers.
-            pub fn add(&mut self, other: &Self) {
-                $( self.$field += other.$field; )+
-            }
+        counters! {
+            $(#[$meta])*
+            pub struct $name { $( $(#[doc = $doc])+ $field $(=> $kind $metric)?, )+ }
         }
 
         /// One core's published copy, on cache lines of its own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub(crate) struct $shared { $( $field: AtomicU64, )+ }
+        pub(crate) struct $shared { $( $field: std::sync::atomic::AtomicU64, )+ }
 
         impl $shared {
             pub(crate) fn publish(&self, counters: &$name) {
-                $( self.$field.store(counters.$field, Ordering::Relaxed); )+
+                $( self.$field.store(counters.$field, std::sync::atomic::Ordering::Relaxed); )+
             }
 
             pub(crate) fn load(&self) -> $name {
-                $name { $( $field: self.$field.load(Ordering::Relaxed), )+ }
+                $name { $( $field: self.$field.load(std::sync::atomic::Ordering::Relaxed), )+ }
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident {
+            $( $(#[doc = $doc:literal])+ $field:ident $(=> $kind:ident $metric:literal)?, )+
+            $(; $( $(#[$part_meta:meta])+ $part:ident: $part_type:ty, )+ )?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $( $(#[doc = $doc])+ pub $field: u64, )+
+            $( $( $(#[$part_meta])+ pub $part: $part_type, )+ )?
+        }
+
+        impl $name {
+            /// Returns the fields that metrics show.
+            pub fn metrics() -> impl Iterator<Item = $crate::stats::Metric<Self>> {
+                let fields = [$( counters!(@metric $field, $($doc)+, $($kind $metric)?), )+];
+                fields.into_iter().flatten()
+            }
+
+            /// Adds another core's numbers.
+            pub fn add(&mut self, other: &Self) {
+                $( self.$field += other.$field; )+
+                $( $( self.$part.add(&other.$part); )+ )?
             }
         }
     };
 }
+
+pub(crate) use counters;
 
 counters! {
     /// Counters of a namespace.
@@ -53,22 +119,28 @@ counters! {
         flushes,
         /// Other commands that were done: Write Zeroes, Dataset Management, Compare, Verify.
         others,
-        /// Commands that ended with an error.
-        errors,
+        /// Read commands that ended with an error.
+        read_errors,
+        /// Write commands that ended with an error.
+        write_errors,
+        /// Flush commands of this namespace alone that ended with an error.
+        flush_errors,
+        /// Other commands that ended with an error.
+        other_errors,
     }
 }
 
 counters! {
     /// Counters of a core.
     pub struct CoreStats / SharedCoreStats {
-        /// Connections open now.
-        connections,
+        /// Open connections of the core.
+        connections => Gauge "core_connections",
         /// I/O queues open now that their hosts connected with class `Latency`.
         latency_queues,
         /// I/O queues open now that their hosts connected with class `Throughput`.
         throughput_queues,
-        /// Commands that queues have memory for, as of the last time that they gave some back.
-        command_places,
+        /// Commands that the queues of the core have memory for.
+        command_places => Gauge "core_command_places",
         /// Connections taken over since the start.
         accepted,
         /// Connections refused because of a limit.
@@ -88,12 +160,12 @@ counters! {
         controllers_refused_per_tenant,
         /// Those to the discovery service, which has as many controllers as it may.
         controllers_refused_discovery,
-        /// Fabrics and admin commands.
-        admin_commands,
-        /// I/O commands.
-        io_commands,
+        /// Fabrics and admin commands received.
+        admin_commands => Counter "core_admin_commands",
+        /// I/O commands received.
+        io_commands => Counter "core_io_commands",
         /// R2Ts sent.
-        r2ts,
+        r2ts => Counter "core_r2ts",
         /// Termination requests sent.
         terminations_sent,
         /// Termination requests received.
@@ -133,11 +205,11 @@ counters! {
         /// Barriers that waited because as many others were in force as may be.
         barriers_put_off,
         /// Requests that the device had no room for at first.
-        device_waits,
+        device_waits => Counter "core_device_waits",
         /// Commands that waited for a paused namespace.
-        pause_waits,
+        pause_waits => Counter "core_pause_waits",
         /// Commands that waited for a barrier.
-        barrier_waits,
+        barrier_waits => Counter "core_barrier_waits",
         /// Answers that waited because the host did not read.
         output_waits,
         /// Controllers ended because their host fell silent.
@@ -180,20 +252,20 @@ counters! {
         connections_closing,
         /// Connections without a socket any more.
         connections_closed,
-        /// Nanoseconds in which the core had something to do.
-        work_ns,
+        /// Time in which the core had something to do, in nanoseconds.
+        work_ns => Duration "core_work",
         /// Turns of the core's loop.
-        turns,
-        /// Times that the core slept in the kernel.
-        sleeps,
+        loops => Counter "core_loops",
+        /// Sleeps in the kernel.
+        sleeps => Counter "core_sleeps",
         /// System calls that received something.
-        receives,
-        /// Bytes received.
-        received_bytes,
+        receives => Counter "core_receives",
+        /// Data received.
+        received_bytes => Counter "core_received_bytes",
         /// System calls that sent something.
-        sends,
-        /// Bytes sent.
-        sent_bytes,
+        sends => Counter "core_sends",
+        /// Data sent.
+        sent_bytes => Counter "core_sent_bytes",
     }
 }
 
@@ -211,7 +283,7 @@ counters! {
         /// Other commands that were done: Flush, Write Zeroes, Dataset Management, Compare, Verify.
         others,
         /// Commands that ended with an error.
-        errors,
+        errors => Counter "tenant_errors",
         /// Tokens of its own: generated for it, or its share of what was left.
         earned_milli,
         /// Tokens that its commands cost.
@@ -221,15 +293,15 @@ counters! {
         /// Tokens lent to it, as a latency-critical tenant, while no other tenant wanted them.
         taken_milli,
         /// Rounds in which it was stopped, as a latency-critical tenant, at the limit of its debt.
-        limited_rounds,
+        limited_rounds => Counter "tenant_limited_rounds",
         /// Commands that wait for tokens now.
-        waiting,
+        waiting => Gauge "tenant_waiting",
         /// Connections that it has here now, one for each namespace that they can use.
         seats,
-        /// Reads that were done while it was promised a latency.
-        promised_reads,
-        /// Of these, those that took longer.
-        late_reads,
+        /// Reads done while a latency was promised.
+        promised_reads => Counter "tenant_promised_reads",
+        /// Reads that took longer than promised.
+        late_reads => Counter "tenant_late_reads",
     }
 }
 
@@ -268,13 +340,13 @@ mod tests {
         });
         cores.of(1).publish(&NamespaceStats {
             reads: 4,
-            errors: 1,
+            read_errors: 1,
             ..NamespaceStats::default()
         });
         let mut total = NamespaceStats::default();
         for core in cores.iter() {
             total.add(&core.load());
         }
-        assert_eq!((total.reads, total.errors), (7, 1));
+        assert_eq!((total.reads, total.read_errors), (7, 1));
     }
 }

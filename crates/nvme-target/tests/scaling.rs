@@ -46,7 +46,7 @@ fn settled(bed: &Bed, active: usize) {
     eventually("the queues are where they belong", || {
         let snapshot = bed.handle().snapshot();
         let others = &connections(&snapshot)[active..];
-        snapshot.threads.active == active && others.iter().all(|&count| count == 0)
+        snapshot.threads.active == active as u64 && others.iter().all(|&count| count == 0)
     });
 }
 
@@ -131,7 +131,7 @@ fn queues_lose_nothing_while_threads_come_and_go() {
             }
         }
     });
-    let counters = bed.handle().snapshot().threads.counters;
+    let counters = bed.handle().snapshot().threads;
     // Three at first; then each round 2 down, 2 up, 2 down, 1 up, and each
     // that follows begins with 1 down.
     assert_eq!((counters.grown, counters.shrunk), (30, 31));
@@ -246,7 +246,7 @@ fn load_brings_threads_into_use_and_silence_lets_them_sleep() {
         }
         eventually("a second thread is in use, and has queues", || {
             let snapshot = bed.handle().snapshot();
-            snapshot.threads.counters.grown > 0 && snapshot.switch[1].scaled_in > 0
+            snapshot.threads.grown > 0 && snapshot.switch[1].scaled_in > 0
         });
     });
     eventually("the first thread has everything again", || {
@@ -254,6 +254,6 @@ fn load_brings_threads_into_use_and_silence_lets_them_sleep() {
         snapshot.threads.active == 1 && connections(&snapshot) == [1 + u64::from(QUEUES), 0]
     });
     // Both were in use before there were bounds.
-    let counters = bed.handle().snapshot().threads.counters;
+    let counters = bed.handle().snapshot().threads;
     assert_eq!(counters.grown + 1, counters.shrunk);
 }

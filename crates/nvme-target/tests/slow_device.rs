@@ -291,8 +291,7 @@ fn each_command_is_counted_by_how_long_it_took() {
     let snapshot = || bed.handle().snapshot().subsystems[0].namespaces.clone();
     common::eventually("all commands are counted", || {
         let count = |n: &NamespaceSnapshot| {
-            let latency = &n.latency;
-            [latency.reads, latency.writes, latency.others].map(|l| l.commands())
+            [n.reads, n.writes, n.others].map(|kind| kind.latency.commands())
         };
         snapshot().iter().map(count).collect::<Vec<_>>() == [[3, 1, 1], [3, 0, 1]]
     });
@@ -301,16 +300,16 @@ fn each_command_is_counted_by_how_long_it_took() {
     };
     // Memory is read within the turn in which the command came.
     assert_eq!(
-        (memory.latency.reads.buckets[0], memory.latency.reads.sum_ns),
+        (memory.reads.latency.buckets[0], memory.reads.latency.sum_ns),
         (3, 0)
     );
-    let early = LATENCY_BOUNDS_NS.iter().zip(&late.latency.reads.buckets);
+    let early = LATENCY_BOUNDS_NS.iter().zip(&late.reads.latency.buckets);
     let early: u64 = early
         .filter(|(bound, _)| **bound < 3_000_000)
         .map(|(_, count)| count)
         .sum();
     assert_eq!(early, 0, "{late:?}");
-    assert!(late.latency.reads.sum_ns >= 9_000_000, "{late:?}");
+    assert!(late.reads.latency.sum_ns >= 9_000_000, "{late:?}");
 }
 
 /// RAM that is not shared as memory, and counts how often it is looked at.

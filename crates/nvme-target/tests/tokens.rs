@@ -20,8 +20,8 @@ use qos::{CostModel, Curve, Declaration, Percentile, Slo, TokenPoolRules, TokenR
 use std::io::ErrorKind;
 use std::sync::Arc;
 use switchyard_target::{
-    DeviceQos, Limits, Others, Target, TargetError, Tenancy, TenantEventKind, TenantOptions,
-    TenantSnapshot, TenantStats,
+    DeviceQos, Limits, OperationSnapshot, Others, Target, TargetError, Tenancy, TenantEventKind,
+    TenantOptions, TenantSnapshot, TenantStats,
 };
 use wire::fabrics::ConnectData;
 use wire::nvme::admin::ABORT_NOT_ABORTED;
@@ -205,7 +205,9 @@ fn no_command_escapes() {
         is_silent(&client),
         "none is answered, and none asks for data"
     );
-    assert!(bed.handle().snapshot().subsystems[0].namespaces[0].stats == Default::default());
+    let namespace = &bed.handle().snapshot().subsystems[0].namespaces[0];
+    let counted = namespace.operations().map(|(_, operation)| *operation);
+    assert_eq!(counted, [OperationSnapshot::default(); 4]);
     open(&device);
     let mut ended = 0;
     while ended < 11 {

@@ -128,6 +128,23 @@ pub struct SizeHistogram {
 }
 
 impl SizeHistogram {
+    /// A histogram with these counts, in the order of [`buckets`](Self::buckets).
+    #[must_use]
+    pub const fn of(buckets: [u64; CARAVAN_SIZE_BUCKETS]) -> Self {
+        Self { buckets }
+    }
+
+    /// Returns the largest number of requests that a bucket counts; `None` for the last bucket,
+    /// which has no bound.
+    #[must_use]
+    pub const fn bound(bucket: usize) -> Option<u64> {
+        if bucket + 1 < CARAVAN_SIZE_BUCKETS {
+            Some((2 << bucket) - 1)
+        } else {
+            None
+        }
+    }
+
     /// Counts a caravan of `requests` requests that left. None counts for nothing.
     #[inline]
     pub fn record(&mut self, requests: u32) {

@@ -232,25 +232,7 @@ impl Costs {
         for (name, value, min) in spans {
             within(name, value, min, SPAN_NS_MAX)?;
         }
-        let count = core.noise.len();
-        if count > NOISES_MAX {
-            return Err(CostsError::TooManyNoises { count });
-        }
-        let mut permille = 0;
-        for noise in &core.noise {
-            let (period_ns, length_ns) = (noise.period_ns, noise.length_ns);
-            within(
-                "core.noise.period_ns",
-                period_ns,
-                1_000,
-                NOISE_PERIOD_NS_MAX,
-            )?;
-            within("core.noise.length_ns", length_ns, 0, SPAN_NS_MAX)?;
-            permille += length_ns * 1_000 / period_ns;
-        }
-        if permille > NOISE_PERMILLE_MAX {
-            return Err(CostsError::NoiseTakesAll { permille });
-        }
+        core.validate_noise()?;
         within("socket.send_byte_ps", socket.send_byte_ps, 0, BYTE_PS_MAX)?;
         within(
             "socket.packet_byte_ps",
@@ -264,6 +246,32 @@ impl Costs {
             0,
             BYTE_PS_MAX,
         )
+    }
+}
+
+impl CoreCosts {
+    /// Checks that the disturbances are few, and leave something of a core.
+    fn validate_noise(&self) -> Result<(), CostsError> {
+        let count = self.noise.len();
+        if count > NOISES_MAX {
+            return Err(CostsError::TooManyNoises { count });
+        }
+        let mut permille = 0;
+        for noise in &self.noise {
+            let (period_ns, length_ns) = (noise.period_ns, noise.length_ns);
+            within(
+                "core.noise.period_ns",
+                period_ns,
+                1_000,
+                NOISE_PERIOD_NS_MAX,
+            )?;
+            within("core.noise.length_ns", length_ns, 0, SPAN_NS_MAX)?;
+            permille += length_ns * 1_000 / period_ns;
+        }
+        if permille > NOISE_PERMILLE_MAX {
+            return Err(CostsError::NoiseTakesAll { permille });
+        }
+        Ok(())
     }
 }
 

@@ -358,22 +358,6 @@ struct FaultChannel {
 }
 
 impl FaultChannel {
-    /// Takes the completions of the channel below, and fires those that were released.
-    fn collect(&mut self, now: Time) {
-        while let Some(completion) = self.inner.reap() {
-            if let Some(completion) = self.finish(completion, now) {
-                self.delayed.pass(completion);
-            }
-        }
-        let releases = self.shared.releases.load(Ordering::Acquire);
-        if releases != self.releases {
-            self.releases = releases;
-            for completion in self.hanging.drain(..) {
-                self.delayed.pass(completion);
-            }
-        }
-    }
-
     /// Applies the effect to a completion from below; `None` where it is held back.
     fn finish(&mut self, mut completion: Completion, now: Time) -> Option<Completion> {
         let note = self.in_flight.restore(&mut completion)?;

@@ -1,4 +1,4 @@
-//! What a tenant may do, as the command line says it: in the words of a configuration.
+//! A tenant's permissions on the command line, in the words of a configuration.
 
 use control::model::{Access, Permission};
 use std::fmt;
@@ -101,7 +101,7 @@ impl fmt::Display for Allow {
 }
 
 impl Allow {
-    /// What several of them come to.
+    /// Merges several of them.
     ///
     /// # Errors
     /// When one of them says all or nothing, and it is not the only one.
@@ -122,7 +122,7 @@ impl Allow {
         }
     }
 
-    /// What a tenant's permissions are, one by one.
+    /// Returns a tenant's permissions, one by one.
     #[must_use]
     pub fn of(permissions: Option<&[Permission]>) -> Vec<Self> {
         match permissions {

@@ -5,7 +5,7 @@ use control::Size;
 use control::model::DEFAULT_NQN;
 use std::path::PathBuf;
 
-/// How this host presents itself.
+/// Identity and options of this host.
 #[derive(Args, Clone, Debug)]
 pub struct HostArgs {
     /// The name that the target knows this host by [default: a new one each time]
@@ -19,7 +19,7 @@ pub struct HostArgs {
 /// A namespace of a target.
 #[derive(Args, Clone, Debug)]
 pub struct NamespaceArgs {
-    /// Where the target listens: HOST:PORT
+    /// Address of the target: HOST:PORT
     #[arg(value_name = "ADDRESS")]
     pub address: String,
     /// The subsystem's name
@@ -43,7 +43,7 @@ pub struct NamespaceArgs {
 
 Exit codes: 0 something is offered, 1 nothing is, 2 an error")]
 pub struct DiscoverArgs {
-    /// Where the discovery controller listens: HOST[:PORT], port 8009 by default
+    /// Address of the discovery controller: HOST[:PORT], port 8009 by default
     #[arg(value_name = "ADDRESS")]
     pub address: String,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub struct DiscoverArgs {
 
 Exit codes: 0 done, 1 there is no such namespace, 2 an error")]
 pub struct IdentifyArgs {
-    /// Where the target listens: HOST:PORT
+    /// Address of the target: HOST:PORT
     #[arg(value_name = "ADDRESS")]
     pub address: String,
     /// The subsystem's name
@@ -89,7 +89,7 @@ pub struct ReadArgs {
     /// The first byte
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub offset: Size,
-    /// How many bytes [default: up to the end]
+    /// Number of bytes [default: up to the end]
     #[arg(long, value_name = "SIZE")]
     pub length: Option<Size>,
     /// Write to this file, which is replaced [default: stdout]
@@ -99,10 +99,10 @@ pub struct ReadArgs {
 
 /// Copy a file or stdin to a namespace
 ///
-/// The offset is in bytes, may have a unit (4k, 1M, 2G), and neither it nor the length of the
-/// input need be a multiple of the block size: the rest of a block that is written in part stays
-/// as it is. It is read and written back for that, so nobody else should write to such a block at
-/// the same time.
+/// The offset is in bytes, may have a unit (4k, 1M, 2G), and neither it nor the length of the input
+/// need be a multiple of the block size: the rest of a block that is written in part stays as it
+/// is. It is read and written back for that, so no other host should write to such a block at the
+/// same time.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = "Examples:
   switchyard write 127.0.0.1:4420 --input disk.img --flush

@@ -32,7 +32,7 @@ pub use sim::{
     CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs, SimRunArgs,
 };
 pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
-pub use tenant::{OthersChoice, TenantArgs, TenantCommand};
+pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
 pub use top::TopArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -59,13 +59,13 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What every command understands.
+/// Options of every command.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// Print results as JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to log to stderr, such as "info" or "switchyard_target=debug"
+    /// Levels to log to stderr, such as "info" or "switchyard_target=debug"
     ///
     /// Without it the environment variable SWITCHYARD_LOG decides, and without that "warn".
     #[arg(long, global = true, value_name = "FILTER")]
@@ -92,7 +92,7 @@ pub enum Command {
     Config(ConfigArgs),
     /// See and turn the knobs of a running target's switch
     Switch(SwitchCommandArgs),
-    /// See and change who the tenants of a running target are
+    /// See and change the tenants of a running target
     Tenant(TenantArgs),
     /// Watch a running target: tenants, cores, namespaces and queues
     Top(TopArgs),
@@ -104,7 +104,7 @@ pub enum Command {
     Figure(FigureArgs),
 }
 
-/// What a core without work does.
+/// The idle policy of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Poll {
     /// Polls for ever: lowest latency, one whole core each

@@ -1,10 +1,10 @@
 //! `switchyard serve`.
 
 use super::{Cores, FlashSpec, SwitchArgs, block_size};
-use crate::confine::Confinement;
-use clap::{ArgMatches, Args};
+use clap::{ArgMatches, Args, ValueEnum};
 use control::Size;
 use control::model::{ApiAddress, BlockSize, Device, DeviceKind};
+use control::process::confine::Confinement;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -78,13 +78,32 @@ pub struct ServeArgs {
     /// What is chosen must be possible on this machine. With "landlock", SIGHUP and the interface
     /// reach no files but those that were named at the start, and those below device_folders.
     #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',')]
-    pub confine: Vec<Confinement>,
-    /// End when standard input does: whoever started it cannot leave it behind.
+    pub confine: Vec<Confine>,
+    /// End when standard input does, so that the target does not outlive the process that started
+    /// it.
     #[arg(long, hide = true)]
     pub until_stdin_ends: bool,
     /// The devices in the order of the command line; see [`ServeArgs::order`].
     #[arg(skip)]
     pub devices: Vec<Device>,
+}
+
+/// A restriction by choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Confine {
+    /// Only the files and folders that the configuration and the command line name
+    Landlock,
+    /// No programs, no mounts, no other system calls that a target never makes
+    Seccomp,
+}
+
+impl From<Confine> for Confinement {
+    fn from(choice: Confine) -> Self {
+        match choice {
+            Confine::Landlock => Self::Landlock,
+            Confine::Seccomp => Self::Seccomp,
+        }
+    }
 }
 
 impl ServeArgs {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use switch::Knobs;
 use switch::knobs::{Knob, KnobError, Preset};
 
-/// How the switch is set: a baseline, and what differs from it.
+/// The setting of the switch: a baseline, and the differences from it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SwitchArgs {
     /// Be like another stack, to compare with: linux, nvme-tcp or poll
@@ -25,13 +25,13 @@ pub struct SwitchArgs {
     /// Turned after the baseline. `switchyard switch knobs` lists all of them.
     #[arg(long = "knob", value_name = "KEY=VALUE", value_parser = known)]
     pub knobs: Vec<KnobChange>,
-    /// What a thread without work does [default: as the baseline says, else auto]
+    /// The idle policy of a thread [default: as the baseline says, else auto]
     #[arg(long, value_enum)]
     pub poll: Option<Poll>,
 }
 
 impl SwitchArgs {
-    /// Where all knobs are.
+    /// Returns the values of all knobs.
     ///
     /// # Errors
     /// Knobs that do not go together.
@@ -109,7 +109,7 @@ impl FromStr for KnobTurn {
 /// Knobs by which a switchboard is made, and which count no more once it is there.
 const FIXED: [&str; 4] = ["lanes", "latency_threads", "threads", "polling"];
 
-/// A change whose key and value the switch of this program knows.
+/// Reads a change of a knob that the switch of this program knows.
 ///
 /// # Errors
 /// What is wrong, and what would be right.
@@ -142,7 +142,7 @@ pub struct SwitchCommandArgs {
     pub command: SwitchCommand,
 }
 
-/// Where a running target is asked.
+/// Address of the interface of a running target.
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
     /// The target's HTTP interface: unix:/PATH, or HOST:PORT with SWITCHYARD_API_TOKEN in the
@@ -166,7 +166,7 @@ pub enum SwitchCommand {
     },
     /// Turn single knobs of a running target
     Set {
-        /// What to turn
+        /// Changes, as KEY=VALUE
         #[arg(value_name = "KEY=VALUE", required = true, value_parser = known)]
         changes: Vec<KnobChange>,
         #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use control::model::{BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
 
-/// See and change who the tenants of a running target are
+/// See and change the tenants of a running target
 ///
 /// The target must have been started with --api. What is changed is in force on every core when
 /// the command ends, while I/O runs; a target without --state forgets it when it ends. A promise
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
   switchyard tenant add backup --host nqn.2026-11.com.example:backup --weight 50
   switchyard tenant set backup --weight 20
   switchyard tenant set backup --allow namespace=1,first_block=0,blocks=1048576,access=read
-  switchyard tenant others refuse
+  switchyard tenant default-policy refuse
   switchyard tenant show database --json
   switchyard tenant remove backup
   switchyard tenant events --follow
@@ -73,15 +73,23 @@ pub enum TenantCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Serve hosts that are no tenant as the tenant "default", or refuse them
-    Others {
-        /// What becomes of them
+    /// Set the default-tenant policy: serve or refuse hosts that belong to no declared tenant
+    DefaultPolicy {
+        /// Serve them as the tenant "default", or refuse their connections
         #[arg(value_enum)]
-        choice: OthersChoice,
+        policy: DefaultTenantPolicy,
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Remove a tenant; its hosts are the default tenant from then on, or nobody
+    /// The former name of default-policy
+    #[command(hide = true)]
+    Others {
+        #[arg(value_enum)]
+        policy: DefaultTenantPolicy,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Remove a tenant; the default-tenant policy covers its hosts from then on
     Remove {
         /// Its name
         name: String,
@@ -90,7 +98,7 @@ pub enum TenantCommand {
     },
 }
 
-/// What a tenant may be asked not to name any more.
+/// A criterion that a tenant stops naming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Whichever {
     /// Hosts.
@@ -103,26 +111,26 @@ pub enum Whichever {
     Namespace,
 }
 
-/// What becomes of hosts that are no tenant.
+/// The treatment of hosts that belong to no declared tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OthersChoice {
+pub enum DefaultTenantPolicy {
     /// They are served as the tenant "default".
     Serve,
     /// They may not connect.
     Refuse,
 }
 
-/// What a tenant is to be.
+/// The changed part of a tenant.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TenantChange {
     /// The NQN of one of its hosts (repeatable; replaces those before)
     #[arg(long = "host", value_name = "NQN")]
     pub hosts: Vec<String>,
-    /// A network from which these connect, and nobody else by their names (repeatable; replaces
-    /// those before) [default: anywhere]
+    /// A network from which these connect; their names count from no other one (repeatable;
+    /// replaces those before) [default: anywhere]
     ///
-    /// An NQN is what a host says of itself; without this, whoever reaches the target can say the
-    /// same.
+    /// A host chooses its NQN itself; without this, any machine that reaches the target can claim
+    /// the same.
     #[arg(long = "network", value_name = "NETWORK")]
     pub networks: Vec<Network>,
     /// A subsystem in which they are this tenant (repeatable; replaces those before) [default: all]
@@ -135,7 +143,7 @@ pub struct TenantChange {
     /// (repeatable)
     #[arg(long, value_enum, value_name = "WHICH")]
     pub any: Vec<Whichever>,
-    /// What it may do and nothing else: everything, nothing, or blocks (repeatable; replaces those
+    /// Its permissions, exclusively: everything, nothing, or blocks (repeatable; replaces those
     /// before) [default: everything]
     ///
     /// Blocks are said in the words of a configuration: access=read, write or read_write, of
@@ -181,7 +189,7 @@ impl TenantChange {
         self.promise(tenant)
     }
 
-    /// Changes who is the tenant.
+    /// Changes the criteria by which hosts belong to the tenant.
     fn identify(&self, tenant: &mut Tenant) -> Result<(), String> {
         let any = |which| self.any.contains(&which);
         replace(&mut tenant.hosts, &self.hosts, any(Whichever::Host), "host")?;

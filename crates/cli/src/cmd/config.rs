@@ -88,7 +88,7 @@ fn apply(api: &ApiAddress, file: &Path, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// What differs, as lines.
+/// Differences, as lines.
 struct List<'a>(&'a [Difference]);
 
 impl fmt::Display for List<'_> {

@@ -1,12 +1,12 @@
-//! What the host's commands have in common: a host, and a way to a namespace.
+//! Common parts of the host's commands: a host, and a way to a namespace.
 
 use crate::args::{HostArgs, NamespaceArgs};
 use anyhow::Result;
 use host::{Host, HostBuilder, Namespace};
 use std::time::Duration;
 
-/// How long a command waits for a connection that was lost. A person at a terminal, or a script,
-/// wants an error more than an outage's length of silence.
+/// Time for which a command waits for a lost connection. A person at a terminal, or a script, wants
+/// an error more than an outage's length of silence.
 const LOSS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A host with the options of the command line.

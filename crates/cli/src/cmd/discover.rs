@@ -9,7 +9,7 @@ use host::{DiscoveryEntry, SubsystemKind};
 use serde::Serialize;
 use std::fmt;
 
-/// What is offered, as JSON and as a table.
+/// The discovery log page, as JSON and as a table.
 #[derive(Debug, Serialize)]
 struct Offers {
     entries: Vec<Offer>,

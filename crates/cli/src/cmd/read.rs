@@ -15,12 +15,12 @@ use std::time::Instant;
 /// under way together.
 pub const CHUNK_BYTES: u64 = 8 << 20;
 
-/// How a copy went.
+/// The outcome of a copy.
 #[derive(Debug, Serialize)]
 pub struct Copied {
     /// Bytes copied.
     pub bytes: u64,
-    /// How long that took, in seconds.
+    /// Its duration in seconds.
     pub seconds: f64,
     /// Bytes per second.
     pub bytes_per_second: f64,

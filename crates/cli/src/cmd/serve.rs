@@ -1,27 +1,22 @@
 //! `switchyard serve`: a target with its control plane, until a signal ends it.
 
 use crate::args::ServeArgs;
-use crate::confine::{self, Paths};
 use crate::exit::Outcome;
 use crate::log;
-use crate::notify::Manager;
-use crate::open_files;
 use crate::output::{Output, human_bytes, print};
 use crate::token::token;
 use anyhow::{Context as _, Result, bail};
-use base::Nanos;
-use base::units::CoreId;
-use control::model::{Device, DeviceKind, Subsystem, Switch};
-use control::{Configuration, Control, Plane, ServerOptions, Snapshot, StateFile};
-use reactor::placement;
+use control::model::{Subsystem, Switch};
+use control::process::confine::{self, Paths};
+use control::{Configuration, Serving, ServingOptions, Snapshot};
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use target::{Limits, RunningTarget, Target, TargetOptions};
+use target::Target;
 
-/// What is served, as JSON.
+/// The served subsystems, as JSON.
 #[derive(Debug, Serialize)]
-struct Serving {
+struct Served {
     listening: Vec<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     api: Option<String>,
@@ -51,114 +46,32 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let configuration = configuration(args)?;
     let token = token()?;
     confine(args, &configuration)?;
-    let available = placement::allowed_cores()?;
-    let cores: Vec<CoreId> = match &configuration.cores {
-        Some(cores) => cores.iter().copied().map(CoreId).collect(),
-        None => available.clone(),
-    };
-    placement::check_allowed(&cores)?;
-    warn_of_few_files(
-        open_files::raise(),
-        files_wanted(&configuration, cores.len()),
-    );
-    let target = Target::new(limits(&configuration), cores.len())?;
-    let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
-    // Before the cores start: whoever connects first finds everything in place.
-    let store = args.state.as_deref().map(StateFile::open).transpose()?;
-    let control = Control::resume(&configuration, plane, store).context("nothing is served")?;
-    let options = TargetOptions {
-        listen: configuration.listen.clone(),
-        cores: cores.clone(),
-        named: configuration.cores.is_some(),
-        ..TargetOptions::default()
-    };
-    let running = RunningTarget::start(Arc::clone(&target), &options)?;
-    let control = Arc::new(control);
-    let others: Vec<CoreId> = available
-        .into_iter()
-        .filter(|core| !cores.contains(core))
-        .collect();
-    let server_options = ServerOptions {
-        api: configuration.api.clone(),
-        token,
+    let options = ServingOptions {
         config_path: args.config.clone(),
-        cpus: (!others.is_empty()).then(|| numbers(&others)),
+        state_path: args.state.clone(),
+        token,
     };
+    let serving = Serving::start(&configuration, options)?;
     if args.until_stdin_ends {
-        watch_stdin(Arc::clone(&target))?;
+        watch_stdin(Arc::clone(serving.target()))?;
     }
-    let manager = Manager::from_environment()?;
-    let (to_end, teller) = (Arc::clone(&target), manager.clone());
-    let terminate = move || {
-        teller.tell("STOPPING=1");
-        to_end.shutdown();
-    };
-    let server = match control::server::run(Arc::clone(&control), server_options, terminate) {
-        Ok(server) => server,
-        Err(error) => {
-            running.stop().context("the target did not stop")?;
-            return Err(error.into());
-        }
-    };
-    let api = server.address().map(ToString::to_string);
-    let told = tell(&running.addresses, api, &control, output);
-    // Whoever started it may have closed its output: it serves all the same.
-    if let Err(error) = told {
+    // The process that started it may have closed its output: it serves all the same.
+    if let Err(error) = tell(&serving, output) {
         tracing::warn!("{error:#}");
     }
-    manager.tell("READY=1");
-    let _watch = manager.watch(&target)?;
-    running.join().context("a core of the target broke")?;
-    server.stop();
-    Ok(match target.gave_up_commands() {
-        true => Outcome::Negative,
-        false => Outcome::Done,
+    Ok(match serving.run()? {
+        true => Outcome::Done,
+        false => Outcome::Negative,
     })
 }
 
 /// Gives up what the process does not need, before it has a second thread.
 fn confine(args: &ServeArgs, configuration: &Configuration) -> Result<()> {
     let (config, state) = (args.config.as_deref(), args.state.as_deref());
-    confine::drop_capabilities(&args.confine)?;
-    confine::confine(&args.confine, &Paths::of(configuration, config, state))?;
+    let chosen: Vec<_> = args.confine.iter().map(|&choice| choice.into()).collect();
+    confine::drop_capabilities(&chosen)?;
+    confine::confine(&chosen, &Paths::of(configuration, config, state))?;
     log::begin()
-}
-
-/// Descriptors that are open beside connections and devices: standard streams, the runtime of the
-/// control plane and connections to its interface, and those that come and go.
-const OTHER_FILES: u64 = 128;
-
-/// Descriptors of each core: its ring, and its event counter.
-const CORE_FILES: u64 = 2;
-
-/// Descriptors that everything in the configuration takes at once. A file is open once for itself,
-/// and once more on each core for each namespace over it.
-fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
-    let cores = cores as u64;
-    let is_file = |device: &&Device| matches!(device.kind, DeviceKind::File { .. });
-    let files = configuration.devices.values().filter(is_file).count() as u64;
-    let namespaces = configuration.subsystems.iter().flat_map(|s| &s.namespaces);
-    let devices = namespaces.filter_map(|n| configuration.devices.get(&n.device));
-    let channels = devices.filter(is_file).count() as u64 * cores;
-    let listeners = configuration.listen.len() as u64;
-    let sockets = configuration.limits.get("connections") + listeners;
-    sockets + files + channels + CORE_FILES * cores + OTHER_FILES
-}
-
-/// Says so where the configuration promises more connections than there can be.
-fn warn_of_few_files(limit: Option<u64>, wanted: u64) {
-    if let Some(limit) = limit.filter(|&limit| limit < wanted) {
-        tracing::warn!(
-            "this process may have {limit} files and sockets open, and all of its connections \
-             (limits.connections) would take {wanted}: hosts beyond that wait until others have \
-             gone; raise the hard limit (`ulimit -Hn`, a container's `--ulimit nofile=`, \
-             LimitNOFILE= in the service's unit) or lower limits.connections"
-        );
-    }
-}
-
-fn numbers(cores: &[CoreId]) -> Vec<u32> {
-    cores.iter().map(|core| core.0).collect()
 }
 
 /// Ends the target when standard input does.
@@ -173,7 +86,7 @@ fn watch_stdin(target: Arc<Target>) -> Result<()> {
     Ok(())
 }
 
-/// What flags or the file say.
+/// Returns the configuration of the flags or of the file.
 fn configuration(args: &ServeArgs) -> Result<Configuration> {
     if let Some(path) = &args.config {
         return Ok(control::config::load(path)?);
@@ -200,86 +113,17 @@ fn configuration(args: &ServeArgs) -> Result<Configuration> {
     Ok(configuration)
 }
 
-/// The configuration's limits, which were checked, as the target's.
-fn limits(configuration: &Configuration) -> Limits {
-    let given = &configuration.limits;
-    let fits = "within the limits of a configuration";
-    let short = |key| u16::try_from(given.get(key)).expect(fits);
-    let narrow = |key| u32::try_from(given.get(key)).expect(fits);
-    let size = |key| usize::try_from(given.get(key)).expect(fits);
-    let time = |key| Nanos::from_millis(given.get(key));
-    Limits {
-        in_capsule_bytes: narrow("in_capsule_data_bytes"),
-        transfer_bytes: narrow("max_transfer_bytes"),
-        h2c_data_bytes: narrow("max_h2c_data_bytes"),
-        r2t_bytes: narrow("r2t_bytes"),
-        r2ts_per_command: short("max_r2t"),
-        deallocate_blocks: narrow("deallocate_blocks"),
-        deallocate_piece_bytes: narrow("deallocate_piece_bytes"),
-        keep_alive_default_ms: narrow("keep_alive_default_ms"),
-        keep_alive_min_ms: narrow("keep_alive_min_ms"),
-        discovery_idle_timeout: time("discovery_idle_timeout_ms"),
-        queue_entries: short("queue_depth"),
-        io_queues: short("io_queues_per_controller"),
-        connections: size("connections"),
-        connections_per_address: size("connections_per_address"),
-        fresh_connections: size("fresh_connections"),
-        controllers: size("controllers"),
-        controllers_per_host: size("controllers_per_host"),
-        controllers_per_address: size("controllers_per_address"),
-        controllers_per_tenant: size("controllers_per_tenant"),
-        discovery_controllers: size("discovery_controllers"),
-        sends_per_connection: size("sends_per_connection"),
-        connection_buffer_share: narrow("connection_buffer_share"),
-        host_buffer_share: narrow("host_buffer_share"),
-        tenant_buffer_share: narrow("tenant_buffer_share"),
-        throughput_buffer_share: narrow("throughput_buffer_share"),
-        send_lists: size("send_lists"),
-        stash_bytes: size("stash_bytes"),
-        trim_interval: time("trim_interval_ms"),
-        connect_timeout: time("connect_timeout_ms"),
-        stall_timeout: time("stall_timeout_ms"),
-        pdu_timeout: time("pdu_timeout_ms"),
-        transfer_timeout: time("transfer_timeout_ms"),
-        pause_patience: time("pause_patience_ms"),
-        drain_timeout: time("drain_timeout_ms"),
-        barrier_timeout: time("barrier_timeout_ms"),
-        barriers_per_address: size("barriers_per_address"),
-        barrier_held_bytes: size("barrier_held_bytes"),
-        header_digest: configuration.digests.header,
-        data_digest: configuration.digests.data,
-        cache_life: cache_life(),
-        ..Limits::default()
-    }
-}
-
-/// Which life of the write caches it is: what files have not flushed is with the kernel, so it
-/// outlives this process and not the machine. 0 where the kernel does not say.
-fn cache_life() -> u64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));
-    let (high, low) = match boot {
-        Ok(Ok(boot)) => boot.as_u64_pair(),
-        _ => (0, 0),
-    };
-    high ^ low
-}
-
 /// Says that it is ready, where, and what for.
-fn tell(
-    listening: &[SocketAddr],
-    api: Option<String>,
-    control: &Control,
-    output: Output,
-) -> Result<()> {
+fn tell(serving: &Serving, output: Output) -> Result<()> {
+    let control = serving.control();
     let (configuration, snapshot) = (control.configuration(), control.snapshot());
     let subsystems = configuration
         .subsystems
         .iter()
         .map(|subsystem| served(subsystem, &snapshot));
-    let serving = Serving {
-        listening: listening.to_vec(),
-        api,
+    let serving = Served {
+        listening: serving.addresses().to_vec(),
+        api: serving.api().map(ToString::to_string),
         subsystems: subsystems.collect(),
     };
     if output.json {
@@ -330,82 +174,11 @@ fn served(subsystem: &Subsystem, snapshot: &Snapshot) -> ServedSubsystem {
         },
         namespaces: namespaces
             .map(|namespace| ServedNamespace {
-                nsid: namespace.nsid,
+                nsid: namespace.namespace.nsid,
                 device: namespace.device.clone(),
                 bytes: namespace.size_bytes,
-                block_bytes: namespace.block_bytes,
+                block_bytes: namespace.namespace.block_bytes.into(),
             })
             .collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use control::config::Format;
-    use control::limits::{LIMITS, Step};
-
-    /// The files that each core opens for each namespace were left out, so a limit was taken for
-    /// enough with which connections failed.
-    #[test]
-    fn every_core_opens_a_file_once_more_for_each_namespace() {
-        let text = r#"
-            listen = ["127.0.0.1:0"]
-            [limits]
-            connections = 100
-            [devices.disk]
-            type = "file"
-            path = "/nowhere"
-            shared = true
-            [devices.memory]
-            type = "ram"
-            size = "1MiB"
-            [[subsystems]]
-            nqn = "nqn.2026-11.io.example:a"
-            allow_any_host = true
-            [[subsystems.namespaces]]
-            nsid = 1
-            device = "disk"
-            [[subsystems.namespaces]]
-            nsid = 2
-            device = "disk"
-            [[subsystems.namespaces]]
-            nsid = 3
-            device = "memory"
-        "#;
-        let configuration = control::config::parse(text, Format::Toml).expect("a configuration");
-        let wanted = 100 + 1 + 1 + 2 * 3 + CORE_FILES * 3 + OTHER_FILES;
-        assert_eq!(files_wanted(&configuration, 3), wanted);
-    }
-
-    #[test]
-    fn every_limit_of_a_configuration_reaches_the_target_which_accepts_it() {
-        let mut configuration = Configuration::default();
-        let unchanged = Limits {
-            keep_alive_min_ms: 1_000,
-            // Of the machine, and of no configuration.
-            cache_life: cache_life(),
-            ..Limits::default()
-        };
-        assert_eq!(limits(&configuration), unchanged);
-        // The shortest default must not be shorter than that.
-        configuration.limits.set("keep_alive_min_ms", 100);
-        for limit in &LIMITS {
-            let step = match limit.step {
-                Step::MultipleOf(unit) => unit,
-                Step::PowerOfTwo => 1,
-            };
-            let before = (configuration.limits.get(limit.key), limits(&configuration));
-            let end = limit.range.end() / step * step;
-            for value in [*limit.range.start(), end] {
-                configuration.limits.set(limit.key, value);
-                control::config::validate(&configuration).expect("within its range");
-                let limits = limits(&configuration);
-                assert_eq!(limits.check(), Ok(()), "{} = {value}", limit.key);
-                let differs = limits != before.1;
-                assert_eq!(differs, value != before.0, "{}", limit.key);
-            }
-            configuration.limits.set(limit.key, before.0);
-        }
     }
 }

@@ -6,13 +6,15 @@ use crate::http::ask;
 use crate::output::Output;
 use anyhow::{Context as _, Result, ensure};
 use control::model::ApiAddress;
-use control::snapshot::{ClassSnapshot, SwitchSnapshot, ThreadsSnapshot};
+use control::snapshot::{ClassStats, SwitchSnapshot, ThreadsSnapshot};
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use switch::Knobs;
+use switch::doorbell::Reason;
 use switch::knobs::{Knob, Preset};
+use target::SwitchStats;
 
 const PATH: &str = "/v1/switch";
 
@@ -61,7 +63,7 @@ fn tell(answer: &Value, output: Output) -> Result<()> {
     output.result(answer, &seen)
 }
 
-/// What a target says about its switch.
+/// A target's answer about its switch.
 #[derive(Debug, Deserialize)]
 struct Seen {
     setting: Map<String, Value>,
@@ -124,14 +126,20 @@ impl fmt::Display for Seen {
             if self.threads.is_some() && !core.in_use {
                 write!(f, ", not in use")?;
             }
-            if core.scaled_in + core.scaled_out > 0 {
-                let (came, went) = (core.scaled_in, core.scaled_out);
-                write!(f, ", {came} queues scaled in and {went} out")?;
+            let SwitchStats {
+                scaled_in,
+                scaled_out,
+                sparse_arrivals,
+                classes,
+                ..
+            } = &core.stats;
+            if scaled_in + scaled_out > 0 {
+                write!(f, ", {scaled_in} queues scaled in and {scaled_out} out")?;
             }
-            if core.sparse_arrivals > 0 {
-                write!(f, ", {} sparse arrivals", core.sparse_arrivals)?;
+            if *sparse_arrivals > 0 {
+                write!(f, ", {sparse_arrivals} sparse arrivals")?;
             }
-            for (name, class) in &core.classes {
+            for (name, class) in classes.iter() {
                 write!(f, "\ncore {} {name}: {}", core.core, Did(class))?;
             }
         }
@@ -139,13 +147,13 @@ impl fmt::Display for Seen {
     }
 }
 
-/// What the switch of a core did for a class, on one line.
-struct Did<'a>(&'a ClassSnapshot);
+/// Counters of a core's switch for a class, on one line.
+struct Did<'a>(&'a ClassStats);
 
 impl fmt::Display for Did<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let class = self.0;
-        let caravans: u64 = class.caravans.rings.values().sum();
+        let caravans: u64 = class.caravans.rings.iter().sum();
         write!(
             f,
             "{} queues, {} bytes outstanding (load {}), {} answers in {caravans} caravans, {} \
@@ -159,13 +167,9 @@ impl fmt::Display for Did<'_> {
             class.moved_in,
             class.moved_out
         )?;
-        let mut rings: Vec<_> = class
-            .caravans
-            .rings
-            .iter()
-            .filter(|(_, n)| **n > 0)
-            .collect();
-        rings.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let rings = Reason::ALL.map(|reason| (reason.name(), class.caravans.rings[reason.index()]));
+        let mut rings: Vec<_> = rings.into_iter().filter(|(_, count)| *count > 0).collect();
+        rings.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         if let Some(((reason, count), others)) = rings.split_first() {
             write!(f, "; rang for {reason} {count}")?;
             for (reason, count) in others {
@@ -186,7 +190,7 @@ struct KnobList {
 struct KnobLine {
     key: &'static str,
     range: String,
-    /// Where it is by default; nothing where it does not count then.
+    /// The default; `None` where the knob does not count then.
     #[serde(skip_serializing_if = "Option::is_none")]
     default: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,13 +1,13 @@
-//! `switchyard tenant`: who the tenants of a running target are, and changing that.
+//! `switchyard tenant`: shows and changes the tenants of a running target.
 
 use super::tenant_events;
-use crate::args::{Allow, OthersChoice, TenantArgs, TenantCommand};
+use crate::args::{Allow, ApiArgs, DefaultTenantPolicy, TenantArgs, TenantCommand};
 use crate::exit::Outcome;
 use crate::http::{self, ask, escaped};
 use crate::output::Output;
 use anyhow::{Context as _, Error, Result};
 use control::model::Tenant;
-use control::snapshot::{ClassOfService, LatencyHistogram, TenantSnapshot};
+use control::snapshot::{Latency, ServiceClass, TenantSnapshot};
 use hyper::Method;
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,12 +46,15 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
         TenantCommand::Events { follow, after, api } => {
             tenant_events::run(*follow, *after, api, output)?;
         }
-        TenantCommand::Others { choice, api } => {
-            let serve = *choice == OthersChoice::Serve;
-            let body = serde_json::json!({ "default_tenant": serve });
-            let answer = ask(&api.api, Method::PATCH, PATH, Some(&body))?;
-            let told = if serve { OTHERS_SERVED } else { OTHERS_REFUSED };
-            output.result(&answer, told)?;
+        TenantCommand::DefaultPolicy { policy, api } => {
+            set_default_policy(*policy, api, output)?;
+        }
+        TenantCommand::Others { policy, api } => {
+            output.note(
+                "note: `tenant others` is called `tenant default-policy` now; the old name works \
+                 until the next release",
+            );
+            set_default_policy(*policy, api, output)?;
         }
         TenantCommand::Remove { name, api } => {
             ask(&api.api, Method::DELETE, &path(name), None)?;
@@ -62,12 +65,24 @@ pub fn run(args: &TenantArgs, output: Output) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-const OTHERS_SERVED: &str = "hosts that are no tenant are served as the tenant \"default\"";
-const OTHERS_REFUSED: &str = "hosts that are no tenant may not connect";
+fn set_default_policy(policy: DefaultTenantPolicy, api: &ApiArgs, output: Output) -> Result<()> {
+    let serve = policy == DefaultTenantPolicy::Serve;
+    let body = serde_json::json!({ "default_tenant": serve });
+    let answer = ask(&api.api, Method::PATCH, PATH, Some(&body))?;
+    let told = if serve {
+        DEFAULT_SERVED
+    } else {
+        DEFAULT_REFUSED
+    };
+    output.result(&answer, told)
+}
+
+const DEFAULT_SERVED: &str = "hosts that are no tenant are served as the tenant \"default\"";
+const DEFAULT_REFUSED: &str = "hosts that are no tenant may not connect";
 
 const NOT_UNDERSTOOD: &str = "the target's answer is not understood";
 
-/// Where a tenant is.
+/// Returns the path of a tenant.
 fn path(name: &str) -> String {
     format!("{PATH}/{}", escaped(name))
 }
@@ -100,7 +115,7 @@ struct One {
     devices: Vec<Served>,
 }
 
-/// What it was served on a device.
+/// Its service on a device.
 #[derive(Debug, Deserialize)]
 struct Served {
     device: String,
@@ -132,7 +147,7 @@ impl fmt::Display for List {
             if !self.tenants.is_empty() || self.devices.is_empty() {
                 f.write_str("\n")?;
             }
-            f.write_str(OTHERS_REFUSED)?;
+            f.write_str(DEFAULT_REFUSED)?;
         }
         Ok(())
     }
@@ -169,7 +184,7 @@ impl fmt::Display for One {
     }
 }
 
-/// What a tenant is promised, in words.
+/// The promise of a tenant, in words.
 struct Promise<'a>(&'a Tenant);
 
 impl fmt::Display for Promise<'_> {
@@ -190,20 +205,18 @@ impl fmt::Display for Promise<'_> {
     }
 }
 
-/// What a tenant was served, on one line.
+/// The service of a tenant, on one line.
 struct Line<'a>(&'a TenantSnapshot);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TenantSnapshot {
-            commands, waiting, ..
-        } = self.0;
+        let stats = &self.0.stats;
         write!(
             f,
-            "{} reads, {} writes, {} others, {} errors, {waiting} waiting",
-            commands.reads, commands.writes, commands.others, commands.errors
+            "{} reads, {} writes, {} others, {} errors, {} waiting",
+            stats.reads, stats.writes, stats.others, stats.errors, stats.waiting
         )?;
-        if let ClassOfService::LatencyCritical {
+        if let ServiceClass::LatencyCritical {
             percentile,
             latency_ns,
         } = &self.0.class
@@ -212,8 +225,8 @@ impl fmt::Display for Line<'_> {
                 f,
                 "; {percentile} within {} us in {} of {} seconds",
                 latency_ns / 1000,
-                self.0.windows_met,
-                self.0.windows_met + self.0.windows_missed
+                self.0.windows.met,
+                self.0.windows.met + self.0.windows.missed
             )?;
         }
         if self.0.overruns {
@@ -223,24 +236,24 @@ impl fmt::Display for Line<'_> {
     }
 }
 
-/// What else is known, on lines of its own.
+/// Further details, on lines of their own.
 struct Details<'a>(&'a TenantSnapshot);
 
 impl fmt::Display for Details<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let served = self.0;
-        let tokens = &served.tokens_milli;
+        let stats = &served.stats;
         let whole = |milli: u64| milli / 1000;
         write!(
             f,
             "\n  tokens: {} earned, {} spent, {} given away, {} lent by others; {} reserved a \
              second; stopped in {} rounds",
-            whole(tokens.earned),
-            whole(tokens.spent),
-            whole(tokens.given),
-            whole(tokens.taken),
+            whole(stats.earned_milli),
+            whole(stats.spent_milli),
+            whole(stats.given_milli),
+            whole(stats.taken_milli),
             served.reserved_tokens_per_second,
-            served.limited_rounds
+            stats.limited_rounds
         )?;
         let latency = &served.latency;
         for (what, histogram) in [
@@ -249,7 +262,7 @@ impl fmt::Display for Details<'_> {
             ("others", &latency.others),
             ("others in the device", &latency.device_others),
         ] {
-            if histogram.count() > 0 {
+            if histogram.commands() > 0 {
                 write!(f, "\n  {what}: {}", Percentiles(histogram))?;
             }
         }
@@ -258,7 +271,7 @@ impl fmt::Display for Details<'_> {
 }
 
 /// Percentiles of a histogram, each as the bound of its bucket.
-struct Percentiles<'a>(&'a LatencyHistogram);
+struct Percentiles<'a>(&'a Latency);
 
 impl fmt::Display for Percentiles<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

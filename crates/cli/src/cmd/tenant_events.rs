@@ -1,4 +1,4 @@
-//! `switchyard tenant events`: who asks for more than was promised.
+//! `switchyard tenant events`: tenants that ask for more than they are promised.
 
 use crate::args::ApiArgs;
 use crate::http::ask;
@@ -9,10 +9,10 @@ use hyper::Method;
 use serde::Deserialize;
 use std::fmt;
 
-/// How long one request waits for an event, in milliseconds: less than a request may take.
+/// Time for which one request waits for an event, in milliseconds: less than a request may take.
 const WAIT_MS: u64 = 20_000;
 
-/// What the interface answers.
+/// The answer of the interface.
 #[derive(Debug, Deserialize)]
 struct Events {
     events: Vec<TenantEvent>,
@@ -65,6 +65,7 @@ impl fmt::Display for Line<'_> {
             number,
             tenant,
             device,
+            demand,
             ..
         } = self.0;
         match self.0.kind {
@@ -72,10 +73,10 @@ impl fmt::Display for Line<'_> {
                 f,
                 "{number}: {tenant} asks for more than it is promised on {device}: {} tokens/s \
                  over {} ms, {} promised, {} commands wait",
-                self.0.asked_tokens_per_second,
-                self.0.window_ms,
-                self.0.promised_tokens_per_second,
-                self.0.waiting
+                demand.asked_milli / 1000,
+                demand.window_ms,
+                demand.promised_milli / 1000,
+                demand.waiting
             ),
             TenantEventKind::OverrunEnded => {
                 write!(

@@ -48,7 +48,7 @@ fn watch(args: &TopArgs, first: Snapshot) -> Result<()> {
     let screen = Screen::new(args.api.api.to_string(), Board::between(None, &first));
     let (sender, boards) = sync_channel(1);
     let (api, interval) = (args.api.api.clone(), args.interval);
-    // Ends with the process, or when nobody wants to see more: a target may take its time.
+    // Ends with the process, or with the screen: a target may take its time.
     thread::Builder::new()
         .name("looks".to_owned())
         .spawn(move || keep_looking(&api, interval, first, &sender))
@@ -128,7 +128,7 @@ fn converse(
     Ok(())
 }
 
-/// What a key means.
+/// The meaning of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Quit,

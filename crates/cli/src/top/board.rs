@@ -1,35 +1,37 @@
-//! What two looks at a target say, as tables.
+//! The difference of two looks at a target, as tables.
 
 use super::Cell;
 use super::interval::Interval;
 use control::snapshot::{
-    ClassOfService, ClassSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, Snapshot,
-    SwitchSnapshot, TenantSnapshot,
+    ClassStats, ControllerSnapshot, NamespaceSnapshot, QueueSnapshot, ScheduledDevice,
+    ServiceClass, Snapshot, SwitchSnapshot, TenantSnapshot,
 };
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use std::fmt;
+use switch::Class;
+use target::TenantStats;
 
 /// Everything that is shown.
 #[derive(Clone, Debug)]
 pub struct Board {
-    /// How the target is as a whole, on one line.
+    /// A summary of the target, on one line.
     pub summary: String,
     /// Tenants, cores, namespaces, queues.
     pub tables: [Table; TABLES],
 }
 
-/// What stands between two columns.
+/// The text between two columns.
 pub const GAP: &str = "  ";
 
-/// How many tables there are.
+/// The number of tables.
 pub const TABLES: usize = 4;
 
 /// Rows of the same columns.
 #[derive(Clone, Debug)]
 pub struct Table {
     pub name: &'static str,
-    /// What is said instead of no rows.
+    /// The text in place of no rows.
     pub empty: &'static str,
     pub columns: &'static [Column],
     /// So many columns say what a row is about; they do not scroll.
@@ -66,7 +68,7 @@ impl Row {
 }
 
 impl Board {
-    /// What the later look says, and what happened since the earlier.
+    /// Returns the tables of the later look, with rates since the earlier.
     #[must_use]
     pub fn between(earlier: Option<&Snapshot>, later: &Snapshot) -> Self {
         let interval = Interval::between(earlier, later);
@@ -106,52 +108,95 @@ impl fmt::Display for Uptime {
     }
 }
 
-/// Whatever another program says its counters are, this ends.
+/// Returns a sum that stays in range, as another program chose the numbers.
 fn sum(counters: impl IntoIterator<Item = u64>) -> u64 {
     counters.into_iter().fold(0, u64::saturating_add)
 }
 
+/// Declares the columns of a table, each with its key, its title and its cell of a row, and the
+/// function that returns all cells of a row.
 macro_rules! columns {
-    ($($key:literal $title:literal),* $(,)?) => {
-        &[$(Column { key: $key, title: $title }),*]
+    ($columns:ident, $cells:ident($row:ident: $type:ty): $($key:literal $title:literal => $cell:expr,)+) => {
+        const $columns: &[Column] = &[$(Column { key: $key, title: $title }),+];
+
+        fn $cells($row: &$type) -> Vec<Cell> {
+            vec![$($cell),+]
+        }
     };
 }
 
-const TENANTS: &[Column] = columns![
-    "device" "device",
-    "tenant" "tenant",
-    "class" "class",
-    "reserved_tokens_per_second" "promised",
-    "iops" "IOPS",
-    "bytes_per_second" "B/s",
-    "errors_per_second" "err/s",
-    "spent_tokens_per_second" "spent/s",
-    "earned_tokens_per_second" "earned/s",
-    "given_tokens_per_second" "given/s",
-    "taken_tokens_per_second" "taken/s",
-    "waiting" "waiting",
-    "read_p50_ns" "p50",
-    "read_p95_ns" "p95",
-    "read_p99_ns" "p99",
-    "windows_met" "met",
-    "windows_missed" "missed",
-    "overruns" "overruns",
-];
+fn yes(is: bool) -> Cell {
+    Cell::text(if is { "yes" } else { "no" })
+}
+
+/// A tenant on a device, now and at the earlier look.
+struct TenantRow<'a> {
+    interval: Interval,
+    device: &'a ScheduledDevice,
+    is: &'a TenantSnapshot,
+    was: &'a TenantStats,
+    /// p50, p95 and p99 of its reads.
+    reads: [Cell; 3],
+}
+
+impl TenantRow<'_> {
+    /// The rise of a counter a second.
+    fn rise(&self, counter: fn(&TenantStats) -> u64) -> Cell {
+        self.interval
+            .count(counter(self.was), counter(&self.is.stats))
+    }
+
+    /// The same of a counter in thousandths.
+    fn milli(&self, counter: fn(&TenantStats) -> u64) -> Cell {
+        self.interval
+            .milli(counter(self.was), counter(&self.is.stats))
+    }
+}
+
+fn tenant_bytes(stats: &TenantStats) -> u64 {
+    sum([stats.read_bytes, stats.written_bytes])
+}
+
+columns! { TENANTS, tenant_cells(row: TenantRow<'_>):
+    "device" "device" => Cell::text(&row.device.name),
+    "tenant" "tenant" => Cell::text(&row.is.name),
+    "class" "class" => class(&row.is.class),
+    "reserved_tokens_per_second" "promised" => Cell::Count(row.is.reserved_tokens_per_second),
+    "iops" "IOPS" => row.rise(|t| sum([t.reads, t.writes, t.others])),
+    "bytes_per_second" "B/s" => row.interval.bytes(tenant_bytes(row.was), tenant_bytes(&row.is.stats)),
+    "errors_per_second" "err/s" => row.rise(|t| t.errors),
+    "spent_tokens_per_second" "spent/s" => row.milli(|t| t.spent_milli),
+    "earned_tokens_per_second" "earned/s" => row.milli(|t| t.earned_milli),
+    "given_tokens_per_second" "given/s" => row.milli(|t| t.given_milli),
+    "taken_tokens_per_second" "taken/s" => row.milli(|t| t.taken_milli),
+    "waiting" "waiting" => Cell::Count(row.is.stats.waiting),
+    "read_p50_ns" "p50" => row.reads[0].clone(),
+    "read_p95_ns" "p95" => row.reads[1].clone(),
+    "read_p99_ns" "p99" => row.reads[2].clone(),
+    "windows_met" "met" => Cell::Count(row.is.windows.met),
+    "windows_missed" "missed" => Cell::Count(row.is.windows.missed),
+    "overruns" "overruns" => yes(row.is.overruns),
+}
 
 fn tenants(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     let mut rows = Vec::new();
+    let nothing = TenantSnapshot::default();
     for (group, device) in later.devices.iter().enumerate() {
-        let same = |before: &&SharedDeviceSnapshot| before.device == device.device;
+        let same = |before: &&ScheduledDevice| before.name == device.name;
         let before = earlier.devices.iter().find(same);
-        let served: Vec<Vec<Cell>> = device
-            .tenants
-            .iter()
-            .map(|tenant| {
-                let same = |before: &&TenantSnapshot| before.name == tenant.name;
-                let before = before.and_then(|device| device.tenants.iter().find(same));
-                tenant_cells(interval, device, before, tenant)
+        let cells = |is: &TenantSnapshot| {
+            let same = |before: &&TenantSnapshot| before.name == is.name;
+            let before = before.and_then(|device| device.tenants.iter().find(same));
+            let was = before.unwrap_or(&nothing);
+            tenant_cells(&TenantRow {
+                interval,
+                device,
+                is,
+                was: &was.stats,
+                reads: interval.percentiles(&was.latency.reads, &is.latency.reads),
             })
-            .collect();
+        };
+        let served: Vec<Vec<Cell>> = device.tenants.iter().map(cells).collect();
         rows.push(Row {
             group,
             is_head: true,
@@ -172,44 +217,9 @@ fn tenants(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     }
 }
 
-fn tenant_cells(
-    interval: Interval,
-    device: &SharedDeviceSnapshot,
-    before: Option<&TenantSnapshot>,
-    tenant: &TenantSnapshot,
-) -> Vec<Cell> {
-    let nothing = TenantSnapshot::default();
-    let before = before.unwrap_or(&nothing);
-    let commands =
-        |t: &TenantSnapshot| sum([t.commands.reads, t.commands.writes, t.commands.others]);
-    let bytes = |t: &TenantSnapshot| sum([t.commands.read_bytes, t.commands.written_bytes]);
-    let (was, is) = (before.tokens_milli, tenant.tokens_milli);
-    let [p50, p95, p99] = interval.percentiles(&before.latency.reads, &tenant.latency.reads);
-    vec![
-        Cell::text(&device.device),
-        Cell::text(&tenant.name),
-        class(&tenant.class),
-        Cell::Count(tenant.reserved_tokens_per_second),
-        interval.count(commands(before), commands(tenant)),
-        interval.bytes(bytes(before), bytes(tenant)),
-        interval.count(before.commands.errors, tenant.commands.errors),
-        interval.milli(was.spent, is.spent),
-        interval.milli(was.earned, is.earned),
-        interval.milli(was.given, is.given),
-        interval.milli(was.taken, is.taken),
-        Cell::Count(tenant.waiting),
-        p50,
-        p95,
-        p99,
-        Cell::Count(tenant.windows_met),
-        Cell::Count(tenant.windows_missed),
-        Cell::text(if tenant.overruns { "yes" } else { "no" }),
-    ]
-}
-
-/// The device as a whole: sums of what its tenants' numbers are, and what is promised of its
-/// tokens. Latencies of different tenants do not add up.
-fn device_cells(device: &SharedDeviceSnapshot, tenants: &[Vec<Cell>]) -> Vec<Cell> {
+/// Returns the cells of a device: sums over its tenants, and the promised part of its tokens.
+/// Latencies of different tenants do not add up.
+fn device_cells(device: &ScheduledDevice, tenants: &[Vec<Cell>]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = match tenants.split_first() {
         Some((first, rest)) => rest.iter().fold(first.clone(), |sum, tenant| {
             sum.iter().zip(tenant).map(|(a, b)| a.plus(b)).collect()
@@ -221,7 +231,7 @@ fn device_cells(device: &SharedDeviceSnapshot, tenants: &[Vec<Cell>]) -> Vec<Cel
             *cell = Cell::Unknown;
         }
     }
-    cells[0] = Cell::text(&device.device);
+    cells[0] = Cell::text(&device.name);
     cells[1] = Cell::text("(all)");
     cells[2] = Cell::text(&format!(
         "{} tokens/s",
@@ -231,140 +241,150 @@ fn device_cells(device: &SharedDeviceSnapshot, tenants: &[Vec<Cell>]) -> Vec<Cel
     cells
 }
 
-fn class(class: &ClassOfService) -> Cell {
+fn class(class: &ServiceClass) -> Cell {
     match class {
-        ClassOfService::BestEffort { weight } => Cell::text(&format!("weight {weight}")),
-        ClassOfService::LatencyCritical {
+        ServiceClass::BestEffort { weight } => Cell::text(&format!("weight {weight}")),
+        ServiceClass::LatencyCritical {
             percentile,
             latency_ns,
         } => Cell::text(&format!("{percentile} {}", Cell::Nanos(*latency_ns))),
     }
 }
 
-const CORES: &[Column] = columns![
-    "core" "core",
-    "class" "class",
-    "core_busy_percent" "busy",
-    "queues" "queues",
-    "outstanding_bytes" "outstanding",
-    "load_bytes" "load",
-    "receive_quanta_per_second" "rx quanta/s",
-    "send_quanta_per_second" "tx quanta/s",
-    "preemptions_per_second" "preempt/s",
-    "answers_per_second" "answers/s",
-    "caravans_per_second" "caravans/s",
-    "sent_bytes_per_second" "tx B/s",
-    "moved_in" "moved in",
-    "moved_out" "moved out",
-    "steering_steps" "steered",
-    "in_use" "in use",
-    "scaled_in" "scaled in",
-    "scaled_out" "scaled out",
-];
+/// A class on a core, now and at the earlier look.
+struct ClassRow<'a> {
+    interval: Interval,
+    core: u32,
+    busy: Cell,
+    class: Class,
+    switch: &'a SwitchSnapshot,
+    is: &'a ClassStats,
+    was: &'a ClassStats,
+}
+
+impl ClassRow<'_> {
+    /// The rise of a counter a second.
+    fn rise(&self, counter: fn(&ClassStats) -> u64) -> Cell {
+        self.interval.count(counter(self.was), counter(self.is))
+    }
+}
+
+columns! { CORES, class_cells(row: ClassRow<'_>):
+    "core" "core" => Cell::Count(row.core.into()),
+    "class" "class" => Cell::text(&row.class.to_string()),
+    "core_busy_percent" "busy" => row.busy.clone(),
+    "queues" "queues" => Cell::Count(row.is.queues),
+    "outstanding_bytes" "outstanding" => Cell::Bytes(row.is.outstanding_bytes),
+    "load_bytes" "load" => Cell::Bytes(row.is.load_bytes),
+    "receive_quanta_per_second" "rx quanta/s" => row.rise(|c| c.receive.quanta),
+    "send_quanta_per_second" "tx quanta/s" => row.rise(|c| c.send.quanta),
+    "preemptions_per_second" "preempt/s" => row.rise(|c| sum([c.receive.preemptions, c.send.preemptions])),
+    "answers_per_second" "answers/s" => row.rise(|c| c.caravans.requests),
+    "caravans_per_second" "caravans/s" => row.rise(|c| sum(c.caravans.rings)),
+    "sent_bytes_per_second" "tx B/s" => row.interval.bytes(row.was.caravans.bytes, row.is.caravans.bytes),
+    "moved_in" "moved in" => Cell::Count(row.is.moved_in),
+    "moved_out" "moved out" => Cell::Count(row.is.moved_out),
+    "steering_steps" "steered" => Cell::Count(row.switch.stats.steering_steps),
+    "in_use" "in use" => yes(row.switch.in_use),
+    "scaled_in" "scaled in" => Cell::Count(row.switch.stats.scaled_in),
+    "scaled_out" "scaled out" => Cell::Count(row.switch.stats.scaled_out),
+}
 
 fn cores(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     let mut rows = Vec::new();
+    let nothing = ClassStats::default();
     for core in &later.cores {
         let before = earlier.cores.iter().find(|other| other.core == core.core);
         let busy = interval.busy(before.map_or(0, |core| core.busy_ns), core.busy_ns);
-        let switch = |snapshot: &Snapshot| -> Option<SwitchSnapshot> {
-            let mut switches = snapshot.switch.iter();
-            switches.find(|other| other.core == core.core).cloned()
+        let switch = |snapshot: &'_ Snapshot| {
+            let found = snapshot.switch.iter().position(|it| it.core == core.core);
+            found.map(|index| snapshot.switch[index].clone())
         };
-        let (was, is) = (
-            switch(earlier).unwrap_or_default(),
-            switch(later).unwrap_or_default(),
-        );
-        for (name, class) in &is.classes {
-            let before = was.classes.get(name).cloned().unwrap_or_default();
-            let mut cells = vec![
-                Cell::Count(core.core.into()),
-                Cell::text(name),
-                busy.clone(),
-            ];
-            cells.extend(class_cells(interval, &before, class));
-            cells.push(Cell::Count(is.steering_steps));
-            cells.push(Cell::text(if is.in_use { "yes" } else { "no" }));
-            cells.extend([is.scaled_in, is.scaled_out].map(Cell::Count));
-            rows.push(Row::plain(cells));
-        }
-        if is.classes.is_empty() {
-            let mut cells = vec![Cell::Unknown; CORES.len()];
-            cells[0] = Cell::Count(core.core.into());
-            cells[2] = busy;
-            rows.push(Row::plain(cells));
+        let Some(is) = switch(later) else {
+            continue;
+        };
+        let was = switch(earlier);
+        for (class, stats) in is.stats.classes.iter() {
+            let was = was.as_ref().map(|was| &was.stats.classes[class]);
+            rows.push(Row::plain(class_cells(&ClassRow {
+                interval,
+                core: core.core,
+                busy: busy.clone(),
+                class,
+                switch: &is,
+                is: stats,
+                was: was.unwrap_or(&nothing),
+            })));
         }
     }
     Table {
         name: "cores",
-        empty: "no core has said anything yet",
+        empty: "no core has published anything yet",
         columns: CORES,
         fixed: 2,
         rows,
     }
 }
 
-fn class_cells(interval: Interval, before: &ClassSnapshot, class: &ClassSnapshot) -> [Cell; 11] {
-    let preemptions = |c: &ClassSnapshot| sum([c.receive.preemptions, c.send.preemptions]);
-    let caravans = |c: &ClassSnapshot| sum(c.caravans.rings.values().copied());
-    [
-        Cell::Count(class.queues),
-        Cell::Bytes(class.outstanding_bytes),
-        Cell::Bytes(class.load_bytes),
-        interval.count(before.receive.quanta, class.receive.quanta),
-        interval.count(before.send.quanta, class.send.quanta),
-        interval.count(preemptions(before), preemptions(class)),
-        interval.count(before.caravans.requests, class.caravans.requests),
-        interval.count(caravans(before), caravans(class)),
-        interval.bytes(before.caravans.bytes, class.caravans.bytes),
-        Cell::Count(class.moved_in),
-        Cell::Count(class.moved_out),
-    ]
+/// A namespace, now and at the earlier look.
+struct NamespaceRow<'a> {
+    interval: Interval,
+    is: &'a NamespaceSnapshot,
+    was: &'a NamespaceSnapshot,
+    /// p50, p95 and p99 of reads, then of writes.
+    latencies: [[Cell; 3]; 2],
 }
 
-const NAMESPACES: &[Column] = columns![
-    "device" "device",
-    "nsid" "nsid",
-    "reads_per_second" "read/s",
-    "read_bytes_per_second" "read B/s",
-    "read_p50_ns" "p50",
-    "read_p95_ns" "p95",
-    "read_p99_ns" "p99",
-    "writes_per_second" "write/s",
-    "written_bytes_per_second" "write B/s",
-    "write_p50_ns" "p50",
-    "write_p95_ns" "p95",
-    "write_p99_ns" "p99",
-    "flushes_per_second" "flush/s",
-    "others_per_second" "other/s",
-    "errors_per_second" "err/s",
-    "size_bytes" "size",
-    "subsystem" "subsystem",
-];
+impl NamespaceRow<'_> {
+    /// The rise of a counter a second.
+    fn rise(&self, counter: fn(&target::NamespaceSnapshot) -> u64) -> Cell {
+        let (was, is) = (&self.was.namespace, &self.is.namespace);
+        self.interval.count(counter(was), counter(is))
+    }
+
+    /// The same of a counter of bytes.
+    fn bytes(&self, counter: fn(&target::NamespaceSnapshot) -> u64) -> Cell {
+        let (was, is) = (&self.was.namespace, &self.is.namespace);
+        self.interval.bytes(counter(was), counter(is))
+    }
+}
+
+columns! { NAMESPACES, namespace_cells(row: NamespaceRow<'_>):
+    "device" "device" => Cell::text(&row.is.device),
+    "nsid" "nsid" => Cell::Count(row.is.namespace.nsid.into()),
+    "reads_per_second" "read/s" => row.rise(|n| n.reads.completed),
+    "read_bytes_per_second" "read B/s" => row.bytes(|n| n.reads.bytes),
+    "read_p50_ns" "p50" => row.latencies[0][0].clone(),
+    "read_p95_ns" "p95" => row.latencies[0][1].clone(),
+    "read_p99_ns" "p99" => row.latencies[0][2].clone(),
+    "writes_per_second" "write/s" => row.rise(|n| n.writes.completed),
+    "written_bytes_per_second" "write B/s" => row.bytes(|n| n.writes.bytes),
+    "write_p50_ns" "p50" => row.latencies[1][0].clone(),
+    "write_p95_ns" "p95" => row.latencies[1][1].clone(),
+    "write_p99_ns" "p99" => row.latencies[1][2].clone(),
+    "flushes_per_second" "flush/s" => row.rise(|n| n.flushes.completed),
+    "others_per_second" "other/s" => row.rise(|n| n.others.completed),
+    "errors_per_second" "err/s" => row.rise(|n| sum(n.operations().map(|(_, kind)| kind.errors))),
+    "size_bytes" "size" => Cell::Bytes(row.is.size_bytes),
+    "subsystem" "subsystem" => Cell::text(&row.is.nqn),
+}
 
 fn namespaces(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table {
     let nothing = NamespaceSnapshot::default();
     let row = |is: &NamespaceSnapshot| {
-        let same = |was: &&NamespaceSnapshot| was.nqn == is.nqn && was.nsid == is.nsid;
+        let same =
+            |was: &&NamespaceSnapshot| was.nqn == is.nqn && was.namespace.nsid == is.namespace.nsid;
         let was = earlier.namespaces.iter().find(same).unwrap_or(&nothing);
-        let errors = |ns: &NamespaceSnapshot| {
-            let kinds = [&ns.reads, &ns.writes, &ns.flushes, &ns.others];
-            sum(kinds.map(|kind| kind.errors))
-        };
-        let mut cells = vec![Cell::text(&is.device), Cell::Count(is.nsid.into())];
-        for (was, is) in [(&was.reads, &is.reads), (&was.writes, &is.writes)] {
-            cells.push(interval.count(was.completed, is.completed));
-            cells.push(interval.bytes(was.bytes, is.bytes));
-            cells.extend(interval.percentiles(&was.latency, &is.latency));
-        }
-        cells.extend([
-            interval.count(was.flushes.completed, is.flushes.completed),
-            interval.count(was.others.completed, is.others.completed),
-            interval.count(errors(was), errors(is)),
-            Cell::Bytes(is.size_bytes),
-            Cell::text(&is.nqn),
-        ]);
-        Row::plain(cells)
+        let (before, now) = (&was.namespace, &is.namespace);
+        Row::plain(namespace_cells(&NamespaceRow {
+            interval,
+            is,
+            was,
+            latencies: [
+                interval.percentiles(&before.reads.latency, &now.reads.latency),
+                interval.percentiles(&before.writes.latency, &now.writes.latency),
+            ],
+        }))
     };
     Table {
         name: "namespaces",
@@ -375,32 +395,29 @@ fn namespaces(interval: Interval, earlier: &Snapshot, later: &Snapshot) -> Table
     }
 }
 
-const QUEUES: &[Column] = columns![
-    "cntlid" "cntlid",
-    "qid" "qid",
-    "core" "core",
-    "inflight" "in flight",
-    "depth" "depth",
-    "peer" "peer",
-    "host" "host",
-    "subsystem" "subsystem",
-];
+/// An I/O queue of a controller.
+type QueueRow<'a> = (&'a ControllerSnapshot, &'a QueueSnapshot);
+
+fn number(number: Option<u32>) -> Cell {
+    number.map_or(Cell::Unknown, |number| Cell::Count(number.into()))
+}
+
+columns! { QUEUES, queue_cells(row: QueueRow<'_>):
+    "cntlid" "cntlid" => Cell::Count(row.0.id.into()),
+    "qid" "qid" => Cell::Count(row.1.qid.into()),
+    "core" "core" => number(row.1.core),
+    "depth" "depth" => Cell::Count(row.1.depth.into()),
+    "header_digest" "hdgst" => yes(row.1.header_digest),
+    "data_digest" "ddgst" => yes(row.1.data_digest),
+    "peer" "peer" => Cell::text(&row.0.peer.to_string()),
+    "host" "host" => Cell::text(&row.0.host_nqn),
+    "subsystem" "subsystem" => Cell::text(&row.0.nqn),
+}
 
 fn queues(later: &Snapshot) -> Table {
     let rows = later.controllers.iter().flat_map(|controller| {
-        controller.io_queues.iter().map(|queue| {
-            let peer = controller.peer.map(|peer| Cell::text(&peer.to_string()));
-            Row::plain([
-                Cell::Count(controller.cntlid.into()),
-                Cell::Count(queue.qid.into()),
-                Cell::Count(queue.core.into()),
-                Cell::Count(queue.inflight.into()),
-                Cell::Count(queue.depth.into()),
-                peer.unwrap_or(Cell::Unknown),
-                Cell::text(&controller.host_nqn),
-                Cell::text(&controller.nqn),
-            ])
-        })
+        let queues = controller.io_queues.iter();
+        queues.map(move |queue| Row::plain(queue_cells(&(controller, queue))))
     });
     Table {
         name: "queues",

@@ -24,7 +24,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// A text that a terminal does not take for a command, whoever wrote it.
+    /// Creates a text that no terminal takes for a command, whatever its origin.
     #[must_use]
     pub fn text(text: &str) -> Self {
         let shown = text.chars().map(|c| if c.is_control() { '?' } else { c });

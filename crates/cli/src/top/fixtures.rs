@@ -1,27 +1,25 @@
 //! Two looks at one target, a second apart.
 
 use control::snapshot::{
-    CaravanSnapshot, ClassOfService, ClassSnapshot, CommandCounters, ControllerSnapshot,
-    CoreSnapshot, LatencyBucket, LatencyHistogram, NamespaceSnapshot, OperationCounters,
-    QueueSnapshot, ServiceSnapshot, SharedDeviceSnapshot, Snapshot, SwitchSnapshot,
-    TenantLatencies, TenantSnapshot, ThreadsSnapshot, TokenCounters,
+    ClassStats, ControllerSnapshot, CoreSnapshot, Latency, NamespaceSnapshot, QueueSnapshot,
+    ScheduledDevice, ServiceClass, Snapshot, SwitchSnapshot, TenantSnapshot, ThreadsSnapshot,
 };
-use std::collections::BTreeMap;
+use switch::doorbell::Reason;
+use switch::{Class, PerClass};
+use target::{ControllerKind, OperationSnapshot, SwitchStats, TenantStats};
 
-/// What counts is `n` times what it counts in a second.
-fn latencies(n: u64) -> LatencyHistogram {
-    let bucket = |(up_to_ns, count)| LatencyBucket { up_to_ns, count };
-    LatencyHistogram {
-        buckets: [(100_000, 60 * n), (400_000, 36 * n), (2_000_000, 4 * n)]
-            .map(bucket)
-            .to_vec(),
-        above: 0,
-        sum_ns: 0,
+/// Counts `n` times as much as in a second: 60 commands within 100 us, 36 within 500 us, 4 within
+/// 2 ms.
+fn latencies(n: u64) -> Latency {
+    let mut latency = Latency::default();
+    for (bucket, count) in [(3, 60 * n), (6, 36 * n), (9, 4 * n)] {
+        latency.buckets[bucket] = count;
     }
+    latency
 }
 
-fn operations(n: u64) -> OperationCounters {
-    OperationCounters {
+fn operations(n: u64) -> OperationSnapshot {
+    OperationSnapshot {
         completed: 100 * n,
         errors: n,
         bytes: 409_600 * n,
@@ -29,80 +27,89 @@ fn operations(n: u64) -> OperationCounters {
     }
 }
 
-fn tenant(name: &str, class: ClassOfService, n: u64) -> TenantSnapshot {
-    TenantSnapshot {
+fn tenant(name: &str, class: ServiceClass, n: u64) -> TenantSnapshot {
+    let mut tenant = TenantSnapshot {
         name: name.to_owned(),
         class,
-        waiting: 7,
-        commands: CommandCounters {
+        stats: TenantStats {
+            waiting: 7,
             reads: 80 * n,
             read_bytes: 327_680 * n,
             writes: 15 * n,
             written_bytes: 61_440 * n,
             others: 5 * n,
-            errors: 0,
-        },
-        tokens_milli: TokenCounters {
-            earned: 600_000 * n,
-            spent: 230_000 * n,
-            given: 370_000 * n,
-            taken: 1000 * n,
-        },
-        windows_met: 12,
-        windows_missed: 3,
-        latency: TenantLatencies {
-            reads: latencies(n),
-            ..TenantLatencies::default()
+            earned_milli: 600_000 * n,
+            spent_milli: 230_000 * n,
+            given_milli: 370_000 * n,
+            taken_milli: 1000 * n,
+            ..TenantStats::default()
         },
         ..TenantSnapshot::default()
-    }
+    };
+    tenant.latency.reads = latencies(n);
+    tenant.windows.met = 12;
+    tenant.windows.missed = 3;
+    tenant
 }
 
-fn device(n: u64) -> SharedDeviceSnapshot {
-    let promise = ClassOfService::LatencyCritical {
+fn device(n: u64) -> ScheduledDevice {
+    let promise = ServiceClass::LatencyCritical {
         percentile: "p95".to_owned(),
         latency_ns: 500_000,
     };
     let mut db = tenant("db", promise, n);
     db.reserved_tokens_per_second = 600;
-    SharedDeviceSnapshot {
-        device: "slow".to_owned(),
+    ScheduledDevice {
+        name: "slow".to_owned(),
         tokens_per_second: 1000,
         reserved_tokens_per_second: 600,
+        namespaces: Vec::new(),
         tenants: vec![
-            tenant("backup", ClassOfService::BestEffort { weight: 20 }, 3 * n),
+            tenant("backup", ServiceClass::BestEffort { weight: 20 }, 3 * n),
             db,
         ],
     }
 }
 
-fn class(n: u64) -> ClassSnapshot {
-    ClassSnapshot {
+fn class(n: u64) -> ClassStats {
+    let mut class = ClassStats {
         queues: 2,
         outstanding_bytes: 65_536,
         load_bytes: 32_768,
-        caravans: CaravanSnapshot {
-            rings: BTreeMap::from([("drained".to_owned(), 10 * n), ("full".to_owned(), 15 * n)]),
-            sizes: Vec::new(),
-            requests: 100 * n,
-            bytes: 4096 * n,
-        },
-        receive: ServiceSnapshot {
-            quanta: 11 * n,
-            preemptions: n,
-            ..ServiceSnapshot::default()
-        },
-        send: ServiceSnapshot {
-            quanta: 13 * n,
-            preemptions: n,
-            ..ServiceSnapshot::default()
-        },
         moved_in: 4,
         moved_out: 5,
+        ..ClassStats::default()
+    };
+    class.caravans.rings[Reason::ALL[0].index()] = 10 * n;
+    class.caravans.rings[Reason::ALL[1].index()] = 15 * n;
+    class.caravans.requests = 100 * n;
+    class.caravans.bytes = 4096 * n;
+    class.receive.quanta = 11 * n;
+    class.receive.preemptions = n;
+    class.send.quanta = 13 * n;
+    class.send.preemptions = n;
+    class
+}
+
+fn switch(core: u32, seconds: u64) -> SwitchSnapshot {
+    SwitchSnapshot {
+        core,
+        in_use: core == 0,
+        stats: SwitchStats {
+            steering_steps: 6,
+            scaled_in: 8,
+            scaled_out: 9,
+            classes: PerClass::from_fn(|name| match name {
+                Class::Latency => class(seconds),
+                Class::Throughput => class(10 * seconds),
+            }),
+            ..SwitchStats::default()
+        },
+        ..SwitchSnapshot::default()
     }
 }
 
-/// A look after so many seconds.
+/// Returns a look after so many seconds.
 pub fn after(seconds: u64) -> Snapshot {
     let core = |core| CoreSnapshot {
         core,
@@ -112,10 +119,19 @@ pub fn after(seconds: u64) -> Snapshot {
     let queue = |qid| QueueSnapshot {
         qid,
         depth: 128,
-        core: u32::from(qid) - 1,
-        inflight: 9,
-        ..QueueSnapshot::default()
+        core: Some(u32::from(qid) - 1),
+        header_digest: true,
+        data_digest: false,
     };
+    let mut namespace = NamespaceSnapshot {
+        nqn: "nqn.2026-11.com.example:disk".to_owned(),
+        device: "slow".to_owned(),
+        size_bytes: 8 << 20,
+        ..NamespaceSnapshot::default()
+    };
+    namespace.namespace.nsid = 1;
+    namespace.namespace.reads = operations(seconds);
+    namespace.namespace.writes = operations(2 * seconds);
     Snapshot {
         uptime_ms: 90_000_000 + 1000 * seconds,
         cores: vec![core(0), core(1)],
@@ -125,33 +141,18 @@ pub fn after(seconds: u64) -> Snapshot {
             max: 2,
             ..ThreadsSnapshot::default()
         },
-        switch: vec![SwitchSnapshot {
-            core: 0,
-            in_use: true,
-            steering_steps: 6,
-            scaled_in: 8,
-            scaled_out: 9,
-            classes: BTreeMap::from([
-                ("latency".to_owned(), class(seconds)),
-                ("throughput".to_owned(), class(10 * seconds)),
-            ]),
-            ..SwitchSnapshot::default()
-        }],
-        namespaces: vec![NamespaceSnapshot {
-            nqn: "nqn.2026-11.com.example:disk".to_owned(),
-            nsid: 1,
-            device: "slow".to_owned(),
-            size_bytes: 8 << 20,
-            reads: operations(seconds),
-            writes: operations(2 * seconds),
-            ..NamespaceSnapshot::default()
-        }],
+        switch: vec![switch(0, seconds), switch(1, seconds)],
+        namespaces: vec![namespace],
         devices: vec![device(seconds)],
         controllers: vec![ControllerSnapshot {
-            cntlid: 3,
+            id: 3,
+            kind: ControllerKind::Io,
+            nqn: String::new(),
             host_nqn: "nqn.2026-11.com.example:db\u{1b}[2J".to_owned(),
+            host_id: String::new(),
+            peer: ([127, 0, 0, 1], 4420).into(),
             io_queues: vec![queue(1), queue(2)],
-            ..ControllerSnapshot::default()
+            errors: 0,
         }],
         ..Snapshot::default()
     }

@@ -1,8 +1,8 @@
 //! The time between two looks, and what happened in it.
 
 use super::Cell;
-use control::snapshot::{LatencyBucket, LatencyHistogram, Snapshot};
-use std::collections::BTreeMap;
+use control::snapshot::{Latency, Snapshot};
+use target::LATENCY_BOUNDS_NS;
 
 /// The time between two looks at one run of a target.
 #[derive(Clone, Copy, Debug)]
@@ -12,8 +12,8 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// A target whose clock went back is another run; its counters have nothing to do with those
-    /// before.
+    /// A target with a clock that went back is another run; its counters have nothing to do with
+    /// those before.
     pub fn between(earlier: Option<&Snapshot>, later: &Snapshot) -> Self {
         let elapsed = |earlier: &Snapshot| later.uptime_ms.checked_sub(earlier.uptime_ms);
         Self {
@@ -21,7 +21,7 @@ impl Interval {
         }
     }
 
-    /// Whether anything can be said.
+    /// Returns true where rates are known.
     pub fn is_known(self) -> bool {
         self.elapsed_ms.is_some()
     }
@@ -54,41 +54,20 @@ impl Interval {
             .map_or(Cell::Unknown, |rate| Cell::Percent(rate / 10_000_000))
     }
 
-    /// p50, p95 and p99 of what was counted between the looks.
-    pub fn percentiles(self, earlier: &LatencyHistogram, later: &LatencyHistogram) -> [Cell; 3] {
-        let rise = self.is_known().then(|| rise(earlier, later)).flatten();
+    /// Returns p50, p95 and p99 of the commands between the looks.
+    pub fn percentiles(self, earlier: &Latency, later: &Latency) -> [Cell; 3] {
+        let rise = self.is_known().then(|| later.since(earlier)).flatten();
         [500, 950, 990].map(|permille| match &rise {
-            Some(histogram) if histogram.count() > 0 => {
-                let bound = histogram.buckets.last().map_or(0, |last| last.up_to_ns);
-                histogram
-                    .permille_ns(permille)
-                    .map_or(Cell::Above(bound), Cell::Nanos)
-            }
+            Some(rise) if rise.commands() > 0 => rise
+                .permille_ns(permille)
+                .map_or(Cell::Above(BOUND_MAX_NS), Cell::Nanos),
             _ => Cell::Unknown,
         })
     }
 }
 
-/// What `later` counts and `earlier` does not; `None` where anything fell.
-fn rise(earlier: &LatencyHistogram, later: &LatencyHistogram) -> Option<LatencyHistogram> {
-    let before: BTreeMap<u64, u64> = earlier
-        .buckets
-        .iter()
-        .map(|bucket| (bucket.up_to_ns, bucket.count))
-        .collect();
-    let bucket = |later: &LatencyBucket| {
-        let before = before.get(&later.up_to_ns).copied().unwrap_or_default();
-        Some(LatencyBucket {
-            up_to_ns: later.up_to_ns,
-            count: later.count.checked_sub(before)?,
-        })
-    };
-    Some(LatencyHistogram {
-        buckets: later.buckets.iter().map(bucket).collect::<Option<_>>()?,
-        above: later.above.checked_sub(earlier.above)?,
-        sum_ns: later.sum_ns.saturating_sub(earlier.sum_ns),
-    })
-}
+/// The bound of the last bucket of a histogram.
+const BOUND_MAX_NS: u64 = LATENCY_BOUNDS_NS[LATENCY_BOUNDS_NS.len() - 1];
 
 #[cfg(test)]
 mod tests {
@@ -101,13 +80,13 @@ mod tests {
         }
     }
 
-    fn histogram(counts: &[(u64, u64)], above: u64) -> LatencyHistogram {
-        let bucket = |&(up_to_ns, count): &(u64, u64)| LatencyBucket { up_to_ns, count };
-        LatencyHistogram {
-            buckets: counts.iter().map(bucket).collect(),
-            above,
-            sum_ns: 0,
+    /// Counts by the index of the bucket.
+    fn histogram(counts: &[(usize, u64)]) -> Latency {
+        let mut latency = Latency::default();
+        for &(bucket, count) in counts {
+            latency.buckets[bucket] = count;
         }
+        latency
     }
 
     #[test]
@@ -130,8 +109,8 @@ mod tests {
         ] {
             assert!(!interval.is_known());
             assert_eq!(interval.count(1, 2), Cell::Unknown);
-            let some = histogram(&[(100, 5)], 0);
-            let none = LatencyHistogram::default();
+            let some = histogram(&[(0, 5)]);
+            let none = Latency::default();
             assert_eq!(interval.percentiles(&none, &some)[0], Cell::Unknown);
         }
     }
@@ -139,10 +118,13 @@ mod tests {
     #[test]
     fn percentiles_are_of_what_happened_between_the_looks() {
         let interval = Interval::between(Some(&at(1000)), &at(2000));
-        let earlier = histogram(&[(100, 1000), (400, 7)], 0);
-        let later = histogram(&[(100, 1000), (200, 60), (400, 43)], 4);
+        let above = LATENCY_BOUNDS_NS.len();
+        let earlier = histogram(&[(0, 1000), (3, 7)]);
+        let later = histogram(&[(0, 1000), (2, 60), (3, 43), (above, 4)]);
         let seen = interval.percentiles(&earlier, &later);
-        assert_eq!(seen, [Cell::Nanos(200), Cell::Nanos(400), Cell::Above(400)]);
+        let bounds = [2, 3].map(|bucket| Cell::Nanos(LATENCY_BOUNDS_NS[bucket]));
+        assert_eq!(seen[..2], bounds);
+        assert_eq!(seen[2], Cell::Above(BOUND_MAX_NS));
         assert_eq!(interval.percentiles(&later, &later)[0], Cell::Unknown);
         assert_eq!(interval.percentiles(&later, &earlier)[0], Cell::Unknown);
     }

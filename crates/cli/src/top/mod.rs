@@ -1,4 +1,4 @@
-//! What `switchyard top` shows.
+//! The tables and the screen of `switchyard top`.
 //!
 //! What is this: [`Board`] is what two looks at a target say, as tables; [`Screen`] is what of it
 //! is on a terminal, and what keys do. Both are pure: looks, keys and the terminal are the

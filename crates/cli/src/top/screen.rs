@@ -1,4 +1,4 @@
-//! What of a board is on a terminal, and what keys do.
+//! The visible part of a board on a terminal, and the effects of keys.
 
 use super::board::{Board, GAP, Row, TABLES, Table, padded};
 use ratatui::buffer::Buffer;
@@ -15,7 +15,7 @@ const PANE_MIN: usize = HEAD + 1;
 
 const KEYS: &str = "q quit  Tab pane  arrows scroll  s sort";
 
-/// What a person wants to see.
+/// A person's wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     NextPane,
@@ -42,7 +42,7 @@ pub struct Screen {
     views: [View; TABLES],
 }
 
-/// Where a person is in a table.
+/// The position in a table.
 #[derive(Clone, Copy, Debug, Default)]
 struct View {
     /// The first row that is seen.
@@ -74,7 +74,7 @@ impl Screen {
         self.error = None;
     }
 
-    /// Why there is none; what was known stays.
+    /// Shows the reason for which there is no new look; the last one stays.
     pub fn fail(&mut self, error: &str) {
         // One line, whatever the target says.
         let shown = error.chars().map(|c| if c.is_control() { ' ' } else { c });

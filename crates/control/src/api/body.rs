@@ -1,4 +1,4 @@
-//! What requests carry: bodies and parts of paths, with errors in our form.
+//! Bodies and path segments of requests, with errors in the form of this interface.
 
 use std::time::Duration;
 

@@ -48,7 +48,7 @@ impl FromNode for CalibrationRequest {
     }
 }
 
-/// How far the device's last calibration is, or how it ended.
+/// Shows the progress of the device's last calibration, or its outcome.
 async fn show(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,

@@ -41,15 +41,20 @@ async fn show(State(state): State<ApiState>, headers: HeaderMap) -> Response {
 
 #[derive(Serialize)]
 struct Changes {
-    /// Where changes are remembered; nothing where they are forgotten at the end.
+    /// The state file; `None` where changes are forgotten at the end of the process.
     state: Option<PathBuf>,
-    /// What the interface changed, from what the configuration file says (or the flags).
+    /// Changes by the interface, relative to the configuration file (or the flags).
     changes: Vec<Difference>,
 }
 
 async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiError> {
     let control = Arc::clone(&state.control);
-    let (changes, state) = blocking(move || control.changes()).await?;
+    let turn = control.turn().await;
+    let work = move || {
+        let _turn = turn;
+        control.changes()
+    };
+    let (changes, state) = blocking(work).await?;
     Ok(Json(Changes { state, changes }))
 }
 
@@ -57,7 +62,7 @@ async fn changes(State(state): State<ApiState>) -> Result<Json<Changes>, ApiErro
 struct Replaced {
     /// Nothing was done.
     dry_run: bool,
-    /// What was (or would be) done, in this order.
+    /// Actions that were (or would be) carried out, in this order.
     actions: Vec<Action>,
 }
 
@@ -79,7 +84,13 @@ async fn replace(
     };
     let new = config::parse(&body.text, body.format)?;
     let actions = if dry_run {
-        diff(&state.configuration(), &new)?
+        let control = Arc::clone(&state.control);
+        let turn = control.turn().await;
+        let work = move || {
+            let _turn = turn;
+            control.plan(&new)
+        };
+        blocking(work).await??
     } else {
         state.change(move |before| Ok(diff(before, &new)?)).await?
     };

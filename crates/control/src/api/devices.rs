@@ -19,7 +19,7 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/v1/devices/{name}", get(show).delete(remove))
 }
 
-/// A device as clients see it: its configuration, and who uses it.
+/// Returns a device as clients see it: its configuration, and the namespaces that use it.
 fn view(configuration: &Configuration, name: &str, device: &Device) -> Value {
     let users: Vec<Value> = configuration
         .users_of(name)

@@ -13,9 +13,9 @@ use crate::error::{ApplyError, ApplyErrorKind};
 /// The body of every response that is an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorBody {
-    /// What is wrong.
+    /// The fault.
     pub error: String,
-    /// What would be right.
+    /// The remedy.
     pub what_to_do: String,
     /// Every problem by itself, where there may be more than one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,9 +1,9 @@
-//! `/v1/events`: what happened, for those who want to hear of it when it does.
+//! `/v1/events`: tenant events, also as a long poll.
 //!
-//! `?after=N` leaves out what came before event N and N itself; `?wait_ms=M` lets a request that
-//! has nothing to say wait until something happens, or for so long (a long poll). The target keeps
-//! a bounded number of events; who asks again with `after` set to `last` misses none while it
-//! asks often enough, and sees by the numbers if one was dropped.
+//! `?after=N` omits event N and all before it; `?wait_ms=M` lets a request without a new event wait
+//! for one, for at most so long (a long poll). The target keeps a bounded number of events; a
+//! client that asks again with `after` set to `last` misses none while it asks often enough, and
+//! sees by the numbers if one was dropped.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ async fn events(
             let last = events.last().map_or(after, |event| event.number);
             return Ok(Json(json!({ "events": events, "last": last })));
         }
-        // Nothing keeps a target that ends; whoever asks again at once still asks only so often.
+        // Nothing keeps a target that ends; a client that asks again at once still waits between
+        // its requests.
         if state.control.is_draining() {
             until = until.min(Instant::now() + EVENTS_LOOK);
         }
@@ -41,7 +42,7 @@ async fn events(
     }
 }
 
-/// What a request asks for.
+/// The query of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Wanted {
     after: u64,

@@ -1,4 +1,4 @@
-//! `/v1/subsystems/{nqn}/hosts`: who may connect.
+//! `/v1/subsystems/{nqn}/hosts`: hosts that may connect.
 
 use axum::extract::State;
 use axum::http::StatusCode;

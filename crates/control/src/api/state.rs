@@ -1,8 +1,6 @@
-//! What every route has at hand.
+//! State that every route shares.
 
 use std::sync::Arc;
-
-use tokio::sync::Mutex;
 
 use crate::action::Action;
 use crate::control::{ChangeError, Control};
@@ -12,13 +10,10 @@ use crate::snapshot::{Snapshot, TenantEvent};
 
 use super::error::ApiError;
 
-/// What every route has at hand.
+/// State that every route shares.
 #[derive(Clone, Debug)]
 pub(super) struct ApiState {
     pub(super) control: Arc<Control>,
-    /// Held by the request whose change is made: others wait here, and take no thread meanwhile
-    /// that questions need.
-    pub(super) turn: Arc<Mutex<()>>,
 }
 
 impl ApiState {
@@ -33,7 +28,7 @@ impl ApiState {
         decide: impl FnOnce(&Configuration) -> Result<Vec<Action>, ChangeError> + Send + 'static,
     ) -> Result<Vec<Action>, ApiError> {
         let control = Arc::clone(&self.control);
-        let turn = Arc::clone(&self.turn).lock_owned().await;
+        let turn = self.control.turn().await;
         let work = move || {
             let _turn = turn;
             control.change_with(decide)

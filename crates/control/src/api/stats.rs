@@ -1,4 +1,4 @@
-//! What happens now: `/v1/stats`, `/v1/controllers`, `/metrics` and `/healthz`.
+//! Measurements: `/v1/stats`, `/v1/controllers`, `/metrics` and `/healthz`.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -34,8 +34,8 @@ async fn scrape(State(state): State<ApiState>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }
 
-/// 200 while hosts may come, 503 once the process was told to end: whoever spreads hosts over
-/// targets sends no more to this one.
+/// Returns 200 while hosts may connect, and 503 once the process drains: a balancer sends no more
+/// hosts to it.
 async fn health(State(state): State<ApiState>) -> (StatusCode, Json<Value>) {
     let (code, status) = if state.control.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")

@@ -16,7 +16,8 @@ pub(super) fn routes() -> Router<ApiState> {
     Router::new().route("/v1/switch", get(show).patch(turn))
 }
 
-/// Where every knob is: the nearest preset, what differs from it, and all that count.
+/// Returns the values of all knobs: the nearest preset, the differences from it, and all that are
+/// in use.
 fn knobs(switch: Switch) -> Value {
     let all: Map<String, Value> = switch
         .0

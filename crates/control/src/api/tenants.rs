@@ -1,4 +1,4 @@
-//! `/v1/tenants`: who hosts are, what they are promised, and what they were served.
+//! `/v1/tenants`: declared tenants, their promises, and the service that they got.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -30,12 +30,12 @@ fn view(tenant: &Tenant, snapshot: &Snapshot) -> Value {
     let devices = snapshot.devices.iter().filter_map(|device| {
         let mut tenants = device.tenants.iter();
         let served = tenants.find(|served| served.name == tenant.name)?;
-        Some(json!({ "device": device.device, "served": served }))
+        Some(json!({ "device": device.name, "served": served }))
     });
     json!({ "tenant": tenant, "devices": devices.collect::<Vec<_>>() })
 }
 
-/// The tenants, and the default one where nobody has declared it.
+/// Returns the tenants, with the default one also where it is not declared.
 fn tenants(configuration: &Configuration) -> Vec<Tenant> {
     let mut tenants = configuration.tenants.clone();
     let declared = tenants.iter().any(|tenant| tenant.name == DEFAULT_TENANT);
@@ -53,7 +53,7 @@ async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
         .collect();
     let devices = snapshot.devices.iter().map(|device| {
         json!({
-            "device": device.device,
+            "device": device.name,
             "tokens_per_second": device.tokens_per_second,
             "reserved_tokens_per_second": device.reserved_tokens_per_second,
         })
@@ -88,8 +88,8 @@ fn entity_tag(tenant: &Tenant) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// Whether a tenant is still what the client has seen: it says that with `If-Match`, or does not
-/// care. `[RFC 9110 §13.1.1]`
+/// Returns true unless `If-Match` names an older version of the tenant than the one in force. `[RFC
+/// 9110 §13.1.1]`
 fn is_as_seen(headers: &HeaderMap, tenant: Option<&Tenant>) -> bool {
     let mut seen = headers.get_all(header::IF_MATCH).iter().peekable();
     if seen.peek().is_none() {
@@ -128,8 +128,8 @@ fn changed(
     }])
 }
 
-/// Adds the tenant that the body is. A promise that a device cannot keep is a conflict, whose error
-/// says what would be admitted.
+/// Adds the tenant of the body. A promise that a device cannot keep is a conflict, with an error
+/// that says what would be admitted.
 async fn add(State(state): State<ApiState>, body: Body) -> Result<Response, ApiError> {
     let tenant: Tenant = body.read()?;
     let name = tenant.name.clone();
@@ -151,8 +151,8 @@ async fn add(State(state): State<ApiState>, body: Body) -> Result<Response, ApiE
     Ok((StatusCode::CREATED, view).into_response())
 }
 
-/// Makes the tenant what the body says, or adds it. In force when it answers. With `If-Match` only
-/// where nobody has changed it since.
+/// Replaces or adds the tenant with the one of the body, which is in force when it answers. With
+/// `If-Match` only where the tenant has not changed since.
 async fn set(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,
@@ -221,7 +221,7 @@ async fn set_others(State(state): State<ApiState>, body: Body) -> Result<Json<Va
     Ok(Json(json!({ "default_tenant": default_tenant })))
 }
 
-/// Removes a tenant: its hosts are the default tenant, or nobody.
+/// Removes a tenant: its hosts belong to the default tenant from then on, where that is served.
 async fn remove(
     State(state): State<ApiState>,
     PathParts(name): PathParts<String>,

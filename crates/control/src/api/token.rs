@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::error::ApiError;
 
-/// A secret text that whoever knows it may use the interface.
+/// A secret that authenticates clients of the interface.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -55,7 +55,8 @@ impl Token {
         value
     }
 
-    /// Whether a request shows it. How long that takes does not tell how much of it was right.
+    /// Returns true for a request with this token. The time of the comparison tells nothing about
+    /// the matching part.
     fn is_shown(&self, headers: &HeaderMap) -> bool {
         let Some(shown) = headers.get(header::AUTHORIZATION) else {
             return false;

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration whose values are all well-formed by themselves.
+//! Checks of a configuration with values that are all well-formed by themselves.
 
 mod devices;
 mod subsystems;
@@ -9,8 +9,9 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::problem::{Place, Problem};
-use crate::limits::{self, Step};
+use crate::limits;
 use crate::model::{Configuration, Limits};
+use target::limits::Step;
 
 /// Gathers problems; each names a place.
 pub(super) struct Findings {
@@ -131,7 +132,7 @@ fn target(configuration: &Configuration, root: &Place, findings: &mut Findings) 
 fn promises(given: &Limits, place: &Place, findings: &mut Findings) {
     for (limit, value) in given.iter() {
         let key = place.key(limit.key);
-        if value == 0 && limit.default == 0 {
+        if value == 0 && limit.default() == 0 {
             continue;
         }
         findings.range(&key, value, &limit.range);

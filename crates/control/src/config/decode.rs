@@ -87,7 +87,7 @@ impl<'a> Table<'a> {
         self.node(key).is_some()
     }
 
-    /// Whether `key` is there at all, be it as null.
+    /// Returns true if `key` is present, also as null.
     pub(crate) fn mentions(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
@@ -130,7 +130,7 @@ impl<'a> Table<'a> {
         self.or(key, T::default())
     }
 
-    /// Reports every key that nobody asked for.
+    /// Reports every key that no decoder read.
     pub(crate) fn finish(self) {
         let known = self.known.borrow();
         for key in self.entries.keys() {
@@ -227,7 +227,7 @@ from_text! {
     Eui64: Eui64::EXPECTED,
 }
 
-/// Reads a text whose errors say what to write.
+/// Reads a text with a type that has errors with remedies.
 fn explained<T: FromStr<Err: Display>>(
     node: &Node,
     place: &Place,

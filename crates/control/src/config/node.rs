@@ -27,7 +27,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What it is, as a person would say.
+    /// Returns the kind of the value, for messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -84,7 +84,7 @@ impl Node {
         }
     }
 
-    /// Where the key at `place` is in the text; for a key that is not there, its table.
+    /// Returns the offset of the key at `place` in the text; for an absent key, that of its table.
     pub(crate) fn offset_of(&self, place: &Place) -> Option<usize> {
         let mut node = self;
         let mut offset = self.offset;

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where, and what would be right.
+//! Faults of a configuration, with their places and remedies.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -79,9 +79,9 @@ pub struct Problem {
     pub line: Option<usize>,
     /// The key; empty when the text as a whole is meant.
     pub key: String,
-    /// What is wrong with it.
+    /// The fault.
     pub error: String,
-    /// What would be right.
+    /// The remedy.
     pub what_to_do: String,
     #[serde(skip)]
     place: Place,

@@ -29,8 +29,8 @@ fn with_namespace(extra: &str) -> String {
 
 #[test]
 fn the_example_shows_every_limit() {
-    for limit in &crate::limits::LIMITS {
-        let line = format!("\n{} = {} ", limit.key, limit.default);
+    for limit in &target::limits::LIMITS {
+        let line = format!("\n{} = {} ", limit.key, limit.default());
         assert!(EXAMPLE.contains(&line), "{line}");
     }
 }
@@ -337,11 +337,11 @@ fn devices_are_checked() {
         ),
         (
             "[devices.x]\ntype = \"file\"\npath = \"/a\"\ncreate = true",
-            "1: devices.x.size: is missing, and a file that is created needs one; write how large it becomes, like size = \"10G\", or leave create away",
+            "1: devices.x.size: is missing, and a file that is created needs one; write how large it becomes, like size = \"10G\", or omit create",
         ),
         (
             "[devices.x]\ntype = \"file\"\npath = \"/a\"\nsize = \"1M\"\ncreate = true\nread_only = true",
-            "5: devices.x.create: contradicts read_only = true; leave one of the two away",
+            "5: devices.x.create: contradicts read_only = true; omit one of the two",
         ),
         (
             "[devices.x]\ntype = \"file\"\npath = \"/a\"\n[devices.y]\ntype = \"file\"\npath = \"/a\"",
@@ -353,7 +353,7 @@ fn devices_are_checked() {
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [] }",
-            "4: devices.x.fault.rules: is empty, so nothing would ever fail; write at least one rule, or leave fault away",
+            "4: devices.x.fault.rules: is empty, so nothing would ever fail; write at least one rule, or omit fault",
         ),
         (
             "[devices.x]\ntype = \"null\"\nsize = \"1M\"\nfault = { seed = 1, rules = [{ one_in = 0, error = \"media\" }] }",

@@ -98,3 +98,26 @@ fn what_both_sides_changed_differently_is_named_and_not_decided() {
     let place = "subsystems.\"nqn.2026-11.com.example:a\"";
     assert_eq!(contradiction, Err(vec![place.to_owned()]));
 }
+
+/// Its tables were taken for tables of leaves, and changes of different namespaces for one.
+#[test]
+fn a_subsystem_may_have_the_name_of_a_table() {
+    for name in ["namespaces", "devices", "tenants", "subsystems"] {
+        let base = BASE.replace("nqn.2026-11.com.example:a", name);
+        let one = base.replace(ONE_HOST, TWO_HOSTS);
+        let other = base.replace(", { nsid = 11, device = \"b\" }", "");
+        let both = one.replace(", { nsid = 11, device = \"b\" }", "");
+        assert_eq!(
+            merge(&read(&base), &read(&one), &read(&other)),
+            Ok(read(&both)),
+            "{name}"
+        );
+        let nsid = base.replace("nsid = 1,", "nsid = 2,");
+        let both = nsid.replace(", { nsid = 11, device = \"b\" }", "");
+        assert_eq!(
+            merge(&read(&base), &read(&nsid), &read(&other)),
+            Ok(read(&both)),
+            "{name}"
+        );
+    }
+}

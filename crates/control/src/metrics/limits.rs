@@ -1,4 +1,4 @@
-//! What limits do.
+//! Metrics of limits: their use, and the refusals and waits that they cause.
 
 use std::fmt;
 

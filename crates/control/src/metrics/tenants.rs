@@ -6,59 +6,12 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::{Kind, Labels, Value, family, histogram};
-use crate::snapshot::{LatencyHistogram, SharedDeviceSnapshot, Snapshot, TenantSnapshot};
-
-/// A column of the table of tenants: kind, name, help, and where it is found.
-type Column = (Kind, &'static str, &'static str, fn(&TenantSnapshot) -> u64);
-
-const COLUMNS: [Column; 7] = [
-    (
-        Kind::Gauge,
-        "tenant_waiting",
-        "Commands that wait for tokens",
-        |t| t.waiting,
-    ),
-    (
-        Kind::Gauge,
-        "tenant_reserved_tokens_per_second",
-        "Tokens a second that the tenant's promise takes",
-        |t| t.reserved_tokens_per_second,
-    ),
-    (
-        Kind::Gauge,
-        "tenant_overruns",
-        "Whether the tenant keeps asking for more than it is promised",
-        |t| u64::from(t.overruns),
-    ),
-    (
-        Kind::Counter,
-        "tenant_limited_rounds",
-        "Rounds in which the tenant was stopped at the limit of its debt",
-        |t| t.limited_rounds,
-    ),
-    (
-        Kind::Counter,
-        "tenant_promised_reads",
-        "Reads done while a latency was promised",
-        |t| t.promised_reads,
-    ),
-    (
-        Kind::Counter,
-        "tenant_late_reads",
-        "Of these, reads that took longer",
-        |t| t.late_reads,
-    ),
-    (
-        Kind::Counter,
-        "tenant_errors",
-        "Commands that ended with an error",
-        |t| t.commands.errors,
-    ),
-];
+use super::{Kind, Labels, Value, counters, family, histogram};
+use crate::snapshot::{Latency, ScheduledDevice, Snapshot, TenantSnapshot};
+use target::TenantStats;
 
 /// A column of the table of devices.
-type DeviceColumn = (&'static str, &'static str, fn(&SharedDeviceSnapshot) -> u64);
+type DeviceColumn = (&'static str, &'static str, fn(&ScheduledDevice) -> u64);
 
 const DEVICE_COLUMNS: [DeviceColumn; 2] = [
     (
@@ -73,25 +26,50 @@ const DEVICE_COLUMNS: [DeviceColumn; 2] = [
     ),
 ];
 
+/// A column of the table of tenants, in the same form.
+type TenantColumn = (&'static str, &'static str, fn(&TenantSnapshot) -> u64);
+
+const GAUGES: [TenantColumn; 2] = [
+    (
+        "tenant_reserved_tokens_per_second",
+        "Tokens a second that the tenant's promise takes",
+        |t| t.reserved_tokens_per_second,
+    ),
+    (
+        "tenant_overruns",
+        "1 while the tenant keeps asking for more than it is promised",
+        |t| u64::from(t.overruns),
+    ),
+];
+
 /// Everything about tenants.
 pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for (name, help, value) in DEVICE_COLUMNS {
         let devices = snapshot.devices.iter().map(|device| {
-            let labels = vec![("device", device.device.clone())];
+            let labels = vec![("device", device.name.clone())];
             (labels, Value::Count(value(device)))
         });
         family(encoder, Kind::Gauge, name, help, None, devices)?;
     }
-    for (kind, name, help, value) in COLUMNS {
+    counters(encoder, TenantStats::metrics(), || {
+        tenants(snapshot).map(|(labels, tenant)| (labels, &tenant.stats))
+    })?;
+    for (name, help, value) in GAUGES {
         let tenants = tenants(snapshot).map(|(labels, t)| (labels, Value::Count(value(t))));
-        family(encoder, kind, name, help, None, tenants)?;
+        family(encoder, Kind::Gauge, name, help, None, tenants)?;
     }
+    by_labels(snapshot, encoder)?;
+    latencies(snapshot, encoder)
+}
+
+/// Counters that share a metric, told apart by a further label.
+fn by_labels(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     by_word(
         snapshot,
         encoder,
         ("tenant_commands", "Commands done", None),
         |t| {
-            let c = &t.commands;
+            let c = &t.stats;
             let done = [("read", c.reads), ("write", c.writes), ("other", c.others)];
             word("operation", done)
         },
@@ -101,7 +79,7 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
         encoder,
         ("tenant_data", "Data moved by commands", Some(Unit::Bytes)),
         |t| {
-            let c = &t.commands;
+            let c = &t.stats;
             let moved = [("read", c.read_bytes), ("write", c.written_bytes)];
             word("operation", moved)
         },
@@ -115,12 +93,12 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
             None,
         ),
         |t| {
-            let t = &t.tokens_milli;
+            let t = &t.stats;
             let moved = [
-                ("earned", t.earned),
-                ("spent", t.spent),
-                ("given", t.given),
-                ("taken", t.taken),
+                ("earned", t.earned_milli),
+                ("spent", t.spent_milli),
+                ("given", t.given_milli),
+                ("taken", t.taken_milli),
             ];
             word("flow", moved)
         },
@@ -136,11 +114,10 @@ pub(super) fn encode(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -
         |t| {
             word(
                 "slo",
-                [("met", t.windows_met), ("missed", t.windows_missed)],
+                [("met", t.windows.met), ("missed", t.windows.missed)],
             )
         },
-    )?;
-    latencies(snapshot, encoder)
+    )
 }
 
 /// Every tenant of every device, with its labels.
@@ -148,7 +125,7 @@ fn tenants(snapshot: &Snapshot) -> impl Iterator<Item = (Labels, &TenantSnapshot
     snapshot.devices.iter().flat_map(|device| {
         let labels = |tenant: &TenantSnapshot| {
             vec![
-                ("device", device.device.clone()),
+                ("device", device.name.clone()),
                 ("tenant", tenant.name.clone()),
             ]
         };
@@ -189,7 +166,7 @@ fn latencies(snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
         MetricType::Histogram,
     )?;
     for (labels, tenant) in tenants(snapshot) {
-        let all: [(&str, &str, &LatencyHistogram); 4] = [
+        let all: [(&str, &str, &Latency); 4] = [
             ("read", "all", &tenant.latency.reads),
             ("other", "all", &tenant.latency.others),
             ("read", "device", &tenant.latency.device_reads),
@@ -214,19 +191,19 @@ mod tests {
     fn a_tenant_is_told_apart_by_device_and_name() {
         let mut tenant = TenantSnapshot {
             name: "database".to_owned(),
-            waiting: 3,
             overruns: true,
-            windows_missed: 2,
             ..TenantSnapshot::default()
         };
-        tenant.commands.read_bytes = 4096;
-        tenant.tokens_milli.spent = 1500;
+        tenant.windows.missed = 2;
+        tenant.stats.waiting = 3;
+        tenant.stats.read_bytes = 4096;
+        tenant.stats.spent_milli = 1500;
         let snapshot = Snapshot {
-            devices: vec![SharedDeviceSnapshot {
-                device: "fast".to_owned(),
+            devices: vec![ScheduledDevice {
+                name: "fast".to_owned(),
                 tokens_per_second: 420_000,
                 tenants: vec![tenant],
-                ..SharedDeviceSnapshot::default()
+                ..ScheduledDevice::default()
             }],
             ..Snapshot::default()
         };

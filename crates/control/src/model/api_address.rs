@@ -1,4 +1,4 @@
-//! Where the HTTP interface is: a loopback port or a Unix socket, and nowhere else.
+//! The address of the HTTP interface: a loopback port or a Unix socket, and nothing else.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::UNIX_PATH_BYTES_MAX;
 
-/// Where the HTTP interface is.
+/// The address of the HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ApiAddress {
@@ -19,7 +19,7 @@ pub enum ApiAddress {
     Unix(PathBuf),
 }
 
-/// Why the HTTP interface cannot be there.
+/// The reason for which an address is none for the HTTP interface.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiAddressError {
     /// The address can be reached from other machines.

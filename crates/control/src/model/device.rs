@@ -12,7 +12,7 @@ use super::{FlashProfile, Size, keyword};
 /// `verify`, then the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What it is made of.
+    /// Its kind.
     #[serde(flatten)]
     pub kind: DeviceKind,
     /// More than one namespace may use it at a time.
@@ -33,20 +33,20 @@ pub struct Device {
     pub model: Option<PathBuf>,
 }
 
-/// What a device is made of.
+/// The kind of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum DeviceKind {
     /// Memory of this process; gone when it ends.
     Ram {
-        /// How much.
+        /// Its size.
         size: Size,
         /// The logical block.
         block_size: BlockSize,
     },
     /// Forgets what is written, and reads as zeroes.
     Null {
-        /// How large it claims to be.
+        /// Its nominal size.
         size: Size,
         /// The logical block.
         block_size: BlockSize,
@@ -55,16 +55,16 @@ pub enum DeviceKind {
     Flash {
         /// Which device it is like.
         profile: FlashProfile,
-        /// How much.
+        /// Its size.
         size: Size,
         /// The logical block.
         block_size: BlockSize,
     },
     /// A regular file or a block device.
     File {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// How much of it is used, or how large it is created; `None` means as large as it is.
+        /// The part that is used, or the size of a new file; `None` means the size of the file.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         size: Option<Size>,
         /// The logical block.
@@ -126,7 +126,7 @@ pub struct FaultRule {
     /// The first logical block it looks at.
     #[serde(default)]
     pub first_block: u64,
-    /// How many blocks it looks at; `None` means to the device's end.
+    /// Number of blocks that it covers; `None` means to the device's end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub blocks: Option<u64>,
     /// Strikes one in so many matching requests, at random; 1 strikes each.
@@ -138,7 +138,7 @@ pub struct FaultRule {
     /// Strikes at most so many times; `None` means without end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub times: Option<u64>,
-    /// What the request is answered with.
+    /// The error with which the request is answered.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<FaultError>,
     /// The request is done, and its answer comes so many microseconds later.
@@ -153,7 +153,7 @@ pub struct FaultRule {
     pub torn_blocks: Option<u32>,
 }
 
-/// What happens to a request that a rule strikes.
+/// The effect of a rule on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
     /// It is answered with this.
@@ -167,8 +167,8 @@ pub enum FaultEffect {
 }
 
 impl FaultRule {
-    /// What happens to a request; `None` where the rule says nothing, or more than one thing. A
-    /// configuration that was checked has one.
+    /// Returns the effect on a request; `None` where the rule has none, or more than one. A checked
+    /// configuration has one.
     #[must_use]
     pub fn effect(&self) -> Option<FaultEffect> {
         let effects = [
@@ -213,7 +213,7 @@ keyword! {
 }
 
 keyword! {
-    /// How a struck request fails.
+    /// The error of a request that a rule strikes.
     pub enum FaultError {
         /// The medium lost the data (EIO).
         Media = "media",
@@ -322,7 +322,7 @@ impl DeviceKind {
         }
     }
 
-    /// Whether closing the device loses what is on it.
+    /// Returns true if closing the device loses its content.
     #[must_use]
     pub fn is_volatile(&self) -> bool {
         matches!(self, Self::Ram { .. } | Self::Flash { .. })

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use block::device::flash::{Profile, ProfileError};
 use serde::{Deserialize, Serialize};
 
-/// What an emulated flash device is made of, as people write it: `A`, `B/8`, `dram-ssd`.
+/// The profile of an emulated flash device, as text: `A`, `B/8`, `dram-ssd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FlashProfile(pub Profile);

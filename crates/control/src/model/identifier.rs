@@ -10,7 +10,7 @@ use crate::limits::NQN_BYTES_MAX;
 /// The name of every discovery subsystem [NVMe Base 2.0 §4.5].
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// Why a text is not an identifier.
+/// The reason for which a text is not an identifier.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write {expected}")]
 pub struct IdentifierError {
@@ -28,7 +28,7 @@ macro_rules! identifier {
         }
 
         impl $name {
-            /// What a well-formed text looks like.
+            /// The form of a legal text.
             pub const EXPECTED: &'static str = $expected;
         }
 
@@ -138,7 +138,8 @@ fn hash(bytes: &[u8]) -> u64 {
     state ^ (state >> 31)
 }
 
-/// Whether `name` says that it is an NVMe Qualified Name. Some hosts and targets use others.
+/// Returns true if `name` has the form of an NVMe Qualified Name. Some hosts and targets use
+/// others.
 #[must_use]
 pub fn is_qualified(name: &str) -> bool {
     name.starts_with("nqn.")
@@ -198,7 +199,7 @@ pub fn check_nqn(nqn: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a well-formed name looks like.
+/// The form of a legal name.
 pub const NQN_EXPECTED: &str = "write a name like \"nqn.2026-11.com.example:disks\"";
 
 #[cfg(test)]

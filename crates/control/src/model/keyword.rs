@@ -6,7 +6,7 @@ pub(crate) trait Keyword: Sized + Copy + 'static {
     const WORDS: &'static [(&'static str, Self)];
 }
 
-/// Declares an enum whose values are written as words, with everything that follows from that.
+/// Declares an enum with values that are written as words, and its conversions.
 macro_rules! keyword {
     ($(#[$doc:meta])* $vis:vis enum $name:ident {
         $($(#[$value_doc:meta])* $value:ident = $word:literal,)+

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use serde::de::Error as _;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use target::limits::{LIMITS, LIMITS_COUNT, Limit};
 
-use crate::limits::{LIMITS, LIMITS_COUNT, Limit};
-
-/// What hosts are promised and granted: a value for each of [`LIMITS`], in its order.
+/// The limits of a target: a value for each of [`LIMITS`], in its order. Unchecked: a value may lie
+/// outside of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits([u64; LIMITS_COUNT]);
 
 impl Default for Limits {
     fn default() -> Self {
-        Self(LIMITS.each_ref().map(|limit| limit.default))
+        Self(LIMITS.each_ref().map(Limit::default))
     }
 }
 
 impl Limits {
-    /// The value of a key of [`LIMITS`].
+    /// Returns the value of a key of [`LIMITS`].
     ///
     /// # Panics
     /// For any other key.
@@ -36,9 +36,19 @@ impl Limits {
         self.0[place(key).expect("a key of LIMITS")] = value;
     }
 
-    /// Each limit, with its value.
+    /// Returns the limits as the target takes them, where every value lies in its range.
+    #[must_use]
+    pub fn for_target(&self) -> target::Limits {
+        let mut limits = target::Limits::default();
+        for (limit, value) in self.iter() {
+            limit.set(&mut limits, value);
+        }
+        limits
+    }
+
+    /// Returns each limit with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Limit, u64)> {
-        const { &LIMITS }.iter().zip(self.0)
+        LIMITS.iter().zip(self.0)
     }
 }
 

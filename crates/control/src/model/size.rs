@@ -13,7 +13,7 @@ pub struct Size {
     pub bytes: u64,
 }
 
-/// Why a text is not a [`Size`].
+/// The reason for which a text is not a [`Size`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{given}\" is not a size; write a whole number of bytes, or one with K, M, G or T, like \"512M\" or \"1G\""

@@ -1,4 +1,4 @@
-//! How the switch is set: all knobs, written as a preset and what differs from it.
+//! The setting of the switch: all knobs, written as a preset and the differences from it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ pub const BASELINE: &str = "baseline";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Switch(pub Knobs);
 
-/// What is to be turned: a preset first, if one is named, then single knobs.
+/// A change of knobs: first a preset, if one is named, then single knobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchChange {
-    /// Where all knobs go first; `None` leaves them where they are.
+    /// The preset that all knobs take first; `None` leaves their values.
     pub baseline: Option<Preset>,
     /// Keys and values that the switch knows.
     pub knobs: Vec<(String, String)>,

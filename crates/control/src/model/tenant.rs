@@ -1,4 +1,4 @@
-//! Tenants: who hosts are, what they are promised, and which blocks they may touch.
+//! Tenants: their hosts, their promises, and the blocks that they may touch.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Network, Size, keyword};
 
-/// The tenant that hosts are who are no other.
+/// The tenant of hosts that no other tenant covers.
 pub const DEFAULT_TENANT: &str = "default";
 
 /// The weight of a best-effort tenant that names none.
@@ -26,7 +26,8 @@ pub struct Tenant {
     /// The names of its hosts.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub hosts: BTreeSet<String>,
-    /// From where these connect, and nobody else by their names; without any, from anywhere.
+    /// Networks from which these hosts connect; their names count from no other network. Without
+    /// any, from anywhere.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub networks: BTreeSet<Network>,
     /// The subsystems in which they are this tenant.
@@ -35,13 +36,13 @@ pub struct Tenant {
     /// The namespaces in which they are.
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     pub namespaces: BTreeSet<u32>,
-    /// What it is promised; not together with `best_effort`.
+    /// Its promise; not together with `best_effort`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency_critical: Option<LatencyCritical>,
     /// Its share of what is left. This is what a tenant is that says neither.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub best_effort: Option<BestEffort>,
-    /// What it may do, and nothing else; `None` means that it may do everything.
+    /// Its permissions, exclusively; `None` permits everything.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub permissions: Option<Vec<Permission>>,
 }
@@ -105,15 +106,15 @@ pub struct Permission {
     pub namespace: Option<u32>,
     /// The first block.
     pub first_block: u64,
-    /// How many; `None` means all that follow.
+    /// Their number; `None` means all that follow.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub blocks: Option<u64>,
-    /// What may be done with them.
+    /// The permitted access.
     pub access: Access,
 }
 
 keyword! {
-    /// What may be done with blocks.
+    /// The permitted access to blocks.
     pub enum Access {
         /// Everything.
         ReadWrite = "read_write",
@@ -125,7 +126,7 @@ keyword! {
 }
 
 impl Tenant {
-    /// A best-effort tenant that is nobody yet and may do everything.
+    /// Creates a best-effort tenant with no hosts and all permissions.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -140,8 +141,8 @@ impl Tenant {
         }
     }
 
-    /// What it asks a device for, in the scheduler's terms; its numbers are checked with the
-    /// configuration.
+    /// Returns its declaration in the scheduler's terms; the configuration's checks cover the
+    /// numbers.
     #[must_use]
     pub fn declaration(&self) -> Declaration {
         let Some(promise) = &self.latency_critical else {
@@ -163,7 +164,7 @@ impl Tenant {
         })
     }
 
-    /// Whether it names neither hosts nor subsystems nor namespaces.
+    /// Returns true if it names neither hosts nor subsystems nor namespaces.
     #[must_use]
     pub fn matches_everybody(&self) -> bool {
         self.hosts.is_empty() && self.subsystems.is_empty() && self.namespaces.is_empty()

@@ -82,7 +82,7 @@ fn open_kind(kind: &DeviceKind) -> Result<(Arc<dyn Device>, String), DeviceError
     })
 }
 
-/// Names content that nobody had before.
+/// Returns a name for content that is new.
 fn new_content() -> String {
     uuid::Uuid::new_v4().to_string()
 }
@@ -114,8 +114,8 @@ fn fault_options(model: &FaultModel) -> Result<FaultOptions, DeviceError> {
     })
 }
 
-/// How a struck request fails. A medium that lost data is noticed by reading; a rule that looks
-/// only at requests that change something makes them fail as writes do.
+/// Returns the effect on a struck request. A medium that lost data is noticed by reading; a rule
+/// that covers only requests which change something makes them fail as writes do.
 fn effect(rule: &FaultRuleModel) -> Result<FaultEffect, DeviceError> {
     let effect = rule.effect().ok_or_else(|| {
         DeviceError::Invalid(

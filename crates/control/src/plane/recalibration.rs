@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use target::DeviceQos;
 use target::probe::{ProbeError, ProbeOptions, ProbeWatch, observe};
 
-/// What a device is calibrated with.
+/// The device of a calibration.
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) name: String,
     pub(super) device: Arc<dyn Device>,
     pub(super) qos: Arc<DeviceQos>,
-    /// The model that its file says, whose prices and provenance go on.
+    /// The model of its file, with the prices and the provenance that stay.
     pub(super) model: Arc<DeviceModel>,
 }
 
@@ -40,7 +40,7 @@ struct Run {
     outcome: Mutex<Option<Result<CalibrationResult, Failure>>>,
 }
 
-/// Why a device has no newer model.
+/// The reason for which a device has no newer model.
 #[derive(Debug)]
 struct Failure {
     state: CalibrationState,
@@ -114,7 +114,7 @@ impl Recalibrations {
         Ok(())
     }
 
-    /// How far a device's is, or how it ended.
+    /// Returns the progress of a device's calibration, or its outcome.
     ///
     /// # Errors
     /// When there was none.
@@ -201,7 +201,7 @@ impl Run {
         })
     }
 
-    /// What the device's file is to say from now on.
+    /// Returns the content of the device's file from now on.
     fn model(&self, subject: &Subject, refit: &Refit) -> DeviceModel {
         let CalibrationRequest {
             share_percent,

@@ -3,8 +3,8 @@
 use crate::model::{Access, Permission, Tenant};
 use target::{AccessGrant, Others, Tenancy, TenantGrant, TenantOptions};
 
-/// Who hosts are. The tenant that a configuration calls `default` names nobody, and so is everybody
-/// who is no other.
+/// Returns the tenancy of a configuration. A tenant that matches everything, as `default` does,
+/// covers the hosts that no other tenant covers.
 pub(super) fn tenancy(tenants: &[Tenant], default_tenant: bool) -> Tenancy {
     let options = |tenant: &Tenant| TenantOptions {
         name: tenant.name.clone(),

@@ -1,4 +1,4 @@
-//! What the target's limits do, as the control plane tells it.
+//! Use of the target's limits, and the refusals and waits that they cause.
 
 use crate::snapshot::{LimitedSnapshot, UsageSnapshot};
 use target::{CoreStats, Snapshot};
@@ -7,7 +7,7 @@ use target::{CoreStats, Snapshot};
 type Row = (&'static str, fn(&CoreStats) -> u64);
 
 // A core publishes one number after the other, so a part may be ahead of its whole for a moment.
-/// Each limit that holds somebody back, by its key in a configuration, or by a name of its own.
+/// Limits that refuse or delay, by the key in a configuration or a name of their own.
 const LIMITED: [Row; 24] = [
     ("connections", |s| {
         s.refused
@@ -53,20 +53,16 @@ const LIMITED: [Row; 24] = [
     ("barriers_per_address", |s| s.barriers_put_off),
 ];
 
-/// How often each limit held somebody back, on all cores together.
-pub(super) fn limited(snapshot: &Snapshot) -> Vec<LimitedSnapshot> {
-    let mut total = CoreStats::default();
-    for core in &snapshot.cores {
-        total.add(core);
-    }
+/// Returns the refusals and waits that each limit caused, of the counters of all cores together.
+pub(super) fn limited(total: &CoreStats) -> Vec<LimitedSnapshot> {
     let limited = LIMITED.iter().map(|(limit, count)| LimitedSnapshot {
         limit: (*limit).to_owned(),
-        count: count(&total),
+        count: count(total),
     });
     limited.collect()
 }
 
-/// How much is in use of what is limited; `cores` are the numbers of the target's cores.
+/// Returns the use of limits; `cores` are the processors of the target's threads.
 pub(super) fn usage(snapshot: &Snapshot, cores: &[u32]) -> Vec<UsageSnapshot> {
     let limits = &snapshot.limits;
     let one = |limit: &str, core, used: u64, max: usize| UsageSnapshot {

@@ -40,8 +40,8 @@ impl View {
     }
 }
 
-/// How many blocks of the size of `device`'s a namespace of `bytes` bytes has; all of the device's
-/// where no size is given.
+/// Returns the number of blocks, of the size of `device`'s, in a namespace of `bytes` bytes; all of
+/// the device's blocks without a size.
 ///
 /// # Errors
 /// When `bytes` is no positive multiple of the block size.
@@ -159,7 +159,7 @@ impl Channel for ViewChannel {
     }
 
     fn direct(&self) -> Option<Direct> {
-        // Whoever goes around the channel checks the range against the geometry.
+        // A caller that bypasses the channel checks the range against the geometry.
         self.channel.direct()
     }
 

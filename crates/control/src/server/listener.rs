@@ -112,8 +112,8 @@ fn bind_unix(path: &Path) -> Result<Bound, BindError> {
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
             None,
         )?;
-        // The kernel gives the file the mode that the socket has when it is bound: at no moment
-        // can anybody else open it.
+        // The kernel gives the file the mode that the socket has when it is bound: no other user
+        // can open it at any moment.
         rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         let file = SocketFile {

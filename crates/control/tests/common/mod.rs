@@ -13,7 +13,7 @@ use switchyard_control::calibration::{CalibrationRequest, CalibrationSnapshot, C
 use switchyard_control::model::{ApiAddress, Configuration};
 use switchyard_control::server::{Server, ServerOptions, run};
 use switchyard_control::snapshot::{
-    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, SharedDeviceSnapshot, TenantEvent,
+    ConnectionCounters, ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, TenantEvent,
     TenantSnapshot,
 };
 use switchyard_control::{Action, ApplyError, ApplyErrorKind, Control, DataPlane, Snapshot, Token};
@@ -82,30 +82,39 @@ impl DataPlane for MemoryPlane {
                 .iter()
                 .map(|namespace| NamespaceSnapshot {
                     nqn: subsystem.nqn.clone(),
-                    nsid: namespace.nsid,
                     device: namespace.device.clone(),
-                    ..NamespaceSnapshot::default()
+                    size_bytes: 0,
+                    namespace: target::NamespaceSnapshot {
+                        nsid: namespace.nsid,
+                        ..target::NamespaceSnapshot::default()
+                    },
                 })
         });
+        let mut tenant = TenantSnapshot {
+            name: "db".to_owned(),
+            ..TenantSnapshot::default()
+        };
+        tenant.stats.waiting = 7;
         Snapshot {
             connections: ConnectionCounters {
                 open: 5,
                 ..ConnectionCounters::default()
             },
             namespaces: namespaces.collect(),
-            devices: vec![SharedDeviceSnapshot {
-                device: "fast".to_owned(),
-                tenants: vec![TenantSnapshot {
-                    name: "db".to_owned(),
-                    waiting: 7,
-                    ..TenantSnapshot::default()
-                }],
-                ..SharedDeviceSnapshot::default()
+            devices: vec![ScheduledDevice {
+                name: "fast".to_owned(),
+                tenants: vec![tenant],
+                ..ScheduledDevice::default()
             }],
             controllers: vec![ControllerSnapshot {
-                cntlid: 1,
+                id: 1,
+                kind: target::ControllerKind::Io,
+                nqn: String::new(),
                 host_nqn: "nqn.2026-11.com.example:host".to_owned(),
-                ..ControllerSnapshot::default()
+                host_id: String::new(),
+                peer: ([127, 0, 0, 1], 4420).into(),
+                io_queues: Vec::new(),
+                errors: 0,
             }],
             ..Snapshot::default()
         }

@@ -378,13 +378,14 @@ impl Controller {
         self.lost_at = None;
         self.live_at = cx.now;
         self.aborts_out = 0;
-        if self.events {
-            self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
-        }
         self.association.set_epoch(Epoch {
             generation: self.generation,
             phase: Phase::Live,
         });
+        // Without a slot for it the association is lost again, which only a live one can be.
+        if self.events {
+            self.ask_admin(Purpose::Event, &AdminCommand::AsyncEventRequest, 0, cx);
+        }
     }
 
     /// While live: keep alive, abort, follow a loss that a channel noticed.

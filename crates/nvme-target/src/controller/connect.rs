@@ -4,7 +4,9 @@ use crate::controller::async_events::AsyncEvents;
 use crate::controller::feature_values::Features;
 use crate::controller::keep_alive::KeepAlive;
 use crate::controller::registers::Registers;
-use crate::controller::registry::{ControllerKind, ControllerLimit, Place, SharedController};
+use crate::controller::registry::{
+    ControllerKind, ControllerLimit, Place, QueueTerms, SharedController,
+};
 use crate::controller::reply::View;
 use crate::controller::state::Controller;
 use crate::qos::access::{AccessDecision, Rights};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use switch::Class;
 use wire::fabrics::{Connect, ConnectData, InvalidParameter};
 use wire::nvme::{NqnError, Status};
+use wire::tcp::PduFormat;
 
 /// Least SQSIZE of an admin queue: 32 entries. `[NVMe Base 2.0 §6.3]`
 const ADMIN_SQSIZE_MIN: u16 = 31;
@@ -75,6 +78,8 @@ pub(crate) struct Origin<'a> {
     /// Our end's address, where it is known.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) place: Place,
+    /// The format of its PDUs.
+    pub(crate) format: PduFormat,
     /// Returns true for a subsystem that the core knows, and that is not being removed.
     pub(crate) serves: &'a dyn Fn(u32) -> bool,
 }
@@ -285,6 +290,8 @@ fn enter_queue(
         return Err(Refusal::in_command(Connect::QID_OFFSET));
     }
     queues.places.insert(connect.queue_id, origin.place);
+    let terms = QueueTerms::of(connect, origin.format);
+    queues.terms.insert(connect.queue_id, terms);
     // While the queues are locked: a controller that is ended meanwhile waits for this one, too.
     controller.attach();
     Ok(queues.classes)

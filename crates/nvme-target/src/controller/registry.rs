@@ -10,11 +10,14 @@ use crate::stats::CoreStats;
 use crate::subsystem::Subsystem;
 use base::SlabKey;
 use base::mutation::{self, Mutation};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::fabrics::Connect;
 use wire::nvme::log_page::ErrorEntry;
+use wire::tcp::PduFormat;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every holder changes one field at a time, so a poisoned lock still guards something valid.
@@ -148,8 +151,9 @@ impl ControllerLimit {
     }
 }
 
-/// Kind of a controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ControllerKind {
     /// It gives access to namespaces.
     Io,
@@ -219,6 +223,30 @@ pub(crate) struct Queues {
     pub(crate) classes: bool,
     /// Place of each, by QID.
     pub(crate) places: BTreeMap<u16, Place>,
+    /// Parameters that each was connected with, by QID; of queues that are in no place any more, too.
+    pub(crate) terms: BTreeMap<u16, QueueTerms>,
+}
+
+/// Parameters of an I/O queue from its connection and its Connect command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueTerms {
+    /// Entries of the queue.
+    pub(crate) depth: u32,
+    /// Header digests are in use.
+    pub(crate) header_digest: bool,
+    /// Data digests are in use.
+    pub(crate) data_digest: bool,
+}
+
+impl QueueTerms {
+    /// Returns the terms of a queue that `connect` connects with PDUs of this format.
+    pub(crate) fn of(connect: &Connect, format: PduFormat) -> Self {
+        Self {
+            depth: u32::from(connect.sq_size) + 1,
+            header_digest: format.header_digest,
+            data_digest: format.data_digest,
+        }
+    }
 }
 
 impl SharedController {
@@ -237,6 +265,7 @@ impl SharedController {
             granted,
             classes: false,
             places: BTreeMap::new(),
+            terms: BTreeMap::new(),
         };
         Self {
             id,

@@ -17,7 +17,7 @@ use qos::live::{LiveError, Observation, Refit, refit};
 use qos::overrun::Notice;
 use qos::{
     Account, CostModel, Curve, Declaration, Plan, Refusal, TenantId, Tenants, TokenPool,
-    TokenPoolRules, TokenRate,
+    TokenPoolRules,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -207,13 +207,13 @@ impl DeviceQos {
             let (stats, latency) = record.total();
             let (overruns, windows) = record.judged();
             let reserved = match account.contract() {
-                Contract::LatencyCritical(rate) => rate,
-                Contract::BestEffort(_) | Contract::Closed => TokenRate::default(),
+                Contract::LatencyCritical(rate) => rate.0,
+                Contract::BestEffort(_) | Contract::Closed => 0,
             };
             TenantSnapshot {
                 name,
-                declaration,
-                reserved,
+                class: declaration.into(),
+                reserved_tokens_per_second: reserved,
                 stats,
                 latency,
                 windows,
@@ -291,7 +291,7 @@ mod tests {
     use base::Nanos;
     use qos::cost::Price;
     use qos::curve::Point;
-    use qos::{Percentile, Slo, Weight};
+    use qos::{Percentile, Slo, TokenRate, Weight};
 
     fn device() -> Arc<DeviceQos> {
         let point = |rate, us| Point {

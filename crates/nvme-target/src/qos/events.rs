@@ -7,12 +7,13 @@
 
 use crate::limits::TENANT_EVENTS_MAX;
 use qos::overrun::Notice;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use wire::nvme::log_page::TenantEvent as Entry;
 use wire::text::zero_padded_field;
 
-/// Something that happened to a latency-critical tenant on a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An event of a latency-critical tenant on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantEvent {
     /// Its number among all events of the target, from 1 on, without gaps.
     pub number: u64,
@@ -25,11 +26,13 @@ pub struct TenantEvent {
     /// Kind of the event.
     pub kind: TenantEventKind,
     /// Demand of the tenant.
+    #[serde(flatten)]
     pub demand: Demand,
 }
 
-/// Kind of an event of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The kind of a tenant's event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TenantEventKind {
     /// It keeps asking for more than it is promised.
     OverrunBegan,
@@ -38,16 +41,35 @@ pub enum TenantEventKind {
 }
 
 /// Demand of a tenant, and its promise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
     /// Over how long, in milliseconds.
     pub window_ms: u32,
-    /// Thousandths of a token that it is promised in a second.
+    /// Thousandths of a token that it is promised in a second; shown in whole tokens.
+    #[serde(rename = "promised_tokens_per_second", with = "whole_tokens")]
     pub promised_milli: u64,
     /// Those that it asked for: what it spent, and what came to wait at the price of what it spent.
+    #[serde(rename = "asked_tokens_per_second", with = "whole_tokens")]
     pub asked_milli: u64,
     /// Commands that waited for tokens at the end.
     pub waiting: u64,
+}
+
+/// Thousandths of tokens, written as whole ones.
+mod whole_tokens {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    pub(super) fn serialize<S: Serializer>(milli: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(milli / 1000)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        Ok(u64::deserialize(deserializer)?.saturating_mul(1000))
+    }
 }
 
 impl From<Notice> for TenantEventKind {

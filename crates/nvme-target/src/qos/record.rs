@@ -14,6 +14,7 @@ use qos::account::Contract;
 use qos::limits::{OVERRUN_WINDOW, OVERRUN_WINDOWS};
 use qos::overrun::{Notice, Overrun};
 use qos::{Account, Declaration, Slo};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,11 +59,14 @@ struct Asked {
 }
 
 /// Seconds in which a latency-critical tenant read something, by whether its promise was kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Windows {
     /// As many reads as promised were as fast as promised.
+    #[serde(rename = "windows_met")]
     pub met: u64,
-    /// They were not.
+    /// Fewer were.
+    #[serde(rename = "windows_missed")]
     pub missed: u64,
 }
 

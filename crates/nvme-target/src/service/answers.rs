@@ -10,7 +10,7 @@ use base::mutation::{self, Mutation};
 use reactor::{Buffer, Context, IoSlice};
 use switch::doorbell::Urgency;
 use wire::nvme::log_page::ErrorEntry;
-use wire::nvme::{Command, Completion, Status};
+use wire::nvme::{Command, Completion, IoOpcode, Status};
 
 /// Answers a command that has no slot with an error.
 #[cold]
@@ -26,7 +26,13 @@ pub(crate) fn refuse(
     if matches!(connection.owner, Owner::Io(_))
         && let Some(namespace) = core.namespace(connection.access.subsystem, nsid)
     {
-        namespace.stats.errors += 1;
+        let stats = &mut namespace.stats;
+        match IoOpcode(command.opcode()) {
+            IoOpcode::READ => stats.read_errors += 1,
+            IoOpcode::WRITE => stats.write_errors += 1,
+            IoOpcode::FLUSH => stats.flush_errors += 1,
+            _ => stats.other_errors += 1,
+        }
     }
     respond(connection, cid, status, 0, core, cx);
 }

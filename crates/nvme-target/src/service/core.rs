@@ -279,7 +279,7 @@ impl CoreState {
         self.stats.latency_queues = self.connections.classes[Class::Latency] as u64;
         self.stats.throughput_queues = self.connections.classes[Class::Throughput] as u64;
         self.stats.work_ns = self.work.busy().0;
-        self.stats.turns = driver.turns;
+        self.stats.loops = driver.turns;
         self.stats.sleeps = driver.sleeps;
         self.stats.receives = driver.receives;
         self.stats.received_bytes = driver.received_bytes;

@@ -234,8 +234,8 @@ impl PollGroup {
         };
         match handover.reason {
             MoveReason::Dealt => {}
-            MoveReason::Steered => self.core.switch.moved_out[handover.class] += 1,
-            MoveReason::Scaled => self.core.switch.scaled_out += 1,
+            MoveReason::Steered => self.core.switch.counters.classes[handover.class].moved_out += 1,
+            MoveReason::Scaled => self.core.switch.counters.scaled_out += 1,
         }
         self.core.touch();
         // Its new core knows whether the subsystem goes; this one waits for it no more.
@@ -277,8 +277,8 @@ impl PollGroup {
         connection.join_scopes(&mut self.core);
         match reason {
             MoveReason::Dealt => {}
-            MoveReason::Steered => self.core.switch.moved_in[class] += 1,
-            MoveReason::Scaled => self.core.switch.scaled_in += 1,
+            MoveReason::Steered => self.core.switch.counters.classes[class].moved_in += 1,
+            MoveReason::Scaled => self.core.switch.counters.scaled_in += 1,
         }
         self.core.touch();
         // If the queue was ended meanwhile, its place is gone, and the end did not find it.

@@ -9,7 +9,7 @@
 use crate::switch::stats::{ServiceStats, SwitchStats};
 use base::{SlabKey, Time, TimerQueue};
 use std::collections::VecDeque;
-use switch::doorbell::{self, Reason};
+use switch::doorbell::Reason;
 use switch::{
     ApplicationSteering, CaravanLimits, Class, ClassScheduler, Knobs, LatencyWatch, LightHosts,
     PerClass, class_scheduler,
@@ -37,14 +37,10 @@ pub(crate) struct CoreSwitch {
     pub(crate) held: TimerQueue<(u32, u8)>,
     /// The order in which the ready ones are served.
     pub(crate) send: ClassScheduler,
-    caravans: PerClass<doorbell::DoorbellCounters>,
     /// Which queues are better off on another core.
     pub(crate) steering: ApplicationSteering,
-    pub(crate) moved_in: PerClass<u64>,
-    pub(crate) moved_out: PerClass<u64>,
-    /// Queues that thread scaling brought and took.
-    pub(crate) scaled_in: u64,
-    pub(crate) scaled_out: u64,
+    /// Events counted so far; [`stats`](Self::stats) adds what is known elsewhere.
+    pub(crate) counters: SwitchStats,
 }
 
 impl CoreSwitch {
@@ -61,12 +57,8 @@ impl CoreSwitch {
             ready: PerClass::from_fn(|_| VecDeque::with_capacity(capacity)),
             held: TimerQueue::with_capacity(capacity),
             send: ClassScheduler::new(knobs.service()),
-            caravans: PerClass::default(),
             steering: ApplicationSteering::new(knobs.application_steering),
-            moved_in: PerClass::default(),
-            moved_out: PerClass::default(),
-            scaled_in: 0,
-            scaled_out: 0,
+            counters: SwitchStats::default(),
         }
     }
 
@@ -159,31 +151,26 @@ impl CoreSwitch {
         requests: u32,
         bytes: usize,
     ) {
-        let counters = &mut self.caravans[class];
+        let counters = &mut self.counters.classes[class].caravans;
         counters.rings[reason.index()] += 1;
         counters.sizes.record(requests);
         counters.requests += u64::from(requests);
         counters.bytes += bytes as u64;
     }
 
-    /// Returns the counters.
+    /// Returns all counters of the switch at this moment.
     pub(crate) fn stats(&self, receive: &class_scheduler::ClassSchedulerCounters) -> SwitchStats {
         let mut stats = SwitchStats {
             steering_steps: self.steering.counters().steps,
-            scaled_in: self.scaled_in,
-            scaled_out: self.scaled_out,
             sparse_arrivals: self.latency.sparse_arrivals(),
-            ..SwitchStats::default()
+            ..self.counters
         };
         for (class, stats) in stats.classes.iter_mut() {
             stats.queues = self.queues[class] as u64;
             stats.outstanding_bytes = self.outstanding[class];
             stats.load_bytes = self.load[class];
-            stats.caravans = self.caravans[class];
             stats.receive = ServiceStats::of(receive, class);
             stats.send = ServiceStats::of(self.send.counters(), class);
-            stats.moved_in = self.moved_in[class];
-            stats.moved_out = self.moved_out[class];
         }
         stats
     }

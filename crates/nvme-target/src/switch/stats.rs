@@ -1,67 +1,76 @@
-//! Counters of the switch of a core, by class: for people and for metrics.
+//! Counters of a core's switch, by class.
 //!
 //! Plain numbers that their core alone counts. Now and then it publishes a copy, under a lock that
 //! it only ever tries: a reader of a snapshot never holds a core up.
 
+use crate::stats::counters;
 use base::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use switch::limits::LOAD_RESET;
 use switch::{Class, PerClass, class_scheduler, doorbell};
 
-/// Counters of one core's switch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SwitchStats {
-    /// Counters by class. An I/O queue without a named class counts as
-    /// [`Class::DEFAULT`](switch::Class::DEFAULT).
-    pub classes: PerClass<ClassStats>,
-    /// Steps of application steering: each core steers its own queues.
-    pub steering_steps: u64,
-    /// Queues that thread scaling brought here from another core.
-    pub scaled_in: u64,
-    /// Queues that thread scaling took from here to another core.
-    pub scaled_out: u64,
-    /// Times that `Latency` commands came while these were sparse ([`switch::latency_activity`]).
-    pub sparse_arrivals: u64,
+counters! {
+    /// Counters of one core's switch.
+    pub struct SwitchStats {
+        /// Steps of application steering: each core steers its own queues.
+        steering_steps => Counter "steering_steps",
+        /// Queues that thread scaling brought to the core.
+        scaled_in => Counter "core_scaled_in",
+        /// Queues that thread scaling took from the core.
+        scaled_out => Counter "core_scaled_out",
+        /// Times that `Latency` commands came while these were sparse, so that sends beside them
+        /// were larger.
+        sparse_arrivals => Counter "core_sparse_arrivals",
+        ;
+        /// Counters by class. An I/O queue of a host that named no class counts as
+        /// [`Class::DEFAULT`](switch::Class::DEFAULT).
+        #[serde(with = "by_class")]
+        classes: PerClass<ClassStats>,
+    }
 }
 
-/// Counters of one core's switch for one class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassStats {
-    /// I/O queues open now.
-    pub queues: u64,
-    /// Bytes of data of commands that were received and not carried out yet. What memory answers
-    /// at once never counts.
-    pub outstanding_bytes: u64,
-    /// `L_c` or `T_c`: the moving average of the bytes outstanding. `[blk-switch §3.3]`
-    pub load_bytes: u64,
-    /// Caravans that left, why, and how many answers and R2Ts they carried. `[i10 §2.3, §2.4]`
-    pub caravans: doorbell::DoorbellCounters,
-    /// Service of what arrived, while `Latency` work was near.
-    pub receive: ServiceStats,
-    /// Service of what was to be sent, while `Latency` work was near.
-    pub send: ServiceStats,
-    /// Queues that application steering brought here from another core.
-    pub moved_in: u64,
-    /// Queues that application steering took from here to another core.
-    pub moved_out: u64,
+counters! {
+    /// Counters of one core's switch for one class.
+    pub struct ClassStats {
+        /// Open I/O queues of the class.
+        queues => Gauge "class_queues",
+        /// Data of commands that were received and not carried out yet, in bytes. Commands that
+        /// memory answers at once never count.
+        outstanding_bytes => Gauge "class_outstanding_bytes",
+        /// Moving average of the outstanding bytes: `L_c` or `T_c` of blk-switch §3.3.
+        load_bytes => Gauge "class_load_bytes",
+        /// Queues that application steering brought to the core.
+        moved_in => Counter "class_moves_in",
+        /// Queues that application steering took from the core.
+        moved_out => Counter "class_moves_out",
+        ;
+        /// Caravans that left. `[i10 §2.3, §2.4]`
+        #[serde(with = "caravans")]
+        caravans: doorbell::DoorbellCounters,
+        /// Service of received data while `Latency` work was near.
+        receive: ServiceStats,
+        /// Service of data to be sent while `Latency` work was near.
+        send: ServiceStats,
+    }
 }
 
-/// Prioritised service of one class in one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceStats {
-    /// Grants that were served.
-    pub quanta: u64,
-    /// Bytes served.
-    pub bytes: u64,
-    /// Times that the class had more to do when one before it took over.
-    pub preemptions: u64,
-    /// Grants out of turn, because the floor owed them.
-    pub floor_turns: u64,
+counters! {
+    /// Prioritised service of one class in one direction.
+    pub struct ServiceStats {
+        /// Quanta served while latency work was near.
+        quanta => Counter "class_quanta",
+        /// Data served while latency work was near, in bytes.
+        bytes => Counter "class_served_bytes",
+        /// Times that an earlier class took over while the class had more to do.
+        preemptions => Counter "class_preemptions",
+        /// Quanta out of turn, because the floor owed them.
+        floor_turns => Counter "class_floor_turns",
+    }
 }
 
 impl ServiceStats {
-    /// A class's part of what a scheduler counted.
+    /// Returns a class's part of a scheduler's counters.
     pub(crate) fn of(counters: &class_scheduler::ClassSchedulerCounters, class: Class) -> Self {
         Self {
             quanta: counters.quanta[class],
@@ -70,40 +79,118 @@ impl ServiceStats {
             floor_turns: counters.floor_grants[class],
         }
     }
-
-    /// Adds another core's numbers.
-    pub fn add(&mut self, other: &Self) {
-        self.quanta += other.quanta;
-        self.bytes += other.bytes;
-        self.preemptions += other.preemptions;
-        self.floor_turns += other.floor_turns;
-    }
 }
 
-impl ClassStats {
-    /// Adds another core's numbers.
-    pub fn add(&mut self, other: &Self) {
-        self.queues += other.queues;
-        self.outstanding_bytes += other.outstanding_bytes;
-        self.load_bytes += other.load_bytes;
-        self.caravans.merge(&other.caravans);
-        self.receive.add(&other.receive);
-        self.send.add(&other.send);
-        self.moved_in += other.moved_in;
-        self.moved_out += other.moved_out;
-    }
+/// Counters that cores add up.
+trait Total {
+    fn add(&mut self, other: &Self);
 }
 
-impl SwitchStats {
-    /// Adds another core's numbers.
-    pub fn add(&mut self, other: &Self) {
-        for (class, stats) in self.classes.iter_mut() {
-            stats.add(&other.classes[class]);
+impl Total for PerClass<ClassStats> {
+    fn add(&mut self, other: &Self) {
+        for (class, stats) in self.iter_mut() {
+            stats.add(&other[class]);
         }
-        self.steering_steps += other.steering_steps;
-        self.scaled_in += other.scaled_in;
-        self.scaled_out += other.scaled_out;
-        self.sparse_arrivals += other.sparse_arrivals;
+    }
+}
+
+impl Total for doorbell::DoorbellCounters {
+    fn add(&mut self, other: &Self) {
+        self.merge(other);
+    }
+}
+
+/// A table with an entry for each class, by the class's name.
+mod by_class {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+    use switch::PerClass;
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        table: &PerClass<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(
+            table
+                .iter()
+                .map(|(class, value)| (class.to_string(), value)),
+        )
+    }
+
+    pub(super) fn deserialize<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<PerClass<T>, D::Error> {
+        let mut named = BTreeMap::<String, T>::deserialize(deserializer)?;
+        Ok(PerClass::from_fn(|class| {
+            named.remove(&class.to_string()).unwrap_or_default()
+        }))
+    }
+}
+
+/// Counters of a doorbell: rings by the reason's name, and sizes with the bounds of their buckets.
+mod caravans {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::collections::BTreeMap;
+    use switch::caravan::SizeHistogram;
+    use switch::doorbell::{DoorbellCounters as Counters, Reason};
+
+    #[derive(Default, Deserialize, Serialize)]
+    #[serde(default)]
+    struct Caravans {
+        rings: BTreeMap<String, u64>,
+        sizes: Vec<Bucket>,
+        requests: u64,
+        bytes: u64,
+    }
+
+    /// Caravans of at most so many requests, and of more than in the bucket before.
+    #[derive(Deserialize, Serialize)]
+    struct Bucket {
+        /// The bound, itself included; `None` for the last bucket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        up_to_requests: Option<u64>,
+        count: u64,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        counters: &Counters,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let ring = |reason: Reason| (reason.name().to_owned(), counters.rings[reason.index()]);
+        let sizes = counters.sizes.buckets().iter().enumerate();
+        let caravans = Caravans {
+            rings: Reason::ALL.into_iter().map(ring).collect(),
+            sizes: sizes
+                .map(|(power, &count)| Bucket {
+                    up_to_requests: SizeHistogram::bound(power),
+                    count,
+                })
+                .collect(),
+            requests: counters.requests,
+            bytes: counters.bytes,
+        };
+        caravans.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Counters, D::Error> {
+        let caravans = Caravans::deserialize(deserializer)?;
+        let mut counters = Counters {
+            requests: caravans.requests,
+            bytes: caravans.bytes,
+            ..Counters::default()
+        };
+        for reason in Reason::ALL {
+            let rings = caravans.rings.get(reason.name());
+            counters.rings[reason.index()] = rings.copied().unwrap_or_default();
+        }
+        let mut buckets = *counters.sizes.buckets();
+        for (bucket, read) in buckets.iter_mut().zip(&caravans.sizes) {
+            *bucket = read.count;
+        }
+        counters.sizes = SizeHistogram::of(buckets);
+        Ok(counters)
     }
 }
 

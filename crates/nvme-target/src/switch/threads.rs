@@ -4,7 +4,7 @@
 //! only hints: a queue that comes to a thread which is not in use is served there, and handed on.
 //! Must never: be waited for.
 
-use crate::stats::PerCore;
+use crate::stats::{PerCore, counters};
 use base::Time;
 use base::units::CoreId;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,15 +13,22 @@ use switch::limits::THREAD_SCALING_PERIOD;
 use switch::thread_scaling::{self, ThreadLoad, ThreadRange, ThreadScalingCounters};
 use switch::{Class, Knobs, PerClass};
 
-/// The threads of a target at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadsSnapshot {
-    /// Number of threads in use: those of the first so many cores.
-    pub active: usize,
-    /// Bounds of that number.
-    pub range: ThreadRange,
-    /// Changes so far.
-    pub counters: ThreadScalingCounters,
+counters! {
+    /// The threads of a target at one moment.
+    pub struct ThreadsSnapshot {
+        /// Threads in use: those of the first so many cores.
+        active => Gauge "threads_active",
+        /// Threads in use at least.
+        min => Gauge "threads_min",
+        /// Threads in use at most.
+        max => Gauge "threads_max",
+        /// Threads that were taken into use.
+        grown => Counter "threads_grown",
+        /// Threads that were put to sleep.
+        shrunk => Counter "threads_shrunk",
+        /// Times that a busy thread shared its queues with another one in use.
+        balanced => Counter "threads_balanced",
+    }
 }
 
 /// Which threads are in use.
@@ -148,6 +155,11 @@ impl Threads {
         cores.position(|its| its == Some(&core))
     }
 
+    /// Returns the core of the machine that a thread stays on; `None` before it is set up.
+    pub(crate) fn core_of(&self, thread: usize) -> Option<CoreId> {
+        self.each.of(thread).core.get().copied()
+    }
+
     /// The thread in use that a new queue goes to; `queue` is where it is counted so far.
     pub(crate) fn deal(&self, queue: &Counted) -> usize {
         let counts = self.queues.iter().take(self.active());
@@ -203,14 +215,14 @@ impl Threads {
     }
 
     pub(crate) fn snapshot(&self, knobs: &Knobs) -> ThreadsSnapshot {
+        let range = self.range(knobs);
         ThreadsSnapshot {
-            active: self.active(),
-            range: self.range(knobs),
-            counters: ThreadScalingCounters {
-                grown: self.grown.load(Ordering::Relaxed),
-                shrunk: self.shrunk.load(Ordering::Relaxed),
-                balanced: self.balanced.load(Ordering::Relaxed),
-            },
+            active: self.active() as u64,
+            min: range.min as u64,
+            max: range.max as u64,
+            grown: self.grown.load(Ordering::Relaxed),
+            shrunk: self.shrunk.load(Ordering::Relaxed),
+            balanced: self.balanced.load(Ordering::Relaxed),
         }
     }
 }

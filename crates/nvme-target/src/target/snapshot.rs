@@ -1,10 +1,13 @@
 //! Snapshots of a target, for people and for metrics.
 
+use crate::controller::registry::SharedController;
 use crate::snapshot::{
-    ControllerSnapshot, NamespaceSnapshot, ScheduledDevice, Snapshot, SubsystemSnapshot,
+    ControllerSnapshot, NamespaceSnapshot, OperationSnapshot, QueueSnapshot, ScheduledDevice,
+    Snapshot, SubsystemSnapshot,
 };
 use crate::subsystem::Subsystem;
 use crate::target::Target;
+use wire::nvme::nqn::DISCOVERY_NQN;
 
 impl Target {
     /// Returns a snapshot. Counters are up to a few hundredths of a second old.
@@ -23,25 +26,15 @@ impl Target {
         let devices = self.scheduled_devices().into_iter();
         let devices = devices.map(|(qos, namespaces)| ScheduledDevice {
             name: qos.name().to_owned(),
-            plan: qos.plan(),
+            tokens_per_second: qos.plan().rate.0,
+            reserved_tokens_per_second: qos.plan().reserved.0,
             namespaces,
             tenants: qos.tenants(),
         });
         let devices = devices.collect();
         let registry = self.shared.controllers();
-        let controllers = registry.iter().map(|controller| ControllerSnapshot {
-            id: controller.id,
-            kind: controller.kind,
-            subsystem: controller
-                .subsystem
-                .as_ref()
-                .map(|subsystem| subsystem.nqn.clone()),
-            host_nqn: controller.host_nqn.clone(),
-            host_id: controller.host_id,
-            peer: controller.peer,
-            io_queues: controller.queues().places.len(),
-            errors: controller.error_count(),
-        });
+        let controllers = registry.iter();
+        let controllers = controllers.map(|controller| self.controller(controller));
         let controllers = controllers.collect();
         let cores = self
             .shared
@@ -69,6 +62,37 @@ impl Target {
             limits: self.shared.limits.clone(),
         }
     }
+
+    fn controller(&self, controller: &SharedController) -> ControllerSnapshot {
+        let subsystem = controller.subsystem.as_ref();
+        let queues = controller.queues();
+        let io_queues = queues.places.iter().map(|(&qid, place)| {
+            let terms = queues.terms.get(&qid).copied().unwrap_or_default();
+            QueueSnapshot {
+                qid,
+                core: self.shared.threads.core_of(place.core).map(|core| core.0),
+                depth: terms.depth,
+                header_digest: terms.header_digest,
+                data_digest: terms.data_digest,
+            }
+        });
+        ControllerSnapshot {
+            id: controller.id,
+            kind: controller.kind,
+            nqn: subsystem
+                .map_or(DISCOVERY_NQN, |subsystem| &subsystem.nqn)
+                .to_owned(),
+            host_nqn: controller.host_nqn.clone(),
+            host_id: controller
+                .host_id
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+            peer: controller.peer,
+            io_queues: io_queues.collect(),
+            errors: controller.error_count(),
+        }
+    }
 }
 
 fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
@@ -76,14 +100,33 @@ fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
     let namespaces = changing.namespaces.values().map(|namespace| {
         let device = &namespace.options.device;
         let geometry = device.geometry();
+        let (stats, latency) = (namespace.total(), namespace.total_latency());
+        let operation = |succeeded, errors, bytes, latency| OperationSnapshot {
+            completed: succeeded + errors,
+            errors,
+            bytes,
+            latency,
+        };
         NamespaceSnapshot {
             nsid: namespace.nsid(),
             blocks: geometry.blocks,
             block_bytes: geometry.block_bytes,
             read_only: namespace.read_only(),
-            uuid: namespace.options.uuid,
-            stats: namespace.total(),
-            latency: namespace.total_latency(),
+            uuid: uuid_text(&namespace.options.uuid),
+            reads: operation(
+                stats.reads,
+                stats.read_errors,
+                stats.read_bytes,
+                latency.reads,
+            ),
+            writes: operation(
+                stats.writes,
+                stats.write_errors,
+                stats.written_bytes,
+                latency.writes,
+            ),
+            flushes: operation(stats.flushes, stats.flush_errors, 0, latency.flushes),
+            others: operation(stats.others, stats.other_errors, 0, latency.others),
         }
     });
     SubsystemSnapshot {
@@ -94,4 +137,16 @@ fn subsystem_snapshot(subsystem: &Subsystem) -> SubsystemSnapshot {
         allowed_hosts: changing.allowed_hosts.iter().cloned().collect(),
         namespaces: namespaces.collect(),
     }
+}
+
+/// Returns the text of a UUID. `[RFC 9562 §4]`
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
 }

@@ -69,14 +69,14 @@ fn kind(kind: &DeviceKind, place: &Place, findings: &mut Findings) {
             findings.report(
                 &place.key("size"),
                 "is missing, and a file that is created needs one",
-                "write how large it becomes, like size = \"10G\", or leave create away",
+                "write how large it becomes, like size = \"10G\", or omit create",
             );
         }
         if *create && *read_only {
             findings.report(
                 &place.key("create"),
                 "contradicts read_only = true",
-                "leave one of the two away",
+                "omit one of the two",
             );
         }
     }
@@ -128,7 +128,7 @@ fn faults(fault: &Fault, place: &Place, findings: &mut Findings) {
         findings.report(
             place,
             "is empty, so nothing would ever fail",
-            "write at least one rule, or leave fault away",
+            "write at least one rule, or omit fault",
         );
     }
     for (index, rule) in fault.rules.iter().enumerate() {

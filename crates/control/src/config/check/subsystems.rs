@@ -34,7 +34,7 @@ pub(super) fn check(configuration: &Configuration, place: &Place, findings: &mut
     }
 }
 
-/// What was seen in the namespaces before, across all subsystems.
+/// Findings in the namespaces before, across all subsystems.
 #[derive(Default)]
 struct Across<'a> {
     /// Each device in use, and where it was used first.

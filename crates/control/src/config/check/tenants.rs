@@ -11,7 +11,7 @@ use crate::model::{
 use crate::suggest::nearest;
 use qos::limits as tenancy;
 
-/// Whom a tenant matches: a host, a subsystem, a namespace; `None` is every one.
+/// The match of a tenant: a host, a subsystem, a namespace; `None` matches every one.
 type Pattern<'a> = (Option<&'a str>, Option<&'a str>, Option<u32>);
 
 pub(super) fn check(configuration: &Configuration, root: &Place, findings: &mut Findings) {
@@ -68,7 +68,7 @@ fn identity(
         findings.report(
             &place.key("name"),
             "\"default\" is who is no other tenant, and cannot name hosts, subsystems or namespaces",
-            "leave those away, or choose another name",
+            "omit those, or choose another name",
         );
     }
     if default && !configuration.default_tenant {
@@ -183,7 +183,7 @@ fn permissions(
     }
 }
 
-/// Whether the same host can be two tenants, neither of them the more particular one.
+/// Reports pairs of tenants that match the same host with equal precision.
 fn ambiguities(tenants: &[Tenant], place: &Place, findings: &mut Findings) {
     let patterns = |tenant: &Tenant| {
         let counts = [

@@ -3,11 +3,11 @@
 use super::{Decoder, FromNode, Table, switch};
 use crate::config::node::Node;
 use crate::config::problem::Place;
-use crate::limits::LIMITS;
 use crate::model::{
     Configuration, DEFAULT_MODEL, DISCOVERY_NQN, DISCOVERY_PORT, Digests, Discovery, Limits,
     Namespace, Referral, Subsystem, derived_serial,
 };
+use target::limits::LIMITS;
 
 impl FromNode for Configuration {
     fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
@@ -51,7 +51,7 @@ impl FromNode for Limits {
         let mut limits = Self::default();
         let mut sound = true;
         for limit in &LIMITS {
-            match table.or(limit.key, limit.default) {
+            match table.or(limit.key, limit.default()) {
                 Some(value) => limits.set(limit.key, value),
                 None => sound = false,
             }

@@ -42,7 +42,7 @@ impl FromNode for Tenant {
     }
 }
 
-/// What a tenant matches. An empty list would match everything, which nobody means who writes it.
+/// Reads a set that a tenant matches. An empty list would match everything, which is never meant.
 fn set<T: FromNode + Ord>(
     table: &Table<'_>,
     key: &'static str,

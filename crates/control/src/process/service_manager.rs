@@ -1,11 +1,11 @@
-//! What the service manager is told: that the target is ready, that it ends, and that it lives.
+//! Messages to the service manager: the target is ready, it ends, it lives.
 //!
-//! The protocol of sd_notify(3): datagrams to the socket that the environment names. Without one
-//! there is nobody to tell. A watchdog is fed only while every core of the dataplane takes messages;
-//! one that hangs has the service manager start the target again.
+//! The protocol of sd_notify(3): datagrams to the socket that the environment names; without one
+//! there is no service manager. A watchdog is fed only while every core of the dataplane takes
+//! messages; one that hangs has the service manager start the target again.
 
-use anyhow::{Context as _, Result};
 use std::ffi::OsStr;
+use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -13,21 +13,23 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use target::Target;
 
-/// The service manager.
+/// The service manager, if there is one.
 #[derive(Clone, Debug)]
-pub struct Manager(Option<Arc<UnixDatagram>>);
+pub struct ServiceManager(Option<Arc<UnixDatagram>>);
 
-impl Manager {
+impl ServiceManager {
     /// The one that the environment names, if it names one.
     ///
     /// # Errors
     /// A socket that is named and cannot be reached.
-    pub fn from_environment() -> Result<Self> {
+    pub fn from_environment() -> io::Result<Self> {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Ok(Self(None));
         };
-        let connected =
-            connect(&name).with_context(|| format!("NOTIFY_SOCKET={}", name.to_string_lossy()))?;
+        let connected = connect(&name).map_err(|error| {
+            let name = name.to_string_lossy();
+            io::Error::new(error.kind(), format!("NOTIFY_SOCKET={name}: {error}"))
+        })?;
         Ok(Self(Some(Arc::new(connected))))
     }
 
@@ -44,7 +46,7 @@ impl Manager {
     ///
     /// # Errors
     /// A thread that cannot be started.
-    pub fn watch(&self, target: &Arc<Target>) -> Result<Option<mpsc::Sender<()>>> {
+    pub fn watch(&self, target: &Arc<Target>) -> io::Result<Option<mpsc::Sender<()>>> {
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
         let meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
         let (Some(_), Some(limit), true) = (&self.0, number("WATCHDOG_USEC"), meant) else {
@@ -69,12 +71,12 @@ impl Manager {
             }
         };
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
-        thread.spawn(feed).context("cannot start a thread")?;
+        thread.spawn(feed)?;
         Ok(Some(watch))
     }
 }
 
-fn connect(name: &OsStr) -> std::io::Result<UnixDatagram> {
+fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(name)?,

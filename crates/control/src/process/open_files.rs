@@ -1,4 +1,4 @@
-//! How many files and sockets this process may have open at once.
+//! The number of files and sockets that this process may have open at once.
 //!
 //! The kernel's default, 1,024, is a soft limit for the sake of programs that use `select`. A
 //! target has a descriptor for each connection and a load one for each queue, and neither uses

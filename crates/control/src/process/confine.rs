@@ -1,32 +1,51 @@
-//! What the process may do to the machine, whatever a peer or a bug makes of it.
+//! Confinement of the process, whatever a peer or a bug makes of it.
 //!
 //! Capabilities that a target never needs are dropped at its start. By choice, Landlock keeps it to
 //! the files that its configuration names, and a seccomp filter from system calls that no target
 //! makes. All of this is inherited by threads, so it comes before the first of them; it cannot be
 //! taken back.
 
-use anyhow::{Context as _, Result, ensure};
-use clap::ValueEnum;
-use control::Configuration;
-use control::model::{ApiAddress, DeviceKind};
+use crate::model::{ApiAddress, Configuration, DeviceKind};
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
-    RulesetCreatedAttr as _, RulesetStatus, path_beneath_rules,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus, path_beneath_rules,
 };
+use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// A restriction that somebody chooses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// A restriction by choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confinement {
-    /// Only the files and folders that the configuration and the command line name
+    /// Only the files and folders that the configuration and the command line name.
     Landlock,
-    /// No programs, no mounts, no other system calls that a target never makes
+    /// No programs, no mounts, no other system calls that a target never makes.
     Seccomp,
 }
 
-/// Where Landlock lets the process go.
+/// The reason for which the process could not be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// The kernel refused to drop capabilities.
+    #[error("cannot drop capabilities: {0}")]
+    Capabilities(#[from] Errno),
+    /// The kernel refused the rules of Landlock.
+    #[error("--confine landlock: {0}")]
+    Landlock(#[from] RulesetError),
+    /// The kernel has no Landlock, or only a part of it.
+    #[error(
+        "--confine landlock: the kernel does not enforce it; boot with lsm=landlock,... or omit \
+         the option"
+    )]
+    NotEnforced,
+    /// The kernel refused the filter of system calls.
+    #[error("--confine seccomp: {0}")]
+    Seccomp(Box<dyn Error + Send + Sync>),
+}
+
+/// Paths that Landlock permits.
 #[derive(Debug, Default)]
 pub struct Paths {
     /// To read.
@@ -36,7 +55,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// What a target with this configuration uses.
+    /// Returns the paths that a target with this configuration uses.
     #[must_use]
     pub fn of(
         configuration: &Configuration,
@@ -48,7 +67,7 @@ impl Paths {
             read: vec!["/proc".into(), "/sys".into()],
             write: configuration.device_folders.clone(),
         };
-        // Who edits a file often puts another in its place.
+        // Editors often put another file in its place.
         paths.read.extend(config_path.map(parent_of));
         paths.write.extend(state_path.map(parent_of));
         if let Some(ApiAddress::Unix(socket)) = &configuration.api {
@@ -80,14 +99,13 @@ fn parent_of(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn drop_capabilities(chosen: &[Confinement]) -> Result<()> {
+pub fn drop_capabilities(chosen: &[Confinement]) -> Result<(), ConfineError> {
     let mut keep =
         CapabilitySet::NET_BIND_SERVICE | CapabilitySet::SYS_NICE | CapabilitySet::IPC_LOCK;
     if !chosen.contains(&Confinement::Landlock) {
         keep |= CapabilitySet::DAC_OVERRIDE;
     }
-    let failed = "cannot drop capabilities";
-    let now = rustix::thread::capabilities(None).context(failed)?;
+    let now = rustix::thread::capabilities(None)?;
     let kept = CapabilitySets {
         effective: now.effective & keep,
         permitted: now.permitted & keep,
@@ -95,26 +113,26 @@ pub fn drop_capabilities(chosen: &[Confinement]) -> Result<()> {
     };
     // A service manager may have dropped them, and refuse this system call.
     if (now.effective, now.permitted) != (kept.effective, kept.permitted) {
-        rustix::thread::set_capabilities(None, kept).context(failed)?;
+        rustix::thread::set_capabilities(None, kept)?;
     }
-    rustix::thread::set_no_new_privs(true).context(failed)
+    Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
 /// Puts what was chosen in force for this thread and all that it starts.
 ///
 /// # Errors
-/// A kernel that cannot do it: who chooses it must not run without.
-pub fn confine(chosen: &[Confinement], paths: &Paths) -> Result<()> {
+/// A kernel that cannot do it: a confinement that was asked for is never omitted silently.
+pub fn confine(chosen: &[Confinement], paths: &Paths) -> Result<(), ConfineError> {
     if chosen.contains(&Confinement::Landlock) {
-        landlock(paths).context("--confine landlock")?;
+        landlock(paths)?;
     }
     if chosen.contains(&Confinement::Seccomp) {
-        seccomp().context("--confine seccomp")?;
+        seccomp().map_err(ConfineError::Seccomp)?;
     }
     Ok(())
 }
 
-fn landlock(paths: &Paths) -> Result<()> {
+fn landlock(paths: &Paths) -> Result<(), ConfineError> {
     // The version of Linux 6.2, the first that also keeps files from being cut.
     let (all, read) = (AccessFs::from_all(ABI::V3), AccessFs::from_read(ABI::V3));
     let status = Ruleset::default()
@@ -124,15 +142,14 @@ fn landlock(paths: &Paths) -> Result<()> {
         .add_rules(path_beneath_rules(&paths.read, read & !AccessFs::Execute))?
         .add_rules(path_beneath_rules(&paths.write, all & !AccessFs::Execute))?
         .restrict_self()?;
-    ensure!(
-        status.ruleset == RulesetStatus::FullyEnforced,
-        "the kernel does not enforce it; boot with lsm=landlock,... or omit it"
-    );
-    Ok(())
+    match status.ruleset {
+        RulesetStatus::FullyEnforced => Ok(()),
+        _ => Err(ConfineError::NotEnforced),
+    }
 }
 
-/// System calls that no target makes. Those that start programs or other processes, become somebody
-/// else, look into other processes, change the machine, or reach files around Landlock.
+/// System calls that no target makes. Those that start programs or other processes, change the
+/// user, look into other processes, change the machine, or reach files around Landlock.
 const REFUSED: &[i64] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -188,7 +205,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_vhangup,
 ];
 
-fn seccomp() -> Result<()> {
+fn seccomp() -> Result<(), Box<dyn Error + Send + Sync>> {
     let refused = REFUSED.iter().map(|&call| (call, Vec::new())).collect();
     let not_permitted = SeccompAction::Errno(u32::try_from(libc::EPERM).expect("a small number"));
     let machine = std::env::consts::ARCH.try_into()?;

@@ -1,0 +1,261 @@
+//! A target with its control plane, from a configuration to its end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+
+use base::units::CoreId;
+use reactor::placement::{self, PlacementError};
+use target::{Limits, RunningTarget, Target, TargetError, TargetOptions};
+
+use crate::api::Token;
+use crate::control::{ChangeError, Control};
+use crate::model::{ApiAddress, Configuration, Device, DeviceKind};
+use crate::plane::Plane;
+use crate::process::open_files;
+use crate::process::service_manager::ServiceManager;
+use crate::server::{self, Server, ServerError, ServerOptions};
+use crate::state::{StateError, StateFile};
+
+/// Options of a target beside its configuration.
+#[derive(Debug, Default)]
+pub struct ServingOptions {
+    /// The file that SIGHUP reads again.
+    pub config_path: Option<PathBuf>,
+    /// The file that keeps changes; without one the end of the process forgets them.
+    pub state_path: Option<PathBuf>,
+    /// The token of requests over TCP.
+    pub token: Option<Token>,
+}
+
+/// The reason for which a target does not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// Processors that cannot be used.
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    /// The target refused its limits or options.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The state file cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The configuration cannot be put in force.
+    #[error("nothing is served: {0}")]
+    Configuration(#[from] ChangeError),
+    /// The control plane's thread cannot start.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The service manager cannot be reached, or there is no room for a thread.
+    #[error(transparent)]
+    Process(#[from] io::Error),
+    /// A core of the target ended by itself.
+    #[error("a core of the target broke: {0}")]
+    Core(io::Error),
+}
+
+/// A target that serves.
+#[derive(Debug)]
+pub struct Serving {
+    running: RunningTarget,
+    control: Arc<Control>,
+    server: Server,
+    manager: ServiceManager,
+}
+
+impl Serving {
+    /// Starts a target. Its subsystems are in place before its cores start: the first host to
+    /// connect finds all of them.
+    ///
+    /// # Errors
+    /// A configuration that cannot be put in force, or a machine that lacks something.
+    pub fn start(
+        configuration: &Configuration,
+        options: ServingOptions,
+    ) -> Result<Self, ServingError> {
+        let available = placement::allowed_cores()?;
+        let cores: Vec<CoreId> = match &configuration.cores {
+            Some(cores) => cores.iter().copied().map(CoreId).collect(),
+            None => available.clone(),
+        };
+        placement::check_allowed(&cores)?;
+        let wanted = files_wanted(configuration, cores.len());
+        warn_of_few_files(open_files::raise(), wanted);
+        let target = Target::new(limits(configuration), cores.len())?;
+        let plane = Arc::new(Plane::new(Arc::clone(&target), numbers(&cores)));
+        let store = options.state_path.as_deref().map(StateFile::open);
+        let control = Control::resume(configuration, plane, store.transpose()?)?;
+        let running = RunningTarget::start(
+            Arc::clone(&target),
+            &TargetOptions {
+                listen: configuration.listen.clone(),
+                cores: cores.clone(),
+                named: configuration.cores.is_some(),
+                ..TargetOptions::default()
+            },
+        )?;
+        let mut others = available;
+        others.retain(|core| !cores.contains(core));
+        let server_options = ServerOptions {
+            api: configuration.api.clone(),
+            token: options.token,
+            config_path: options.config_path,
+            cpus: (!others.is_empty()).then(|| numbers(&others)),
+        };
+        let manager = ServiceManager::from_environment()?;
+        let (control, teller) = (Arc::new(control), manager.clone());
+        let terminate = move || {
+            teller.tell("STOPPING=1");
+            target.shutdown();
+        };
+        match server::run(Arc::clone(&control), server_options, terminate) {
+            Ok(server) => Ok(Self {
+                running,
+                control,
+                server,
+                manager,
+            }),
+            Err(error) => {
+                running.stop().map_err(ServingError::Core)?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Returns the target.
+    #[must_use]
+    pub fn target(&self) -> &Arc<Target> {
+        &self.running.handle
+    }
+
+    /// Returns the control plane.
+    #[must_use]
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// Returns the addresses at which the target listens.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.running.addresses
+    }
+
+    /// Returns the address of the interface, if there is one.
+    #[must_use]
+    pub fn api(&self) -> Option<&ApiAddress> {
+        self.server.address()
+    }
+
+    /// Tells the service manager that hosts can connect, and feeds its watchdog until the end of
+    /// the target, for which it waits. Returns true if every command was answered.
+    ///
+    /// # Errors
+    /// A core that ended by itself, or no room for a thread.
+    pub fn run(self) -> Result<bool, ServingError> {
+        self.manager.tell("READY=1");
+        let target = Arc::clone(&self.running.handle);
+        let _watch: Option<mpsc::Sender<()>> = self.manager.watch(&target)?;
+        self.running.join().map_err(ServingError::Core)?;
+        self.server.stop();
+        Ok(!target.gave_up_commands())
+    }
+}
+
+/// Descriptors that are open beside connections and devices: standard streams, the runtime of the
+/// control plane and connections to its interface, and those that come and go.
+const OTHER_FILES: u64 = 128;
+
+/// Descriptors of each core: its ring, and its event counter.
+const CORE_FILES: u64 = 2;
+
+/// Returns the number of descriptors that everything in the configuration takes at once. A file is
+/// open once for itself, and once more on each core for each namespace over it.
+fn files_wanted(configuration: &Configuration, cores: usize) -> u64 {
+    let cores = cores as u64;
+    let is_file = |device: &&Device| matches!(device.kind, DeviceKind::File { .. });
+    let files = configuration.devices.values().filter(is_file).count() as u64;
+    let namespaces = configuration.subsystems.iter().flat_map(|s| &s.namespaces);
+    let devices = namespaces.filter_map(|n| configuration.devices.get(&n.device));
+    let channels = devices.filter(is_file).count() as u64 * cores;
+    let listeners = configuration.listen.len() as u64;
+    let sockets = configuration.limits.get("connections") + listeners;
+    sockets + files + channels + CORE_FILES * cores + OTHER_FILES
+}
+
+/// Warns where the configuration promises more connections than there can be.
+fn warn_of_few_files(limit: Option<u64>, wanted: u64) {
+    if let Some(limit) = limit.filter(|&limit| limit < wanted) {
+        tracing::warn!(
+            "this process may have {limit} files and sockets open, and all of its connections \
+             (limits.connections) would take {wanted}: hosts beyond that wait until others have \
+             gone; raise the hard limit (`ulimit -Hn`, a container's `--ulimit nofile=`, \
+             LimitNOFILE= in the service's unit) or lower limits.connections"
+        );
+    }
+}
+
+fn numbers(cores: &[CoreId]) -> Vec<u32> {
+    cores.iter().map(|core| core.0).collect()
+}
+
+/// Returns the configuration's limits, which were checked, as the target takes them.
+fn limits(configuration: &Configuration) -> Limits {
+    Limits {
+        header_digest: configuration.digests.header,
+        data_digest: configuration.digests.data,
+        cache_life: cache_life(),
+        ..configuration.limits.for_target()
+    }
+}
+
+/// Returns the life of the devices' write caches: what files have not flushed is with the kernel,
+/// so it outlives this process and not the machine. 0 where the kernel does not tell.
+fn cache_life() -> u64 {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let boot = boot.map(|id| uuid::Uuid::parse_str(id.trim()));
+    let (high, low) = match boot {
+        Ok(Ok(boot)) => boot.as_u64_pair(),
+        _ => (0, 0),
+    };
+    high ^ low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Format, parse};
+
+    /// The files that each core opens for each namespace were left out, so a limit was taken for
+    /// enough with which connections failed.
+    #[test]
+    fn every_core_opens_a_file_once_more_for_each_namespace() {
+        let text = r#"
+            listen = ["127.0.0.1:0"]
+            [limits]
+            connections = 100
+            [devices.disk]
+            type = "file"
+            path = "/nowhere"
+            shared = true
+            [devices.memory]
+            type = "ram"
+            size = "1MiB"
+            [[subsystems]]
+            nqn = "nqn.2026-11.io.example:a"
+            allow_any_host = true
+            [[subsystems.namespaces]]
+            nsid = 1
+            device = "disk"
+            [[subsystems.namespaces]]
+            nsid = 2
+            device = "disk"
+            [[subsystems.namespaces]]
+            nsid = 3
+            device = "memory"
+        "#;
+        let configuration = parse(text, Format::Toml).expect("a configuration");
+        let wanted = 100 + 1 + 1 + 2 * 3 + CORE_FILES * 3 + OTHER_FILES;
+        assert_eq!(files_wanted(&configuration, 3), wanted);
+    }
+}

@@ -1,0 +1,233 @@
+//! Incidents: crashes, replaced volumes, turned knobs, and changes of the configuration.
+
+use super::*;
+
+impl Machine {
+    /// Something happens.
+    pub(in crate::check) fn meets(&mut self, incident: Incident) {
+        match incident {
+            Incident::CrashTarget {
+                target,
+                down,
+                power,
+                other,
+            } => self.crash_target(target, down, power, other),
+            Incident::CrashHost(number) => self.crash_host(number),
+            Incident::PauseTarget((target, core), pause) => {
+                let until = self.world.now() + pause;
+                self.cast.borrow_mut().pause_target(target, core, until);
+                self.count("pauses");
+            }
+            Incident::PauseHost(number, pause) => {
+                let until = self.world.now() + pause;
+                self.cast.borrow_mut().hosts[number].hold(until);
+                self.count("pauses");
+            }
+            Incident::JumpTarget(target, by) => {
+                self.cast.borrow().jump_target(target, by);
+                self.count("clock jumps");
+            }
+            Incident::JumpHost(number, by) => {
+                self.cast.borrow().hosts[number].driver().jump_clock(by);
+                self.count("clock jumps");
+            }
+            Incident::TurnKnobs(target) => self.turn_knobs(target),
+            Incident::Resize((target, volume), permille) => self.resize(target, volume, permille),
+            Incident::Remove(target, gone_for) => self.remove(target, gone_for),
+            Incident::Deny((target, host), denied_for) => self.deny(target, host, denied_for),
+            Incident::ChangeTenants(target) => self.change_tenants(target),
+        }
+    }
+
+    fn count(&mut self, kind: &'static str) {
+        *self.incidents.entry(Cow::Borrowed(kind)).or_default() += 1;
+    }
+
+    fn crash_target(&mut self, target: usize, down: Nanos, power: bool, other: bool) {
+        let process = self.cast.borrow_mut().targets[target].take();
+        drop(process);
+        self.count("target crashes");
+        if power {
+            self.count("power losses");
+            self.known[target].cache_life += 1;
+            let volumes = self.known[target].volumes.iter();
+            volumes.for_each(Volume::lose_power);
+            if target == 0 {
+                self.liars_disk.lose_power();
+            }
+        }
+        self.pass(down);
+        if other {
+            self.replace_volume(target);
+        }
+        self.start_target(target);
+    }
+
+    /// The first volume of a target is another one from now on.
+    fn replace_volume(&mut self, target: usize) {
+        self.count("other volumes");
+        let volume = Volume::new(self.made, &self.plan, &mut self.prng);
+        self.made += 1;
+        // Observers that know the old volume by its size must learn the new one's.
+        volume.extent.begin();
+        volume.extent.end(volume.extent.blocks());
+        for host in &mut self.cast.borrow_mut().hosts {
+            host.is_replaced(target, 1, &volume.oracle, &volume.extent);
+        }
+        let known = &mut self.known[target];
+        let before = std::mem::replace(&mut known.volumes[0], volume);
+        known.replaced.push(before);
+    }
+
+    fn crash_host(&mut self, number: usize) {
+        self.count("host crashes");
+        self.replace_host(number);
+    }
+
+    /// A host ends without a word, and another one comes for the rest of its work.
+    pub(super) fn replace_host(&mut self, number: usize) {
+        let crashed = self.cast.borrow_mut().hosts.remove(number);
+        drop(crashed.kind);
+        let mut applications = crashed.applications;
+        self.hosts_made += 1;
+        for application in &mut applications {
+            let answered = application.report.borrow().answered;
+            application.workload.requests -= answered;
+            application.report = Rc::default();
+            let place = application.nsid as usize - 1;
+            let volume = &self.known[application.target].volumes[place];
+            application.oracle = Some(Rc::clone(&volume.oracle));
+            if let Some(law) = &mut application.law {
+                law.extent = volume.extent.clone();
+            }
+            application.seed = self.prng.next_u64();
+            application.host = self.hosts_made;
+        }
+        let host = self.host(number, applications);
+        self.cast.borrow_mut().hosts.insert(number, host);
+    }
+
+    fn turn_knobs(&mut self, target: usize) {
+        let cast = Rc::clone(&self.cast);
+        let mut cast = cast.borrow_mut();
+        let Some(process) = &mut cast.targets[target] else {
+            return;
+        };
+        let turning = process.turning.as_ref();
+        if turning.is_some_and(|turning| turning.poll().is_none()) {
+            return;
+        }
+        let knobs = random_position(&mut self.prng, &process.shared.knobs());
+        let change = process.shared.begin_knobs(knobs);
+        process.turning = Some(change.expect("the position is valid"));
+        self.count("knobs turned");
+        // Those of a switchboard follow.
+        for host in &cast.hosts {
+            if let Kind::Switched(host) = &host.kind
+                && let Some(board) = &host.board
+            {
+                let knobs = random_position(&mut self.prng, &Knobs::default());
+                // A core that is held up may not take another message.
+                let _ = board.set_knobs(&knobs);
+            }
+        }
+    }
+
+    /// Changes a target as its control plane does, while all actors go on. Returns true if it is
+    /// changed.
+    fn change(&self, target: usize, what: impl FnOnce(&Target) -> Result<(), TargetError>) -> bool {
+        let shared = self.cast.borrow().targets[target]
+            .as_ref()
+            .map(|process| Arc::clone(&process.shared));
+        let Some(shared) = shared else { return false };
+        let (world, cast) = (self.world.clone(), Rc::clone(&self.cast));
+        let waiter: Waiter = Box::new(move |done, timeout| {
+            let until = world.now() + Nanos::from(timeout);
+            let mut cast = cast.borrow_mut();
+            world.run(&mut cast.actors(), until, done);
+        });
+        match wait_by(waiter, || what(&shared)) {
+            Ok(()) => true,
+            Err(TargetError::Undone(_)) => false,
+            Err(error) => panic!("a change is refused: {error}"),
+        }
+    }
+
+    fn resize(&mut self, target: usize, volume: usize, permille: u64) {
+        if self.is_removed(target, volume) {
+            return;
+        }
+        self.count("resized volumes");
+        let blocks = (self.plan.blocks * permille / 1_000).max(1);
+        let known = &self.known[target].volumes[volume];
+        let gone = known.begin_resize(usize::try_from(blocks).expect("a small disk"));
+        let nsid = u32::try_from(volume + 1).expect("a few");
+        self.change(target, |t| t.resize_namespace(SUBSYSTEM, nsid, blocks));
+        known.end_resize(gone);
+    }
+
+    fn is_removed(&self, target: usize, volume: usize) -> bool {
+        self.known[target].removed && volume + 1 == self.plan.volumes
+    }
+
+    fn remove(&mut self, target: usize, gone_for: Nanos) {
+        let nsid = u32::try_from(self.plan.volumes).expect("a few");
+        if !self.change(target, |t| t.remove_namespace(SUBSYSTEM, nsid)) {
+            return;
+        }
+        self.count("removed namespaces");
+        self.known[target].removed = true;
+        self.pass(gone_for);
+        let volume = &self.known[target].volumes[self.plan.volumes - 1];
+        let options = volume.as_namespace(nsid);
+        while !self.change(target, |t| t.add_namespace(SUBSYSTEM, options.clone())) {
+            self.pass(Nanos::from_secs(1));
+        }
+        self.known[target].removed = false;
+    }
+
+    fn deny(&mut self, target: usize, host: usize, denied_for: Nanos) {
+        self.count("denied hosts");
+        let name = host_name(host);
+        let rights = self.known[target].rights[host].clone();
+        let set = |banned| {
+            for rights in &rights {
+                rights.end(banned, rights.permits());
+            }
+        };
+        rights.iter().for_each(Rights::begin);
+        let denied = self.change(target, |t| t.deny_host(SUBSYSTEM, &name));
+        // Its controllers end as soon as every core has heard of it.
+        self.pass(Nanos::from_secs(1));
+        set(denied);
+        self.pass(denied_for);
+        rights.iter().for_each(Rights::begin);
+        self.change(target, |t| t.allow_host(SUBSYSTEM, &name));
+        set(false);
+    }
+
+    fn change_tenants(&mut self, target: usize) {
+        self.count("changed tenants");
+        self.audits.borrow_mut()[target].tenants_change();
+        let volumes = self.plan.volumes;
+        let blocks = self.plan.blocks;
+        let tenants = Tenants::draw(&mut self.prng, self.plan.hosts, volumes, blocks);
+        let known = &self.known[target];
+        let all = || known.rights.iter().flatten();
+        all().for_each(Rights::begin);
+        let changed = self.change(target, |t| t.set_tenants(&tenants.tenancy()));
+        for (host, volumes) in known.rights.iter().enumerate() {
+            for (volume, rights) in volumes.iter().enumerate() {
+                let permits = if changed {
+                    tenants.permits(host, volume)
+                } else {
+                    rights.permits()
+                };
+                rights.end(rights.is_banned(), permits);
+            }
+        }
+        if changed {
+            self.known[target].tenants = tenants;
+        }
+    }
+}

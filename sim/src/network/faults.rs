@@ -1,0 +1,91 @@
+//! Faults that a network may have.
+
+use base::Nanos;
+
+/// Faults of the network on a connection. All of them are legal for TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkFaults {
+    /// Longest time that a piece is on its way.
+    pub delay_max: Nanos,
+    /// Pieces that a send is split into, at most.
+    pub pieces_max: u64,
+    /// A send in this many cuts the connection, after some prefix of it; 0 for never.
+    pub cut_one_in: u64,
+    /// Longest time that what was on its way when a connection was cut may still take to arrive, as
+    /// it does when it has to be sent again.
+    pub linger_max: Nanos,
+    /// A cut in this many takes all connections of the same host with it, in the same way; 0 for
+    /// never.
+    pub partition_one_in: u64,
+    /// A connect in this many is refused; 0 for never.
+    pub refuse_one_in: u64,
+    /// Connects get no answer.
+    pub unreachable: bool,
+    /// Longest time for which a send stays with its driver before the kernel has taken it.
+    pub send_stall_max: Nanos,
+    /// Inverse of the share of cuts that are silent: no end is told for a minute or two, as when a
+    /// cable is pulled; 0 for never.
+    pub silent_one_in: u64,
+    /// In a send in this many one bit is flipped that TCP's checksum did not catch; 0 for never.
+    /// The first PDU of a connection is spared: it has no digest.
+    pub flip_one_in: u64,
+    /// Bytes of a connection that are on their way or not received yet, at most: a sender waits for
+    /// its receiver.
+    pub window_bytes: u64,
+    /// A send in this many is taken in part although there is room for all of it; 0 for never.
+    pub partial_one_in: u64,
+}
+
+/// Send and receive buffers of a kernel together, as they grow to.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// Longest time of a kernel with buffers that are full now and then.
+const SEND_STALL_MAX: Nanos = Nanos::from_micros(300);
+
+impl NetworkFaults {
+    /// A network that only delays a little.
+    pub const CALM: Self = Self {
+        delay_max: Nanos::from_micros(20),
+        pieces_max: 1,
+        cut_one_in: 0,
+        linger_max: Nanos::ZERO,
+        partition_one_in: 0,
+        refuse_one_in: 0,
+        unreachable: false,
+        send_stall_max: SEND_STALL_MAX,
+        silent_one_in: 0,
+        flip_one_in: 0,
+        window_bytes: WINDOW_BYTES,
+        partial_one_in: 0,
+    };
+    /// A network that splits and delays, but keeps its connections.
+    pub const ROUGH: Self = Self {
+        delay_max: Nanos::from_millis(2),
+        pieces_max: 7,
+        cut_one_in: 0,
+        linger_max: Nanos::ZERO,
+        partition_one_in: 0,
+        refuse_one_in: 0,
+        unreachable: false,
+        send_stall_max: SEND_STALL_MAX,
+        silent_one_in: 0,
+        flip_one_in: 0,
+        window_bytes: WINDOW_BYTES,
+        partial_one_in: 0,
+    };
+    /// A network that also cuts.
+    pub const HOSTILE: Self = Self {
+        delay_max: Nanos::from_millis(1),
+        pieces_max: 5,
+        cut_one_in: 400,
+        linger_max: Nanos::from_millis(400),
+        partition_one_in: 2,
+        refuse_one_in: 5,
+        unreachable: false,
+        send_stall_max: SEND_STALL_MAX,
+        silent_one_in: 0,
+        flip_one_in: 0,
+        window_bytes: WINDOW_BYTES,
+        partial_one_in: 0,
+    };
+}
