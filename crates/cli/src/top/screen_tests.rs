@@ -38,15 +38,15 @@ fn a_usual_terminal_has_all_panes() {
             "core  class       busy  queues  outstanding  load  rx quanta/s  tx quanta/s",
             "   0  latency      25%       2          64K   32K           11           13",
             "   0  throughput   25%       2          64K   32K          110          130",
-            "   1           -   25%       -            -     -            -            -",
+            "   1  latency      25%       2          64K   32K           11           13",
+            "   1  throughput   25%       2          64K   32K          110          130",
             "NAMESPACES",
             "device  nsid  read/s  read B/s    p50    p95    p99  write/s  write B/s    p50",
-            "slow       1     100      400K  100us  400us  2.0ms      200       800K  100us",
+            "slow       1     100      400K  100us  500us  2.0ms      200       800K  100us",
             "QUEUES",
-            "cntlid  qid  core  in flight  depth  peer  host                            subsy",
-            "     3    1     0          9    128     -  nqn.2026-11.com.example:db?[2J",
-            "     3    2     1          9    128     -  nqn.2026-11.com.example:db?[2J",
-            "",
+            "cntlid  qid  core  depth  hdgst  ddgst  peer            host",
+            "     3    1     0    128  yes    no     127.0.0.1:4420  nqn.2026-11.com.example:",
+            "     3    2     1    128  yes    no     127.0.0.1:4420  nqn.2026-11.com.example:",
             "",
             "",
             "",
@@ -74,7 +74,7 @@ fn a_tiny_terminal_has_the_pane_in_focus() {
     // What is busy has no room, and half a number would be another.
     assert_eq!(
         seen(&mut screen, 20, 5)[1..4],
-        ["CORES 2-2 of 3", "core  class", "   0  throughput"]
+        ["CORES 2-2 of 4", "core  class", "   0  throughput"]
     );
 }
 
