@@ -649,7 +649,7 @@ fn every_simulated_figure_can_be_judged() {
         ("sim-reflex-1", "100 %"),
         ("sim-reflex-3a", "90 %"),
         ("sim-reflex-3b", "90 %"),
-        ("reflex/3c", "90 %"),
+        ("sim-reflex-3c", "90 %"),
     ] {
         let report = simulate(named(name)[0], Extent::Quick, &effort, &costs, &mut |_| {});
         let report = report.unwrap();
