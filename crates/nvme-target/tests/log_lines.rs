@@ -15,7 +15,7 @@ use std::time::Instant;
 use switchyard_target::limits::{LOG_LINES_PER_PEER, LOG_PEER_PERIOD};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use wire::fabrics::ConnectData;
 use wire::nvme::{IoOpcode, SglDescriptor};
 
@@ -27,7 +27,7 @@ const TIMES: u64 = 700;
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps every line.
+/// Keeps every line but those of level TRACE, which tell every state of every command on request.
 struct Log;
 
 struct Line(String);
@@ -39,8 +39,8 @@ impl Visit for Line {
 }
 
 impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::DEBUG
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
