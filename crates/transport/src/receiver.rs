@@ -148,7 +148,7 @@ mod tests {
     use reactor::{BufferClass, BufferPool};
     use wire::tcp::c2h_data::C2hProgress;
     use wire::tcp::limits::PREFIX_BYTES_MAX;
-    use wire::tcp::{C2hData, FramerLimits, Role};
+    use wire::tcp::{C2hData, DataAlignment, FramerLimits, IcResp, Role};
 
     const BYTES: u32 = 16 * 1024;
 
@@ -163,6 +163,14 @@ mod tests {
             data_digest: digest,
             ..PduFormat::PLAIN
         };
+        let initialized = IcResp {
+            controller_alignment: DataAlignment::DWORD,
+            header_digest: false,
+            data_digest: digest,
+            max_h2c_data: BYTES,
+        };
+        let first = initialized.to_bytes();
+        assert!(receiver.next(&mut &first[..]).unwrap().is_some());
         receiver.set_digests(&format);
         let pdu = C2hData {
             command_id: 1,
