@@ -177,6 +177,7 @@ impl Device for Disk {
             thin: true,
             max_transfer_bytes: 1 << 20,
             preferred_bytes: 0,
+            extents_max: 0,
         }
     }
 

@@ -10,15 +10,15 @@ use std::collections::VecDeque;
 
 /// Completions that wait for their time.
 #[derive(Debug)]
-pub(crate) struct DelayQueue {
-    waiting: Slab<Completion>,
+pub(crate) struct DelayQueue<T = Completion> {
+    waiting: Slab<T>,
     /// Keys with the number of the slot, the oldest first among equals.
     timers: TimerQueue<(u64, u32, u8)>,
     order: u64,
-    due: VecDeque<Completion>,
+    due: VecDeque<T>,
 }
 
-impl DelayQueue {
+impl<T> DelayQueue<T> {
     pub(crate) fn new() -> Self {
         Self {
             waiting: Slab::with_capacity(LAYER_QUEUE_DEPTH),
@@ -34,7 +34,7 @@ impl DelayQueue {
     }
 
     /// Holds a completion until `until`; one without a place is not held.
-    pub(crate) fn hold(&mut self, completion: Completion, until: Time) {
+    pub(crate) fn hold(&mut self, completion: T, until: Time) {
         match self.waiting.insert(completion) {
             Ok(key) => {
                 self.timers
@@ -46,7 +46,7 @@ impl DelayQueue {
     }
 
     /// Adds a completion that waits for nothing.
-    pub(crate) fn pass(&mut self, completion: Completion) {
+    pub(crate) fn pass(&mut self, completion: T) {
         self.due.push_back(completion);
     }
 
@@ -62,7 +62,7 @@ impl DelayQueue {
         self.timers.next().unwrap_or(Time::NEVER)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Completion> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         self.due.pop_front()
     }
 }

@@ -4,6 +4,7 @@
 pub mod conformance;
 mod delay_queue;
 pub mod device;
+pub mod extents;
 pub mod layer;
 pub mod limits;
 pub mod request;
@@ -11,4 +12,5 @@ pub mod request;
 mod test_driver;
 
 pub use device::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
+pub use extents::{Extent, Extents, SubmitExtents, check_extents};
 pub use request::{BlockError, Completion, Operation, Request};

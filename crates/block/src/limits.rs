@@ -4,6 +4,9 @@
 /// that a target announces (MDTS), so that no command has to be split.
 pub const TRANSFER_MAX_BYTES: u32 = 1024 * 1024;
 
+/// Extents of one command: the entries of the thesis' block control table. `[Yu §5.2]`
+pub const EXTENTS_MAX: u32 = 1024;
+
 /// Zeroing at least this much memory gives the pages back instead: from about here on, a system
 /// call costs less than writing, and untouched memory stays unallocated.
 pub const DISCARD_MIN_BYTES: usize = 256 * 1024;

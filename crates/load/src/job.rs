@@ -189,6 +189,7 @@ mod tests {
             thin: false,
             max_transfer_bytes: 65_536,
             preferred_bytes: 0,
+            extents_max: 0,
         };
         (geometry, capabilities)
     }

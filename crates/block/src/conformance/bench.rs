@@ -1,6 +1,7 @@
 //! A core that is run by hand: one driver, one channel, and calls that wait.
 
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
+use crate::extents::{Extents, SubmitExtents};
 use crate::request::{BlockError, Completion, Operation, Request};
 use base::units::Lba;
 use base::{Nanos, Time};
@@ -165,6 +166,30 @@ impl<D: Driver> Bench<D> {
     /// Takes a completion that is there, if one is.
     pub fn finished(&mut self) -> Option<Completion> {
         self.finished.pop_front()
+    }
+
+    /// Runs a command over several extents alone, waiting for its end.
+    ///
+    /// # Panics
+    /// When the channel has no room although nothing is in flight, or another command completes.
+    pub fn run_extents(&mut self, command: Extents) -> Extents {
+        let tag = command.tag;
+        let mut cx = Context {
+            now: self.driver.now(),
+            driver: &mut self.driver,
+        };
+        let mut done = match self.channel.submit_extents(command, &mut cx) {
+            SubmitExtents::Done(command) => Some(command),
+            SubmitExtents::Queued => None,
+            SubmitExtents::Busy(command) => panic!("no room for {command:?}"),
+        };
+        self.turn_until("a command over extents", |bench| {
+            done = done.take().or_else(|| bench.channel.reap_extents());
+            done.is_some()
+        });
+        let done = done.expect("it was waited for");
+        assert_eq!(done.tag, tag, "the tag comes back");
+        done
     }
 
     /// Waits for the next completion.

@@ -6,6 +6,7 @@
 
 mod bench;
 mod cases;
+mod extents;
 mod workload;
 
 #[cfg(test)]
@@ -76,6 +77,9 @@ pub fn run<D: Driver>(mut driver: impl FnMut() -> D, device: &dyn Device, suite:
         }
         cases::zeroes(&mut bench, suite);
         cases::durable(&mut bench, suite);
+        if device.capabilities().extents_max > 0 {
+            extents::extents(&mut bench, suite);
+        }
         cases::many(&mut bench, suite);
         workload::run(&mut bench, suite);
         cases::close_under_load(&mut bench);

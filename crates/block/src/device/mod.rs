@@ -15,6 +15,7 @@ pub use flash::Flash;
 pub use null::Null;
 pub use ram::Ram;
 
+use crate::extents::{Extents, SubmitExtents};
 use crate::request::{BlockError, Completion, Request};
 use base::Time;
 use reactor::{Context, Driver, IoSlice, RegionHandle};
@@ -51,6 +52,8 @@ pub struct Capabilities {
     pub max_transfer_bytes: u32,
     /// Bytes that are best read and written together, aligned to their size (0: no preference).
     pub preferred_bytes: u32,
+    /// The most extents of one command ([`Extents`]); 0 for a device that takes none.
+    pub extents_max: u32,
 }
 
 /// The reason for which a device could not be opened or changed.
@@ -147,6 +150,18 @@ pub enum Submit {
 pub trait Channel: std::fmt::Debug {
     /// Takes a request.
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit;
+
+    /// Takes a command over several extents; only of a device with
+    /// [`extents_max`](Capabilities::extents_max) above 0.
+    fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        let _ = cx;
+        SubmitExtents::Done(command.ended(Err(BlockError::Unsupported)))
+    }
+
+    /// Takes the next finished command over several extents.
+    fn reap_extents(&mut self) -> Option<Extents> {
+        None
+    }
 
     /// Sends the requests that were gathered; called once after a run of submissions.
     fn kick(&mut self, cx: &mut Context<'_>) {

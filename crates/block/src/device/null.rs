@@ -79,6 +79,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     thin: false,
     max_transfer_bytes: TRANSFER_MAX_BYTES,
     preferred_bytes: 0,
+    extents_max: 0,
 };
 
 /// One core's way in.

@@ -7,7 +7,8 @@
 use super::copy::{copy_from_region, copy_to_region, equals_region};
 use super::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
 use super::{byte_range, check_block_bytes, writable};
-use crate::limits::{DISCARD_MIN_BYTES, TRANSFER_MAX_BYTES};
+use crate::extents::{Extents, SubmitExtents, check_extents};
+use crate::limits::{DISCARD_MIN_BYTES, EXTENTS_MAX, TRANSFER_MAX_BYTES};
 use crate::request::{BlockError, Completion, Operation, Request};
 use reactor::{Context, Driver, Region, RegionHandle};
 use std::sync::{Mutex, PoisonError};
@@ -137,6 +138,7 @@ const CAPABILITIES: Capabilities = Capabilities {
     thin: true,
     max_transfer_bytes: TRANSFER_MAX_BYTES,
     preferred_bytes: 0,
+    extents_max: EXTENTS_MAX,
 };
 
 /// One core's way in.
@@ -199,6 +201,24 @@ impl Channel for RamChannel {
             result,
             data: request.data,
         })
+    }
+
+    fn submit_extents(&mut self, mut command: Extents, _: &mut Context<'_>) -> SubmitExtents {
+        if let Err(error) = check_extents(&mut command, self.geometry, CAPABILITIES) {
+            return SubmitExtents::Done(command.ended(Err(error)));
+        }
+        for extent in &mut command.extents {
+            let mut request = Request {
+                tag: extent.tag,
+                operation: command.operation,
+                lba: extent.lba,
+                blocks: extent.blocks,
+                data: extent.data.take(),
+            };
+            extent.result = self.execute(&mut request);
+            extent.data = request.data;
+        }
+        SubmitExtents::Done(command)
     }
 
     fn direct(&self) -> Option<Direct> {

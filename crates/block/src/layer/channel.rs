@@ -1,9 +1,18 @@
 //! Channels of layers: what they do alike with the channel below.
 
-use crate::{Channel, Completion, Request, Submit};
+use crate::{Capabilities, Channel, Completion, Request, Submit};
 use base::Time;
 use reactor::{Context, OpNamespace};
 use std::fmt;
+
+/// Returns what a layer over such a device can do: it sees requests one by one, so it takes no
+/// command over several extents.
+pub(super) fn one_by_one(below: Capabilities) -> Capabilities {
+    Capabilities {
+        extents_max: 0,
+        ..below
+    }
+}
 
 /// A channel over another one, which sees every request and every completion of it.
 pub(super) trait LayerChannel: fmt::Debug {

@@ -3,7 +3,7 @@
 //! The request goes down at once and its completion waits, so a delay adds to what the device
 //! itself takes, and requests are delayed side by side, not one after the other.
 
-use super::channel::LayerChannel;
+use super::channel::{LayerChannel, one_by_one};
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
@@ -66,7 +66,7 @@ impl Device for Delay {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        one_by_one(self.inner.capabilities())
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

@@ -5,7 +5,7 @@
 //! seed, the rule and n alone. So one stream of requests always meets the same faults; where
 //! several cores share the device, it is their order that decides which of them meets one.
 
-use super::channel::LayerChannel;
+use super::channel::{LayerChannel, one_by_one};
 use super::in_flight::InFlight;
 use crate::delay_queue::DelayQueue;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
@@ -297,7 +297,7 @@ impl Device for Fault {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        one_by_one(self.inner.capabilities())
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

@@ -4,7 +4,7 @@
 //! them at any time through [`Stats::snapshot`]. Readings of different cells may be some
 //! nanoseconds apart. What a closed channel counted stays in the sum.
 
-use super::channel::LayerChannel;
+use super::channel::{LayerChannel, one_by_one};
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit};
 use crate::limits::LAYER_QUEUE_DEPTH;
@@ -293,7 +293,7 @@ impl Device for Stats {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        one_by_one(self.inner.capabilities())
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

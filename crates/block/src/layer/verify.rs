@@ -11,7 +11,7 @@
 //! It takes 4.5 bytes of memory for each block, and time in proportion to the blocks that a
 //! request names, also for those without data.
 
-use super::channel::LayerChannel;
+use super::channel::{LayerChannel, one_by_one};
 use super::in_flight::InFlight;
 use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry, Submit, check};
 use crate::limits::{LAYER_QUEUE_DEPTH, VERIFY_BLOCKS_MAX};
@@ -172,7 +172,7 @@ impl Device for Verify {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        one_by_one(self.inner.capabilities())
     }
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {

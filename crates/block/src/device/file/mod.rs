@@ -141,6 +141,7 @@ impl FileDevice {
             thin,
             max_transfer_bytes: TRANSFER_MAX_BYTES,
             preferred_bytes,
+            extents_max: 0,
         };
         let shared = Shared {
             blocks: AtomicU64::new(bytes / u64::from(options.block_bytes)),

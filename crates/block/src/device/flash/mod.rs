@@ -17,14 +17,25 @@ pub use timing::{Access, Timing};
 
 use super::{Capabilities, Channel, Device, DeviceError, Geometry, Ram, Submit};
 use crate::delay_queue::DelayQueue;
+use crate::extents::{Extents, SubmitExtents};
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
-use base::Time;
+use base::units::Lba;
+use base::{Nanos, Time};
 use reactor::{Context, Driver, OpNamespace};
 use std::sync::Arc;
 
 /// Bytes of a page: what flash reads and writes at once.
 const PAGE_BYTES: u64 = 4096;
+
+/// Time that a device takes beyond its profile: the sensitivity study's F and C. `[Yu §6.6]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtraDelay {
+    /// For each command (F).
+    pub command: Nanos,
+    /// For each page of 4 KiB that a command moves (C).
+    pub page: Nanos,
+}
 
 /// A flash device of memory.
 #[derive(Debug)]
@@ -40,10 +51,29 @@ impl Flash {
     /// # Errors
     /// As of [`Ram::new`].
     pub fn new(profile: Profile, bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
+        Self::with_extra_delay(profile, ExtraDelay::default(), bytes, block_bytes)
+    }
+
+    /// The same device, slower by `extra`.
+    ///
+    /// # Errors
+    /// As of [`Ram::new`].
+    pub fn with_extra_delay(
+        profile: Profile,
+        extra: ExtraDelay,
+        bytes: u64,
+        block_bytes: u32,
+    ) -> Result<Self, DeviceError> {
+        let parts = profile.parts();
+        let parts = Parts {
+            command: parts.command + extra.command,
+            transfer: parts.transfer + extra.page,
+            ..parts
+        };
         Ok(Self {
             ram: Ram::new(bytes, block_bytes)?,
             profile,
-            timing: Arc::new(Timing::new(profile.parts())),
+            timing: Arc::new(Timing::new(parts)),
         })
     }
 
@@ -79,6 +109,7 @@ impl Device for Flash {
             timing: self.timing.clone(),
             block_bytes: self.geometry().block_bytes.into(),
             delayed: DelayQueue::new(),
+            delayed_extents: DelayQueue::new(),
             closing: false,
         }))
     }
@@ -99,17 +130,18 @@ struct FlashChannel {
     timing: Arc<Timing>,
     block_bytes: u64,
     delayed: DelayQueue,
+    delayed_extents: DelayQueue<Extents>,
     closing: bool,
 }
 
 impl FlashChannel {
-    /// The pages that a request touches.
-    fn access(&self, request: &Request) -> Access {
-        let first = request.lba.0.saturating_mul(self.block_bytes);
-        let end = first.saturating_add(u64::from(request.blocks) * self.block_bytes);
+    /// The pages that an operation touches.
+    fn access(&self, operation: Operation, lba: Lba, blocks: u32) -> Access {
+        let first = lba.0.saturating_mul(self.block_bytes);
+        let end = first.saturating_add(u64::from(blocks) * self.block_bytes);
         let page = first / PAGE_BYTES;
         let pages = end.div_ceil(PAGE_BYTES) - page;
-        match request.operation {
+        match operation {
             Operation::Read | Operation::Compare | Operation::Verify => {
                 Access::Read { page, pages }
             }
@@ -120,9 +152,15 @@ impl FlashChannel {
     }
 }
 
+impl FlashChannel {
+    fn is_full(&self) -> bool {
+        self.delayed.len() + self.delayed_extents.len() >= LAYER_QUEUE_DEPTH
+    }
+}
+
 impl Channel for FlashChannel {
     fn submit(&mut self, request: Request, cx: &mut Context<'_>) -> Submit {
-        if self.delayed.len() >= LAYER_QUEUE_DEPTH {
+        if self.is_full() {
             return Submit::Busy(request);
         }
         if self.closing {
@@ -130,7 +168,7 @@ impl Channel for FlashChannel {
             let result = Err(BlockError::Aborted);
             return Submit::Done(Completion { tag, result, data });
         }
-        let access = self.access(&request);
+        let access = self.access(request.operation, request.lba, request.blocks);
         match self.ram.submit(request, cx) {
             // A comparison that failed has read; anything else that was refused took no time.
             Submit::Done(completion)
@@ -155,12 +193,38 @@ impl Channel for FlashChannel {
         self.delayed.pop()
     }
 
+    fn submit_extents(&mut self, command: Extents, cx: &mut Context<'_>) -> SubmitExtents {
+        if self.is_full() {
+            return SubmitExtents::Busy(command);
+        }
+        if self.closing {
+            return SubmitExtents::Done(command.ended(Err(BlockError::Aborted)));
+        }
+        match self.ram.submit_extents(command, cx) {
+            // The memory below refuses all of a command or none of it.
+            SubmitExtents::Done(command) if command.extents.iter().all(|e| e.result.is_ok()) => {
+                let operation = command.operation;
+                let extents = command.extents.iter();
+                let accesses = extents.map(|e| self.access(operation, e.lba, e.blocks));
+                let end = self.timing.finish_all(cx.now, accesses);
+                self.delayed_extents.hold(command, end);
+                SubmitExtents::Queued
+            }
+            other => other,
+        }
+    }
+
+    fn reap_extents(&mut self) -> Option<Extents> {
+        self.delayed_extents.pop()
+    }
+
     fn tick(&mut self, cx: &mut Context<'_>) {
         self.delayed.fire(cx.now);
+        self.delayed_extents.fire(cx.now);
     }
 
     fn deadline(&self) -> Time {
-        self.delayed.next()
+        self.delayed.next().min(self.delayed_extents.next())
     }
 
     fn close(&mut self, cx: &mut Context<'_>) {
@@ -168,5 +232,6 @@ impl Channel for FlashChannel {
         self.closing = true;
         self.ram.close(cx);
         self.delayed.fire(Time::NEVER);
+        self.delayed_extents.fire(Time::NEVER);
     }
 }

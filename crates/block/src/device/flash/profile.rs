@@ -56,6 +56,9 @@ pub struct Parts {
     pub buffered: Nanos,
     /// Time that the controller adds to each command; commands overlap.
     pub command: Nanos,
+    /// The device carries out one command at a time: nothing of two commands overlaps, and only
+    /// `command` and `transfer` count.
+    pub serial: bool,
 }
 
 const A: Parts = Parts {
@@ -72,6 +75,7 @@ const A: Parts = Parts {
     buffer_pages: 512,
     buffered: Nanos::from_micros(8),
     command: Nanos::from_micros(8),
+    serial: false,
 };
 
 const B: Parts = Parts {
@@ -98,20 +102,22 @@ const C: Parts = Parts {
     ..A
 };
 
-/// 4 KiB take 5.851 µs at 700 MB/s; what is left of 7 µs is the rest.
+/// 4 KiB take 5.851 µs at 700 MB/s; what is left of 7 µs is the command's. There is one table of
+/// extents and one register that says that a command is done. `[Yu §5.2]`
 const DRAM_SSD: Parts = Parts {
     dies: 1,
     channels: 1,
     transfer: Nanos(5_851),
-    read: Nanos(1_149),
-    read_alone: Nanos(1_149),
-    program: Nanos(1_149),
+    read: Nanos::ZERO,
+    read_alone: Nanos::ZERO,
+    program: Nanos::ZERO,
     moved_permille: 0,
     erase: Nanos::ZERO,
     block_pages: 1,
     buffer_pages: 0,
     buffered: Nanos::ZERO,
-    command: Nanos::ZERO,
+    command: Nanos(1_149),
+    serial: true,
 };
 
 impl Profile {

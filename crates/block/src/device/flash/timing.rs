@@ -51,6 +51,22 @@ pub enum Access {
     Flush,
 }
 
+impl Access {
+    /// The pages that move between the device and its host.
+    fn pages_carried(self) -> u64 {
+        match self {
+            Self::Read { pages, .. } | Self::Write { pages } => pages,
+            Self::Map { pages } => map_pages(pages),
+            Self::Flush => 0,
+        }
+    }
+}
+
+/// The pages of the map that hold the entries of `pages` pages.
+fn map_pages(pages: u64) -> u64 {
+    pages.div_ceil(MAP_PAGES).min(MAP_PAGES_MAX)
+}
+
 /// Time until which each part of a device is busy, in nanoseconds.
 #[derive(Debug)]
 pub struct Timing {
@@ -110,13 +126,29 @@ impl Timing {
 
     /// Returns the time at which a request that comes now ends.
     pub fn finish(&self, now: Time, access: Access) -> Time {
-        let end = match access {
+        self.finish_all(now, std::iter::once(access))
+    }
+
+    /// Returns the time at which a command of several extents that comes now ends: the controller's
+    /// time counts once.
+    pub fn finish_all(&self, now: Time, accesses: impl Iterator<Item = Access>) -> Time {
+        if self.parts.serial {
+            let pages = accesses.map(Access::pages_carried);
+            let pages = pages.fold(0, u64::saturating_add);
+            if pages == 0 {
+                return now;
+            }
+            let carried = Nanos(self.parts.transfer.0.saturating_mul(pages));
+            let span = self.paced(self.parts.command + carried);
+            return reserve(&self.channels[0], now, span).1;
+        }
+        let ends = accesses.map(|access| match access {
             Access::Read { page, pages } => self.read(now, page, pages),
             Access::Write { pages } => self.write(now, pages),
-            Access::Map { pages } => self.write(now, pages.div_ceil(MAP_PAGES).min(MAP_PAGES_MAX)),
+            Access::Map { pages } => self.write(now, map_pages(pages)),
             Access::Flush => now,
-        };
-        end + self.parts.command
+        });
+        ends.max().unwrap_or(now) + self.parts.command
     }
 
     /// Pages are striped over the dies; more than there are dies queue up evenly.
