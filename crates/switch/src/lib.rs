@@ -15,6 +15,7 @@
 //! - [`application_steering`]: on which core a thread runs; [`cpuset`]: where it may run.
 //! - [`affinity`]: when a target's queue is served where its packets come in.
 //! - [`thread_scaling`]: how many threads a target uses, and which hands its queues to which.
+//! - [`path`]: who runs the queue of a device, when it leaves, and what travels as one command.
 //! - [`knobs`]: everything that can be turned, while it runs too; [`limits`]: how far.
 //!
 //! Pure: this crate takes `now`, loads and limits, and returns decisions. It reads no clock, does
@@ -23,7 +24,8 @@
 //! passes in, and no decision depends on such a number being right, only on its being read once.
 //!
 //! Citations name the paper's section: `[blk-switch §3.2]` (Hwang et al., OSDI 2021), `[i10 §2.4]`
-//! (Hwang et al., NSDI 2020), `[ReFlex §4.3]` (Klimovic et al., ASPLOS 2017).
+//! (Hwang et al., NSDI 2020), `[ReFlex §4.3]` (Klimovic et al., ASPLOS 2017),
+//! `[Yu §4.4]` (Yu, thesis on I/O paths to fast devices, Seoul National University).
 
 pub mod affinity;
 pub mod application_steering;
@@ -38,6 +40,7 @@ pub mod latency_activity;
 pub mod light_hosts;
 pub mod limits;
 pub mod load;
+pub mod path;
 pub mod request_steering;
 pub mod thread_scaling;
 
@@ -51,5 +54,6 @@ pub use doorbell::Doorbell;
 pub use knobs::Knobs;
 pub use latency_activity::{LatencyActivity, LatencyWatch};
 pub use light_hosts::LightHosts;
+pub use path::{Path, PathRules};
 pub use request_steering::RequestSteering;
 pub use thread_scaling::ThreadScaling;

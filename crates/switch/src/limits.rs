@@ -233,6 +233,29 @@ pub const FLOOR_WINDOW_MIN: Nanos = Nanos::from_micros(10);
 /// The longest stretch of time: a tenth of what applications call a hang.
 pub const FLOOR_WINDOW_MAX: Nanos = Nanos::from_secs(1);
 
+/// Requests that unplug a queue, at most: the entries of a device's table.
+pub const UNPLUG_THRESHOLD_MAX: u32 = TABLE_ENTRIES_MAX;
+
+/// The longest time for which a request is plugged: ten times the thesis', beyond which a write
+/// that is not awaited would be late for those that come to await it.
+pub const UNPLUG_DELAY_MAX: Nanos = Nanos::from_millis(10);
+
+/// Requests that unplug a queue of the baseline. `[Yu §4.5]`
+pub const DISK_UNPLUG_THRESHOLD: u32 = 4;
+
+/// The longest time for which the baseline plugs a request. `[Yu §4.5]`
+pub const DISK_UNPLUG_DELAY: Nanos = Nanos::from_millis(3);
+
+/// Entries of the table of a merged command. `[Yu §5.2]`
+pub const TABLE_ENTRIES_MAX: u32 = 1024;
+
+/// The shortest time after which a queue is taken over from a runner that does not run: longer than
+/// a wake-up takes.
+pub const HANDOVER_MIN: Nanos = Nanos::from_micros(100);
+
+/// The longest one.
+pub const HANDOVER_MAX: Nanos = Nanos::from_secs(1);
+
 const _: () = assert!(THREAD_CALM_PERMILLE <= THREAD_LATE_PERMILLE);
 const _: () = assert!(THREAD_LATE_PERMILLE < THREAD_PRESSED_PERMILLE);
 const _: () = assert!(FLOOR_PERMILLE <= FLOOR_PERMILLE_MAX);

@@ -1,0 +1,255 @@
+//! Queues under random arrivals, with an oracle that knows when each request came.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+const WRITE: Properties = Properties {
+    reads: false,
+    awaited: false,
+};
+const AWAITED: Properties = Properties {
+    reads: false,
+    awaited: true,
+};
+const READ: Properties = Properties {
+    reads: true,
+    awaited: true,
+};
+
+fn at(micros: u64) -> Time {
+    Time::ZERO + Nanos::from_micros(micros)
+}
+
+#[test]
+fn names_come_back_and_others_are_refused() {
+    for path in Path::ALL {
+        assert_eq!(path.to_string().parse(), Ok(path));
+    }
+    let error = "SYNC".parse::<Path>().unwrap_err();
+    assert!(error.to_string().contains("use interrupt, poll"), "{error}");
+}
+
+#[test]
+fn rules_have_ranges() {
+    assert_eq!(PathRules::default().validate(), Ok(()));
+    assert_eq!(PathRules::default().of_disks().validate(), Ok(()));
+    let wrong = PathRules {
+        unplug_threshold: 0,
+        ..PathRules::default()
+    };
+    let error = wrong.validate().unwrap_err();
+    assert_eq!(error.to_string(), "unplug_threshold must be from 1 to 1024");
+}
+
+#[test]
+fn a_hybrid_path_sends_only_unawaited_writes_to_the_plug() {
+    for path in [Path::Htm, Path::VfsHtm] {
+        let kind = |request| match path.route(request) {
+            Route::Queue(index) => path.queues()[index],
+            Route::Own => panic!("a hybrid path has queues"),
+        };
+        assert_eq!(kind(READ), QueueKind::Temporal);
+        assert_eq!(kind(AWAITED), QueueKind::Temporal);
+        assert_eq!(kind(WRITE), QueueKind::Plugged);
+    }
+    assert_eq!(Path::Sync.route(WRITE), Route::Own);
+}
+
+#[test]
+fn a_plug_leaves_at_its_threshold_or_its_time() {
+    let rules = PathRules {
+        unplug_threshold: 3,
+        ..PathRules::default()
+    };
+    let mut gate = Gate::new(QueueKind::Plugged, rules);
+    assert_eq!(gate.arrive(at(0), WRITE), Next::At(at(1_000)));
+    assert_eq!(gate.arrive(at(10), WRITE), Next::Nothing);
+    assert_eq!(gate.next(at(999)), Next::At(at(1_000)));
+    assert_eq!(gate.next(at(1_000)), Next::Run(Runner::Dispatcher));
+    assert_eq!(gate.arrive(at(20), WRITE), Next::Run(Runner::Submitter));
+}
+
+#[test]
+fn a_read_unplugs_and_no_second_one_joins_it() {
+    let mut gate = Gate::new(QueueKind::Plugged, PathRules::default());
+    gate.arrive(at(0), WRITE);
+    assert_eq!(gate.arrive(at(1), READ), Next::Run(Runner::Submitter));
+    let mut taking = Taking::new(QueueKind::Plugged, &PathRules::default());
+    let taken = [WRITE, READ, READ, WRITE].map(|request| taking.takes(request));
+    assert_eq!(taken, [true, true, false, true]);
+}
+
+#[test]
+fn double_buffering_leaves_while_idle_and_hands_over_to_the_dispatcher() {
+    let mut gate = Gate::new(QueueKind::Shadow, PathRules::default());
+    assert_eq!(gate.arrive(at(0), WRITE), Next::Run(Runner::Submitter));
+    gate.begin();
+    gate.take(WRITE);
+    assert_eq!(gate.arrive(at(1), READ), Next::Nothing);
+    assert!(!gate.goes_on(at(2), Runner::Submitter));
+    assert_eq!(gate.after(at(2)), Next::Run(Runner::Dispatcher));
+    gate.begin();
+    gate.take(READ);
+    gate.arrive(at(3), READ);
+    assert!(gate.goes_on(at(4), Runner::Dispatcher));
+    gate.take(READ);
+    assert!(!gate.goes_on(at(5), Runner::Dispatcher));
+    assert_eq!(gate.after(at(5)), Next::Nothing);
+}
+
+#[test]
+fn neighbours_join_where_one_ends() {
+    assert!(Merge::Neighbours.joins(8, 8));
+    assert!(!Merge::Neighbours.joins(8, 9));
+    assert!(Merge::Any.joins(8, 9) && Merge::Any.joins(8, 8));
+    assert!(!Merge::Any.joins(8, 7));
+    assert!(!Merge::One.joins(8, 8));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrive(Properties),
+    /// Time passes, in microseconds.
+    Pass(u64),
+    /// What is under way ends.
+    Done,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let request = prop_oneof![Just(READ), Just(AWAITED), Just(WRITE), Just(WRITE)];
+    prop_oneof![
+        4 => request.prop_map(Event::Arrive),
+        2 => (0_u64..1_500).prop_map(Event::Pass),
+        3 => Just(Event::Done),
+    ]
+}
+
+/// A queue, its requests with the time at which each came, and who runs it.
+struct Oracle {
+    kind: QueueKind,
+    rules: PathRules,
+    gate: Gate,
+    now: Time,
+    queue: VecDeque<(Time, Properties)>,
+    runner: Option<Runner>,
+    alarm: Option<Time>,
+}
+
+impl Oracle {
+    fn follow(&mut self, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::At(time) => self.alarm = Some(time),
+            Next::Run(runner) => {
+                self.gate.begin();
+                self.runner = Some(runner);
+                self.batch();
+            }
+        }
+    }
+
+    /// The runner takes a batch.
+    fn batch(&mut self) {
+        let mut taking = Taking::new(self.kind, &self.rules);
+        let before = self.queue.len();
+        let mut taken = Vec::new();
+        self.queue.retain(|&(_, request)| {
+            let takes = taking.takes(request);
+            if takes {
+                taken.push(request);
+            }
+            !takes
+        });
+        for &request in &taken {
+            self.gate.take(request);
+        }
+        assert!(!taken.is_empty(), "{before} waited, and none was taken");
+        assert!(taken.len() <= self.rules.table_entries as usize);
+        let reads = taken.iter().filter(|request| request.reads).count();
+        assert!(self.kind != QueueKind::Plugged || reads <= 1);
+    }
+
+    fn done(&mut self) {
+        let Some(runner) = self.runner else { return };
+        if self.gate.goes_on(self.now, runner) {
+            return self.batch();
+        }
+        self.runner = None;
+        self.follow(self.gate.after(self.now));
+    }
+
+    /// Lets time pass, with the dispatcher's alarm on its way.
+    fn pass(&mut self, micros: u64) {
+        let end = self.now + Nanos::from_micros(micros);
+        while let Some(alarm) = self.alarm.filter(|&alarm| alarm <= end) {
+            self.now = self.now.max(alarm);
+            self.alarm = None;
+            self.follow(self.gate.next(self.now));
+        }
+        self.now = end;
+    }
+
+    fn check(&self) {
+        assert_eq!(self.gate.waiting() as usize, self.queue.len());
+        assert_eq!(self.gate.is_running(), self.runner.is_some());
+        if self.runner.is_some() || self.queue.is_empty() {
+            return;
+        }
+        // What waits without a runner is plugged, and an alarm will end that in time.
+        assert!(matches!(
+            self.kind,
+            QueueKind::Plugged | QueueKind::Dispatched
+        ));
+        let oldest = self.queue.iter().map(|(came, _)| *came).min();
+        let oldest = oldest.expect("it is not empty");
+        let alarm = self.alarm.expect("an alarm for what waits");
+        assert!(alarm <= oldest + self.rules.unplug_delay);
+        assert!(self.queue.len() < self.rules.unplug_threshold as usize);
+        assert!(self.queue.iter().all(|(_, request)| *request == WRITE));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_request_waits_without_a_runner_beyond_its_time(
+        kind in prop_oneof![
+            Just(QueueKind::Dispatched),
+            Just(QueueKind::Temporal),
+            Just(QueueKind::Plugged),
+            Just(QueueKind::Shadow),
+        ],
+        unplug_threshold in 1_u32..6,
+        table_entries in 1_u32..6,
+        events in prop::collection::vec(event(), 0..200),
+    ) {
+        let rules = PathRules { unplug_threshold, table_entries, ..PathRules::default() };
+        let mut oracle = Oracle {
+            kind,
+            rules,
+            gate: Gate::new(kind, rules),
+            now: at(1),
+            queue: VecDeque::new(),
+            runner: None,
+            alarm: None,
+        };
+        for event in events {
+            match event {
+                Event::Arrive(request) => {
+                    oracle.queue.push_back((oracle.now, request));
+                    let next = oracle.gate.arrive(oracle.now, request);
+                    oracle.follow(next);
+                }
+                Event::Pass(micros) => oracle.pass(micros),
+                Event::Done => oracle.done(),
+            }
+            oracle.check();
+        }
+        // In the end nothing is left behind.
+        for _ in 0..400 {
+            oracle.done();
+            oracle.pass(100);
+        }
+        prop_assert!(oracle.queue.is_empty() && oracle.runner.is_none());
+    }
+}
