@@ -7,10 +7,14 @@ pub mod device;
 pub mod extents;
 pub mod layer;
 pub mod limits;
+pub mod path;
 pub mod request;
+mod submitter_memory;
 #[cfg(test)]
 mod test_driver;
 
 pub use device::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
 pub use extents::{Extent, Extents, SubmitExtents, check_extents};
+pub use path::PathDevice;
 pub use request::{BlockError, Completion, Operation, Request};
+pub use submitter_memory::{Placed, SubmitterMemory};

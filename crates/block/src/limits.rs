@@ -31,6 +31,19 @@ pub const ALLOCATE_PIECE_BYTES: u64 = 1 << 30;
 /// Requests in flight through one channel of a layer: as many as the deepest device below takes.
 pub const LAYER_QUEUE_DEPTH: usize = 1024;
 
+/// Requests of one batch of a path, at most: the entries of a table.
+pub const BATCH_REQUESTS_MAX: usize = EXTENTS_MAX as usize;
+
+/// Requests under way through one thread's channel of a path: a batch of each of its two queues,
+/// and its own.
+pub const PATH_QUEUE_DEPTH: usize = 4 * BATCH_REQUESTS_MAX;
+
+/// Requests that a submitter may have outstanding, unless it asks for another number.
+pub const SUBMITTER_DEPTH: u32 = 128;
+
+/// The most that it can ask for.
+pub const SUBMITTER_DEPTH_MAX: u32 = 1024;
+
 /// Blocks that the verify layer keeps checksums of: 4.5 bytes of memory each, so 1.1 GiB.
 pub const VERIFY_BLOCKS_MAX: u64 = 1 << 28;
 

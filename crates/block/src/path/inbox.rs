@@ -1,0 +1,84 @@
+//! The inbox of a submitter: completions of its requests, whoever ran them, and the role of a
+//! runner that is handed to it.
+
+use crate::request::BlockError;
+use base::WakeFlag;
+use crossbeam_queue::ArrayQueue;
+use reactor::{Region, Wake};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// End of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// The submitter's name for the request.
+    pub(super) slot: u32,
+    pub(super) result: Result<(), BlockError>,
+}
+
+/// One submitter's inbox.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    /// Never full: it holds as many as the submitter may have outstanding.
+    done: ArrayQueue<Done>,
+    /// The queues that this submitter shall run, one bit for each.
+    handed: AtomicU32,
+    wake_flag: WakeFlag,
+    waker: Arc<dyn Wake>,
+    /// The memory of its requests' data.
+    pub(super) region: Region,
+}
+
+impl Inbox {
+    pub(super) fn new(depth: usize, region: Region, waker: Arc<dyn Wake>) -> Self {
+        Self {
+            done: ArrayQueue::new(depth),
+            handed: AtomicU32::new(0),
+            wake_flag: WakeFlag::new(),
+            waker,
+            region,
+        }
+    }
+
+    /// A request is over. Wakes the submitter where that is needed.
+    pub(super) fn finish(&self, done: Done) {
+        let put = self.done.push(done);
+        assert!(put.is_ok(), "a submitter has at most a depth of requests");
+        self.ring();
+    }
+
+    /// The submitter shall run a queue.
+    pub(super) fn hand(&self, queue: usize) {
+        self.handed.fetch_or(1 << queue, Ordering::Release);
+        self.ring();
+    }
+
+    /// Returns true, once, if the submitter shall run the queue.
+    pub(super) fn take_handed(&self, queue: usize) -> bool {
+        let bit = 1 << queue;
+        self.handed.load(Ordering::Relaxed) & bit != 0
+            && self.handed.fetch_and(!bit, Ordering::Acquire) & bit != 0
+    }
+
+    /// Takes the next request that is over.
+    pub(super) fn take(&self) -> Option<Done> {
+        self.done.pop()
+    }
+
+    /// The submitter wants to sleep; returns whether it may.
+    pub(super) fn may_sleep(&self) -> bool {
+        self.wake_flag
+            .may_sleep(|| self.done.is_empty() && self.handed.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The submitter looks at its inbox.
+    pub(super) fn awake(&self) {
+        self.wake_flag.awake();
+    }
+
+    fn ring(&self) {
+        if self.wake_flag.is_needed() {
+            self.waker.wake();
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! I/O paths: how the requests of many threads get to a fast device. `[Yu §4]`
+//!
+//! [`PathDevice`] is a layer over any device, local or remote. Each thread that opens it becomes a
+//! submitter with a channel of its own to the device below. The rules of [`switch::path`] say
+//! whether a request goes by that channel at once, or into a queue that the threads share; who runs
+//! a queue sends for everybody, by its own channel. A dispatcher thread runs queues that no
+//! submitter runs; it exists only where the path has a part for it, and sleeps when there is
+//! nothing to do.
+
+mod dispatcher;
+mod inbox;
+mod queue;
+mod runner;
+mod stats;
+mod submitter;
+#[cfg(test)]
+mod tests;
+
+pub use dispatcher::Dispatcher;
+pub use stats::PathSnapshot;
+
+use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry};
+use crate::limits::{SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
+use queue::{Bell, SharedQueue};
+use reactor::uring::{Options, UringDriver};
+use reactor::{Core, Driver, PollPolicy};
+use runner::Runner;
+use stats::PathStats;
+use std::fmt;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use submitter::SubmitterChannel;
+use switch::path::{self, Path, PathRules, QueueKind};
+
+/// A device behind a path.
+#[derive(Clone)]
+pub struct PathDevice {
+    inner: Arc<Inner>,
+    awaited: bool,
+    depth: u32,
+    bytes: u32,
+}
+
+/// State that all threads of a path share.
+#[derive(Debug)]
+struct Inner {
+    below: Arc<dyn Device>,
+    path: Path,
+    rules: PathRules,
+    queues: Arc<[SharedQueue]>,
+    bell: Arc<Bell>,
+    stats: Arc<PathStats>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl PathDevice {
+    /// `below` behind `path`, with a dispatcher thread where the path needs one.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for rules outside of their ranges, or when the thread cannot be
+    /// started; what the device answers when the dispatcher opens it.
+    pub fn start(
+        below: Arc<dyn Device>,
+        path: Path,
+        rules: PathRules,
+    ) -> Result<Self, DeviceError> {
+        let device = Self::unattended(below, path, rules)?;
+        if !device.needs_dispatcher() {
+            return Ok(device);
+        }
+        let (opened, outcome) = sync_channel(1);
+        let inner = Arc::clone(&device.inner);
+        let parts = inner.parts();
+        drop(inner);
+        let thread = std::thread::Builder::new()
+            .name(format!("path/{path}"))
+            .spawn(move || {
+                let begun = UringDriver::new(&dispatcher_options())
+                    .map_err(|error| DeviceError::Invalid(format!("io_uring: {error}")))
+                    .and_then(|mut driver| Ok((parts.open(&mut driver)?, driver)));
+                match begun {
+                    Ok((dispatcher, driver)) => {
+                        // The starter waits for it.
+                        let _ = opened.send(Ok(()));
+                        let policy = PollPolicy::Never;
+                        // A ring that broke answers nothing more; submitters see to themselves.
+                        let _ = Core::new(driver, dispatcher, policy).run();
+                    }
+                    Err(error) => {
+                        let _ = opened.send(Err(error));
+                    }
+                }
+            })
+            .map_err(|error| DeviceError::Invalid(format!("cannot start a dispatcher: {error}")))?;
+        *device.inner.thread() = Some(thread);
+        let lost = || DeviceError::Invalid("the dispatcher ended at once".to_owned());
+        outcome.recv().map_err(|_| lost())??;
+        Ok(device)
+    }
+
+    /// `below` behind `path`, whose dispatcher, if it [needs](Self::needs_dispatcher) one, is run
+    /// by the caller.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] for rules outside of their ranges.
+    pub fn unattended(
+        below: Arc<dyn Device>,
+        path: Path,
+        rules: PathRules,
+    ) -> Result<Self, DeviceError> {
+        rules
+            .validate()
+            .map_err(|error| DeviceError::Invalid(error.to_string()))?;
+        let rules = match path {
+            Path::Interrupt | Path::Poll => rules.of_disks(),
+            _ => rules,
+        };
+        let (bell, stats) = (Arc::new(Bell::default()), Arc::new(PathStats::new()));
+        let queues = path.queues().iter().enumerate();
+        let queues = queues.map(|(index, &kind)| {
+            SharedQueue::new(kind, index, rules, Arc::clone(&bell), Arc::clone(&stats))
+        });
+        let bytes = below.capabilities().max_transfer_bytes;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                queues: queues.collect(),
+                below,
+                path,
+                rules,
+                bell,
+                stats,
+                thread: Mutex::new(None),
+            }),
+            awaited: true,
+            depth: SUBMITTER_DEPTH,
+            bytes,
+        })
+    }
+
+    /// Returns true if a dispatcher has a part in this path.
+    #[must_use]
+    pub fn needs_dispatcher(&self) -> bool {
+        let kinds = self.inner.path.queues().iter();
+        kinds.into_iter().any(|kind| *kind != QueueKind::Temporal)
+    }
+
+    /// Opens the device for its dispatcher, on the calling core.
+    ///
+    /// # Errors
+    /// What the device below answers.
+    pub fn dispatcher(&self, driver: &mut dyn Driver) -> Result<Dispatcher, DeviceError> {
+        self.inner.parts().open(driver)
+    }
+
+    /// The same device; no thread and no commit waits for what is written through it, as with the
+    /// write-back of a cache.
+    #[must_use]
+    pub fn unawaited(mut self) -> Self {
+        self.awaited = false;
+        self
+    }
+
+    /// The same device; channels opened from it hold `depth` requests (1 to
+    /// [`SUBMITTER_DEPTH_MAX`]) of at most `bytes` bytes (a block, to what the device takes).
+    #[must_use]
+    pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
+        let block = self.inner.below.geometry().block_bytes;
+        let most = self.inner.below.capabilities().max_transfer_bytes;
+        self.bytes = bytes.next_multiple_of(block).clamp(block, most);
+        self.depth = depth.clamp(1, SUBMITTER_DEPTH_MAX);
+        self
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> Path {
+        self.inner.path
+    }
+
+    /// Reads the counters.
+    #[must_use]
+    pub fn snapshot(&self) -> PathSnapshot {
+        self.inner.stats.snapshot()
+    }
+}
+
+/// What a dispatcher is made of.
+struct Parts {
+    below: Arc<dyn Device>,
+    path: Path,
+    queues: Arc<[SharedQueue]>,
+    bell: Arc<Bell>,
+    stats: Arc<PathStats>,
+}
+
+impl Parts {
+    fn open(self, driver: &mut dyn Driver) -> Result<Dispatcher, DeviceError> {
+        let channel = self.below.open(driver)?;
+        let runner = Runner::new(
+            channel,
+            path::Runner::Dispatcher,
+            Arc::clone(&self.queues),
+            self.below.geometry().block_bytes,
+            self.below.capabilities(),
+            self.stats,
+        );
+        self.bell.serve(driver.waker());
+        Ok(Dispatcher::new(
+            self.bell,
+            self.queues,
+            runner,
+            self.path.polls(),
+        ))
+    }
+}
+
+impl Inner {
+    fn parts(&self) -> Parts {
+        Parts {
+            below: Arc::clone(&self.below),
+            path: self.path,
+            queues: Arc::clone(&self.queues),
+            bell: Arc::clone(&self.bell),
+            stats: Arc::clone(&self.stats),
+        }
+    }
+
+    fn runner(&self, below: Box<dyn Channel>, who: path::Runner) -> Runner {
+        Runner::new(
+            below,
+            who,
+            Arc::clone(&self.queues),
+            self.below.geometry().block_bytes,
+            self.below.capabilities(),
+            Arc::clone(&self.stats),
+        )
+    }
+
+    fn thread(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.bell.end();
+        if let Some(thread) = self.thread().take() {
+            // It cannot panic on anything that the device does; if it did, it has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for PathDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} by {}", self.inner.below, self.inner.path)
+    }
+}
+
+impl Device for PathDevice {
+    fn geometry(&self) -> Geometry {
+        self.inner.below.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            max_transfer_bytes: self.bytes,
+            extents_max: 0,
+            ..self.inner.below.capabilities()
+        }
+    }
+
+    fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
+        SubmitterChannel::open(self, driver).map(|channel| Box::new(channel) as _)
+    }
+
+    fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.below.resize(blocks)
+    }
+
+    fn erase(&self, first: u64, blocks: u64) -> Result<(), DeviceError> {
+        self.inner.below.erase(first, blocks)
+    }
+}
+
+/// The driver of a dispatcher: it serves no socket and takes requests with their memory.
+fn dispatcher_options() -> Options {
+    Options {
+        sockets: 1,
+        file_operations: 2 * crate::limits::BATCH_REQUESTS_MAX,
+        ..Options::default()
+    }
+}

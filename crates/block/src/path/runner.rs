@@ -1,0 +1,466 @@
+//! Running queues: takes batches, makes commands of them, sends them through the channel of the
+//! thread that runs, and hands their completions out.
+
+use super::inbox::Done;
+use super::queue::{Entry, Look, SharedQueue, Term};
+use super::stats::PathStats;
+use crate::device::{Capabilities, Channel, Submit};
+use crate::extents::{Extent, Extents, SubmitExtents};
+use crate::limits::{BATCH_REQUESTS_MAX, PATH_QUEUE_DEPTH};
+use crate::request::{BlockError, Completion, Operation, Request};
+use base::{Slab, SlabKey, Time};
+use reactor::{Context, IoSlice, Memory};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use switch::path::{self, Merge};
+
+/// Batches of one queue in one turn: the runner's own thread has other work to do.
+const BATCHES_A_TURN: u32 = 8;
+
+/// One thread's part in running the queues of a device.
+#[derive(Debug)]
+pub(super) struct Runner {
+    below: Box<dyn Channel>,
+    who: path::Runner,
+    queues: Arc<[SharedQueue]>,
+    terms: Vec<Option<Held>>,
+    /// Requests and commands that are under way.
+    single: Slab<Single>,
+    merged: Slab<Merged>,
+    /// Commands for which the channel below had no room yet.
+    unsent: VecDeque<Command>,
+    batch: Vec<Entry>,
+    spare_entries: Vec<Vec<Entry>>,
+    spare_extents: Vec<Vec<Extent>>,
+    own_done: VecDeque<Completion>,
+    extents_max: usize,
+    block_bytes: u64,
+    bytes_max: u64,
+    submitted: bool,
+    closing: bool,
+    stats: Arc<PathStats>,
+}
+
+/// A queue that this thread runs.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    term: Term,
+    first: bool,
+    /// Commands of the queue that are under way.
+    under_way: u32,
+    /// The term is over; what is under way still has to complete.
+    over: bool,
+}
+
+#[derive(Debug)]
+enum Single {
+    /// A request of this thread that takes no queue; with its tag.
+    Own(u64),
+    /// A request of the queue with this index.
+    Queued(usize, Entry),
+}
+
+#[derive(Debug)]
+struct Merged {
+    queue: usize,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Single(Request),
+    Merged(Extents),
+}
+
+fn tag_of(key: SlabKey) -> u64 {
+    u64::from(key.index) << 8 | u64::from(key.generation)
+}
+
+fn key_of(tag: u64) -> SlabKey {
+    let [generation, ..] = tag.to_le_bytes();
+    let index = u32::try_from(tag >> 8).expect("a tag of ours");
+    SlabKey { index, generation }
+}
+
+impl Runner {
+    pub(super) fn new(
+        below: Box<dyn Channel>,
+        who: path::Runner,
+        queues: Arc<[SharedQueue]>,
+        block_bytes: u32,
+        capabilities: Capabilities,
+        stats: Arc<PathStats>,
+    ) -> Self {
+        Self {
+            terms: queues.iter().map(|_| None).collect(),
+            below,
+            who,
+            queues,
+            single: Slab::with_capacity(PATH_QUEUE_DEPTH),
+            merged: Slab::with_capacity(PATH_QUEUE_DEPTH),
+            unsent: VecDeque::new(),
+            batch: Vec::new(),
+            spare_entries: Vec::new(),
+            spare_extents: Vec::new(),
+            own_done: VecDeque::new(),
+            extents_max: capabilities.extents_max as usize,
+            block_bytes: block_bytes.into(),
+            bytes_max: capabilities.max_transfer_bytes.into(),
+            submitted: false,
+            closing: false,
+            stats,
+        }
+    }
+
+    /// This thread runs a queue from now on.
+    pub(super) fn begin(&mut self, queue: usize, term: Term) {
+        let before = self.terms[queue].map_or(0, |held| held.under_way);
+        self.terms[queue] = Some(Held {
+            term,
+            first: true,
+            under_way: before,
+            over: false,
+        });
+    }
+
+    pub(super) fn runs(&self, queue: usize) -> bool {
+        self.terms[queue].is_some_and(|held| !held.over)
+    }
+
+    /// Returns true if something of this thread is under way, or it runs a queue.
+    pub(super) fn is_active(&self) -> bool {
+        let running = self.terms.iter().any(Option::is_some);
+        running || !self.single.is_empty() || !self.unsent.is_empty()
+    }
+
+    /// Sends a request of this thread that takes no queue.
+    pub(super) fn submit_own(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        if self.single.is_full() || !self.unsent.is_empty() {
+            return Submit::Busy(request);
+        }
+        let tag = request.tag;
+        let Ok(key) = self.single.insert(Single::Own(tag)) else {
+            return Submit::Busy(request);
+        };
+        request.tag = tag_of(key);
+        let submit = self.below.submit(request, cx);
+        self.submitted = true;
+        match submit {
+            Submit::Queued => {
+                self.stats.sent(1);
+                Submit::Queued
+            }
+            Submit::Done(completion) => {
+                self.stats.sent(1);
+                self.single.remove(key);
+                Submit::Done(Completion { tag, ..completion })
+            }
+            Submit::Busy(request) => {
+                self.single.remove(key);
+                Submit::Busy(Request { tag, ..request })
+            }
+        }
+    }
+
+    /// Takes a request of [`submit_own`](Self::submit_own) that is over.
+    pub(super) fn own_done(&mut self) -> Option<Completion> {
+        self.own_done.pop_front()
+    }
+
+    /// Runs what this thread has to run, as far as it goes without waiting.
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
+        self.below.tick(cx);
+        self.collect();
+        self.retry(cx);
+        for queue in 0..self.queues.len() {
+            // What the device completes on the spot leaves room for the next batch.
+            for _ in 0..BATCHES_A_TURN {
+                if !self.look(queue, cx) {
+                    break;
+                }
+                self.dispatch(queue, cx);
+                self.collect();
+            }
+        }
+        if std::mem::take(&mut self.submitted) {
+            self.below.kick(cx);
+            self.collect();
+        }
+    }
+
+    /// Takes a batch of a queue, if this thread runs it and may. Returns whether it has one.
+    fn look(&mut self, index: usize, cx: &Context<'_>) -> bool {
+        let queue = &self.queues[index];
+        let Some(held) = &mut self.terms[index] else {
+            return false;
+        };
+        if held.under_way > 0 && (held.over || queue.kind.one_batch()) {
+            queue.note_run(cx.now);
+            return false;
+        }
+        let room = self.single.capacity() - self.single.len() >= BATCH_REQUESTS_MAX;
+        if held.over || !room || !self.unsent.is_empty() {
+            if held.under_way == 0 && self.unsent.is_empty() {
+                self.terms[index] = None;
+            }
+            return false;
+        }
+        if self.closing {
+            queue.leave(held.term, cx.now);
+            self.terms[index] = None;
+            return false;
+        }
+        let first = std::mem::take(&mut held.first);
+        let look = queue.take_batch(held.term, first, self.who, cx.now, &mut self.batch);
+        match look {
+            Look::Batch => true,
+            Look::Over => {
+                held.over = true;
+                if held.under_way == 0 {
+                    self.terms[index] = None;
+                }
+                false
+            }
+        }
+    }
+
+    /// Makes commands of the batch that was taken, and sends them.
+    fn dispatch(&mut self, queue: usize, cx: &mut Context<'_>) {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.sort_unstable_by_key(|entry| (kind_of(entry.operation), entry.lba.0));
+        let mut rest = batch.drain(..).peekable();
+        while let Some(first) = rest.next() {
+            let operation = first.operation;
+            let merge = self.queues[queue].kind.merge(operation == Operation::Read);
+            let mut end = first.lba.0.saturating_add(first.blocks.into());
+            let mut blocks = u64::from(first.blocks);
+            let mut entries = self.spare_entries.pop().unwrap_or_default();
+            entries.push(first);
+            while entries.len() < self.extents_max
+                && let Some(next) = rest.next_if(|next| {
+                    let fits = blocks + u64::from(next.blocks) <= self.bytes_max / self.block_bytes;
+                    fits && joins(merge, operation, end, next)
+                })
+            {
+                end = next.lba.0.saturating_add(next.blocks.into());
+                blocks += u64::from(next.blocks);
+                entries.push(next);
+            }
+            self.stats.sent(entries.len());
+            let held = self.terms[queue].as_mut().expect("it runs the queue");
+            held.under_way += 1;
+            let command = if entries.len() > 1 {
+                let extents = self.spare_extents.pop().unwrap_or_default();
+                merged(&mut self.merged, queue, entries, extents)
+            } else {
+                let entry = entries.pop().expect("the first one");
+                self.spare_entries.push(entries);
+                single(&mut self.single, queue, entry)
+            };
+            self.unsent.push_back(command);
+        }
+        drop(rest);
+        self.batch = batch;
+        self.retry(cx);
+    }
+
+    /// Sends what could not be sent before, in order, as far as there is room.
+    fn retry(&mut self, cx: &mut Context<'_>) {
+        while let Some(command) = self.unsent.pop_front() {
+            self.submitted = true;
+            match command {
+                Command::Single(request) => match self.below.submit(request, cx) {
+                    Submit::Done(completion) => self.finish_single(completion),
+                    Submit::Queued => {}
+                    Submit::Busy(request) => {
+                        self.unsent.push_front(Command::Single(request));
+                        return;
+                    }
+                },
+                Command::Merged(extents) => match self.below.submit_extents(extents, cx) {
+                    SubmitExtents::Done(extents) => self.finish_merged(extents),
+                    SubmitExtents::Queued => {}
+                    SubmitExtents::Busy(extents) => {
+                        self.unsent.push_front(Command::Merged(extents));
+                        return;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Hands out what the channel below has finished.
+    fn collect(&mut self) {
+        while let Some(completion) = self.below.reap() {
+            self.finish_single(completion);
+        }
+        while let Some(extents) = self.below.reap_extents() {
+            self.finish_merged(extents);
+        }
+    }
+
+    fn finish_single(&mut self, completion: Completion) {
+        let single = self.single.remove(key_of(completion.tag));
+        match single.expect("a request completes once") {
+            Single::Own(tag) => self.own_done.push_back(Completion { tag, ..completion }),
+            Single::Queued(queue, entry) => {
+                self.ended(queue);
+                entry.inbox.finish(Done {
+                    slot: entry.slot,
+                    result: completion.result,
+                });
+            }
+        }
+    }
+
+    fn finish_merged(&mut self, mut extents: Extents) {
+        let merged = self.merged.remove(key_of(extents.tag));
+        let Merged { queue, mut entries } = merged.expect("a command completes once");
+        self.ended(queue);
+        assert_eq!(
+            entries.len(),
+            extents.extents.len(),
+            "its extents come back"
+        );
+        for (entry, extent) in entries.drain(..).zip(extents.extents.drain(..)) {
+            entry.inbox.finish(Done {
+                slot: entry.slot,
+                result: extent.result,
+            });
+        }
+        self.spare_entries.push(entries);
+        self.spare_extents.push(extents.extents);
+    }
+
+    fn ended(&mut self, queue: usize) {
+        let held = self.terms[queue].as_mut();
+        let held = held.expect("a thread runs a queue until what it sent is complete");
+        held.under_way -= 1;
+    }
+
+    pub(super) fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
+        self.below.owns(op_namespace)
+    }
+
+    pub(super) fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.below.complete(completion, cx);
+        self.turn(cx);
+    }
+
+    /// The time at which the channel below has to run.
+    pub(super) fn deadline(&self) -> Time {
+        self.below.deadline()
+    }
+
+    /// Takes no further batch; what is under way completes.
+    pub(super) fn stop(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        self.turn(cx);
+    }
+
+    /// Closes the channel below; requests of other threads that are under way must be complete.
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        self.below.close(cx);
+        self.turn(cx);
+    }
+
+    pub(super) fn closed(&self) -> bool {
+        !self.is_active() && self.below.closed()
+    }
+}
+
+impl Drop for Runner {
+    /// A thread that ends in the middle leaves no other thread waiting: what it has under way for
+    /// others ends as aborted, and what still waits is run by one of those that wait.
+    fn drop(&mut self) {
+        let aborted = |entry: &Entry| {
+            entry.inbox.finish(Done {
+                slot: entry.slot,
+                result: Err(BlockError::Aborted),
+            });
+        };
+        for (_, single) in self.single.iter() {
+            if let Single::Queued(_, entry) = single {
+                aborted(entry);
+            }
+        }
+        for (_, merged) in self.merged.iter() {
+            merged.entries.iter().for_each(aborted);
+        }
+        self.batch.iter().for_each(aborted);
+        for (queue, held) in self.queues.iter().zip(&self.terms) {
+            if let Some(held) = held.filter(|held| !held.over) {
+                // Whoever is handed the queue looks at its own clock.
+                queue.leave(held.term, Time::ZERO);
+            }
+        }
+    }
+}
+
+/// Ranks operations, so that those which can be merged lie side by side.
+fn kind_of(operation: Operation) -> u8 {
+    match operation {
+        Operation::Read => 0,
+        Operation::Write { durable: false } => 1,
+        Operation::Write { durable: true } => 2,
+        Operation::WriteZeroes { .. }
+        | Operation::Deallocate
+        | Operation::Compare
+        | Operation::Verify
+        | Operation::Flush => 3,
+    }
+}
+
+/// Returns true if a request may join a command of this operation that ends before block `end`.
+fn joins(merge: Merge, operation: Operation, end: u64, next: &Entry) -> bool {
+    let moves = matches!(operation, Operation::Read | Operation::Write { .. });
+    moves && next.operation == operation && merge.joins(end, next.lba.0)
+}
+
+fn slice(entry: &Entry) -> Option<IoSlice> {
+    let memory = || Memory::Region(entry.inbox.region.handle());
+    let data = entry.data;
+    data.map(|(offset, len)| IoSlice::new(memory(), offset, len))
+}
+
+fn single(slots: &mut Slab<Single>, queue: usize, entry: Entry) -> Command {
+    let request = Request {
+        tag: 0,
+        operation: entry.operation,
+        lba: entry.lba,
+        blocks: entry.blocks,
+        data: slice(&entry),
+    };
+    let Ok(key) = slots.insert(Single::Queued(queue, entry)) else {
+        unreachable!("a batch has as many requests as there are slots");
+    };
+    Command::Single(Request {
+        tag: tag_of(key),
+        ..request
+    })
+}
+
+fn merged(
+    slots: &mut Slab<Merged>,
+    queue: usize,
+    entries: Vec<Entry>,
+    mut extents: Vec<Extent>,
+) -> Command {
+    let operation = entries[0].operation;
+    extents.extend(entries.iter().map(|entry| Extent {
+        tag: entry.slot.into(),
+        lba: entry.lba,
+        blocks: entry.blocks,
+        data: slice(entry),
+        result: Ok(()),
+    }));
+    let Ok(key) = slots.insert(Merged { queue, entries }) else {
+        unreachable!("a batch has no more commands than there are slots");
+    };
+    Command::Merged(Extents {
+        tag: tag_of(key),
+        operation,
+        extents,
+    })
+}

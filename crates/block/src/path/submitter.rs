@@ -1,0 +1,389 @@
+//! A submitter: one thread's channel through a path.
+//!
+//! Requests of one thread that overlap, one of which writes, are carried out in the order in which
+//! they were submitted: a later one waits here until the earlier ones are complete. So no queue,
+//! runner or merged command has to keep an order.
+
+use super::inbox::Inbox;
+use super::queue::Entry;
+use super::runner::Runner;
+use super::{Inner, PathDevice};
+use crate::device::{Channel, DeviceError, Submit, check, writable};
+use crate::request::{BlockError, Completion, Operation, Request};
+use crate::submitter_memory::SubmitterMemory;
+use base::Time;
+use reactor::{Context, Driver, IoSlice};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use switch::path::{self, Properties, Route};
+
+/// A request that is not over.
+#[derive(Debug)]
+struct Pending {
+    tag: u64,
+    operation: Operation,
+    /// The blocks that it names, from the first one to the one after the last.
+    first: u64,
+    end: u64,
+    /// The data, unless the channel below has it.
+    data: Option<IoSlice>,
+    /// The place in the channel's memory that stands for its data.
+    bounce: Option<u32>,
+    /// It was sent; otherwise it waits for an earlier one.
+    sent: bool,
+}
+
+impl Pending {
+    /// Returns true if the order of the two matters.
+    fn conflicts(&self, later: &Self) -> bool {
+        let ranged = self.operation != Operation::Flush && later.operation != Operation::Flush;
+        let overlap = self.first < later.end && later.first < self.end;
+        ranged && overlap && (self.operation.is_write() || later.operation.is_write())
+    }
+}
+
+/// One thread's channel.
+#[derive(Debug)]
+pub(super) struct SubmitterChannel {
+    inner: Arc<Inner>,
+    awaited: bool,
+    inbox: Arc<Inbox>,
+    memory: SubmitterMemory,
+    bytes: u32,
+    slots: Vec<Option<Pending>>,
+    free: Vec<u32>,
+    /// Requests that wait for earlier ones, in the order in which they came.
+    held: VecDeque<u32>,
+    /// Requests that write and are not over.
+    writes: u32,
+    runner: Runner,
+    finished: VecDeque<Completion>,
+    closing: bool,
+    closed: bool,
+    /// The time at which it looks whether a runner is stuck.
+    look_at: Time,
+}
+
+impl SubmitterChannel {
+    pub(super) fn open(device: &PathDevice, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
+        let inner = Arc::clone(&device.inner);
+        let memory = SubmitterMemory::new(device.depth, device.bytes as usize)?;
+        let below = inner.below.open(driver)?;
+        let runner = inner.runner(below, path::Runner::Submitter);
+        let region = memory.region().clone();
+        Ok(Self {
+            awaited: device.awaited,
+            inbox: Arc::new(Inbox::new(device.depth as usize, region, driver.waker())),
+            memory,
+            bytes: device.bytes,
+            slots: (0..device.depth).map(|_| None).collect(),
+            free: (0..device.depth).rev().collect(),
+            held: VecDeque::new(),
+            writes: 0,
+            runner,
+            finished: VecDeque::new(),
+            closing: false,
+            closed: false,
+            look_at: Time::NEVER,
+            inner,
+        })
+    }
+
+    fn outstanding(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Returns the error of a request that is wrong, or `None`.
+    fn refuse(&self, request: &mut Request) -> Option<BlockError> {
+        if self.closing {
+            return Some(BlockError::Aborted);
+        }
+        let geometry = self.inner.below.geometry();
+        let capabilities = crate::Capabilities {
+            max_transfer_bytes: self.bytes,
+            ..self.inner.below.capabilities()
+        };
+        if let Err(error) = check(request, geometry, capabilities) {
+            return Some(error);
+        }
+        let read = request.operation == Operation::Read;
+        (read && !request.data.as_mut().is_some_and(writable)).then_some(BlockError::Malformed)
+    }
+
+    /// Returns true if a request has to wait for an earlier one.
+    fn conflicts(&self, later: &Pending, slot: Option<u32>) -> bool {
+        if self.writes == 0 && !later.operation.is_write() {
+            return false;
+        }
+        let sent = self.slots.iter().flatten().filter(|other| other.sent);
+        let earlier = self.held.iter().take_while(|&&held| Some(held) != slot);
+        let earlier = earlier.filter_map(|&held| self.slots[held as usize].as_ref());
+        sent.chain(earlier).any(|other| other.conflicts(later))
+    }
+
+    /// Sends a request by its route. Returns its completion if it is over at once; `Err` when there
+    /// is no room.
+    fn send(&mut self, slot: u32, cx: &mut Context<'_>) -> Result<Option<Completion>, ()> {
+        let pending = self.slots[slot as usize].as_mut().expect("it has a slot");
+        let properties = Properties {
+            reads: pending.operation == Operation::Read,
+            awaited: self.awaited,
+        };
+        let lba = base::units::Lba(pending.first);
+        let blocks = u32::try_from(pending.end - pending.first).expect("it came with as many");
+        match self.inner.path.route(properties) {
+            Route::Own => {
+                let request = Request {
+                    tag: slot.into(),
+                    operation: pending.operation,
+                    lba,
+                    blocks,
+                    data: pending.data.take(),
+                };
+                match self.runner.submit_own(request, cx) {
+                    Submit::Queued => pending.sent = true,
+                    Submit::Done(completion) => {
+                        pending.sent = true;
+                        return Ok(Some(completion));
+                    }
+                    Submit::Busy(request) => {
+                        pending.data = request.data;
+                        return Err(());
+                    }
+                }
+            }
+            Route::Queue(index) => {
+                let data = match &pending.data {
+                    None => None,
+                    Some(data) => {
+                        let placed = self.memory.place(data, pending.operation).ok_or(())?;
+                        pending.bounce = placed.bounce;
+                        Some((placed.offset, data.len()))
+                    }
+                };
+                pending.sent = true;
+                let entry = Entry {
+                    inbox: Arc::clone(&self.inbox),
+                    slot,
+                    properties,
+                    operation: pending.operation,
+                    lba,
+                    blocks,
+                    data,
+                };
+                if let Some(term) = self.inner.queues[index].put(entry, cx.now) {
+                    self.runner.begin(index, term);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// A request is over; its data is where it was, or comes with it.
+    fn end(&mut self, slot: u32, result: Result<(), BlockError>, data: Option<IoSlice>) {
+        let pending = self.slots[slot as usize].take();
+        let pending = pending.expect("a request is over once");
+        self.free.push(slot);
+        self.writes -= u32::from(pending.operation.is_write());
+        let mut data = data.or(pending.data);
+        if let Some(place) = pending.bounce {
+            if let (Operation::Read, Ok(()), Some(data)) = (pending.operation, result, &mut data) {
+                self.memory.copy_back(place, data);
+            }
+            self.memory.free(place);
+        }
+        self.finished.push_back(Completion {
+            tag: pending.tag,
+            result,
+            data,
+        });
+    }
+
+    fn end_own(&mut self, completion: Completion) {
+        let slot = u32::try_from(completion.tag).expect("a slot's number");
+        self.end(slot, completion.result, completion.data);
+    }
+
+    /// Sends requests that waited for earlier ones.
+    fn release(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(&slot) = self.held.get(index) {
+            let pending = self.slots[slot as usize].as_ref().expect("it is not over");
+            if self.conflicts(pending, Some(slot)) {
+                index += 1;
+                continue;
+            }
+            match self.send(slot, cx) {
+                Ok(done) => {
+                    self.held.remove(index);
+                    if let Some(done) = done {
+                        self.end_own(done);
+                    }
+                }
+                Err(()) => return,
+            }
+        }
+    }
+
+    /// Runs what this thread has to run, and takes what is over.
+    fn run(&mut self, cx: &mut Context<'_>) {
+        self.inbox.awake();
+        for (index, queue) in self.inner.queues.iter().enumerate() {
+            let handed = self.inbox.take_handed(index);
+            let stuck = cx.now >= self.look_at && self.outstanding() > 0;
+            if self.runner.runs(index) {
+                continue;
+            }
+            let term = if handed {
+                queue.begin_handed(cx.now)
+            } else if stuck {
+                queue.take_over(cx.now)
+            } else {
+                None
+            };
+            if let Some(term) = term {
+                self.runner.begin(index, term);
+            }
+        }
+        if cx.now >= self.look_at {
+            self.look_at = Time::NEVER;
+        }
+        self.runner.turn(cx);
+        while let Some(completion) = self.runner.own_done() {
+            self.end_own(completion);
+        }
+        while let Some(done) = self.inbox.take() {
+            self.end(done.slot, done.result, None);
+        }
+        if !self.held.is_empty() {
+            self.release(cx);
+            self.runner.turn(cx);
+        }
+        let waits = self.outstanding() > 0 && !self.inner.queues.is_empty();
+        if waits && self.look_at == Time::NEVER {
+            self.look_at = cx.now + self.inner.rules.handover;
+        } else if !waits {
+            self.look_at = Time::NEVER;
+        }
+        self.close_if_idle(cx);
+    }
+
+    fn close_if_idle(&mut self, cx: &mut Context<'_>) {
+        if !self.closing || self.closed || self.outstanding() > 0 {
+            return;
+        }
+        self.runner.stop(cx);
+        if !self.runner.is_active() {
+            self.runner.close(cx);
+            self.closed = self.runner.closed();
+        }
+    }
+}
+
+impl Channel for SubmitterChannel {
+    fn submit(&mut self, mut request: Request, cx: &mut Context<'_>) -> Submit {
+        if let Some(error) = self.refuse(&mut request) {
+            let Request { tag, data, .. } = request;
+            let result = Err(error);
+            return Submit::Done(Completion { tag, result, data });
+        }
+        let Some(&slot) = self.free.last() else {
+            return Submit::Busy(request);
+        };
+        // A flush ignores its range, which may then be anywhere.
+        let (first, blocks) = match request.operation {
+            Operation::Flush => (0, 0),
+            _ => (request.lba.0, request.blocks),
+        };
+        let pending = Pending {
+            tag: request.tag,
+            operation: request.operation,
+            first,
+            end: first + u64::from(blocks),
+            data: request.data,
+            bounce: None,
+            sent: false,
+        };
+        let conflicts = self.conflicts(&pending, None);
+        self.free.pop();
+        self.writes += u32::from(pending.operation.is_write());
+        self.slots[slot as usize] = Some(pending);
+        if conflicts {
+            self.held.push_back(slot);
+            return Submit::Queued;
+        }
+        match self.send(slot, cx) {
+            Ok(None) => Submit::Queued,
+            Ok(Some(done)) => {
+                self.end_own(done);
+                let done = self.finished.pop_back();
+                Submit::Done(done.expect("it was just put there"))
+            }
+            Err(()) => {
+                let pending = self.slots[slot as usize].take().expect("it was just put");
+                self.free.push(slot);
+                self.writes -= u32::from(pending.operation.is_write());
+                Submit::Busy(Request {
+                    data: pending.data,
+                    ..request
+                })
+            }
+        }
+    }
+
+    fn kick(&mut self, cx: &mut Context<'_>) {
+        self.run(cx);
+    }
+
+    fn owns(&self, op_namespace: reactor::OpNamespace) -> bool {
+        self.runner.owns(op_namespace)
+    }
+
+    fn complete(&mut self, completion: reactor::Completion, cx: &mut Context<'_>) {
+        self.runner.complete(completion, cx);
+    }
+
+    fn reap(&mut self) -> Option<Completion> {
+        self.finished.pop_front()
+    }
+
+    fn tick(&mut self, cx: &mut Context<'_>) {
+        self.run(cx);
+    }
+
+    fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
+        self.memory.lend(bytes)
+    }
+
+    fn deadline(&self) -> Time {
+        if !self.finished.is_empty() {
+            return Time::ZERO;
+        }
+        let below = self.runner.deadline();
+        if self.runner.is_active() {
+            let polls = self.inner.path.polls();
+            return if polls { Time::ZERO } else { below };
+        }
+        if !self.inbox.may_sleep() {
+            return Time::ZERO;
+        }
+        below.min(self.look_at)
+    }
+
+    fn close(&mut self, cx: &mut Context<'_>) {
+        self.closing = true;
+        self.run(cx);
+    }
+
+    fn closed(&self) -> bool {
+        self.closed
+    }
+}
+
+impl Drop for SubmitterChannel {
+    fn drop(&mut self) {
+        for queue in self.inner.queues.iter() {
+            queue.withdraw(&self.inbox, Time::ZERO);
+        }
+    }
+}

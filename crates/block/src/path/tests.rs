@@ -1,0 +1,316 @@
+//! Every path over real drivers and many threads.
+
+use super::*;
+use crate::conformance::{self, Bench, Suite};
+use crate::device::flash::Flash;
+use crate::device::{FileDevice, FileOptions, Ram};
+use crate::layer::{Delay, DelayOptions};
+use crate::test_driver::driver;
+use crate::{BlockError, Operation, Request, Submit};
+use base::units::{Lba, MIB};
+use base::{Nanos, Prng, Time};
+use reactor::{Context, IoSlice};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+const BLOCK: u32 = 4096;
+
+fn ram(blocks: u64) -> Arc<dyn Device> {
+    Arc::new(Ram::new(blocks * u64::from(BLOCK), BLOCK).expect("memory"))
+}
+
+fn dram_ssd(blocks: u64) -> Arc<dyn Device> {
+    let profile = "dram-ssd".parse().expect("a profile");
+    Arc::new(Flash::new(profile, blocks * u64::from(BLOCK), BLOCK).expect("memory"))
+}
+
+fn start(below: Arc<dyn Device>, path: Path) -> PathDevice {
+    let rules = PathRules::default();
+    let device = PathDevice::start(below, path, rules).expect("the path starts");
+    device.with_requests(64, 2 * MIB as u32)
+}
+
+fn suite() -> Suite {
+    Suite {
+        requests: 600,
+        ..Suite::default()
+    }
+}
+
+#[test]
+fn memory_passes_by_every_path() {
+    for path in Path::ALL {
+        conformance::run(driver, &start(ram(4096), path), suite());
+    }
+}
+
+#[test]
+fn emulated_flash_passes_by_every_path() {
+    for path in Path::ALL {
+        conformance::run(driver, &start(dram_ssd(4096), path), suite());
+    }
+}
+
+#[test]
+fn a_file_passes_by_every_path() {
+    for path in Path::ALL {
+        let name = format!("switchyard-path-{}-{path}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        let options = FileOptions {
+            path: file.clone(),
+            block_bytes: BLOCK,
+            size: Some(16 * MIB as u64),
+            create: true,
+            read_only: false,
+            direct: true,
+        };
+        let device = FileDevice::open(options).expect("a file");
+        conformance::run(driver, &start(Arc::new(device), path), suite());
+        std::fs::remove_file(file).expect("it is there");
+    }
+}
+
+#[test]
+fn a_device_that_takes_no_extents_passes_by_every_path() {
+    for path in Path::ALL {
+        let options = DelayOptions {
+            read: Nanos::from_micros(20),
+            write: Nanos::from_micros(50),
+            ..DelayOptions::default()
+        };
+        let slow = Arc::new(Delay::new(ram(4096), options));
+        conformance::run(driver, &start(slow, path), suite());
+    }
+}
+
+/// Writes that nothing waits for pass as well, and are complete after the plug's time at the latest.
+#[test]
+fn unawaited_requests_pass_by_every_path() {
+    for path in Path::ALL {
+        let device = start(dram_ssd(4096), path).unawaited();
+        conformance::run(driver, &device, suite());
+    }
+}
+
+/// One thread's load: reads and writes of its own blocks, among which those of the others lie, and
+/// knows what they contain.
+fn one_of_many(device: &PathDevice, thread: u64, threads: u64, requests: u32) {
+    let mut bench = Bench::open(driver(), device).expect("it opens");
+    let mut random = Prng::from_seed(thread);
+    let own = bench.geometry().blocks / threads;
+    let mut content = vec![0_u8; usize::try_from(own).expect("a few")];
+    for _ in 0..requests {
+        let index = random.below(own);
+        let lba = index * threads + thread;
+        let known = &mut content[usize::try_from(index).expect("a few")];
+        if random.chance(1, 2) {
+            *known = known.wrapping_add(1);
+            bench
+                .write(lba, &[*known; BLOCK as usize])
+                .expect("a write");
+        } else {
+            let found = bench.read(lba, 1).expect("a read");
+            assert!(found.iter().all(|byte| byte == known), "block {lba}");
+        }
+    }
+    bench.close();
+}
+
+#[test]
+fn many_threads_find_what_they_wrote() {
+    for path in Path::ALL {
+        let device = start(dram_ssd(1024), path);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let device = &device;
+                scope.spawn(move || one_of_many(device, thread, 8, 200));
+            }
+        });
+        let snapshot = device.snapshot();
+        let requests: u64 = snapshot.merged.iter().map(|(n, c)| u64::from(*n) * c).sum();
+        assert_eq!(
+            requests,
+            8 * 200,
+            "{path}: each was sent once: {snapshot:?}"
+        );
+        let merges = !matches!(path, Path::Sync | Path::Interrupt | Path::Poll);
+        if merges {
+            assert!(snapshot.elections_won > 0, "{path}: {snapshot:?}");
+        }
+    }
+}
+
+/// Requests of one thread that overlap keep their order, at any depth.
+#[test]
+fn overlapping_requests_of_a_thread_keep_their_order() {
+    for path in Path::ALL {
+        let device = start(dram_ssd(64), path);
+        let mut bench = Bench::open(driver(), &device).expect("it opens");
+        for round in 0..50_u8 {
+            let mut tags = Vec::new();
+            for step in 0..8 {
+                let mut request = bench.request(Operation::Write { durable: false }, 5, 1);
+                let data = request.data.as_mut().expect("a write has data");
+                data.copy_in(0, &[round.wrapping_mul(8) + step; BLOCK as usize]);
+                tags.push(request.tag);
+                assert!(!matches!(bench.submit(request), Submit::Busy(_)));
+            }
+            let request = bench.request(Operation::Read, 5, 1);
+            let last = request.tag;
+            let mut read = match bench.submit(request) {
+                Submit::Done(completion) => Some(completion),
+                _ => None,
+            };
+            while read.is_none() {
+                let completion = bench.wait();
+                assert_eq!(completion.result, Ok(()));
+                read = (completion.tag == last).then_some(completion);
+            }
+            let mut found = [0];
+            read.and_then(|read| read.data)
+                .expect("a read has data")
+                .copy_out(0, &mut found);
+            assert_eq!(found[0], round.wrapping_mul(8) + 7, "{path}");
+        }
+        while bench.finished().is_some() {}
+        bench.close();
+    }
+}
+
+/// Submits a request by hand and returns whether its channel became a runner.
+fn submit(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time, lba: u64) {
+    let buffer = driver.buffers().take(BLOCK as usize).expect("a buffer");
+    let request = Request {
+        tag: lba,
+        operation: Operation::Write { durable: false },
+        lba: Lba(lba),
+        blocks: 1,
+        data: Some(IoSlice::from_buffer(buffer, BLOCK as usize)),
+    };
+    let mut cx = Context { now, driver };
+    assert!(matches!(channel.submit(request, &mut cx), Submit::Queued));
+}
+
+fn turn(channel: &mut dyn Channel, driver: &mut UringDriver, now: Time) {
+    channel.tick(&mut Context { now, driver });
+}
+
+/// A thread that was elected and does not run holds others up for the hand-over time, no longer.
+#[test]
+fn a_runner_that_does_not_run_is_deposed() {
+    let device = start(dram_ssd(64), Path::Stm);
+    let (mut first, mut second) = (driver(), driver());
+    let mut preempted = device.open(&mut first).expect("it opens");
+    let mut waiting = device.open(&mut second).expect("it opens");
+    let at = |micros| Time::ZERO + Nanos::from_micros(micros);
+    submit(&mut *preempted, &mut first, at(1_000), 1);
+    // It is elected, and its thread does not run any more.
+    submit(&mut *waiting, &mut second, at(1_001), 2);
+    turn(&mut *waiting, &mut second, at(1_002));
+    assert!(waiting.reap().is_none());
+    let look = waiting.deadline();
+    assert!(look <= at(2_100), "{look:?}: it will look in time");
+    turn(&mut *waiting, &mut second, at(2_100));
+    turn(&mut *waiting, &mut second, at(2_200));
+    let completion = waiting.reap().expect("it took the queue over");
+    assert_eq!(completion.result, Ok(()));
+    assert_eq!(device.snapshot().taken_over, 1);
+    // What the preempted one had put in was carried out by the other one.
+    turn(&mut *preempted, &mut first, at(2_300));
+    assert_eq!(preempted.reap().expect("it is over").result, Ok(()));
+}
+
+/// A thread that ends in the middle leaves nobody waiting.
+#[test]
+fn a_submitter_that_dies_leaves_nobody_waiting() {
+    let device = start(dram_ssd(64), Path::Stm);
+    let (mut first, mut second) = (driver(), driver());
+    let mut dying = device.open(&mut first).expect("it opens");
+    let mut waiting = device.open(&mut second).expect("it opens");
+    let at = |micros| Time::ZERO + Nanos::from_micros(micros);
+    submit(&mut *dying, &mut first, at(10), 1);
+    submit(&mut *waiting, &mut second, at(11), 2);
+    // The batch of both is under way.
+    turn(&mut *dying, &mut first, at(12));
+    submit(&mut *waiting, &mut second, at(13), 3);
+    drop(dying);
+    turn(&mut *waiting, &mut second, at(14));
+    turn(&mut *waiting, &mut second, at(100));
+    let mut results = Vec::new();
+    while let Some(completion) = waiting.reap() {
+        results.push((completion.tag, completion.result));
+    }
+    results.sort_unstable_by_key(|(tag, _)| *tag);
+    assert_eq!(results, [(2, Err(BlockError::Aborted)), (3, Ok(()))]);
+}
+
+/// Many threads, of which some panic in the middle of their load.
+#[test]
+fn threads_that_panic_leave_the_others_at_work() {
+    for path in Path::ALL {
+        let device = start(dram_ssd(1024), path);
+        let barrier = Barrier::new(6);
+        let ended = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..6 {
+                let (device, barrier, ended) = (&device, &barrier, &ended);
+                scope.spawn(move || {
+                    barrier.wait();
+                    let load = std::panic::AssertUnwindSafe(|| {
+                        let mut bench = Bench::open(driver(), device).expect("it opens");
+                        for round in 0..200_u64 {
+                            let lba = thread * 128 + round % 100;
+                            // The others' requests may be under way through a thread that dies.
+                            let _ = bench.write(lba, &[1; BLOCK as usize]);
+                            assert!(thread < 4 || round < 20, "this thread dies");
+                        }
+                        bench.close();
+                    });
+                    if std::panic::catch_unwind(load).is_ok() {
+                        ended.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(ended.load(Ordering::Relaxed), 4, "{path}");
+    }
+}
+
+/// A path that nobody uses costs nothing: its dispatcher sleeps.
+#[test]
+fn an_idle_dispatcher_sleeps() {
+    for path in [Path::Atm, Path::TwoQueue, Path::Interrupt, Path::Poll] {
+        let device = start(dram_ssd(64), path);
+        let stop = AtomicBool::new(false);
+        let mut bench = Bench::open(driver(), &device).expect("it opens");
+        bench.write(1, &[1; BLOCK as usize]).expect("a write");
+        bench.close();
+        let name = format!("path/{path}");
+        let cpu = || cpu_of_thread(&name);
+        let mut before = cpu();
+        // It comes to rest some time, however slow the machine is.
+        for _ in 0..100 {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            let now = cpu();
+            if now == before {
+                stop.store(true, Ordering::Relaxed);
+                break;
+            }
+            before = now;
+        }
+        assert!(stop.load(Ordering::Relaxed), "{path}: it never rests");
+    }
+}
+
+/// Processor time of this process' threads with a name, in nanoseconds.
+fn cpu_of_thread(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
+    let of_task = |task: std::io::Result<std::fs::DirEntry>| {
+        let path = task.ok()?.path();
+        let comm = std::fs::read_to_string(path.join("comm")).ok()?;
+        let stat = std::fs::read_to_string(path.join("schedstat")).ok()?;
+        let ran = stat.split(' ').next()?.parse::<u64>().ok()?;
+        (comm.trim() == name).then_some(ran)
+    };
+    tasks.filter_map(of_task).sum()
+}

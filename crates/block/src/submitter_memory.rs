@@ -1,0 +1,131 @@
+//! The memory of a submitter whose requests other threads carry out.
+//!
+//! A core's own buffers never leave it, so a request that does needs memory that every thread may
+//! touch: a region of the submitter's. Half of it is lent to who asks for memory, and requests with
+//! such data go as they are. The other half holds the data of requests that come with other memory:
+//! it is copied in before, and out afterwards.
+
+use crate::device::DeviceError;
+use crate::request::Operation;
+use reactor::{IoSlice, Memory, Region, RegionHandle};
+
+/// A submitter's memory.
+#[derive(Debug)]
+pub struct SubmitterMemory {
+    region: Region,
+    handle: RegionHandle,
+    /// Bytes of each place.
+    bytes: usize,
+    /// Places for requests that come with memory of their own; those that no request uses.
+    places: Vec<u32>,
+    /// The other places: each is lent while there are clones of its handle.
+    lendable: Vec<RegionHandle>,
+    /// The one to be lent next, unless it still is.
+    next_lent: usize,
+}
+
+/// Where a request's data lies in its submitter's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Offset in bytes.
+    pub offset: usize,
+    /// The place that stands for the data, if it came with other memory.
+    pub bounce: Option<u32>,
+}
+
+impl SubmitterMemory {
+    /// Memory for `depth` requests of at most `bytes` bytes. Pages are taken from the machine when
+    /// they are first used.
+    ///
+    /// # Errors
+    /// [`DeviceError::Memory`] when there is not that much address space.
+    pub fn new(depth: u32, bytes: usize) -> Result<Self, DeviceError> {
+        let region = Region::new(2 * depth as usize * bytes)?;
+        Ok(Self {
+            handle: region.handle(),
+            lendable: (0..depth).map(|_| region.handle()).collect(),
+            places: (0..depth).rev().collect(),
+            next_lent: 0,
+            bytes,
+            region,
+        })
+    }
+
+    /// The region, for who carries requests out.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Lends memory for one request's data; `None` for more than a place, or while all is lent.
+    pub fn lend(&mut self, bytes: usize) -> Option<IoSlice> {
+        if bytes > self.bytes {
+            return None;
+        }
+        let count = self.lendable.len();
+        let mut turn = (self.next_lent..count).chain(0..self.next_lent);
+        let place = turn.find(|&place| self.lendable[place].is_alone())?;
+        self.next_lent = (place + 1) % count;
+        // The other half is for requests that come with memory of their own.
+        let offset = (count + place) * self.bytes;
+        let memory = Memory::Region(self.lendable[place].clone());
+        Some(IoSlice::new(memory, offset, bytes))
+    }
+
+    /// Finds a place for a request's data, and copies it there unless the operation only fills it;
+    /// `None` while there is none.
+    ///
+    /// # Panics
+    /// If the data is longer than a place: the caller checked it.
+    pub fn place(&mut self, data: &IoSlice, operation: Operation) -> Option<Placed> {
+        assert!(data.len() <= self.bytes, "a request fits into its place");
+        if data.is_region_of(&self.region) {
+            return Some(Placed {
+                offset: data.offset(),
+                bounce: None,
+            });
+        }
+        let place = self.places.pop()?;
+        let offset = place as usize * self.bytes;
+        if operation != Operation::Read {
+            match data.bytes() {
+                Some(bytes) => self.handle.copy_in(offset, bytes),
+                None => in_pieces(data.len(), |at, piece| {
+                    data.copy_out(at, piece);
+                    self.handle.copy_in(offset + at, piece);
+                }),
+            }
+        }
+        Some(Placed {
+            offset,
+            bounce: Some(place),
+        })
+    }
+
+    /// Copies what a read brought to the data that the request came with.
+    pub fn copy_back(&self, place: u32, data: &mut IoSlice) {
+        let offset = place as usize * self.bytes;
+        match data.bytes_mut() {
+            Some(bytes) => self.handle.copy_out(offset, bytes),
+            None => in_pieces(data.len(), |at, piece| {
+                self.handle.copy_out(offset + at, piece);
+                data.copy_in(at, piece);
+            }),
+        }
+    }
+
+    /// Gives a place back.
+    pub fn free(&mut self, place: u32) {
+        self.places.push(place);
+    }
+}
+
+/// From one device's memory to another's, neither of which can be looked at: `copy` has each piece
+/// of `length` bytes read, and written.
+fn in_pieces(length: usize, mut copy: impl FnMut(usize, &mut [u8])) {
+    let mut piece = [0; 4096];
+    for at in (0..length).step_by(piece.len()) {
+        let size = piece.len().min(length - at);
+        copy(at, &mut piece[..size]);
+    }
+}
