@@ -1,6 +1,5 @@
 //! The command line: every flag once, with short and long help.
 
-mod allow;
 mod bench;
 mod calibrate;
 mod config;
@@ -16,7 +15,6 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, seconds};
-pub use allow::Allow;
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
 pub use bench::{BenchArgs, LoadArgs, LocalDevice};
