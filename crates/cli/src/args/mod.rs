@@ -26,9 +26,7 @@ pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 #[cfg(feature = "lab")]
-pub use sim::{
-    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs, SimRunArgs,
-};
+pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
 pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
 pub use top::TopArgs;
