@@ -35,6 +35,12 @@ impl Output {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
+    /// Passes lines on to stderr as they are.
+    pub fn note_all(self, lines: &str) {
+        // Without stderr there is no reader.
+        let _ = io::stderr().write_all(lines.as_bytes());
+    }
+
     /// Writes a result to a file, and says so.
     ///
     /// # Errors

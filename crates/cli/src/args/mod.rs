@@ -27,7 +27,7 @@ pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, Wr
 pub use serve::ServeArgs;
 #[cfg(feature = "lab")]
 pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
-pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use switch::{ApiArgs, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
 pub use top::TopArgs;
 

@@ -1,12 +1,13 @@
 //! `switchyard switch`: what can be turned, and turning it on a running target.
 
-use crate::args::{KnobChange, SwitchCommand, SwitchCommandArgs};
+use crate::args::{SwitchCommand, SwitchCommandArgs};
 use crate::exit::Outcome;
 use crate::output::Output;
 use anyhow::{Result, ensure};
 use control::answers::SwitchAnswer;
 use control::client::{self, Method, ask};
 use control::model::ApiAddress;
+use load::KnobChange;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
