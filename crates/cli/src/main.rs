@@ -10,10 +10,8 @@
 mod args;
 mod cmd;
 mod exit;
-mod http;
 mod log;
 mod output;
-mod token;
 mod top;
 
 use args::{Cli, Command, Common};

@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::time::Duration;
 
 /// The form of a command's output.
@@ -32,6 +33,22 @@ impl Output {
     pub fn note(self, text: impl std::fmt::Display) {
         // Without stderr there is no reader.
         let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// Passes lines on to stderr as they are.
+    pub fn note_all(self, lines: &str) {
+        // Without stderr there is no reader.
+        let _ = io::stderr().write_all(lines.as_bytes());
+    }
+
+    /// Writes a result to a file, and says so.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn file(self, path: &Path, text: &str) -> Result<()> {
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        self.note(format_args!("written: {}", path.display()));
+        Ok(())
     }
 
     /// A bar for `total` bytes, on stderr; invisible where that is no terminal.

@@ -1,6 +1,7 @@
 //! Calibrating a device again while it serves.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Parameters of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,4 +111,59 @@ pub struct UnkeptPromise {
     pub tenant: String,
     /// The reason, and what would be admitted.
     pub reason: String,
+}
+
+/// The outcome as a table, or the reason for which there is none.
+impl fmt::Display for CalibrationSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(result) = &self.result else {
+            return f.write_str(self.error.as_deref().unwrap_or("no model came out"));
+        };
+        let micros = |nanos: u64| nanos as f64 / 1e3;
+        writeln!(
+            f,
+            "tokens/s reads %     probes    p50 us    p95 us    p99 us  p99.9 us"
+        )?;
+        for SeenLoad {
+            tokens_per_second,
+            read_permille,
+            reads,
+            p50_ns,
+            p95_ns,
+            p99_ns,
+            p999_ns,
+        } in &result.observations
+        {
+            let [p50, p95, p99, p999] = [p50_ns, p95_ns, p99_ns, p999_ns].map(|&ns| micros(ns));
+            writeln!(
+                f,
+                "{tokens_per_second:>8} {:>7.1} {reads:>10} {p50:>9.1} {p95:>9.1} {p99:>9.1} {p999:>9.1}",
+                f64::from(*read_permille) / 10.0
+            )?;
+        }
+        let [from, to] = result.seen_tokens_per_second;
+        let spread = f64::from(result.spread_permille) / 10.0;
+        writeln!(
+            f,
+            "{}: the curve is new from {from} to {to} tokens/s, and as it was below and above, like \
+             the prices; {} of {} loads had reads enough, and their p95 agree within {spread:.1} %",
+            self.device,
+            result.used,
+            result.observations.len()
+        )?;
+        if let Some(before) = result.p95_before_ns {
+            let [before, now] = [before, result.p95_ns].map(micros);
+            writeln!(
+                f,
+                "p95 at {to} tokens/s: {now:.1} us, and {before:.1} us by the model before"
+            )?;
+        }
+        write!(
+            f,
+            "in force: {} tokens/s, {} of them promised; {} tokens were spent on it",
+            result.tokens_per_second,
+            result.reserved_tokens_per_second,
+            self.spent_milli / 1000
+        )
+    }
 }

@@ -9,8 +9,10 @@
 //! a thread of this crate runs on, or waits on the path of, a dataplane core.
 
 pub mod action;
+pub mod answers;
 pub mod api;
 pub mod calibration;
+pub mod client;
 pub mod config;
 pub mod control;
 mod dataplane;

@@ -5,6 +5,7 @@
 //! [`crate::diff()`]. Subsystems, namespaces, hosts, tenants and referrals are kept in order of their names,
 //! so that two configurations that mean the same are equal. Nothing in here does I/O.
 
+mod allow;
 mod api_address;
 mod device;
 mod flash_profile;
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use allow::Allow;
 pub use api_address::{ApiAddress, ApiAddressError};
 pub use device::{
     BlockSize, Delay, Device, DeviceKind, Fault, FaultEffect, FaultError, FaultOperation, FaultRule,

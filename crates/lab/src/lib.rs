@@ -1,9 +1,11 @@
-//! The laboratory: figures, limits, peers of other protocols, hostile loads, and calibration.
+//! The laboratory: figures, limits, peers of other protocols, hostile loads, calibration,
+//! and runs with faults by seed.
 //!
 //! It measures the stack and is no part of it: no crate of the data path depends on this one. What
 //! it measures runs in processes of its own ([`process`]), which are this very program.
 
 pub mod calibrate;
+pub mod check;
 pub mod figure;
 pub mod hostile;
 pub mod limit;

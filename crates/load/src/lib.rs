@@ -10,15 +10,18 @@
 
 mod app;
 mod arrivals;
+mod bench;
 mod by_priority;
 mod content;
 mod forms;
 mod hosts;
 mod job;
+mod knob_turns;
 pub mod limits;
 mod machine;
 mod measured;
 mod planner;
+mod processes;
 mod report;
 mod round_robin;
 mod run;
@@ -34,10 +37,13 @@ mod tests;
 
 pub use app::{APP_FORM, Access, App, AppError, Pace};
 pub use arrivals::exponential;
+pub use bench::{Storage, bench};
 pub use by_priority::ByPriority;
 pub use forms::{Cores, seconds};
 pub use hosts::{Remote, loads_of_hosts, remote_loads, start_switchboard, switched_loads};
+pub use knob_turns::{KnobChange, KnobTurn, KnobTurns};
 pub use machine::Machine;
+pub use processes::{follow, lead};
 pub use report::{AppReport, Latency, LoadReport};
 pub use round_robin::RoundRobin;
 pub use run::{Led, Load, LoadOptions, LoadProgress, Stage, run, run_led};

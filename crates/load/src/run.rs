@@ -97,6 +97,17 @@ pub enum Stage {
     Ending,
 }
 
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Preparing => "preparing",
+            Self::WarmingUp => "warming up",
+            Self::Measuring => "measuring",
+            Self::Ending => "ending",
+        })
+    }
+}
+
 enum Event {
     Opened(usize, MailboxSender<Message>),
     Ready,

@@ -2,6 +2,7 @@
 
 use base::Latencies;
 use serde::Serialize;
+use std::fmt;
 
 /// A run's result. Two runs with the same configuration, costs and seed give equal ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -147,4 +148,48 @@ impl Latency {
             max: latencies.max_us(),
         }
     }
+}
+
+/// A table of the classes, and a few words about the rest.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "class        req/s   Gbit/s    avg µs    p50 µs    p99 µs  p99.9 µs"
+        )?;
+        for (name, class) in [("L", &self.latency), ("T", &self.throughput)] {
+            row(f, name, class)?;
+        }
+        let cores = |shares: &[f64]| shares.iter().sum::<f64>();
+        let counters = &self.counters;
+        write!(
+            f,
+            "\nin all {:.2} Gbit/s, {:.2} Gbit/s per core; busy cores: host {:.2}, target {:.2}\n\
+             caravans of {:.1} requests and {:.1} answers; {} requests steered, {} threads and {} \
+             lanes moved",
+            self.bytes_per_second * 8e-9,
+            self.bytes_per_second_per_core * 8e-9,
+            cores(&self.host_utilisation),
+            cores(&self.target_utilisation),
+            counters.host.requests_per_caravan(),
+            counters.target.requests_per_caravan(),
+            counters.steered,
+            counters.moved_threads.iter().sum::<u64>(),
+            counters.moved_lanes.iter().sum::<u64>(),
+        )
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, name: &str, class: &ClassReport) -> fmt::Result {
+    let latency = &class.latency_us;
+    writeln!(
+        f,
+        "{name:5} {:>12.0} {:>8.2} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",
+        class.iops,
+        class.bytes_per_second * 8e-9,
+        latency.avg,
+        latency.p50,
+        latency.p99,
+        latency.p999,
+    )
 }

@@ -1,11 +1,11 @@
 //! `switchyard bench`.
 
 use super::host::HostArgs;
-use super::{FlashSpec, KnobTurn, SwitchArgs, block_size, seconds};
+use super::{FlashSpec, SwitchArgs, block_size, seconds};
 use clap::{Args, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
-use load::App;
+use load::{App, KnobTurn};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;

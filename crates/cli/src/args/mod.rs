@@ -1,6 +1,5 @@
 //! The command line: every flag once, with short and long help.
 
-mod allow;
 mod bench;
 mod calibrate;
 mod config;
@@ -16,7 +15,6 @@ mod tenant;
 mod top;
 
 pub use ::load::{Cores, seconds};
-pub use allow::Allow;
 #[cfg(feature = "lab")]
 pub use bench::BenchCommand;
 pub use bench::{BenchArgs, LoadArgs, LocalDevice};
@@ -28,10 +26,8 @@ pub use flash::FlashSpec;
 pub use host::{DiscoverArgs, HostArgs, IdentifyArgs, NamespaceArgs, ReadArgs, WriteArgs};
 pub use serve::ServeArgs;
 #[cfg(feature = "lab")]
-pub use sim::{
-    CalibrateArgs, Hosting, Layout, SimArgs, SimCheckArgs, SimCommand, SimMutationsArgs, SimRunArgs,
-};
-pub use switch::{ApiArgs, KnobChange, KnobTurn, SwitchArgs, SwitchCommand, SwitchCommandArgs};
+pub use sim::{CalibrateArgs, Hosting, Layout, SimArgs, SimCommand, SimRunArgs};
+pub use switch::{ApiArgs, SwitchArgs, SwitchCommand, SwitchCommandArgs};
 pub use tenant::{DefaultTenantPolicy, TenantArgs, TenantCommand};
 pub use top::TopArgs;
 

@@ -1,13 +1,12 @@
 //! The knobs of the switch on the command line.
 
-use super::{Poll, seconds};
+use super::Poll;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use control::model::ApiAddress;
-use std::str::FromStr;
-use std::time::Duration;
+use load::KnobChange;
 use switch::Knobs;
-use switch::knobs::{Knob, KnobError, Preset};
+use switch::knobs::Preset;
 
 /// The setting of the switch: a baseline, and the differences from it.
 #[derive(Args, Clone, Debug, Default)]
@@ -23,7 +22,7 @@ pub struct SwitchArgs {
     /// Turn a knob of the switch (repeatable), such as doorbell=immediate
     ///
     /// Turned after the baseline. `switchyard switch knobs` lists all of them.
-    #[arg(long = "knob", value_name = "KEY=VALUE", value_parser = known)]
+    #[arg(long = "knob", value_name = "KEY=VALUE", value_parser = KnobChange::known)]
     pub knobs: Vec<KnobChange>,
     /// The idle policy of a thread [default: as the baseline says, else auto]
     #[arg(long, value_enum)]
@@ -48,80 +47,6 @@ impl SwitchArgs {
             knobs.polling = poll.into();
         }
         Ok(knobs)
-    }
-}
-
-/// `KEY=VALUE`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnobChange {
-    pub key: String,
-    pub value: String,
-}
-
-impl KnobChange {
-    pub fn parts(&self) -> (&str, &str) {
-        (&self.key, &self.value)
-    }
-}
-
-impl FromStr for KnobChange {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=') {
-            Some((key, value)) => Ok(Self {
-                key: key.to_owned(),
-                value: value.to_owned(),
-            }),
-            None => Err("write KEY=VALUE, such as doorbell=immediate".to_owned()),
-        }
-    }
-}
-
-/// A knob that is turned during a load: `SECONDS:KEY=VALUE`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnobTurn {
-    /// Of the measured time.
-    pub at: Duration,
-    pub change: KnobChange,
-}
-
-impl FromStr for KnobTurn {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write SECONDS:KEY=VALUE, such as 2.5:doorbell=immediate".to_owned();
-        let (at, change) = text.split_once(':').ok_or_else(form)?;
-        let turn = Self {
-            at: seconds(at).map_err(|_| form())?,
-            change: known(change)?,
-        };
-        let key = &turn.change.key;
-        if FIXED.contains(&key.as_str()) {
-            return Err(format!(
-                "{key} stays as it was when the switchboard started; set it with --knob"
-            ));
-        }
-        Ok(turn)
-    }
-}
-
-/// Knobs by which a switchboard is made, and which count no more once it is there.
-const FIXED: [&str; 4] = ["lanes", "latency_threads", "threads", "polling"];
-
-/// Reads a change of a knob that the switch of this program knows.
-///
-/// # Errors
-/// What is wrong, and what would be right.
-fn known(text: &str) -> Result<KnobChange, String> {
-    let change: KnobChange = text.parse()?;
-    let checked = Knob::find(&change.key).and_then(|knob| knob.parse(&change.value));
-    match checked {
-        Ok(_) => Ok(change),
-        Err(KnobError::NoKnob { word }) => Err(format!(
-            "{word:?} is no knob; `switchyard switch knobs` lists them"
-        )),
-        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -167,7 +92,7 @@ pub enum SwitchCommand {
     /// Turn single knobs of a running target
     Set {
         /// Changes, as KEY=VALUE
-        #[arg(value_name = "KEY=VALUE", required = true, value_parser = known)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KnobChange::known)]
         changes: Vec<KnobChange>,
         #[command(flatten)]
         api: ApiArgs,

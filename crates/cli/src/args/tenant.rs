@@ -1,9 +1,8 @@
 //! The tenants of a running target on the command line.
 
-use super::allow::Allow;
 use super::switch::ApiArgs;
 use clap::{Args, Subcommand, ValueEnum};
-use control::model::{BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
+use control::model::{Allow, BestEffort, LatencyCritical, Network, Percentile, Size, Tenant};
 use std::collections::BTreeSet;
 
 /// See and change the tenants of a running target

@@ -1,107 +1,117 @@
 //! `switchyard bench`: loads on a target or a local device.
 
 use super::connect::builder;
-use super::knob_turns::KnobTurns;
-use super::{bench_processes, signals};
+use super::signals;
 use crate::args::{LoadArgs, LocalDevice};
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, print};
 use anyhow::{Context as _, Result, ensure};
-use block::Device;
-use control::model::Device as Model;
+use control::model::Device;
 use control::plane::devices;
-use host::Namespace;
 use indicatif::ProgressBar;
-use load::{
-    App, Led, Load, LoadOptions, LoadProgress, LoadReport, Remote, Stage, SwitchReport,
-    loads_of_hosts, remote_loads, start_switchboard, switched_loads,
-};
+use load::{App, KnobTurns, Led, LoadOptions, LoadProgress, LoadReport, Remote, Storage};
 use reactor::PollPolicy;
-use std::sync::Arc;
+use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use switch::Knobs;
 
 /// Runs the apps and prints what they achieved.
 ///
 /// # Errors
 /// An app that makes no sense, a device or target that cannot be used.
 pub fn run(args: &LoadArgs, output: Output) -> Result<Outcome> {
-    if let Some(index) = args.follower {
-        return bench_processes::follow(args, index);
-    }
     // What makes no sense is said before anything starts.
-    KnobTurns::of(args, args.switch.knobs()?)?;
-    if args.processes {
-        return bench_processes::lead(args, output);
-    }
+    check(args)?;
     let stop = signals::stop_flag()?;
+    if let Some(index) = args.follower {
+        // Ctrl-C reaches every process of a terminal; the leader says what it means.
+        let report = load::follow(&args.apps, index, print, |apps, led, stop| {
+            measure(args, apps, Some(led), stop, &mut |_| {})
+        })?;
+        return Ok(Outcome::of(report.errors() == 0));
+    }
     let bar = output.time_bar(args.warmup + args.seconds);
-    let result = measure(args, None, &stop, &mut |progress| show(&bar, progress));
+    let result = if args.processes {
+        let warn = |text: &str| output.note_all(text);
+        let spans = [args.warmup, args.seconds];
+        load::lead(&args.apps, spans, &stop, &warn, &mut |stage, elapsed| {
+            show(&bar, stage, elapsed);
+        })
+    } else {
+        measure(args, &args.apps, None, &stop, &mut |now| {
+            let text = format_args!("{}, {} requests", now.stage, now.requests);
+            show(&bar, text, now.elapsed);
+        })
+    };
     bar.finish_and_clear();
-    tell(&result?, output)
+    let report = result?;
+    output.result(&report, &report)?;
+    for note in report.notes() {
+        output.note(note);
+    }
+    Ok(Outcome::of(report.errors() == 0))
 }
 
-/// Runs the apps of the command line, or those of one of several processes.
-pub(super) fn measure(
+/// Runs these apps, all of the command line or those of one of several processes.
+fn measure(
     args: &LoadArgs,
+    apps: &[App],
     led: Option<Led>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(LoadProgress),
 ) -> Result<LoadReport> {
-    let knobs = args.switch.knobs()?;
-    let mut turns = KnobTurns::of(args, knobs)?;
-    let options = options(args, knobs, turns.moments())?;
-    // Keep the controllers connected until the load is over.
-    let remote = match &args.target {
-        Some(address) => connect(args, options.knobs, address)?,
-        None => Vec::new(),
+    let (options, turns) = options(args)?;
+    let host = || {
+        // The threads that keep controllers alive must not compete with the load by polling.
+        let builder = builder(&args.host).poll(PollPolicy::Never);
+        Ok(builder.knobs(options.knobs).build()?)
     };
-    let mut board = None;
-    let loads = match (&remote[..], &args.device) {
-        ([namespace], _) if options.switched => {
-            let board = board.insert(start_switchboard(&args.apps, options.knobs)?);
-            switched_loads(&args.apps, namespace, board)?
-        }
-        ([namespace], _) => remote_loads(&args.apps, namespace),
+    let storage = match (&args.target, &args.device) {
         (_, Some(device)) => {
-            let device = local(args, device)?;
-            let load = |app: &App| Load {
-                app: app.clone(),
-                device: Arc::clone(&device),
-            };
-            args.apps.iter().map(load).collect()
+            let writes = args.prefill || apps.iter().any(|app| app.read_percent < 100);
+            let kind = device.kind(args.block_size, !writes);
+            Storage::Local(devices::open(&Device::new(kind)).context("--device")?)
         }
-        (namespaces, None) => loads_of_hosts(&args.apps, namespaces),
+        (address, None) => Storage::Remote {
+            remote: Remote {
+                address: address.as_deref().expect("the command line demands one"),
+                nqn: &args.nqn,
+                nsid: args.nsid,
+            },
+            name: args.host.host_nqn.as_deref(),
+            host: &host,
+        },
     };
-    let mut turning = Ok(());
-    let progress = &mut |now| {
-        if let (Some(board), Ok(())) = (&board, &turning) {
-            turning = turns.look(board, options.warmup, now);
-        }
-        progress(now);
-    };
-    let mut report = match led {
-        Some(led) => load::run_led(&loads, &options, led, stop, progress)?,
-        None => load::run(&loads, &options, stop, progress)?,
-    };
-    for namespace in &remote {
-        tell_of_tenants(namespace);
-    }
-    turning?;
-    report.switch = board.iter().map(SwitchReport::of).collect();
-    if let Some(switch) = report.switch.first_mut() {
-        switch.turned = turns.turned();
-    }
-    Ok(report)
+    load::bench(apps, &storage, turns, options.clone(), led, stop, progress)
 }
 
-/// Returns the options of the load, if they go together.
-fn options(args: &LoadArgs, knobs: Knobs, moments: Vec<Duration>) -> Result<LoadOptions> {
+/// Refuses arguments that do not go together.
+fn check(args: &LoadArgs) -> Result<()> {
+    options(args)?;
     ensure!(
         !args.seconds.is_zero(),
         "--seconds 0 measures nothing; choose at least 0.1"
     );
+    ensure!(
+        !args.is_switched() || args.target.is_some(),
+        "--lanes switched needs a --target; a local device has no lanes"
+    );
+    ensure!(
+        !args.is_switched() || args.hosts == 1,
+        "--lanes switched are those of one host; omit --hosts"
+    );
+    ensure!(
+        !args.processes || !matches!(args.device, Some(LocalDevice::Ram(_))),
+        "--processes have no memory in common; use --target, or a device file:PATH"
+    );
+    Ok(())
+}
+
+/// Returns the options of the load, and the knobs that are turned meanwhile.
+fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
+    let knobs = args.switch.knobs()?;
+    let switched = args.is_switched();
+    let turns = KnobTurns::of(&args.knob_turns, knobs, args.seconds, switched)?;
     let options = LoadOptions {
         warmup: args.warmup,
         measured: args.seconds,
@@ -109,81 +119,14 @@ fn options(args: &LoadArgs, knobs: Knobs, moments: Vec<Duration>) -> Result<Load
         verify: args.verify,
         prefill: args.prefill,
         knobs,
-        switched: args.is_switched(),
+        switched,
         hosts: args.hosts,
-        moments,
+        moments: Vec::new(),
     };
-    ensure!(
-        !options.switched || args.target.is_some(),
-        "--lanes switched needs a --target; a local device has no lanes"
-    );
-    ensure!(
-        !options.switched || args.hosts == 1,
-        "--lanes switched are those of one host; omit --hosts"
-    );
-    Ok(options)
+    Ok((options, turns))
 }
 
-/// Connects as every one of the hosts. The threads that keep controllers alive must not compete
-/// with the load by polling.
-fn connect(args: &LoadArgs, knobs: Knobs, address: &str) -> Result<Vec<Namespace>> {
-    let remote = Remote {
-        address,
-        nqn: &args.nqn,
-        nsid: args.nsid,
-    };
-    remote.connect(args.hosts, args.host.host_nqn.as_deref(), &|| {
-        let builder = builder(&args.host).poll(PollPolicy::Never).knobs(knobs);
-        Ok(builder.build()?)
-    })
-}
-
-/// Logs what the target told about the tenants that the load is, once each.
-fn tell_of_tenants(namespace: &Namespace) {
-    for event in namespace.subsystem().tenant_events() {
-        if event.overruns {
-            tracing::warn!("{event}");
-        } else {
-            tracing::info!("{event}");
-        }
-    }
-}
-
-/// Prints what the apps achieved.
-pub(super) fn tell(report: &LoadReport, output: Output) -> Result<Outcome> {
-    output.result(report, report)?;
-    for note in report.notes() {
-        output.note(note);
-    }
-    Ok(outcome(report))
-}
-
-pub(super) fn outcome(report: &LoadReport) -> Outcome {
-    if report.errors() == 0 {
-        Outcome::Done
-    } else {
-        Outcome::Negative
-    }
-}
-
-fn local(args: &LoadArgs, device: &LocalDevice) -> Result<Arc<dyn Device>> {
-    let writes = args.prefill || args.apps.iter().any(|app| app.read_percent < 100);
-    let kind = device.kind(args.block_size, !writes);
-    devices::open(&Model::new(kind)).context("--device")
-}
-
-/// A stage, as people say.
-pub(super) const fn name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Preparing => "preparing",
-        Stage::WarmingUp => "warming up",
-        Stage::Measuring => "measuring",
-        Stage::Ending => "ending",
-    }
-}
-
-fn show(bar: &ProgressBar, progress: LoadProgress) {
-    let stage = name(progress.stage);
-    bar.set_message(format!("{stage}, {} requests", progress.requests));
-    bar.set_position(u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX));
+fn show(bar: &ProgressBar, text: impl Display, elapsed: Duration) {
+    bar.set_message(text.to_string());
+    bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
 }

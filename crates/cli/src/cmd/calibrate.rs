@@ -1,6 +1,5 @@
 //! `switchyard calibrate`: the model of a device, from loading it.
 
-use super::calibrate_live::write;
 use super::connect::builder;
 use super::signals;
 use crate::args::{CalibrateDeviceArgs, LocalDevice, NamedDevice};
@@ -68,10 +67,10 @@ pub fn run(args: &CalibrateDeviceArgs, output: Output) -> Result<Outcome> {
     output.result(&calibration, &calibration)?;
     if let Some(path) = &args.output {
         let model = model(name, &calibration, known);
-        write(path, &model.to_toml(), output)?;
+        output.file(path, &model.to_toml())?;
     }
     if let Some(path) = &args.svg {
-        write(path, &curves::svg(&calibration, name)?, output)?;
+        output.file(path, &curves::svg(&calibration, name)?)?;
     }
     Ok(Outcome::Done)
 }

@@ -2,13 +2,11 @@
 
 use crate::args::{ConfigArgs, ConfigCommand};
 use crate::exit::Outcome;
-use crate::http::ask;
 use crate::output::{Output, print};
 use anyhow::{Context as _, Result, ensure};
+use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 use control::{Configuration, Difference, config, differences, files};
-use hyper::Method;
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
@@ -30,8 +28,7 @@ pub fn run(args: &ConfigArgs, output: Output) -> Result<Outcome> {
 }
 
 fn in_force(api: &ApiAddress) -> Result<Configuration> {
-    let answer = ask(api, Method::GET, PATH, None)?;
-    Configuration::deserialize(&answer).context("the target's answer is not understood")
+    client::read(&ask(api, Method::GET, PATH, None)?)
 }
 
 fn show(api: &ApiAddress, output: Output) -> Result<Outcome> {
@@ -65,8 +62,7 @@ fn diff(api: &ApiAddress, file: Option<&Path>, output: Output) -> Result<Outcome
         }
         None => ask(api, Method::GET, CHANGES_PATH, None)?["changes"].take(),
     };
-    let list = Vec::<Difference>::deserialize(&changes)
-        .context("the target's answer is not understood")?;
+    let list: Vec<Difference> = client::read(&changes)?;
     let nothing = list.is_empty();
     output.result(&json!({ "changes": changes }), List(&list))?;
     Ok(if nothing {

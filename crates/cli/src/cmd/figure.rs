@@ -39,7 +39,7 @@ pub fn run(args: &FigureArgs, output: Output) -> Result<Outcome> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut runner = Quiet::new(MachineRunner::new(folder)?, args.tries);
     let (extent, effort) = effort(args);
-    let costs = super::sim::costs(args.costs.as_deref())?;
+    let costs = lab::model::costs(args.costs.as_deref())?;
     let mut reports = Vec::new();
     let mut failed = Vec::new();
     for figure in figures {

@@ -3,7 +3,6 @@
 pub mod bench;
 #[cfg(feature = "lab")]
 pub mod bench_lab;
-mod bench_processes;
 #[cfg(feature = "lab")]
 pub mod calibrate;
 pub mod calibrate_live;
@@ -13,7 +12,6 @@ pub mod discover;
 #[cfg(feature = "lab")]
 pub mod figure;
 pub mod identify;
-mod knob_turns;
 pub mod read;
 pub mod serve;
 mod signals;

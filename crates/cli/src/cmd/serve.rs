@@ -4,7 +4,6 @@ use crate::args::ServeArgs;
 use crate::exit::Outcome;
 use crate::log;
 use crate::output::{Output, human_bytes, print};
-use crate::token::token;
 use anyhow::{Context as _, Result, bail};
 use control::model::{Subsystem, Switch};
 use control::process::confine::{self, Paths};
@@ -44,7 +43,7 @@ struct ServedNamespace {
 /// A bad configuration, or something that the machine refuses.
 pub fn run(args: &ServeArgs, output: Output) -> Result<Outcome> {
     let configuration = configuration(args)?;
-    let token = token()?;
+    let token = control::client::token()?;
     confine(args, &configuration)?;
     let options = ServingOptions {
         config_path: args.config.clone(),

@@ -3,15 +3,13 @@
 use super::signals;
 use crate::args::TopArgs;
 use crate::exit::Outcome;
-use crate::http::ask;
 use crate::output::Output;
 use crate::top::{Board, Key, Screen};
 use anyhow::{Context as _, Result};
+use control::client::{self, Method, ask};
 use control::model::ApiAddress;
 use control::snapshot::Snapshot;
-use hyper::Method;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use serde::Deserialize as _;
 use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -39,8 +37,7 @@ pub fn run(args: &TopArgs, output: Output) -> Result<Outcome> {
 }
 
 fn look(api: &ApiAddress) -> Result<Snapshot> {
-    let answer = ask(api, Method::GET, "/v1/stats", None)?;
-    Snapshot::deserialize(&answer).context("the target's answer is not understood")
+    client::read(&ask(api, Method::GET, "/v1/stats", None)?)
 }
 
 fn watch(args: &TopArgs, first: Snapshot) -> Result<()> {

@@ -10,11 +10,11 @@ use std::time::Duration;
 use axum::extract::{RawQuery, State};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::error::ApiError;
 use super::state::ApiState;
+use crate::answers::Events;
 use crate::limits::{EVENTS_LOOK, EVENTS_WAIT_MS_MAX};
 
 pub(super) fn routes() -> Router<ApiState> {
@@ -24,14 +24,14 @@ pub(super) fn routes() -> Router<ApiState> {
 async fn events(
     State(state): State<ApiState>,
     RawQuery(query): RawQuery,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Json<Events>, ApiError> {
     let Wanted { after, wait } = Wanted::parse(query.as_deref().unwrap_or_default())?;
     let mut until = Instant::now() + wait;
     loop {
         let events = state.events(after).await?;
         if !events.is_empty() || Instant::now() >= until {
             let last = events.last().map_or(after, |event| event.number);
-            return Ok(Json(json!({ "events": events, "last": last })));
+            return Ok(Json(Events { events, last }));
         }
         // Nothing keeps a target that ends; a client that asks again at once still waits between
         // its requests.

@@ -13,6 +13,7 @@ use super::body::{Body, PathParts};
 use super::error::ApiError;
 use super::state::ApiState;
 use crate::action::Action;
+use crate::answers::{ServedTenant, SharedDevice, TenantAnswer, TenantList};
 use crate::config::{Decoder, FromNode, Node, Place, Table};
 use crate::control::ChangeError;
 use crate::error::{ApplyError, ApplyErrorKind};
@@ -26,13 +27,19 @@ pub(super) fn routes() -> Router<ApiState> {
 }
 
 /// A tenant as clients see it: what is declared, and what it was served on each device.
-fn view(tenant: &Tenant, snapshot: &Snapshot) -> Value {
+fn view(tenant: &Tenant, snapshot: &Snapshot) -> TenantAnswer {
     let devices = snapshot.devices.iter().filter_map(|device| {
         let mut tenants = device.tenants.iter();
         let served = tenants.find(|served| served.name == tenant.name)?;
-        Some(json!({ "device": device.name, "served": served }))
+        Some(ServedTenant {
+            device: device.name.clone(),
+            served: served.clone(),
+        })
     });
-    json!({ "tenant": tenant, "devices": devices.collect::<Vec<_>>() })
+    TenantAnswer {
+        tenant: tenant.clone(),
+        devices: devices.collect(),
+    }
 }
 
 /// Returns the tenants, with the default one also where it is not declared.
@@ -45,24 +52,20 @@ fn tenants(configuration: &Configuration) -> Vec<Tenant> {
     tenants
 }
 
-async fn list(State(state): State<ApiState>) -> Result<Json<Value>, ApiError> {
+async fn list(State(state): State<ApiState>) -> Result<Json<TenantList>, ApiError> {
     let snapshot = state.snapshot().await?;
-    let tenants: Vec<Value> = tenants(&state.configuration())
-        .iter()
-        .map(|tenant| view(tenant, &snapshot))
-        .collect();
-    let devices = snapshot.devices.iter().map(|device| {
-        json!({
-            "device": device.name,
-            "tokens_per_second": device.tokens_per_second,
-            "reserved_tokens_per_second": device.reserved_tokens_per_second,
-        })
+    let configuration = state.configuration();
+    let tenants = tenants(&configuration);
+    let devices = snapshot.devices.iter().map(|device| SharedDevice {
+        device: device.name.clone(),
+        tokens_per_second: device.tokens_per_second,
+        reserved_tokens_per_second: device.reserved_tokens_per_second,
     });
-    let devices: Vec<Value> = devices.collect();
-    let default_tenant = state.configuration().default_tenant;
-    Ok(Json(json!({
-        "default_tenant": default_tenant, "tenants": tenants, "devices": devices
-    })))
+    Ok(Json(TenantList {
+        default_tenant: configuration.default_tenant,
+        tenants: tenants.iter().map(|one| view(one, &snapshot)).collect(),
+        devices: devices.collect(),
+    }))
 }
 
 async fn show(

@@ -7,3 +7,25 @@ mod validate;
 
 pub use calibrate::calibrate;
 pub use validate::{ValidateArgs, ValidateReport, validate};
+
+use anyhow::{Context as _, Result};
+use sim::model::Costs;
+use std::path::Path;
+
+/// The costs in a file, or those that come with the program.
+///
+/// # Errors
+/// A file that cannot be read or used.
+pub fn costs(file: Option<&Path>) -> Result<Costs> {
+    let Some(path) = file else {
+        return Ok(Costs::shipped());
+    };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the costs in {}", path.display()))?;
+    Costs::from_toml(&text).with_context(|| {
+        format!(
+            "{} cannot be used; `switchyard sim calibrate --output FILE` writes a good one",
+            path.display()
+        )
+    })
+}

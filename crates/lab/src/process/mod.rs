@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result};
 use std::process::Command;
 
 /// This program, to be started again.
-fn program() -> Result<Command> {
+pub(crate) fn program() -> Result<Command> {
     let path = std::env::current_exe().context("cannot find this program itself")?;
     Ok(Command::new(path))
 }

@@ -1,5 +1,6 @@
 //! A process that runs seeds for another: a run that fails ends its process.
 
+use crate::process::program;
 use anyhow::{Context as _, Result, bail};
 use base::Mutation;
 use sim::check::{Options, Survived};
@@ -102,8 +103,7 @@ impl Worker<'_> {
     }
 
     fn command(&self, which: &[String]) -> Result<Command> {
-        let program = std::env::current_exe().context("cannot find this program itself")?;
-        let mut command = Command::new(program);
+        let mut command = program()?;
         command.args(["--log=off", "sim", "check"]).args(which);
         command.args(arguments(self.options));
         if let Some(mutation) = self.mutation {

@@ -1,6 +1,6 @@
-//! A tenant's permissions on the command line, in the words of a configuration.
+//! A tenant's permissions in words: the keys of a configuration, on one line.
 
-use control::model::{Access, Permission};
+use super::{Access, Permission};
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,13 +1,13 @@
-//! `switchyard sim mutations`: which deliberate mistakes the checkers find.
+//! Deliberate mistakes, and the seeds with which the checkers find them.
 
+use super::args::MutationsArgs;
+use super::in_parallel;
 use super::worker::Worker;
-use crate::args::SimMutationsArgs;
-use crate::exit::Outcome;
-use crate::output::Output;
 use anyhow::{Result, ensure};
 use base::mutation::{self, Mutation};
 use serde::Serialize;
 use sim::check::Options;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,29 +21,42 @@ const WORDS_MAX: usize = 120;
 
 /// Outcome of every mutation.
 #[derive(Debug, Serialize)]
-struct Answer {
+pub struct MutationsReport {
     /// Seeds that each was tried with at most.
-    seeds: u64,
-    mutations: Vec<Verdict>,
+    pub seeds: u64,
+    /// The verdict of each.
+    pub mutations: Vec<Verdict>,
+}
+
+impl MutationsReport {
+    /// Returns true if each was found.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.mutations.iter().all(|verdict| verdict.seed.is_some())
+    }
 }
 
 /// Outcome of one.
 #[derive(Debug, Serialize)]
-struct Verdict {
-    name: &'static str,
+pub struct Verdict {
+    /// The mutation's name.
+    pub name: &'static str,
     /// Its mistake.
-    text: &'static str,
+    pub text: &'static str,
     /// The first seed that found it, and fails without it in no way.
-    seed: Option<u64>,
+    pub seed: Option<u64>,
     /// The checker's words.
-    said: String,
+    pub said: String,
 }
 
-/// Puts each mutation in force in processes of its own.
+/// Puts each mutation in force in processes of its own; `note` is told each verdict.
 ///
 /// # Errors
 /// A program without mutations; processes that cannot be started.
-pub(super) fn run(args: &SimMutationsArgs, output: Output) -> Result<Outcome> {
+pub fn mutations(
+    args: &MutationsArgs,
+    note: &(dyn Fn(fmt::Arguments<'_>) + Sync),
+) -> Result<MutationsReport> {
     require()?;
     let which = if args.only.is_empty() {
         Mutation::ALL
@@ -51,36 +64,23 @@ pub(super) fn run(args: &SimMutationsArgs, output: Output) -> Result<Outcome> {
         &args.only
     };
     let next = AtomicUsize::new(0);
-    let found = Mutex::new(Vec::new());
-    let job = || -> Result<()> {
+    let found = Mutex::new(BTreeMap::new());
+    in_parallel(args.jobs, || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(&mutation) = which.get(number) else {
                 return Ok(());
             };
             let verdict = verdict(mutation, args)?;
-            output.note(format_args!("{verdict}"));
+            note(format_args!("{verdict}"));
             let mut found = found.lock().expect("a job does not panic");
-            found.push((number, verdict));
+            found.insert(number, verdict);
         }
-    };
-    std::thread::scope(|scope| {
-        let jobs: Vec<_> = (0..args.jobs.max(1)).map(|_| scope.spawn(job)).collect();
-        let mut ended = jobs.into_iter().map(|job| job.join());
-        ended.try_for_each(|ended| ended.expect("a job does not panic"))
     })?;
-    let mut found = found.into_inner().expect("a job does not panic");
-    found.sort_by_key(|&(number, _)| number);
-    let answer = Answer {
+    let found = found.into_inner().expect("a job does not panic");
+    Ok(MutationsReport {
         seeds: args.seeds,
-        mutations: found.into_iter().map(|(_, verdict)| verdict).collect(),
-    };
-    output.result(&answer, &answer)?;
-    let all = answer.mutations.iter().all(|v| v.seed.is_some());
-    Ok(if all {
-        Outcome::Done
-    } else {
-        Outcome::Negative
+        mutations: found.into_values().collect(),
     })
 }
 
@@ -96,7 +96,7 @@ pub(super) fn require() -> Result<()> {
 }
 
 /// Looks for the first seed that finds a mutation.
-fn verdict(mutation: Mutation, args: &SimMutationsArgs) -> Result<Verdict> {
+fn verdict(mutation: Mutation, args: &MutationsArgs) -> Result<Verdict> {
     let mut verdict = Verdict {
         name: mutation.name(),
         text: mutation.text(),
@@ -153,7 +153,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for MutationsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let found = self.mutations.iter().filter(|v| v.seed.is_some()).count();
         writeln!(

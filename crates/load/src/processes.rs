@@ -1,17 +1,12 @@
-//! `switchyard bench --processes`: every app in a process of its own.
+//! Every app of a load in a process of its own.
 //!
 //! The leader starts this program once for each app, with its own command line and the number of
 //! the app. A follower says `ready` on its output when its threads could start, is told a start on
 //! its input (`start NANOSECONDS` of the monotonic clock, which all processes share), and prints
 //! its report. A follower stops when its input ends: none outlives its leader.
 
-use super::bench;
-use super::signals;
-use crate::args::{LoadArgs, LocalDevice};
-use crate::exit::Outcome;
-use crate::output::{Output, print};
-use ::load::{Led, LoadReport, Stage};
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use crate::{App, Led, LoadReport, Stage};
+use anyhow::{Context as _, Result, anyhow, bail};
 use base::{Nanos, Time};
 use reactor::clock::monotonic;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -23,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The argument by which a follower knows its app.
-pub const FOLLOWER: &str = "--follower";
+const FOLLOWER: &str = "--follower";
 
 /// Distance of the start from its announcement: followers look for it ten times a second.
 const START_AHEAD: Nanos = Nanos::from_millis(300);
@@ -34,40 +29,39 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Bytes that are kept of what a follower says on stderr.
 const STDERR_BYTES_MAX: u64 = 64 << 10;
 
-/// Leads: starts a process for each app, all loads together, and prints what they achieved.
+/// Leads: starts a process for each app, and all loads together. `stop` ends them early with what
+/// was measured until then.
+///
+/// `warmup` and `measured` are the spans of the load; `progress` is told its stage and the time
+/// since its start, and `warn` what followers with a report say besides.
 ///
 /// # Errors
 /// A process that did not come to its report, with what it said.
-pub fn lead(args: &LoadArgs, output: Output) -> Result<Outcome> {
-    ensure!(
-        !matches!(args.device, Some(LocalDevice::Ram(_))),
-        "--processes have no memory in common; use --target, or a device file:PATH"
-    );
-    let stop = signals::stop_flag()?;
+pub fn lead(
+    apps: &[App],
+    [warmup, measured]: [Duration; 2],
+    stop: &AtomicBool,
+    warn: &dyn Fn(&str),
+    progress: &mut dyn FnMut(Stage, Duration),
+) -> Result<LoadReport> {
     let (events, inbox) = channel();
     let mut followers = Vec::new();
-    for (index, app) in args.apps.iter().enumerate() {
+    for (index, app) in apps.iter().enumerate() {
         followers.push(Follower::start(index, &app.name, &events)?);
     }
     drop(events);
-    let bar = output.time_bar(args.warmup + args.seconds);
-    let mut started = None;
-    let result = gather(&mut followers, &inbox, &stop, &mut |start: Option<
-        Instant,
-    >| {
-        started = started.or(start);
-        let elapsed = started.map_or(Duration::ZERO, |at: Instant| at.elapsed());
-        let stage = match started {
+    let progress = &mut |start: Option<Instant>| {
+        let elapsed = start.map_or(Duration::ZERO, |at| at.elapsed());
+        let stage = match start {
             None => Stage::Preparing,
-            Some(_) if elapsed < args.warmup => Stage::WarmingUp,
-            Some(_) if elapsed < args.warmup + args.seconds => Stage::Measuring,
+            Some(_) if elapsed < warmup => Stage::WarmingUp,
+            Some(_) if elapsed < warmup + measured => Stage::Measuring,
             Some(_) => Stage::Ending,
         };
-        bar.set_message(bench::name(stage));
-        bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
-    });
-    bar.finish_and_clear();
-    bench::tell(&LoadReport::merged(result?), output)
+        progress(stage, elapsed);
+    };
+    let reports = gather(&mut followers, &inbox, stop, warn, progress)?;
+    Ok(LoadReport::merged(reports))
 }
 
 enum Event {
@@ -120,7 +114,7 @@ impl Follower {
     }
 
     /// Its report, once its output has ended; or why there is none.
-    fn report(&mut self, text: &str) -> Result<LoadReport> {
+    fn report(&mut self, text: &str, warn: &dyn Fn(&str)) -> Result<LoadReport> {
         self.stdin = None;
         let status = self.process.wait().context("cannot wait for a process")?;
         let said = self.stderr.take().and_then(|reader| reader.join().ok());
@@ -129,7 +123,7 @@ impl Follower {
         match (status.code(), report) {
             (Some(0 | 1), Ok(report)) => {
                 // Its warnings are as good as ours.
-                eprint(&said);
+                warn(&said);
                 Ok(report)
             }
             _ => Err(anyhow!(
@@ -147,11 +141,6 @@ impl Drop for Follower {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn eprint(text: &str) {
-    // Without stderr there is no reader.
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 fn listen(index: usize, stdout: ChildStdout, events: &Sender<Event>) {
@@ -172,12 +161,13 @@ fn gather(
     followers: &mut [Follower],
     inbox: &Receiver<Event>,
     stop: &AtomicBool,
+    warn: &dyn Fn(&str),
     progress: &mut dyn FnMut(Option<Instant>),
 ) -> Result<Vec<LoadReport>> {
     let mut reports: Vec<Option<LoadReport>> = followers.iter().map(|_| None).collect();
     let (mut ready, mut ended, mut failure) = (0, 0, None);
+    let mut started = None;
     while ended < followers.len() {
-        let mut started = None;
         match inbox.recv_timeout(LOOK) {
             Ok(Event::Ready) => {
                 ready += 1;
@@ -192,7 +182,7 @@ fn gather(
             }
             Ok(Event::Ended(index, text)) => {
                 ended += 1;
-                match followers[index].report(&text) {
+                match followers[index].report(&text, warn) {
                     Ok(report) => reports[index] = Some(report),
                     Err(error) => {
                         // The others cannot make up for it.
@@ -217,15 +207,20 @@ fn gather(
     Ok(reports.into_iter().flatten().collect())
 }
 
-/// Follows: loads one of the apps, from the start that the leader names.
+/// Follows: loads the app of this number by `load`, from the start that the leader names.
+///
+/// `print` prints to the leader, which reads the report there, too.
 ///
 /// # Errors
 /// As a load within one process.
-pub fn follow(args: &LoadArgs, index: usize) -> Result<Outcome> {
-    let threads = |apps: &[::load::App]| apps.iter().map(|app| app.count).sum();
-    let app = args.apps.get(index).context("there is no such app")?;
-    let mut alone = args.clone();
-    alone.apps = vec![app.clone()];
+pub fn follow(
+    apps: &[App],
+    index: usize,
+    print: fn(std::fmt::Arguments<'_>) -> Result<()>,
+    load: impl FnOnce(&[App], Led, &AtomicBool) -> Result<LoadReport>,
+) -> Result<LoadReport> {
+    let threads = |apps: &[App]| apps.iter().map(|app| app.count).sum();
+    let app = apps.get(index).context("there is no such app")?;
     let stop = Arc::new(AtomicBool::new(false));
     let (starts, start) = channel();
     let stopping = Arc::clone(&stop);
@@ -233,17 +228,15 @@ pub fn follow(args: &LoadArgs, index: usize) -> Result<Outcome> {
     let listener = std::thread::Builder::new().name("leader".to_owned());
     listener.spawn(hear).context("cannot start a thread")?;
     let led = Led {
-        threads_before: threads(&args.apps[..index]),
-        threads: threads(&args.apps),
-        ready: Box::new(|| print(format_args!("ready\n")).is_ok()),
+        threads_before: threads(&apps[..index]),
+        threads: threads(apps),
+        ready: Box::new(move || print(format_args!("ready\n")).is_ok()),
         start,
     };
-    // Ctrl-C reaches every process of a terminal; the leader says what it means.
-    let _interrupted = signals::stop_flag()?;
-    let report = bench::measure(&alone, Some(led), &stop, &mut |_| {})?;
+    let report = load(std::slice::from_ref(app), led, &stop)?;
     let json = serde_json::to_string(&report).context("cannot make JSON")?;
     print(format_args!("{json}\n"))?;
-    Ok(bench::outcome(&report))
+    Ok(report)
 }
 
 fn hear(starts: &Sender<Time>, stop: &AtomicBool) {

@@ -1,12 +1,92 @@
 //! Knobs of a switchboard that are turned while a load is measured.
 
-use crate::args::{KnobChange, LoadArgs};
+use crate::{LoadProgress, Turned, seconds};
 use anyhow::{Context as _, Result, ensure};
 use host::Switchboard;
-use load::{LoadProgress, Turned};
 use std::collections::{BTreeMap, VecDeque};
+use std::str::FromStr;
 use std::time::Duration;
 use switch::Knobs;
+use switch::knobs::{Knob, KnobError};
+
+/// `KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobChange {
+    /// The knob's name.
+    pub key: String,
+    /// Its value from then on.
+    pub value: String,
+}
+
+impl KnobChange {
+    /// Returns the knob's name and its value.
+    #[must_use]
+    pub fn parts(&self) -> (&str, &str) {
+        (&self.key, &self.value)
+    }
+
+    /// Reads a change of a knob that the switch of this program knows.
+    ///
+    /// # Errors
+    /// What is wrong, and what would be right.
+    pub fn known(text: &str) -> Result<Self, String> {
+        let change: Self = text.parse()?;
+        let checked = Knob::find(&change.key).and_then(|knob| knob.parse(&change.value));
+        match checked {
+            Ok(_) => Ok(change),
+            Err(KnobError::NoKnob { word }) => Err(format!(
+                "{word:?} is no knob; `switchyard switch knobs` lists them"
+            )),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl FromStr for KnobChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((key, value)) => Ok(Self {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            }),
+            None => Err("write KEY=VALUE, such as doorbell=immediate".to_owned()),
+        }
+    }
+}
+
+/// A knob that is turned during a load: `SECONDS:KEY=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobTurn {
+    /// Of the measured time.
+    pub at: Duration,
+    /// The knob and its value.
+    pub change: KnobChange,
+}
+
+impl FromStr for KnobTurn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let form = || "write SECONDS:KEY=VALUE, such as 2.5:doorbell=immediate".to_owned();
+        let (at, change) = text.split_once(':').ok_or_else(form)?;
+        let turn = Self {
+            at: seconds(at).map_err(|_| form())?,
+            change: KnobChange::known(change)?,
+        };
+        let key = &turn.change.key;
+        if FIXED.contains(&key.as_str()) {
+            return Err(format!(
+                "{key} stays as it was when the switchboard started; set it with --knob"
+            ));
+        }
+        Ok(turn)
+    }
+}
+
+/// Knobs by which a switchboard is made, and which count no more once it is there.
+const FIXED: [&str; 4] = ["lanes", "latency_threads", "threads", "polling"];
 
 /// Changes of one moment, and the setting of all knobs from then on.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,14 +104,20 @@ pub struct KnobTurns {
 }
 
 impl KnobTurns {
-    /// Those of the command line, from the position `knobs` on.
+    /// Changes of a load that is measured for so long, `switched` if it has a switchboard, from the
+    /// position `knobs` on.
     ///
     /// # Errors
     /// A time that is not measured, knobs that do not go together at some time, or a load without a
     /// switchboard.
-    pub fn of(args: &LoadArgs, mut knobs: Knobs) -> Result<Self> {
+    pub fn of(
+        turns: &[KnobTurn],
+        mut knobs: Knobs,
+        measured: Duration,
+        switched: bool,
+    ) -> Result<Self> {
         let mut moments: BTreeMap<Duration, Vec<KnobChange>> = BTreeMap::new();
-        for turn in &args.knob_turns {
+        for turn in turns {
             let changes = moments.entry(turn.at).or_default();
             changes.push(turn.change.clone());
         }
@@ -39,14 +125,14 @@ impl KnobTurns {
             return Ok(Self::default());
         };
         ensure!(
-            args.is_switched(),
+            switched,
             "--knob-at turns the knobs of a switchboard, and there is none; add --lanes switched"
         );
         ensure!(
-            last < args.seconds,
+            last < measured,
             "--knob-at {}: the load is measured for {} s; choose an earlier time or more --seconds",
             last.as_secs_f64(),
-            args.seconds.as_secs_f64()
+            measured.as_secs_f64()
         );
         let ahead = moments.into_iter().map(|(at, changes)| {
             knobs
@@ -61,7 +147,7 @@ impl KnobTurns {
     }
 
     /// Returns the times of the changes, in measured time.
-    pub fn moments(&self) -> Vec<Duration> {
+    pub(super) fn moments(&self) -> Vec<Duration> {
         self.ahead.iter().map(|turn| turn.at).collect()
     }
 
@@ -69,7 +155,7 @@ impl KnobTurns {
     ///
     /// # Errors
     /// When the switchboard has ended.
-    pub fn look(
+    pub(super) fn look(
         &mut self,
         board: &Switchboard,
         warmup: Duration,
@@ -91,7 +177,7 @@ impl KnobTurns {
     }
 
     /// Returns the changes that were made.
-    pub fn turned(self) -> Vec<Turned> {
+    pub(super) fn turned(self) -> Vec<Turned> {
         self.turned
     }
 }
@@ -99,34 +185,17 @@ impl KnobTurns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::{Cli, Command};
-    use clap::Parser as _;
 
-    fn args(further: &[&str]) -> LoadArgs {
-        let bench = ["switchyard", "bench", "--target", "x:1", "--seconds", "2"];
-        let app = ["--app", "a:rw=read"];
-        let words = [&bench[..], &app, further].concat();
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Bench(bench) => bench.load,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn turns(further: &[&str]) -> Result<KnobTurns> {
-        let args = args(further);
-        KnobTurns::of(&args, args.switch.knobs()?)
+    fn turns(turns: &[&str]) -> Result<KnobTurns> {
+        let turns: Vec<KnobTurn> = turns.iter().map(|turn| turn.parse().unwrap()).collect();
+        KnobTurns::of(&turns, Knobs::switchyard(), Duration::from_secs(2), true)
     }
 
     #[test]
     fn knobs_of_a_moment_are_turned_together_in_the_order_of_time() {
         let turns = turns(&[
-            "--lanes",
-            "switched",
-            "--knob-at",
             "1.5:doorbell=immediate",
-            "--knob-at",
             "0.5:doorbell_delay_us=80",
-            "--knob-at",
             "0.5:doorbell=fixed",
         ]);
         let turns = turns.unwrap();
@@ -142,6 +211,7 @@ mod tests {
 
     #[test]
     fn nothing_to_turn_needs_no_switchboard() {
-        assert!(turns(&[]).unwrap().moments().is_empty());
+        let turns = KnobTurns::of(&[], Knobs::switchyard(), Duration::from_secs(2), false);
+        assert!(turns.unwrap().moments().is_empty());
     }
 }

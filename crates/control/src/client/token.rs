@@ -3,8 +3,9 @@
 //! It is in the environment, because other users of the machine can read command lines: as itself,
 //! or as the name of a file.
 
+use crate::api::Token;
+use crate::files;
 use anyhow::{Context as _, Result, bail};
-use control::Token;
 use std::path::PathBuf;
 
 /// The variable with the token itself.
@@ -27,7 +28,7 @@ pub fn token() -> Result<Option<Token>> {
         (Some(token), None) => (token.to_string_lossy().into_owned(), VARIABLE.to_owned()),
         (None, Some(path)) => {
             let path = PathBuf::from(path);
-            let text = control::files::read_regular(&path, Token::BYTES_MAX + 1);
+            let text = files::read_regular(&path, Token::BYTES_MAX + 1);
             let from = path.display().to_string();
             (
                 text.with_context(|| format!("{FILE_VARIABLE}: {from}"))?,

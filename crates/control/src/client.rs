@@ -1,14 +1,21 @@
-//! A request to the HTTP interface of a running target.
+//! A client of the HTTP interface of a running target.
 
-use crate::token::token;
+mod calibration;
+mod token;
+
+pub use calibration::calibrate;
+pub use hyper::Method;
+pub use token::token;
+
+use crate::model::ApiAddress;
 use anyhow::{Context as _, Result, bail, ensure};
-use control::model::ApiAddress;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::HeaderValue;
 use hyper::http::response::Parts;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -39,6 +46,14 @@ pub fn ask(api: &ApiAddress, method: Method, path: &str, body: Option<&Value>) -
         if_match: None,
     };
     question.put_to(api)?.value()
+}
+
+/// Reads an answer of the interface as the value that it stands for.
+///
+/// # Errors
+/// An answer of another form.
+pub fn read<'a, T: Deserialize<'a>>(answer: &'a Value) -> Result<T> {
+    T::deserialize(answer).context("the target's answer is not understood")
 }
 
 /// Replaces what is at `path` by what `decide` makes of it; where another client changes it
@@ -215,7 +230,7 @@ async fn exchange_over(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::limits::EVENTS_WAIT_MS_MAX;
+    use crate::limits::EVENTS_WAIT_MS_MAX;
 
     /// Thirty seconds once were too few for changes that a target gives sixty: it made them, and
     /// the command said that it had failed.

@@ -1,0 +1,60 @@
+//! Answers about events of tenants.
+
+use crate::snapshot::{TenantEvent, TenantEventKind};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Events after the one that was named.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Events {
+    /// The events, in the order of their numbers.
+    pub events: Vec<TenantEvent>,
+    /// The number of the last one; without events the number that was named.
+    pub last: u64,
+}
+
+impl fmt::Display for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.events.is_empty() {
+            return f.write_str("no tenant has asked for more than it was promised");
+        }
+        for (index, event) in self.events.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            EventLine(event).fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// An event, on one line.
+#[derive(Debug)]
+pub struct EventLine<'a>(pub &'a TenantEvent);
+
+impl fmt::Display for EventLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TenantEvent {
+            number,
+            tenant,
+            device,
+            demand,
+            ..
+        } = self.0;
+        match self.0.kind {
+            TenantEventKind::OverrunBegan => write!(
+                f,
+                "{number}: {tenant} asks for more than it is promised on {device}: {} tokens/s \
+                 over {} ms, {} promised, {} commands wait",
+                demand.asked_milli / 1000,
+                demand.window_ms,
+                demand.promised_milli / 1000,
+                demand.waiting
+            ),
+            TenantEventKind::OverrunEnded => write!(
+                f,
+                "{number}: {tenant} keeps to its promise on {device} again"
+            ),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Answers about tenants: what is declared, and what each was served.
+
+use crate::model::{Allow, Tenant};
+use crate::snapshot::{Latency, ServiceClass, TenantSnapshot};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Text that says that hosts of no tenant are served.
+pub const DEFAULT_SERVED: &str = "hosts that are no tenant are served as the tenant \"default\"";
+/// Text that says that they are refused.
+pub const DEFAULT_REFUSED: &str = "hosts that are no tenant may not connect";
+
+/// All tenants of a target.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TenantList {
+    /// Hosts of no declared tenant are served as the default tenant.
+    pub default_tenant: bool,
+    /// The tenants.
+    pub tenants: Vec<TenantAnswer>,
+    /// Devices with a model.
+    pub devices: Vec<SharedDevice>,
+}
+
+/// A device that tenants share.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SharedDevice {
+    /// The device's name.
+    pub device: String,
+    /// Tokens generated in a second.
+    pub tokens_per_second: u64,
+    /// Of these, what is promised to latency-critical tenants.
+    pub reserved_tokens_per_second: u64,
+}
+
+/// One tenant.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TenantAnswer {
+    /// The declaration.
+    pub tenant: Tenant,
+    /// The service on each device.
+    pub devices: Vec<ServedTenant>,
+}
+
+/// The service of a tenant on a device.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServedTenant {
+    /// The device's name.
+    pub device: String,
+    /// The service.
+    pub served: TenantSnapshot,
+}
+
+impl fmt::Display for TenantList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for device in &self.devices {
+            writeln!(
+                f,
+                "device {}: {} tokens/s, {} of them promised",
+                device.device, device.tokens_per_second, device.reserved_tokens_per_second
+            )?;
+        }
+        if self.devices.is_empty() {
+            f.write_str("no device has a model, so nothing is scheduled")?;
+        }
+        for (index, one) in self.tenants.iter().enumerate() {
+            if index > 0 || self.devices.is_empty() {
+                f.write_str("\n")?;
+            }
+            write!(f, "{}: {}", one.tenant.name, Promise(&one.tenant))?;
+            for ServedTenant { device, served } in &one.devices {
+                write!(f, "\n  {device}: {}", Line(served))?;
+            }
+        }
+        if !self.default_tenant {
+            if !self.tenants.is_empty() || self.devices.is_empty() {
+                f.write_str("\n")?;
+            }
+            f.write_str(DEFAULT_REFUSED)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for TenantAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenant = &self.tenant;
+        write!(f, "{}: {}", tenant.name, Promise(tenant))?;
+        let namespaces: Vec<_> = tenant.namespaces.iter().map(u32::to_string).collect();
+        let hosts: Vec<_> = tenant.hosts.iter().cloned().collect();
+        let networks: Vec<_> = tenant.networks.iter().map(ToString::to_string).collect();
+        let subsystems: Vec<_> = tenant.subsystems.iter().cloned().collect();
+        for (what, names) in [
+            ("hosts", hosts),
+            ("networks", networks),
+            ("subsystems", subsystems),
+            ("namespaces", namespaces),
+        ] {
+            let names = if names.is_empty() {
+                "all".to_owned()
+            } else {
+                names.join(", ")
+            };
+            write!(f, "\n{what}: {names}")?;
+        }
+        for allow in Allow::of(tenant.permissions.as_deref()) {
+            write!(f, "\nallow: {allow}")?;
+        }
+        for ServedTenant { device, served } in &self.devices {
+            write!(f, "\ndevice {device}: {}{}", Line(served), Details(served))?;
+        }
+        Ok(())
+    }
+}
+
+/// The promise of a tenant, in words.
+struct Promise<'a>(&'a Tenant);
+
+impl fmt::Display for Promise<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(promise) = &self.0.latency_critical else {
+            let share = self.0.best_effort.unwrap_or_default();
+            return write!(f, "best effort, weight {}", share.weight);
+        };
+        write!(
+            f,
+            "{} of reads within {} us, for {} requests of {} a second, {} % of them reads",
+            promise.percentile,
+            promise.latency_us,
+            promise.iops,
+            promise.request_size,
+            promise.read_percent
+        )
+    }
+}
+
+/// The service of a tenant, on one line.
+struct Line<'a>(&'a TenantSnapshot);
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stats = &self.0.stats;
+        write!(
+            f,
+            "{} reads, {} writes, {} others, {} errors, {} waiting",
+            stats.reads, stats.writes, stats.others, stats.errors, stats.waiting
+        )?;
+        if let ServiceClass::LatencyCritical {
+            percentile,
+            latency_ns,
+        } = &self.0.class
+        {
+            write!(
+                f,
+                "; {percentile} within {} us in {} of {} seconds",
+                latency_ns / 1000,
+                self.0.windows.met,
+                self.0.windows.met + self.0.windows.missed
+            )?;
+        }
+        if self.0.overruns {
+            f.write_str("; asks for more than it is promised")?;
+        }
+        Ok(())
+    }
+}
+
+/// Further details, on lines of their own.
+struct Details<'a>(&'a TenantSnapshot);
+
+impl fmt::Display for Details<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let served = self.0;
+        let stats = &served.stats;
+        let whole = |milli: u64| milli / 1000;
+        write!(
+            f,
+            "\n  tokens: {} earned, {} spent, {} given away, {} lent by others; {} reserved a \
+             second; stopped in {} rounds",
+            whole(stats.earned_milli),
+            whole(stats.spent_milli),
+            whole(stats.given_milli),
+            whole(stats.taken_milli),
+            served.reserved_tokens_per_second,
+            stats.limited_rounds
+        )?;
+        let latency = &served.latency;
+        for (what, histogram) in [
+            ("reads", &latency.reads),
+            ("reads in the device", &latency.device_reads),
+            ("others", &latency.others),
+            ("others in the device", &latency.device_others),
+        ] {
+            if histogram.commands() > 0 {
+                write!(f, "\n  {what}: {}", Percentiles(histogram))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Percentiles of a histogram, each as the bound of its bucket.
+struct Percentiles<'a>(&'a Latency);
+
+impl fmt::Display for Percentiles<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percentiles = [("p50", 500), ("p95", 950), ("p99", 990), ("p99.9", 999)];
+        for (index, (name, permille)) in percentiles.into_iter().enumerate() {
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            match self.0.permille_ns(permille) {
+                Some(ns) => write!(f, "{name} <= {} us", ns / 1000)?,
+                None => write!(f, "{name} above all buckets")?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Outcome of runs by seed.
+
+use serde::Serialize;
+use sim::check::Survived;
+use std::fmt;
+use std::time::Duration;
+
+/// Outcome of all runs.
+#[derive(Debug, Default, Serialize)]
+pub struct CheckReport {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// The faults and requests of the runs that did not fail.
+    #[serde(flatten)]
+    pub survived: Survived,
+    /// Requests that one process simulates in a second.
+    pub requests_per_second_per_job: f64,
+    /// The runs that failed.
+    pub failures: Vec<Failure>,
+}
+
+/// A run in which something happened that never may.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    /// The seed of the run.
+    pub seed: u64,
+    /// Description of the failure.
+    pub message: String,
+    /// The shortest run found in which something fails.
+    pub command: String,
+}
+
+impl CheckReport {
+    /// Completes the report: its runs took so long, of all processes together.
+    pub(super) fn after(self, took: Duration) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a rate")]
+        let requests = self.survived.requests as f64;
+        Self {
+            requests_per_second_per_job: requests / took.as_secs_f64().max(1e-9),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let survived = &self.survived;
+        write!(
+            f,
+            "{} seeds: {} requests and {} faults survived, {} requests failed for a reason; \
+             {:.0} requests/s for each job",
+            self.seeds,
+            survived.requests,
+            survived.faults(),
+            survived.failed,
+            self.requests_per_second_per_job,
+        )?;
+        for (kind, count) in &survived.faults {
+            write!(f, "\n  {count:>10} {kind}")?;
+        }
+        for failure in &self.failures {
+            write!(
+                f,
+                "\n\nseed {} failed:\n{}\nits shortest form:\n  {}",
+                failure.seed, failure.message, failure.command
+            )?;
+        }
+        Ok(())
+    }
+}
