@@ -13,7 +13,9 @@ mod submitter_memory;
 #[cfg(test)]
 mod test_driver;
 
-pub use device::{Capabilities, Channel, Device, DeviceError, Direct, Geometry, Submit, check};
+pub use device::{
+    Capabilities, Channel, Device, DeviceError, DeviceTime, Direct, Geometry, Submit, check,
+};
 pub use extents::{Extent, Extents, SubmitExtents, check_extents};
 pub use path::PathDevice;
 pub use request::{BlockError, Completion, Operation, Request};

@@ -34,6 +34,7 @@ fn allocations(app: &str, device: Arc<dyn Device>, verify: bool) -> u64 {
         prefill: verify,
         knobs: switch::Knobs::default(),
         switched: false,
+        path: None,
         hosts: 1,
         moments: Vec::new(),
     };

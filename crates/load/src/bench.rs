@@ -1,12 +1,14 @@
 //! A load from its apps to its report: what they load, by which lanes, and the knobs that are
 //! turned meanwhile.
 
+use crate::Stage;
+use crate::path_report::PathWatch;
 use crate::{
     App, KnobTurns, Led, Load, LoadOptions, LoadProgress, LoadReport, Remote, SwitchReport,
     loads_of_hosts, remote_loads, run, run_led, start_switchboard, switched_loads,
 };
 use anyhow::Result;
-use block::Device;
+use block::{Device, PathDevice};
 use host::{Host, Namespace};
 use std::fmt;
 use std::sync::Arc;
@@ -78,8 +80,12 @@ pub fn bench(
             }
         }
     };
+    let (loads, mut watch) = by_path(loads, &options)?;
     let mut turning = Ok(());
-    let progress = &mut |now| {
+    let progress = &mut |now: LoadProgress| {
+        if let (Some(watch), Stage::Measuring | Stage::Ending) = (&mut watch, now.stage) {
+            watch.mark(now.stage == Stage::Ending);
+        }
         if let (Some(board), Ok(())) = (&board, &turning) {
             turning = turns.look(board, options.warmup, now);
         }
@@ -95,7 +101,36 @@ pub fn bench(
     if let Some(switch) = report.switch.first_mut() {
         switch.turned = turns.turned();
     }
+    if let Some(watch) = &mut watch {
+        watch.mark(true);
+        report.path.extend(watch.report());
+        if let Some(device_us) = watch.device_us() {
+            report.split_latency(device_us);
+        }
+    }
     Ok(report)
+}
+
+/// Puts the path of the options between the apps and their device, of which there is one; returns
+/// what watches that device.
+fn by_path(loads: Vec<Load>, options: &LoadOptions) -> Result<(Vec<Load>, Option<PathWatch>)> {
+    let Some(first) = loads.first() else {
+        return Ok((loads, None));
+    };
+    let device = Arc::clone(&first.device);
+    let Some((path, rules)) = options.path else {
+        return Ok((loads, Some(PathWatch::new(device, None))));
+    };
+    let path = PathDevice::start(Arc::clone(&device), path, rules)?;
+    let load = |load: Load| Load {
+        device: Arc::new(
+            path.clone()
+                .with_requests(load.app.depth, load.app.block_bytes),
+        ),
+        app: load.app,
+    };
+    let loads = loads.into_iter().map(load).collect();
+    Ok((loads, Some(PathWatch::new(device, Some(path)))))
 }
 
 /// Logs the target's events about the tenants that the load is, once each.

@@ -137,6 +137,7 @@ mod tests {
             prefill: true,
             knobs: switch::Knobs::default(),
             switched: false,
+            path: None,
             hosts: 1,
             moments: Vec::new(),
         };

@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use super::measured::Measured;
+use super::path_report::PathReport;
 use super::switch_report::SwitchReport;
 use base::Latencies;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,9 @@ pub struct LoadReport {
     /// Work of the switchboard of each process, where the applications used one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub switch: Vec<SwitchReport>,
+    /// What the I/O path of each process did, where the applications used one.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub path: Vec<PathReport>,
     /// Machine on which it was measured.
     pub machine: Machine,
     /// The load was ended early: everything covers less time than was asked for.
@@ -35,6 +39,9 @@ pub struct AppReport {
     pub errors: u64,
     /// Time from a request's (intended) start to its completion.
     pub latency_us: Latency,
+    /// Latency less the time that the device itself took on average, where the device knows it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub software_us: Option<SoftwareTime>,
     /// CPU seconds of the app's threads, user and system.
     pub cpu_seconds: f64,
     /// By what the app's `Latency` threads went before others: "real-time", "nice" or
@@ -50,6 +57,15 @@ pub struct AppReport {
     /// The first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_error: Option<String>,
+}
+
+/// Time that a request spends in software, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SoftwareTime {
+    /// Mean.
+    pub avg: f64,
+    /// Median.
+    pub p50: f64,
 }
 
 /// Latency in microseconds.
@@ -96,6 +112,10 @@ impl LoadReport {
                 .iter()
                 .flat_map(|report| report.switch.clone())
                 .collect(),
+            path: reports
+                .iter()
+                .flat_map(|report| report.path.clone())
+                .collect(),
             apps: reports.into_iter().flat_map(|report| report.apps).collect(),
         }
     }
@@ -104,6 +124,17 @@ impl LoadReport {
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.apps.iter().map(|app| app.errors).sum()
+    }
+
+    /// Adds the time that requests spent in software, where a device took `device_us` for one.
+    pub(super) fn split_latency(&mut self, device_us: f64) {
+        for app in &mut self.apps {
+            let of = |latency: f64| (latency - device_us).max(0.0);
+            app.software_us = Some(SoftwareTime {
+                avg: of(app.latency_us.avg),
+                p50: of(app.latency_us.p50),
+            });
+        }
     }
 
     /// Returns what a reader of the numbers must know, in sentences.
@@ -147,6 +178,7 @@ impl AppReport {
             bytes_per_second: 0.0,
             errors: 0,
             latency_us: Latency::default(),
+            software_us: None,
             cpu_seconds: 0.0,
             privilege: None,
             intended_iops,
@@ -226,6 +258,14 @@ impl fmt::Display for LoadReport {
                     app.name
                 )?;
             }
+        }
+        for app in &self.apps {
+            if let Some(SoftwareTime { avg, p50 }) = app.software_us {
+                writeln!(f, "{}: {avg:.1} µs in software, p50 {p50:.1}", app.name)?;
+            }
+        }
+        for path in &self.path {
+            write!(f, "{path}")?;
         }
         for switch in &self.switch {
             write!(f, "{switch}")?;

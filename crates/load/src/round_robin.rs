@@ -330,6 +330,7 @@ mod tests {
             prefill: true,
             knobs: switch::Knobs::default(),
             switched: false,
+            path: None,
             hosts: 7,
             moments: Vec::new(),
         };

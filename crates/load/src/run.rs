@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant, SystemTime};
-use switch::Knobs;
 use switch::knobs::{Polling, ThreadPriority};
+use switch::{Knobs, Path, PathRules};
 
 /// Options of a load.
 #[derive(Clone, Debug)]
@@ -43,6 +43,9 @@ pub struct LoadOptions {
     /// may
     /// poll.
     pub switched: bool,
+    /// The I/O path that all apps share, with its parameters; the devices' own way without one.
+    /// Threads that wait for another one's work sleep.
+    pub path: Option<(Path, PathRules)>,
     /// Hosts among which a device divides its requests, with connections of their own
     /// ([`RunSummary`](super::RunSummary)); 1 for any other. Each connection is tried before the
     /// start.
@@ -56,7 +59,7 @@ impl LoadOptions {
     /// Behaviour of idle threads.
     pub(super) fn poll(&self) -> PollPolicy {
         match self.knobs.polling {
-            _ if self.switched => PollPolicy::Never,
+            _ if self.switched || self.path.is_some() => PollPolicy::Never,
             Polling::Adaptive => PollPolicy::Auto,
             Polling::Always => PollPolicy::Always,
             Polling::Never => PollPolicy::Never,
@@ -220,6 +223,7 @@ fn run_jobs(
     Ok(LoadReport {
         apps: apps.collect(),
         switch: Vec::new(),
+        path: Vec::new(),
         machine: Machine::look(),
         interrupted: stop.load(Ordering::Relaxed),
     })

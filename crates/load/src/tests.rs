@@ -23,6 +23,7 @@ fn options() -> LoadOptions {
         prefill: false,
         knobs: Knobs::default(),
         switched: false,
+        path: None,
         hosts: 1,
         moments: Vec::new(),
     }

@@ -17,7 +17,7 @@ pub use ram::Ram;
 
 use crate::extents::{Extents, SubmitExtents};
 use crate::request::{BlockError, Completion, Request};
-use base::Time;
+use base::{Nanos, Time};
 use reactor::{Context, Driver, IoSlice, RegionHandle};
 use std::io;
 
@@ -77,6 +77,15 @@ pub enum DeviceError {
     Memory(#[from] reactor::memory::RegionError),
 }
 
+/// Time that a device itself took, apart from the software above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTime {
+    /// Requests that it carried out since it was made; each extent of a command is one.
+    pub requests: u64,
+    /// Sum of the times from their arrival at the device to their end.
+    pub took: Nanos,
+}
+
 /// A block device, shared by every core.
 pub trait Device: Send + Sync + std::fmt::Debug {
     /// Size and block size now. The block size never changes; the size does only by
@@ -91,6 +100,11 @@ pub trait Device: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When what is behind the device cannot be opened.
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError>;
+
+    /// Returns the time that the device itself took; `None` where only the software could tell.
+    fn device_time(&self) -> Option<DeviceTime> {
+        None
+    }
 
     /// Changes the number of blocks. Content within both sizes stays; new blocks read as zeroes.
     /// Called only while no channel has a request in flight; channels are opened anew afterwards.

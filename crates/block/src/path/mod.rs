@@ -19,7 +19,7 @@ mod tests;
 pub use dispatcher::Dispatcher;
 pub use stats::PathSnapshot;
 
-use crate::device::{Capabilities, Channel, Device, DeviceError, Geometry};
+use crate::device::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry};
 use crate::limits::{SUBMITTER_DEPTH, SUBMITTER_DEPTH_MAX};
 use queue::{Bell, SharedQueue};
 use reactor::uring::{Options, UringDriver};
@@ -273,6 +273,10 @@ impl Device for PathDevice {
 
     fn open(&self, driver: &mut dyn Driver) -> Result<Box<dyn Channel>, DeviceError> {
         SubmitterChannel::open(self, driver).map(|channel| Box::new(channel) as _)
+    }
+
+    fn device_time(&self) -> Option<DeviceTime> {
+        self.inner.below.device_time()
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {

@@ -2,6 +2,7 @@
 
 use super::host::HostArgs;
 use super::{FlashSpec, SwitchArgs, block_size, seconds};
+use base::Nanos;
 use clap::{Args, ValueEnum};
 use control::Size;
 use control::model::{BlockSize, DEFAULT_NQN, DeviceKind};
@@ -9,6 +10,7 @@ use load::{App, KnobTurn};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use switch::PathRules;
 use switch::knobs::Preset;
 
 /// Load a target or a local device, and measure it
@@ -80,7 +82,10 @@ pub struct LoadArgs {
     /// The namespace's identifier
     #[arg(long, value_name = "NSID", default_value_t = 1)]
     pub nsid: u32,
-    /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE or file:PATH
+    /// A local device instead of a target: ram:SIZE, null:SIZE, flash:PROFILE:SIZE, dram-ssd:SIZE or file:PATH
+    ///
+    /// A profile may take longer than it is made for, for each command and each page of 4 KiB:
+    /// dram-ssd+5us, dram-ssd+5us+20us.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<LocalDevice>,
     /// Logical block of the local device: 512 or 4096 bytes
@@ -111,13 +116,29 @@ pub struct LoadArgs {
     /// Fixes the order of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// Connections that the apps use [default: own; switched with a --baseline other than poll]
+    /// Connections that the apps use [default: own; switched with a --baseline other than poll, and
+    /// with apps of both classes]
     ///
     /// With their own every thread has connections to itself and serves them alone.
     /// Switched, all threads share one connection for each core and class, as the threads of one
     /// large application do.
     #[arg(long, value_enum, value_name = "WHOSE")]
     pub lanes: Option<Lanes>,
+    /// The I/O path that all apps share: interrupt, poll, sync, stm, atm, htm, vfs_htm or 2q
+    ///
+    /// Without one, each thread sends its requests itself and waits as --baseline says. With one,
+    /// threads that wait for another one's work sleep.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["lanes", "hosts"])]
+    pub path: Option<switch::Path>,
+    /// Requests that unplug a queue of the path
+    #[arg(long, value_name = "REQUESTS", requires = "path")]
+    pub unplug_threshold: Option<u32>,
+    /// The longest time for which a queue of the path is plugged, in microseconds
+    #[arg(long, value_name = "MICROSECONDS", requires = "path")]
+    pub unplug_delay: Option<u64>,
+    /// The most requests of one command of the path
+    #[arg(long, value_name = "REQUESTS", requires = "path")]
+    pub table_entries: Option<u32>,
     /// Load the target as so many hosts, each with connections of its own
     ///
     /// Requests go by each in turn, and every connection is tried before the start. The hosts'
@@ -150,13 +171,36 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// Returns true if the apps share the lanes of a switchboard.
+    /// Returns true if the apps share the lanes of a switchboard: where that is said, where a
+    /// baseline other than polling is, and where apps of both classes load one target.
     pub fn is_switched(&self) -> bool {
         let polls = |preset| matches!(preset, Preset::Poll | Preset::PollWithPriority);
-        match self.lanes {
-            Some(lanes) => lanes == Lanes::Switched,
-            None => self.switch.baseline.is_some_and(|preset| !polls(preset)),
+        let mut classes = self.apps.iter().filter_map(|app| app.class);
+        let several = classes
+            .next()
+            .is_some_and(|first| classes.any(|class| class != first));
+        match (self.lanes, self.switch.baseline) {
+            (Some(lanes), _) => lanes == Lanes::Switched,
+            (None, Some(preset)) => !polls(preset),
+            (None, None) => several && self.can_be_switched(),
         }
+    }
+
+    fn can_be_switched(&self) -> bool {
+        self.target.is_some() && self.hosts == 1 && self.path.is_none()
+    }
+
+    /// Returns the I/O path and its parameters.
+    pub fn path(&self) -> Option<(switch::Path, PathRules)> {
+        let defaults = PathRules::default();
+        let delay = self.unplug_delay.map(Nanos::from_micros);
+        let rules = PathRules {
+            unplug_threshold: self.unplug_threshold.unwrap_or(defaults.unplug_threshold),
+            unplug_delay: delay.unwrap_or(defaults.unplug_delay),
+            table_entries: self.table_entries.unwrap_or(defaults.table_entries),
+            ..defaults
+        };
+        Some((self.path?, rules))
     }
 }
 
@@ -204,12 +248,13 @@ impl FromStr for LocalDevice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = || "write ram:1G, null:1G, flash:A/8:1G or file:PATH".to_owned();
+        let form = || "write ram:1G, null:1G, flash:A/8:1G, dram-ssd:1G or file:PATH".to_owned();
         let size = |text: &str| text.parse::<Size>().map_err(|error| error.to_string());
         match text.split_once(':').ok_or_else(form)? {
             ("ram", rest) => Ok(Self::Ram(size(rest)?)),
             ("null", rest) => Ok(Self::Null(size(rest)?)),
             ("flash", rest) => Ok(Self::Flash(rest.parse()?)),
+            (profile, _) if profile.starts_with("dram-ssd") => Ok(Self::Flash(text.parse()?)),
             ("file", path) if !path.is_empty() => Ok(Self::File(path.into())),
             _ => Err(form()),
         }
@@ -224,6 +269,10 @@ mod tests {
     fn local_devices_are_read_and_refused() {
         let ram = LocalDevice::Ram(Size::from_bytes(1 << 30));
         assert_eq!("ram:1G".parse(), Ok(ram));
+        assert_eq!(
+            "dram-ssd+5us:1G".parse::<LocalDevice>(),
+            "flash:dram-ssd+5us:1G".parse()
+        );
         assert_eq!("file:/a:b".parse(), Ok(LocalDevice::File("/a:b".into())));
         for bad in [
             "",

@@ -120,6 +120,7 @@ fn options(args: &LoadArgs) -> Result<(LoadOptions, KnobTurns)> {
         prefill: args.prefill,
         knobs,
         switched,
+        path: args.path(),
         hosts: args.hosts,
         moments: Vec::new(),
     };

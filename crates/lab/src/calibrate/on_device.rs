@@ -124,6 +124,7 @@ impl<'a> OnDevice<'a> {
             prefill,
             knobs: Knobs::default(),
             switched: false,
+            path: None,
             hosts: 1,
             moments: Vec::new(),
         };

@@ -126,6 +126,7 @@ impl Case {
             verify: false,
             prefill: false,
             switched: false,
+            path: None,
             hosts: 1,
             moments: Vec::new(),
             knobs: Knobs {

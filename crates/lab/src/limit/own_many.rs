@@ -117,6 +117,7 @@ fn run_ours(args: &LimitArgs, warmup: Duration) -> Result<(f64, f64)> {
         verify: false,
         prefill: false,
         switched: false,
+        path: None,
         hosts,
         moments: Vec::new(),
         knobs: Knobs::switchyard(),

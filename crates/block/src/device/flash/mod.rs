@@ -12,30 +12,21 @@ mod profile;
 mod tests;
 mod timing;
 
-pub use profile::{Parts, Profile, ProfileError};
+pub use profile::{ExtraDelay, Parts, Profile, ProfileError};
 pub use timing::{Access, Timing};
 
-use super::{Capabilities, Channel, Device, DeviceError, Geometry, Ram, Submit};
+use super::{Capabilities, Channel, Device, DeviceError, DeviceTime, Geometry, Ram, Submit};
 use crate::delay_queue::DelayQueue;
 use crate::extents::{Extents, SubmitExtents};
 use crate::limits::LAYER_QUEUE_DEPTH;
 use crate::request::{BlockError, Completion, Operation, Request};
+use base::Time;
 use base::units::Lba;
-use base::{Nanos, Time};
 use reactor::{Context, Driver, OpNamespace};
 use std::sync::Arc;
 
 /// Bytes of a page: what flash reads and writes at once.
 const PAGE_BYTES: u64 = 4096;
-
-/// Time that a device takes beyond its profile: the sensitivity study's F and C. `[Yu §6.6]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExtraDelay {
-    /// For each command (F).
-    pub command: Nanos,
-    /// For each page of 4 KiB that a command moves (C).
-    pub page: Nanos,
-}
 
 /// A flash device of memory.
 #[derive(Debug)]
@@ -51,29 +42,10 @@ impl Flash {
     /// # Errors
     /// As of [`Ram::new`].
     pub fn new(profile: Profile, bytes: u64, block_bytes: u32) -> Result<Self, DeviceError> {
-        Self::with_extra_delay(profile, ExtraDelay::default(), bytes, block_bytes)
-    }
-
-    /// The same device, slower by `extra`.
-    ///
-    /// # Errors
-    /// As of [`Ram::new`].
-    pub fn with_extra_delay(
-        profile: Profile,
-        extra: ExtraDelay,
-        bytes: u64,
-        block_bytes: u32,
-    ) -> Result<Self, DeviceError> {
-        let parts = profile.parts();
-        let parts = Parts {
-            command: parts.command + extra.command,
-            transfer: parts.transfer + extra.page,
-            ..parts
-        };
         Ok(Self {
             ram: Ram::new(bytes, block_bytes)?,
             profile,
-            timing: Arc::new(Timing::new(parts)),
+            timing: Arc::new(Timing::new(profile.parts())),
         })
     }
 
@@ -112,6 +84,10 @@ impl Device for Flash {
             delayed_extents: DelayQueue::new(),
             closing: false,
         }))
+    }
+
+    fn device_time(&self) -> Option<DeviceTime> {
+        Some(self.timing.service())
     }
 
     fn resize(&self, blocks: u64) -> Result<(), DeviceError> {
@@ -175,6 +151,7 @@ impl Channel for FlashChannel {
                 if matches!(completion.result, Ok(()) | Err(BlockError::CompareFailure)) =>
             {
                 let end = self.timing.finish(cx.now, access);
+                self.timing.note(cx.now, end, 1);
                 if end <= cx.now {
                     return Submit::Done(completion);
                 }
@@ -207,6 +184,7 @@ impl Channel for FlashChannel {
                 let extents = command.extents.iter();
                 let accesses = extents.map(|e| self.access(operation, e.lba, e.blocks));
                 let end = self.timing.finish_all(cx.now, accesses);
+                self.timing.note(cx.now, end, command.extents.len());
                 self.delayed_extents.hold(command, end);
                 SubmitExtents::Queued
             }

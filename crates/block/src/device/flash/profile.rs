@@ -16,6 +16,17 @@ use std::str::FromStr;
 pub struct Profile {
     family: Family,
     divisor: u32,
+    extra: ExtraDelay,
+}
+
+/// Time that a device takes beyond its profile: the sensitivity study's F and C, in whole
+/// microseconds. `[Yu §6.6]`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtraDelay {
+    /// For each command (F).
+    pub command: Nanos,
+    /// For each page of 4 KiB that a command moves (C).
+    pub page: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +140,17 @@ impl Profile {
             dies: whole.dies / self.divisor,
             channels: whole.channels.div_ceil(self.divisor),
             buffer_pages: whole.buffer_pages / self.divisor,
+            command: Nanos(whole.command.0 + self.extra.command.0),
+            transfer: Nanos(whole.transfer.0 + self.extra.page.0),
             ..whole
         }
+    }
+
+    /// The same profile, slower by `extra`.
+    #[must_use]
+    pub const fn with_extra_delay(mut self, extra: ExtraDelay) -> Self {
+        self.extra = extra;
+        self
     }
 }
 
@@ -166,6 +186,13 @@ impl fmt::Display for Profile {
         if self.divisor > 1 {
             write!(f, "/{}", self.divisor)?;
         }
+        let ExtraDelay { command, page } = self.extra;
+        if self.extra != ExtraDelay::default() {
+            write!(f, "+{}us", command.0 / 1000)?;
+        }
+        if page > Nanos::ZERO {
+            write!(f, "+{}us", page.0 / 1000)?;
+        }
         Ok(())
     }
 }
@@ -188,12 +215,36 @@ pub enum ProfileError {
         /// The divisor.
         divisor: String,
     },
+    /// The extra delay.
+    #[error(
+        "{0:?} is no delay; write microseconds for each command, and for each page of 4 KiB, up to \
+         1000000us: dram-ssd+5us, dram-ssd+5us+20us"
+    )]
+    Delay(String),
+}
+
+/// Reads the extra delay behind a profile's name: `5us`, `5us+20us`.
+fn extra_delay(text: &str) -> Result<ExtraDelay, ProfileError> {
+    let micros = |text: &str| {
+        let number = text.strip_suffix("us")?.parse().ok();
+        number.filter(|&micros: &u64| micros <= 1_000_000)
+    };
+    let wrong = || ProfileError::Delay(text.to_owned());
+    let (command, page) = text.split_once('+').unwrap_or((text, "0us"));
+    Ok(ExtraDelay {
+        command: Nanos::from_micros(micros(command).ok_or_else(wrong)?),
+        page: Nanos::from_micros(micros(page).ok_or_else(wrong)?),
+    })
 }
 
 impl FromStr for Profile {
     type Err = ProfileError;
 
     fn from_str(name: &str) -> Result<Self, ProfileError> {
+        let (name, extra) = match name.split_once('+') {
+            Some((name, extra)) => (name, extra_delay(extra)?),
+            None => (name, ExtraDelay::default()),
+        };
         let (family, divisor) = match name.split_once('/') {
             Some((family, divisor)) => (family, Some(divisor)),
             None => (name, None),
@@ -206,17 +257,29 @@ impl FromStr for Profile {
             _ => return Err(ProfileError::Unknown(name.to_owned())),
         };
         let Some(divisor) = divisor else {
-            return Ok(Self { family, divisor: 1 });
+            return Ok(Self {
+                family,
+                divisor: 1,
+                extra,
+            });
         };
         let dies = family.parts().dies;
         let number = divisor.parse().ok();
         let number = number.filter(|&number| number > 0 && dies.is_multiple_of(number));
         let divisor = number.ok_or_else(|| ProfileError::Divisor {
-            family: Self { family, divisor: 1 },
+            family: Self {
+                family,
+                divisor: 1,
+                extra: ExtraDelay::default(),
+            },
             dies,
             divisor: divisor.to_owned(),
         })?;
-        Ok(Self { family, divisor })
+        Ok(Self {
+            family,
+            divisor,
+            extra,
+        })
     }
 }
 
@@ -227,7 +290,18 @@ mod tests {
     #[test]
     fn names_come_back() {
         for name in [
-            "A", "B", "C", "A/8", "A/64", "B/32", "C/48", "C/3", "dram-ssd",
+            "A",
+            "B",
+            "C",
+            "A/8",
+            "A/64",
+            "B/32",
+            "C/48",
+            "C/3",
+            "dram-ssd",
+            "dram-ssd+5us",
+            "dram-ssd+0us+20us",
+            "A/8+100us+1us",
         ] {
             let profile: Profile = name.parse().unwrap();
             assert_eq!(profile.to_string(), name);
@@ -251,9 +325,18 @@ mod tests {
             "A/8/2",
             "dram-ssd/2",
             "/8",
+            "dram-ssd+",
+            "dram-ssd+5",
+            "dram-ssd+5us+",
+            "dram-ssd+5us+1us+1us",
+            "dram-ssd+1000001us",
         ] {
             let error = name.parse::<Profile>().unwrap_err();
-            assert!(error.to_string().contains("use "), "{error}");
+            let error = error.to_string();
+            assert!(
+                error.contains("use ") || error.contains("write "),
+                "{error}"
+            );
         }
         let error = "A/3".parse::<Profile>().unwrap_err().to_string();
         assert_eq!(
