@@ -9,11 +9,13 @@
 
 mod dispatcher;
 mod inbox;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod queue;
 mod runner;
 mod stats;
 mod submitter;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use dispatcher::Dispatcher;

@@ -10,10 +10,14 @@ use super::stats::PathStats;
 use crate::request::Operation;
 use base::units::Lba;
 use base::{Time, WakeFlag};
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
 use reactor::Wake;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
 use switch::path::{Gate, Next, PathRules, Properties, QueueKind, Runner, Taking};
 
 /// A request in a queue, or under way for another thread.

@@ -1,0 +1,144 @@
+//! The election, its hand-over and the wake-up of those who lost it, in every order that loom's
+//! model of memory allows. Run by `scripts/test`.
+
+use super::inbox::{Done, Inbox};
+use super::queue::{Bell, Entry, Look, SharedQueue};
+use super::stats::PathStats;
+use crate::request::Operation;
+use base::Time;
+use base::units::Lba;
+use loom::sync::Notify;
+use reactor::{Region, Wake};
+use std::sync::Arc;
+use switch::path::{PathRules, Properties, QueueKind, Runner};
+
+/// The sleep of a thread, which loom watches: one that nobody wakes is found.
+struct Sleep(Notify);
+
+impl std::fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sleep")
+    }
+}
+
+impl Wake for Sleep {
+    fn wake(&self) {
+        self.0.notify();
+    }
+}
+
+const READ: Properties = Properties {
+    reads: true,
+    awaited: true,
+};
+
+const NOW: Time = Time(1);
+
+fn queue() -> Arc<SharedQueue> {
+    let (bell, stats) = (Arc::new(Bell::default()), Arc::new(PathStats::new()));
+    let rules = PathRules::default();
+    Arc::new(SharedQueue::new(QueueKind::Temporal, 0, rules, bell, stats))
+}
+
+struct Submitter {
+    inbox: Arc<Inbox>,
+    sleep: Arc<Sleep>,
+}
+
+impl Submitter {
+    fn new() -> Self {
+        let sleep = Arc::new(Sleep(Notify::new()));
+        let waker = Arc::clone(&sleep) as Arc<dyn Wake>;
+        let region = Region::new(4096).expect("a page");
+        Self {
+            inbox: Arc::new(Inbox::new(2, region, waker)),
+            sleep,
+        }
+    }
+
+    fn entry(&self, slot: u32) -> Entry {
+        Entry {
+            inbox: Arc::clone(&self.inbox),
+            slot,
+            properties: READ,
+            operation: Operation::Read,
+            lba: Lba(slot.into()),
+            blocks: 1,
+            data: None,
+        }
+    }
+
+    /// Sleeps until its request is over, or it is to run the queue; runs it then, to its end.
+    fn wait(&self, queue: &SharedQueue, leaves: bool) -> Done {
+        loop {
+            self.inbox.awake();
+            if self.inbox.take_handed(0)
+                && let Some(term) = queue.begin_handed(NOW)
+            {
+                run(queue, term, leaves);
+            }
+            if let Some(done) = self.inbox.take() {
+                return done;
+            }
+            if self.inbox.may_sleep() {
+                self.sleep.0.wait();
+            }
+        }
+    }
+}
+
+/// Runs a queue until it is empty; one that leaves ends after its first batch, whatever waits.
+fn run(queue: &SharedQueue, term: super::queue::Term, leaves: bool) {
+    let mut first = true;
+    let mut batch = Vec::new();
+    while queue.take_batch(term, first, Runner::Submitter, NOW, &mut batch) == Look::Batch {
+        first = false;
+        for entry in batch.drain(..) {
+            entry.inbox.finish(Done {
+                slot: entry.slot,
+                result: Ok(()),
+            });
+        }
+        if leaves {
+            return queue.leave(term, NOW);
+        }
+    }
+}
+
+fn submit(queue: &SharedQueue, slot: u32, leaves: bool) {
+    let submitter = Submitter::new();
+    if let Some(term) = queue.put(submitter.entry(slot), NOW) {
+        run(queue, term, leaves);
+    }
+    assert_eq!(submitter.wait(queue, leaves).slot, slot);
+    queue.withdraw(&submitter.inbox, NOW);
+}
+
+fn check(leaves: bool) {
+    let mut builder = loom::model::Builder::new();
+    // More switches out of turn take minutes.
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let queue = queue();
+        let threads: Vec<_> = (0..2)
+            .map(|slot| {
+                let queue = Arc::clone(&queue);
+                loom::thread::spawn(move || submit(&queue, slot, leaves))
+            })
+            .collect();
+        submit(&queue, 2, leaves);
+        for thread in threads {
+            thread.join().expect("it does not panic");
+        }
+    });
+}
+
+#[test]
+fn loom_whoever_loses_the_election_is_woken_when_its_request_is_over() {
+    check(false);
+}
+
+#[test]
+fn loom_a_runner_that_leaves_hands_the_queue_to_one_that_waits() {
+    check(true);
+}
