@@ -10,6 +10,7 @@ mod api_address;
 mod device;
 mod flash_profile;
 mod identifier;
+mod io_path;
 mod keyword;
 mod limits;
 mod network;
@@ -33,6 +34,7 @@ pub use identifier::{
     DISCOVERY_NQN, Eui64, IdentifierError, NQN_EXPECTED, Nguid, Uuid, check_nqn, derived_serial,
     is_qualified,
 };
+pub use io_path::IoPath;
 pub(crate) use keyword::{Keyword, keyword};
 pub use limits::Limits;
 pub use network::{Network, NetworkError};

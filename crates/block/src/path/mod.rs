@@ -169,7 +169,7 @@ impl PathDevice {
     pub fn with_requests(mut self, depth: u32, bytes: u32) -> Self {
         let block = self.inner.below.geometry().block_bytes;
         let most = self.inner.below.capabilities().max_transfer_bytes;
-        self.bytes = bytes.next_multiple_of(block).clamp(block, most);
+        self.bytes = bytes.clamp(block, most).next_multiple_of(block);
         self.depth = depth.clamp(1, SUBMITTER_DEPTH_MAX);
         self
     }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FlashProfile, Size, keyword};
+use super::{FlashProfile, IoPath, Size, keyword};
 
 /// A device and the layers over it.
 ///
-/// Requests pass the layers from the outside in: statistics, then `delay`, then `fault`, then
-/// `verify`, then the device.
+/// Requests pass the layers from the outside in: statistics, then `io_path`, then `verify`, then
+/// `delay`, then `fault`, then the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Its kind.
@@ -27,6 +27,9 @@ pub struct Device {
     /// Remembers checksums of what was written, and checks what is read.
     #[serde(default)]
     pub verify: bool,
+    /// How requests of the target's cores get to it: each core by itself without one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub io_path: Option<IoPath>,
     /// The file that says what requests cost on it and how late reads are, as calibration writes
     /// it: then tenants share the device by tokens.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -270,6 +273,7 @@ impl Device {
             delay: None,
             fault: None,
             verify: false,
+            io_path: None,
             model: None,
         }
     }

@@ -8,8 +8,12 @@ use base::Nanos;
 use block::device::{FileDevice, FileOptions, Flash, Null, Ram};
 use block::layer::fault::FaultOperation as BlockFaultOperation;
 use block::layer::{Delay, DelayOptions, Fault, FaultEffect, FaultOptions, FaultRule, Verify};
-use block::{BlockError, Device, DeviceError};
+use block::{BlockError, Device, DeviceError, PathDevice};
 use std::sync::Arc;
+use switch::PathRules;
+
+/// Requests of one core that a device with an I/O path takes at a time.
+const PATH_DEPTH: u32 = 256;
 
 /// Opens a device with its layers: faults lie below the delay, and verification above both, so
 /// that it sees what a user would.
@@ -42,6 +46,10 @@ pub fn open_identified(model: &Model) -> Result<(Arc<dyn Device>, String), Devic
     }
     if model.verify {
         device = Arc::new(Verify::new(device)?);
+    }
+    if let Some(path) = model.io_path {
+        let path = PathDevice::start(device, path.0, PathRules::default())?;
+        device = Arc::new(path.with_requests(PATH_DEPTH, u32::MAX));
     }
     Ok((device, content))
 }

@@ -8,9 +8,9 @@ use crate::namespace::RemoteNamespace;
 use base::Time;
 use block::{
     BlockError, Capabilities, Channel, Completion, Device, DeviceError, Geometry, Operation,
-    Request, Submit,
+    Request, Submit, SubmitterMemory,
 };
-use reactor::{Context, Driver, IoSlice, Memory, Region, RegionHandle};
+use reactor::{Context, Driver, IoSlice};
 use std::fmt;
 use std::sync::Arc;
 use switch::Class;
@@ -122,18 +122,11 @@ pub struct SwitchedChannel {
     device: SwitchedNamespace,
     number: u32,
     submitter: Arc<Submitter>,
-    memory: RegionHandle,
+    memory: SubmitterMemory,
     /// DataplaneConfig of the core in the switchboard that this thread's requests go into.
     core: usize,
     slots: Vec<Option<Pending>>,
     free: Vec<u32>,
-    /// Places in the memory for requests that come with memory of their own; those that no
-    /// request uses.
-    places: Vec<u32>,
-    /// The other places: each is lent while there are clones of its handle.
-    lendable: Vec<RegionHandle>,
-    /// The one to be lent next, unless it still is.
-    next_lent: usize,
     /// Something was put into the ingress since the last kick.
     put: bool,
     /// This thread may be moved.
@@ -148,10 +141,9 @@ pub struct SwitchedChannel {
 impl SwitchedChannel {
     fn open(device: SwitchedNamespace, driver: &mut dyn Driver) -> Result<Self, DeviceError> {
         let (depth, bytes) = (device.depth as usize, device.bytes as usize);
-        // Half for requests with memory elsewhere, half for memory that is lent.
-        let region = Region::new(2 * depth * bytes)
-            .map_err(|error| DeviceError::Invalid(error.to_string()))?;
-        let submitter = Arc::new(Submitter::new(depth, region.clone(), driver.waker()));
+        let memory = SubmitterMemory::new(device.depth, bytes)?;
+        let region = memory.region().clone();
+        let submitter = Arc::new(Submitter::new(depth, region, driver.waker()));
         device.board.inner.health.watch(&submitter);
         let number = device
             .board
@@ -160,14 +152,11 @@ impl SwitchedChannel {
             .map_err(|error| DeviceError::Invalid(error.to_string()))?;
         let mut channel = Self {
             number,
-            memory: region.handle(),
+            memory,
             submitter,
             core: 0,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..device.depth).rev().collect(),
-            places: (0..device.depth).rev().collect(),
-            lendable: (0..depth).map(|_| region.handle()).collect(),
-            next_lent: 0,
             put: false,
             registration: device
                 .steered
@@ -204,26 +193,6 @@ impl SwitchedChannel {
         &self.device.board.inner.ingresses[self.core][self.device.class]
     }
 
-    /// Returns the offset of a request's data in the channel's memory; `Err` when there is no place
-    /// for it.
-    fn place(&mut self, data: &IoSlice, copies_in: bool) -> Result<(u32, Option<u32>), ()> {
-        if data.is_region_of(&self.submitter.region) {
-            return Ok((narrow(data.offset()), None));
-        }
-        let place = self.places.pop().ok_or(())?;
-        let offset = place as usize * self.device.bytes as usize;
-        if copies_in {
-            match data.bytes() {
-                Some(bytes) => self.memory.copy_in(offset, bytes),
-                None => in_pieces(data.len(), |at, piece| {
-                    data.copy_out(at, piece);
-                    self.memory.copy_in(offset + at, piece);
-                }),
-            }
-        }
-        Ok((narrow(offset), Some(place)))
-    }
-
     /// A dataplane thread broke: whatever is outstanding ends without an answer.
     fn is_broken(&self) -> bool {
         self.device.board.inner.health.is_broken()
@@ -238,16 +207,9 @@ impl SwitchedChannel {
         self.outstanding_bytes -= data.as_ref().map_or(0, IoSlice::len) as u64;
         if let Some(place) = pending.bounce {
             if let (true, true, Some(data)) = (pending.reads, result.is_ok(), &mut data) {
-                let offset = place as usize * self.device.bytes as usize;
-                match data.bytes_mut() {
-                    Some(bytes) => self.memory.copy_out(offset, bytes),
-                    None => in_pieces(data.len(), |at, piece| {
-                        self.memory.copy_out(offset + at, piece);
-                        data.copy_in(at, piece);
-                    }),
-                }
+                self.memory.copy_back(place, data);
             }
-            self.places.push(place);
+            self.memory.free(place);
         }
         Completion {
             tag: pending.tag,
@@ -277,16 +239,6 @@ impl SwitchedChannel {
             }
             _ => result,
         }
-    }
-}
-
-/// From one device's memory to another's, neither of which can be looked at: `copy` has each piece
-/// of `length` bytes read, and written.
-fn in_pieces(length: usize, mut copy: impl FnMut(usize, &mut [u8])) {
-    let mut piece = [0; 4096];
-    for at in (0..length).step_by(piece.len()) {
-        let size = piece.len().min(length - at);
-        copy(at, &mut piece[..size]);
     }
 }
 
@@ -327,10 +279,10 @@ impl Channel for SwitchedChannel {
         let mut range = None;
         if let Some(data) = &request.data {
             let length = narrow(data.len());
-            let Ok((offset, place)) = self.place(data, !reads) else {
+            let Some(placed) = self.memory.place(data, request.operation) else {
                 return Submit::Busy(request);
             };
-            (bounce, range) = (place, Some((offset, length)));
+            (bounce, range) = (placed.bounce, Some((narrow(placed.offset), length)));
         }
         let entry = IngressRequest {
             submitter: self.number,
@@ -345,7 +297,9 @@ impl Channel for SwitchedChannel {
             data: range,
         };
         if self.ingress().put(entry).is_err() {
-            self.places.extend(bounce);
+            if let Some(place) = bounce {
+                self.memory.free(place);
+            }
             return Submit::Busy(request);
         }
         self.submitter.asked();
@@ -393,19 +347,11 @@ impl Channel for SwitchedChannel {
     }
 
     fn memory(&mut self, bytes: usize) -> Option<IoSlice> {
-        let each = self.device.bytes as usize;
         // A thread that still serves may write into what it was lent.
-        if bytes > each || self.is_broken() {
+        if self.is_broken() {
             return None;
         }
-        let count = self.lendable.len();
-        let mut turn = (self.next_lent..count).chain(0..self.next_lent);
-        let place = turn.find(|&place| self.lendable[place].is_alone())?;
-        self.next_lent = (place + 1) % count;
-        // The other half is for requests that come with memory of their own.
-        let offset = (count + place) * each;
-        let memory = Memory::Region(self.lendable[place].clone());
-        Some(IoSlice::new(memory, offset, bytes))
+        self.memory.lend(bytes)
     }
 
     fn close(&mut self, _: &mut Context<'_>) {

@@ -4,8 +4,8 @@ use super::{Decoder, FromNode, Table, named, parsed};
 use crate::config::node::{Node, Value};
 use crate::config::problem::Place;
 use crate::model::{
-    BlockSize, Delay, Device, DeviceKind, Fault, FaultOperation, FaultRule, FlashProfile, Keyword,
-    keyword,
+    BlockSize, Delay, Device, DeviceKind, Fault, FaultOperation, FaultRule, FlashProfile, IoPath,
+    Keyword, keyword,
 };
 use std::collections::BTreeMap;
 
@@ -46,6 +46,7 @@ impl FromNode for Device {
         let delay = table.optional("delay");
         let fault = table.optional("fault");
         let verify = table.or_default("verify");
+        let io_path = table.optional("io_path");
         let model = table.optional("model");
         // Without a type, it is unknown which of the other keys are good.
         let kind = kind(device_type?, &table);
@@ -56,6 +57,7 @@ impl FromNode for Device {
             delay: delay?,
             fault: fault?,
             verify: verify?,
+            io_path: io_path?,
             model: model?,
         })
     }
@@ -98,6 +100,14 @@ fn kind(device_type: DeviceType, table: &Table<'_>) -> Option<DeviceKind> {
                 read_only: read_only?,
             })
         }
+    }
+}
+
+impl FromNode for IoPath {
+    fn from_node(node: &Node, place: &Place, decoder: &Decoder) -> Option<Self> {
+        let expected = "an I/O path: \"interrupt\", \"poll\", \"sync\", \"stm\", \"atm\", \"htm\", \
+                        \"vfs_htm\" or \"2q\"";
+        parsed(node, place, decoder, expected, |text| text.parse().ok())
     }
 }
 
