@@ -413,7 +413,6 @@ mod tests {
             thin: false,
             read_only: false,
             preferred_bytes: 0,
-            extents_max: 0,
             nguid: None,
             eui64: None,
             uuid: None,

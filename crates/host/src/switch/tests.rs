@@ -72,7 +72,6 @@ fn namespaces() -> [RemoteNamespace; 2] {
         thin: false,
         read_only: false,
         preferred_bytes: 0,
-        extents_max: 0,
         nguid: None,
         eui64: None,
         uuid: None,
