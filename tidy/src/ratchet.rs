@@ -41,7 +41,6 @@ const fn row(
 
 /// The rows, in the order of the crates' folders.
 pub const RATCHETS: &[(&str, Ratchet)] = &[
-    ("crates/lab", row(2, 0, 0, 0, 0, 0)),
     ("crates/reactor", row(0, 0, 1, 0, 0, 0)),
     ("sim", row(6, 0, 3, 0, 0, 0)),
 ];
