@@ -10,11 +10,13 @@ mod admin;
 mod io;
 mod mischief;
 
+use host::{Host, Subsystem};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use wire::fabrics::property::{Capabilities, ControllerStatus};
 use wire::fabrics::{Connect, ConnectResponse, FabricsCommand, Property};
 use wire::nvme::identify::Cns;
@@ -130,7 +132,7 @@ pub struct Behaviour {
     /// The controller is ready only at this look at CSTS.
     pub ready_after: u32,
     /// How long each Identify takes.
-    pub slow_identify: std::time::Duration,
+    pub slow_identify: Duration,
     /// Announces that any command keeps the association alive.
     pub traffic_based: bool,
     /// It has a volatile write cache, in this life; 0 is not announced.
@@ -164,7 +166,7 @@ impl Default for Behaviour {
             slow_fences: false,
             lengths: None,
             ready_after: 1,
-            slow_identify: std::time::Duration::ZERO,
+            slow_identify: Duration::ZERO,
             traffic_based: false,
             cache_life: None,
             volume: 5,
@@ -313,6 +315,17 @@ impl Peer {
             slot.tell();
         }
     }
+}
+
+/// A peer that behaves so, and a host that is connected to it, and soon again.
+pub fn connected(behaviour: Behaviour) -> (Peer, Host, Subsystem) {
+    let peer = Peer::start(1 << 20, behaviour);
+    let host = Host::builder()
+        .reconnect_delay(Duration::from_millis(1), Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let subsystem = host.connect(&peer.address.to_string(), NQN).unwrap();
+    (peer, host, subsystem)
 }
 
 impl Drop for Peer {
