@@ -405,26 +405,11 @@ impl SimDriver {
         let Some(socket) = self.forget(slot) else {
             return;
         };
-        let canceled = || io::Error::from(io::ErrorKind::ConnectionAborted);
         if let Some(Sending { key, list, .. }) = socket.sending {
-            self.complete(
-                key,
-                Outcome::Sent {
-                    list,
-                    result: Err(canceled()),
-                },
-            );
+            let result = Err(io::ErrorKind::ConnectionAborted.into());
+            self.complete(key, Outcome::Sent { list, result });
         }
-        if let Some((key, into)) = socket.receiving {
-            let result = Err(canceled());
-            let received = Received {
-                into,
-                filled: 0,
-                rest: None,
-                result,
-            };
-            self.complete(key, Outcome::Received(received));
-        }
+        self.abort_receive(socket.receiving);
         let world = &mut *self.world.borrow_mut();
         world.network.close(socket.end, world.now);
         self.ready.push(Completion {
@@ -433,22 +418,26 @@ impl SimDriver {
         });
     }
 
+    /// Ends a receive of a socket that goes.
+    fn abort_receive(&mut self, receiving: Option<(OpKey, Option<IoSlice>)>) {
+        if let Some((key, into)) = receiving {
+            let received = Received {
+                into,
+                filled: 0,
+                rest: None,
+                result: Err(io::ErrorKind::ConnectionAborted.into()),
+            };
+            self.complete(key, Outcome::Received(received));
+        }
+    }
+
     fn release(&mut self, key: OpKey, socket: SocketId) {
         let slot = self.key(socket);
         let Some(socket) = self.forget(slot) else {
             return;
         };
         assert!(socket.sending.is_none(), "nothing is being sent");
-        if let Some((key, into)) = socket.receiving {
-            let result = Err(io::Error::from(io::ErrorKind::ConnectionAborted));
-            let received = Received {
-                into,
-                filled: 0,
-                rest: None,
-                result,
-            };
-            self.complete(key, Outcome::Received(received));
-        }
+        self.abort_receive(socket.receiving);
         let stream = Stream::Simulated(socket.end);
         self.complete(key, Outcome::Released(stream));
     }

@@ -34,12 +34,7 @@ use target::{
 pub const PROMISE: Nanos = Nanos::from_micros(1500);
 
 /// Sending takes 100 µs for each KiB, on the target and on hosts.
-const PACE: Pace = Pace {
-    stall_one_in: 0,
-    stall_max: Nanos::ZERO,
-    send_per_kib: Nanos::from_micros(100),
-    poll_one_in: 0,
-};
+const PACE: Pace = Pace::of_sends(Nanos::from_micros(100));
 
 /// Time that devices take for a request.
 const DEVICE: Nanos = Nanos::from_micros(50);

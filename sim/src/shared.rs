@@ -45,6 +45,19 @@ pub struct Pace {
     pub poll_one_in: u64,
 }
 
+impl Pace {
+    /// Cores that take time for what they send, and for nothing else.
+    #[must_use]
+    pub const fn of_sends(send_per_kib: Nanos) -> Self {
+        Self {
+            stall_one_in: 0,
+            stall_max: Nanos::ZERO,
+            send_per_kib,
+            poll_one_in: 0,
+        }
+    }
+}
+
 /// A turn of a core that polls takes so long, at most.
 const POLL_TURN_MAX: Nanos = Nanos::from_micros(5);
 
